@@ -19,7 +19,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build run test tools check unit loom conformance clients fuzz clean
+.PHONY: help build run test tools check unit loom conformance clients fuzz deb clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -29,6 +29,7 @@ help:
 	@echo "make loom         the concurrency models"
 	@echo "make conformance  the server beside memcached"
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
+	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         the parsers against random bytes (FUZZ_SECONDS=60 each)"
 
 build:
@@ -95,6 +96,10 @@ fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --no-default-features --sanitizer none "$$target"; done
 	printf '%s\n' $(FUZZ) | xargs -P 3 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
 	    TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
+
+# The Debian package, from the released binary.
+deb: build
+	packaging/debian/build.sh target/release/ebbtide "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)" target/debian
 
 clean:
 	cargo clean

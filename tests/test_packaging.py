@@ -1,5 +1,7 @@
 """What is under packaging/: it parses, it fits the server's flags, and the server keeps its side of the protocols."""
 
+import gzip
+import json
 import os
 import pathlib
 import re
@@ -10,7 +12,8 @@ import subprocess
 import pytest
 import yaml
 
-from harness import EBBTIDE, ROOT, Server
+import helm
+from harness import EBBTIDE, ROOT, Server, free_port
 
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "systemd/ebbtide.service"
@@ -118,8 +121,127 @@ def test_the_kubernetes_objects_fit_together():
 
 def test_the_image_is_built_from_what_is_there():
     lines = (PACKAGING / "docker/Dockerfile").read_text().splitlines()
-    instructions = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+    instructions = dict(line.split(None, 1) for line in lines if line and not line.startswith(("#", " ")))
     version = re.search(r'rust-version = "([\d.]+)"', (ROOT / "Cargo.toml").read_text())[1]
     assert f"FROM rust:{version}-" in "\n".join(lines)
     assert instructions["USER"].split(":")[0] != "0"
     assert run(EBBTIDE, "--check", *re.findall(r'"([^"]*)"', instructions["CMD"])).returncode == 0
+    # The health check finds a server that answers, and fails without one.
+    check = next(line for line in lines if line.strip().startswith("CMD [") and "top" in line)
+    words = re.findall(r'"([^"]*)"', check)[1:-1]
+    with Server(EBBTIDE) as server:
+        target = f"127.0.0.1:{server.port}"
+        assert run(EBBTIDE, *words, target).returncode == 0
+    assert run(EBBTIDE, *words, target).returncode != 0
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    for manifest in re.findall(r"[\w*/]+Cargo.toml", next(line for line in lines if "--parents" in line)):
+        assert list(ROOT.glob(manifest)) and manifest.split("/")[0] not in ignored
+
+
+VARIANTS = {
+    "plain": {},
+    "memory": {"memoryFile": {"kind": "memory"}, "stopSeconds": 120},
+    "everything": {
+        "memoryFile": {"kind": "hostPath"},
+        "flash": {"enabled": True, "megabytes": 2048, "storageClassName": "fast"},
+        "authSecret": "users",
+        "serviceMonitor": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+        "extraArgs": ["-o", "idle_timeout=600"],
+    },
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
+    values, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS[variant])
+    optional = {"ServiceMonitor", "NetworkPolicy"} if variant == "everything" else set()
+    assert set(kinds) == {"Service", "StatefulSet", "PodDisruptionBudget"} | optional
+    stateful = kinds["StatefulSet"]["spec"]
+    pod = stateful["template"]["spec"]
+    labels = stateful["template"]["metadata"]["labels"]
+    selectors = [stateful["selector"]["matchLabels"], kinds["Service"]["spec"]["selector"]]
+    selectors.append(kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
+    (container,) = pod["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    if optional:
+        selectors.append(kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"])
+        assert kinds["ServiceMonitor"]["spec"]["selector"]["matchLabels"] == kinds["Service"]["metadata"]["labels"]
+        rules = kinds["NetworkPolicy"]["spec"]["ingress"]
+        assert {port["port"] for rule in rules for port in rule["ports"]} == ports
+        assert rules[0]["from"][0]["podSelector"]["matchLabels"] == values["networkPolicy"]["clientLabels"]
+        assert kinds["ServiceMonitor"]["spec"]["endpoints"][0]["port"] in ports
+    assert all(selector == labels for selector in selectors)
+    assert stateful["serviceName"] == kinds["Service"]["metadata"]["name"] == "cache"
+    assert {port["targetPort"] for port in kinds["Service"]["spec"]["ports"]} <= ports
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    assert pod["terminationGracePeriodSeconds"] > values["stopSeconds"]
+    # Every mount has its volume, and the container may hold what its flags ask for.
+    volumes = {volume["name"] for volume in pod.get("volumes") or []}
+    volumes |= {claim["metadata"]["name"] for claim in stateful.get("volumeClaimTemplates", [])}
+    assert {mount["name"] for mount in container.get("volumeMounts") or []} == volumes
+    limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
+    held = values["memoryMegabytes"] * (2 if values["memoryFile"]["kind"] == "memory" else 1)
+    assert limit >= held + values["memoryMegabytes"] * 0.05 + 32
+    # The flags are the server's, with paths that exist here.
+    users = tmp_path / "users"
+    users.write_text("user:secret\n")
+    args = [str(arg).replace("/auth/users", str(users)).replace("/flash/", f"{tmp_path}/").replace("/memory/", f"{tmp_path}/") for arg in container["args"]]
+    report = run(EBBTIDE, "--check", *args)
+    assert report.returncode == 0 and "warning" not in report.stdout, report.stdout + report.stderr
+
+
+def names_of_metrics(text):
+    return set(re.findall(r"\b(?:ebbtide|process)_[a-z_]+\b", text))
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist(tmp_path):
+    flash = tmp_path / "flash"
+    with Server(EBBTIDE, "--admin", f"127.0.0.1:{free_port()}", "--flash", f"{flash}:64m") as server:
+        there = {line.split("{")[0].split(" ")[0] for line in server.fetch("/metrics").splitlines() if not line.startswith("#")}
+    alerts = yaml.safe_load((PACKAGING / "prometheus/alerts.yaml").read_text())
+    rules = alerts["groups"][0]["rules"]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["annotations"]["summary"] and rule["annotations"]["action"]
+        assert names_of_metrics(rule["expr"]) <= there or rule["expr"].startswith("up{"), rule["alert"]
+    dashboard = json.loads((PACKAGING / "grafana/ebbtide.json").read_text())
+    panels = dashboard["panels"]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions += [annotation["expr"] for annotation in dashboard["annotations"]["list"]]
+    expressions += [variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    for expression in expressions:
+        assert names_of_metrics(expression) and names_of_metrics(expression) <= there, expression
+        assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
+    # No two panels lie over each other.
+    cells = [(x, y) for panel in panels for box in [panel["gridPos"]] for x in range(box["x"], box["x"] + box["w"]) for y in range(box["y"], box["y"] + box["h"])]
+    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
+
+
+def test_the_debian_package_has_what_belongs_to_it(tmp_path):
+    done = subprocess.run(
+        [PACKAGING / "debian/build.sh", EBBTIDE, "0.1.0", tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    (package,) = tmp_path.glob("*.deb")
+    fields = run("dpkg-deb", "--field", package).stdout
+    assert "Package: ebbtide\n" in fields and "Version: 0.1.0\n" in fields
+    root = tmp_path / "root"
+    assert run("dpkg-deb", "--extract", package, root).returncode == 0
+    assert run("dpkg-deb", "--control", package, tmp_path / "control").returncode == 0
+    assert (tmp_path / "control/conffiles").read_text() == "/etc/ebbtide.conf\n"
+    for script in ("postinst", "prerm", "postrm"):
+        assert run("sh", "-n", tmp_path / "control" / script).returncode == 0
+    assert run(root / "usr/bin/ebbtide", "-V").stdout.startswith("memcached 1.6.")
+    assert run(root / "usr/bin/ebbtide", "--check", "--flags-file", root / "etc/ebbtide.conf").returncode == 0
+    unit = (root / "lib/systemd/system/ebbtide.service").read_text()
+    assert all((root / path.lstrip("/")).exists() for path in re.findall(r"/usr/bin/\w+|/etc/[\w.]+", unit))
+    manuals = {path.name for path in (root / "usr/share/man/man1").iterdir()}
+    assert {"ebbtide.1.gz", "ebbtide-replay.1.gz", "ebbtide-capture.1.gz"} <= manuals
+    for manual in (root / "usr/share/man/man1").iterdir():
+        page = gzip.open(manual, "rt").read()
+        assert page.lstrip().startswith((".ie", ".TH")) and ".SH NAME" in page, manual
+    assert "_ebbtide" in (root / "usr/share/bash-completion/completions/ebbtide").read_text()
+    assert (root / "usr/share/zsh/vendor-completions/_ebbtide").read_text().startswith("#compdef ebbtide")
+    assert "ebbtide" in (root / "usr/share/fish/vendor_completions.d/ebbtide.fish").read_text()

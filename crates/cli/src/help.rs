@@ -22,7 +22,7 @@ pub fn usage() -> String {
          \x20      ebbtide mrc <trace> ...     the miss ratio of a trace by the memory of the cache (--help tells more)\n\
          \x20      ebbtide advise <trace> ...  memory and flash for a hit ratio or a budget (--help tells more)\n\
          \x20      ebbtide capture <host:port> a trace of a live server (--help tells more)\n\
-         \x20      ebbtide trace info ...      what the workload of a trace is like (--help tells more)\n\
+         \x20      ebbtide trace ...           what a trace is like, and other traces of it (--help tells more)\n\
          \x20      ebbtide generate ...        a synthetic workload as a trace (--help tells more)\n\
          \x20      ebbtide bench ...           load, on the engine or on a server (--help tells more)\n\
          \x20      ebbtide top [host:port]     what a live server does (--help tells more)\n\

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, portrait, replay, top};
+use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -18,8 +18,8 @@ enum LabCommand {
     Advise(advise::AdviseArgs),
     /// Capture a sampled, hashed trace from a live server, Ebbtide or any memcached
     Capture(capture::CaptureArgs),
-    /// Show what the workload of a trace is like
-    Trace(portrait::TraceArgs),
+    /// Show what the workload of a trace is like; convert, filter, sample and merge traces
+    Trace(trace_command::TraceArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
     Generate(generate::GenerateArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
@@ -50,7 +50,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         LabCommand::Mrc(args) => mrc::run(&args),
         LabCommand::Advise(args) => advise::run(&args),
         LabCommand::Capture(args) => capture::run(&args),
-        LabCommand::Trace(args) => portrait::run(&args),
+        LabCommand::Trace(args) => trace_command::run(&args),
         LabCommand::Generate(args) => generate::run(args),
         LabCommand::Bench(args) => bench::run(args),
         LabCommand::Top(args) => top::run(args),

@@ -8,7 +8,8 @@
 //! | [`capture`] | `ebbtide capture`: a trace of a live server |
 //! | [`advise`] | `ebbtide advise`: how much DRAM and flash a workload deserves |
 //! | [`mrc`] | `ebbtide mrc`: miss ratios by memory |
-//! | [`portrait`] | `ebbtide trace info`: what a workload is like |
+//! | [`trace_command`] | `ebbtide trace`: what a workload is like, and traces made of traces |
+//! | [`portrait`] | what a workload is like |
 //! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
@@ -27,14 +28,15 @@ pub mod flash;
 pub mod generate;
 pub mod keys;
 pub mod mrc;
-pub mod portrait;
+mod portrait;
+mod progress;
 pub mod reference;
 pub mod replay;
-mod progress;
 mod report;
 mod store;
 pub mod top;
 pub mod trace;
+pub mod trace_command;
 pub mod workload;
 
 pub use error::Error;

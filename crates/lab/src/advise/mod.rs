@@ -129,8 +129,8 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// The trace, or the load of a live server. A server that is gone before the time is over is told, and what was captured
-/// until then counts.
+/// The trace, or the load of a live server. If the server is gone before the time is over, a warning says so, and the
+/// requests until then count.
 fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
     let (None, Some(target)) = (&args.trace, &args.live) else {
         let trace = args.trace.as_deref().unwrap_or(Path::new(STANDARD_INPUT));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGINT;
 
-use super::line;
+use super::line::{self, EventStream};
 use super::recorder::Recorder;
 use crate::Error;
 use crate::progress::Progress;
@@ -19,17 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 /// A longer line is no line of a watched server: keys have 250 bytes, encoded three times as many.
 const MAX_LINE: u64 = 4096;
-
-/// What a server writes of its commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventStream {
-    /// Ebbtide: samples by itself, tells the command and the TTL of each look-up.
-    Detailed,
-    /// memcached from 1.6.19 on: tells deletes that succeed.
-    WithDeletions,
-    /// memcached: `fetchers` and `mutations`.
-    Plain,
-}
 
 /// Why a capture ended.
 #[derive(Debug)]

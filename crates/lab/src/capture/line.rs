@@ -1,5 +1,16 @@
 //! One line of a watched server: `ts=1795713526.950019 gid=3 type=item_get key=a status=found ... size=3`.
 
+/// What a server writes of its commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventStream {
+    /// Ebbtide: samples by itself, tells the command and the TTL of each lookup.
+    Detailed,
+    /// memcached from 1.6.19 on: tells deletes that succeed.
+    WithDeletions,
+    /// memcached: `fetchers` and `mutations`.
+    Plain,
+}
+
 /// What a line says. Borrowed from it, except that the key is still encoded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Event<'a> {

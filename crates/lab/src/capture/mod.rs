@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `connection` | the watching connection: lines until the time is over, or the server is gone |
 //! | `line` | one line as an event |
-//! | `recorder` | events as requests: look-ups that belong to stores left out, sizes and TTLs filled in |
+//! | `recorder` | events as requests: lookups that belong to stores left out, sizes and TTLs filled in |
 //! | `report` | what was captured, and what the server does not tell |
 //!
-//! Keys are hashed under a random salt that is kept nowhere: two captures cannot be joined. The sample is by key, so all
+//! Keys are hashed under a random salt that is kept nowhere: two captures cannot be joined. The sample is by key: all
 //! requests of a sampled key are in the trace.
 
 mod connection;

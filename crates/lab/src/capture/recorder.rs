@@ -1,8 +1,8 @@
 //! Events as requests.
 //!
 //! memcached looks a key up before it stores or deletes it, and writes a line for that, too. All lines of a connection
-//! come in order, so the look-up is the last event of the connection before the store: it is left out. A delete that is
-//! told makes a delete of the last look-up of its key.
+//! are in order, so the lookup is the last event of the connection before the store: it is left out. A delete that the
+//! server reports turns the last lookup of its key into a delete.
 //!
 //! A get that misses tells neither size nor TTL: it gets those of the next store of its key, which is the load after the
 //! miss. A get that hits tells its size, and has the TTL of the last store. Where that was before the capture, Ebbtide
@@ -11,8 +11,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::connection::EventStream;
-use super::line::{Event, EventKind, decoded};
+use super::line::{Event, EventKind, EventStream, decoded};
 use crate::trace::{Op, Request};
 
 /// A size or TTL that no event has told.
@@ -46,7 +45,7 @@ struct Key {
     stored_ttl: Option<u32>,
 }
 
-/// A request; `op` is `None` for a look-up that is left out.
+/// A request; `op` is `None` for a lookup that is left out.
 struct Recorded {
     time: u32,
     key: u32,
@@ -96,7 +95,7 @@ impl Recorder {
             EventKind::Fetch | EventKind::Store | EventKind::Delete if !event.key.is_empty() => {
                 decoded(event.key, &mut self.decoded);
                 if self.sample_salt.hash_one(&self.decoded) > self.max_hash {
-                    // The look-up before a store of this connection is not one of a sampled key.
+                    // The lookup before a store of this connection is not one of a sampled key.
                     self.last_of_connection.remove(&event.connection);
                     return;
                 }
@@ -139,9 +138,9 @@ impl Recorder {
     fn store(&mut self, key: u32, event: &Event<'_>) {
         let before = self.last_of_connection.get(&event.connection).copied();
         if let Some(before) = before.filter(|_| self.stream != EventStream::Detailed) {
-            let look_up = &mut self.requests[before as usize];
-            if look_up.key == key && look_up.op == Some(Op::Get) {
-                look_up.op = None;
+            let lookup = &mut self.requests[before as usize];
+            if lookup.key == key && lookup.op == Some(Op::Get) {
+                lookup.op = None;
                 self.left_out += 1;
             }
         }
@@ -231,7 +230,7 @@ mod tests {
         (requests.iter().map(|request| (request.op, request.value_size, request.ttl_seconds)).collect(), unknown)
     }
 
-    /// A miss, the load after it, a hit, and a delete of a key: of memcached, with the look-ups that it makes.
+    /// A miss, the load after it, a hit, and a delete of a key: of memcached, with the lookups that it makes.
     const LIVE: &str = "\
         ts=1.0 gid=1 type=item_get key=a status=not_found clsid=0 cfd=4 size=0\n\
         ts=1.1 gid=2 type=item_get key=b status=found clsid=1 cfd=5 size=9\n\
@@ -241,16 +240,15 @@ mod tests {
         ts=1.5 gid=6 type=item_get key=a status=found clsid=1 cfd=4 size=3\n";
 
     #[test]
-    fn look_ups_of_stores_are_left_out_and_misses_get_the_size_of_the_load() {
+    fn lookups_of_stores_are_left_out_and_misses_get_the_size_of_the_load() {
         let (requests, unknown) = recorded(EventStream::Plain, LIVE);
-        let expected =
-            [(Op::Get, 3, 60), (Op::Get, 9, 0), (Op::Set, 3, 60), (Op::Get, 3, 60), (Op::Get, 3, 60)];
+        let expected = [(Op::Get, 3, 60), (Op::Get, 9, 0), (Op::Set, 3, 60), (Op::Get, 3, 60), (Op::Get, 3, 60)];
         assert_eq!(requests, expected);
         assert_eq!(unknown, (0, 1), "the TTL of b");
     }
 
     #[test]
-    fn a_told_delete_is_the_last_look_up() {
+    fn a_told_delete_is_the_last_lookup() {
         let lines = format!("{LIVE}ts=1.6 gid=7 type=deleted key=a cmd=delete clsid=1 size=3\n");
         let (requests, _) = recorded(EventStream::WithDeletions, &lines);
         assert_eq!(requests.iter().map(|request| request.0).collect::<Vec<_>>()[3..], [Op::Get, Op::Delete]);

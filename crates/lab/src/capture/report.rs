@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::connection::{Ended, EventStream};
+use super::connection::Ended;
+use super::line::EventStream;
 use super::recorder::Recorder;
 use crate::Error;
 
@@ -45,7 +46,7 @@ impl CaptureReport {
                 notes.push("touches, incr, decr and deletes of absent keys count as gets".to_owned());
             }
             EventStream::Plain => {
-                notes.push("deletes, touches, incr and decr count as gets: this server tells only look-ups".to_owned());
+                notes.push("deletes, touches, incr and decr count as gets: this server tells only lookups".to_owned());
             }
         }
         if without_ttl > 0 {
@@ -56,7 +57,8 @@ impl CaptureReport {
         }
         if recorder.skipped_lines > 0 {
             let skipped = recorder.skipped_lines;
-            notes.push(format!("the server dropped {skipped} lines: those requests are missing, and rates are too low"));
+            notes
+                .push(format!("the server dropped {skipped} lines: those requests are missing, and rates are too low"));
         }
         match ended {
             Ended::Full => notes.push(format!("--max-requests was reached after {:.1} s", took.as_secs_f64())),

@@ -84,7 +84,7 @@ pub struct MrcArgs {
 }
 
 /// A character of one byte.
-fn one_byte(text: &str) -> Result<u8, String> {
+pub(crate) fn one_byte(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         &[byte] => Ok(byte),
         _ => Err("a delimiter is one ASCII character".to_owned()),

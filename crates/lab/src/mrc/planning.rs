@@ -10,8 +10,8 @@ use super::slabs;
 use crate::Error;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::loaded::{LoadedTrace, is_get};
 use crate::trace::Op;
+use crate::trace::loaded::{LoadedTrace, is_get};
 
 /// A trace as a load on a cache. Of a trace that is a sample of keys, everything is that of all keys.
 pub(crate) struct TraceLoad {

@@ -26,22 +26,9 @@ use crate::trace::loaded::LoadedTrace;
 use measure::Portrait;
 use report::PortraitReport;
 
-/// The arguments of `ebbtide trace`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct TraceArgs {
-    #[command(subcommand)]
-    command: TraceCommand,
-}
-
-#[derive(Clone, Debug, clap::Subcommand)]
-enum TraceCommand {
-    /// Show what the workload is like: popularity, churn, sizes, TTLs, bursts
-    Info(InfoArgs),
-}
-
 /// The arguments of `ebbtide trace info`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     trace: PathBuf,
     /// Print one JSON object
@@ -58,9 +45,8 @@ pub struct InfoArgs {
     strict: bool,
 }
 
-/// `ebbtide trace`.
-pub fn run(args: &TraceArgs) -> Result<(), Error> {
-    let TraceCommand::Info(args) = &args.command;
+/// `ebbtide trace info`.
+pub(crate) fn run(args: &InfoArgs) -> Result<(), Error> {
     let trace = LoadedTrace::read(&args.trace, args.format, args.strict, None)?;
     let portrait = Portrait::of(&trace);
     let report = PortraitReport::new(&trace, &portrait);

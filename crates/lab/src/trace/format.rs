@@ -10,6 +10,7 @@ use std::str::FromStr;
 use super::kvcache::Columns;
 use super::lines::{Lines, TraceLine};
 use super::oracle::{self, RECORD_SIZE};
+use super::records::Layout;
 use super::text;
 
 /// The known trace formats.
@@ -24,6 +25,10 @@ pub enum Format {
     /// libCacheSim's oracleGeneral.
     #[value(alias = "oracleGeneral", alias = "oracle")]
     OracleGeneral,
+    /// libCacheSim's lcs, versions 1 to 8.
+    Lcs,
+    /// libCacheSim's vscsi, versions 1 and 2.
+    Vscsi,
 }
 
 impl Format {
@@ -34,6 +39,8 @@ impl Format {
             Format::Twitter => "twitter",
             Format::Kvcache => "kvcache",
             Format::OracleGeneral => "oracle-general",
+            Format::Lcs => "lcs",
+            Format::Vscsi => "vscsi",
         }
     }
 
@@ -42,9 +49,13 @@ impl Format {
         if start.is_empty() {
             return Err("it is empty".into());
         }
+        if Layout::lcs(start).is_ok() {
+            return Ok(Format::Lcs);
+        }
         let record = &start[..start.len().min(RECORD_SIZE)];
         if record.iter().any(|&byte| byte == 0 || byte == 0xFF) {
-            return oracle::check_plausible(start).map(|()| Format::OracleGeneral);
+            let plausible = oracle::check_plausible(start).map(|()| Format::OracleGeneral);
+            return plausible.or_else(|fault| Layout::vscsi(start).map(|_| Format::Vscsi).map_err(|_| fault));
         }
         let line = first_line(start);
         if text::csv_header(&line).is_some() {

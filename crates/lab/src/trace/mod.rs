@@ -6,11 +6,16 @@
 //! | `twitter` | `timestamp,anonymized key,key size,value size,client id,operation,TTL`, no header |
 //! | `kvcache` | CacheLib's traces: a header that names the columns, in one of several orders |
 //! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
+//! | `lcs` | libCacheSim's lcs, versions 1 to 8: a header of 8,192 bytes, then 24 to 100 bytes |
+//! | `vscsi` | libCacheSim's vscsi, both versions: 32 or 40 bytes, no header |
+//!
+//! A text of other columns is read by a [`ColumnMap`]. `csv`, `twitter`, `kvcache` and `oracle-general` are written, too.
 //!
 //! Files may be compressed with zstd or gzip. Both that and the format are told from the content; a file that is no
 //! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is
 //! an error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
 
+mod columns;
 mod compression;
 mod format;
 mod kvcache;
@@ -20,9 +25,12 @@ pub(crate) mod loaded;
 mod oracle;
 mod output;
 mod reader;
+mod records;
 mod signature;
 mod text;
+mod writer;
 
+pub use columns::ColumnMap;
 pub use format::Format;
 pub(crate) use labels::PoolRules;
 pub use labels::{LabelBy, NO_LABEL};
@@ -31,6 +39,8 @@ pub use reader::TraceReader;
 pub(crate) use oracle::encode as oracle_record;
 pub(crate) use output::{Output, write_file};
 pub(crate) use reader::{SAMPLE_MARK, STANDARD_INPUT};
+pub(crate) use writer::{OutputFormat, TraceWriter};
+
 pub(crate) use text::{CSV_HEADER, write_csv_line};
 
 /// What a request does.

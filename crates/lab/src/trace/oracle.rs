@@ -7,36 +7,10 @@
 //! All requests are gets without expiry. The size is that of the whole object: as many bytes as every id fits are
 //! taken for the key, the rest for the value. The next access is for clairvoyant policies and is not used.
 
-use std::io::{self, Read};
-
 use super::{Op, Request};
 use crate::keys::FULL_WIDTH;
 
 pub(super) const RECORD_SIZE: usize = 24;
-
-/// One record, or what stands in its place.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum OracleRecord {
-    Request(Request),
-    /// The file ends in the middle of a record, after so many bytes.
-    Truncated(usize),
-    End,
-}
-
-pub(super) fn read_record(input: &mut impl Read) -> io::Result<OracleRecord> {
-    let mut record = [0; RECORD_SIZE];
-    let mut filled = 0;
-    while filled < RECORD_SIZE {
-        match input.read(&mut record[filled..]) {
-            Ok(0) if filled == 0 => return Ok(OracleRecord::End),
-            Ok(0) => return Ok(OracleRecord::Truncated(filled)),
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(OracleRecord::Request(decode(&record)))
-}
 
 /// The record of a request whose key is asked for again by the request at position `next` (from 0), or never (-1).
 /// Times and sizes beyond 32 bits count as the largest.
@@ -51,7 +25,7 @@ pub(crate) fn encode(request: &Request, next: i64) -> [u8; RECORD_SIZE] {
     record
 }
 
-fn decode(record: &[u8; RECORD_SIZE]) -> Request {
+pub(super) fn decode(record: &[u8; RECORD_SIZE]) -> Request {
     let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
     let size = word(12);
     Request {
@@ -132,24 +106,5 @@ mod tests {
             let error = check_plausible(&bytes).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
-    }
-
-    #[test]
-    fn a_record_and_a_truncated_one() {
-        let mut bytes = Vec::new();
-        bytes.extend_from_slice(&77u32.to_le_bytes());
-        bytes.extend_from_slice(&0x0102_0304_0506_0708u64.to_le_bytes());
-        bytes.extend_from_slice(&5000u32.to_le_bytes());
-        bytes.extend_from_slice(&(-1i64).to_le_bytes());
-        bytes.extend_from_slice(&[1, 2, 3]);
-        let mut input = &bytes[..];
-        let OracleRecord::Request(request) = read_record(&mut input).unwrap() else {
-            panic!("no record");
-        };
-        assert_eq!(request.time_seconds, 77);
-        assert_eq!(request.key, 0x0102_0304_0506_0708);
-        assert_eq!(request.key_size + request.value_size, 5000);
-        assert_eq!(read_record(&mut input).unwrap(), OracleRecord::Truncated(3));
-        assert_eq!(read_record(&mut input).unwrap(), OracleRecord::End);
     }
 }

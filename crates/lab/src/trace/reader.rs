@@ -1,15 +1,16 @@
 //! A trace as a stream of requests: decompressed, its format told from the content, its lines or records decoded.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use super::columns::ColumnMap;
 use super::compression::{Input, decompressed, peek};
 use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
 use super::labels::{LabelBy, Labels, PoolRules};
 use super::lines::{Lines, MAX_LINE, TraceLine};
-use super::oracle::{self, OracleRecord};
+use super::records::{Layout, Records};
 use super::signature;
 use super::text::{self, CsvHeader, Fault};
 use super::{Format, Request};
@@ -35,7 +36,8 @@ enum Decoder {
     Csv(Lines<BufReader<Input>>, CsvHeader),
     Twitter(Lines<BufReader<Input>>),
     Kvcache(Lines<BufReader<Input>>, KvcacheDecoder),
-    OracleGeneral { input: BufReader<Input>, records: u64 },
+    Columns(Lines<BufReader<Input>>, ColumnMap),
+    Records(Records<BufReader<Input>>),
 }
 
 impl TraceReader {
@@ -68,8 +70,42 @@ impl TraceReader {
             Ok(format) => format,
             Err(reason) => return Err(Error::UnknownFormat { trace, reason }),
         };
-        let decoder = Decoder::new(format, &start, BufReader::with_capacity(BUFFER, input)).map_err(failed)?;
+        let layout = match format {
+            Format::Lcs => Some(Layout::lcs(&start)),
+            Format::Vscsi => Some(Layout::vscsi(&start)),
+            Format::OracleGeneral => Some(Ok(Layout::Oracle)),
+            Format::Csv | Format::Twitter | Format::Kvcache => None,
+        };
+        let layout = layout.transpose().map_err(|reason| Error::UnknownFormat { trace: trace.clone(), reason })?;
+        let input = BufReader::with_capacity(BUFFER, input);
+        let decoder = match layout {
+            Some(layout) => Decoder::of_records(layout, input),
+            None => Decoder::of_lines(format, &start, input),
+        };
+        let decoder = decoder.map_err(failed)?;
         Ok(Self { trace, sample: sample_of(&start), format, decoder, labels: None })
+    }
+
+    /// Opens a text trace of other columns. A first line that is no request is taken for a header.
+    pub(crate) fn open_columns(path: &Path, columns: &ColumnMap) -> Result<Self, Error> {
+        let (trace, input): (String, Input) = if path == Path::new(STANDARD_INPUT) {
+            ("standard input".into(), Box::new(io::stdin()))
+        } else {
+            let trace = path.display().to_string();
+            let file = File::open(path).map_err(|source| Error::Read { trace: trace.clone(), source })?;
+            (trace, Box::new(file))
+        };
+        let failed = |source| Error::Read { trace: trace.clone(), source };
+        let (start, input) = decompressed(input).and_then(|input| peek(input, MAX_LINE)).map_err(failed)?;
+        let has_header = columns.parse(&first_line(&start)).is_err();
+        let lines = lines_after(BufReader::with_capacity(BUFFER, input), has_header).map_err(failed)?;
+        let decoder = Decoder::Columns(lines, columns.clone());
+        Ok(Self { sample: sample_of(&start), trace, format: Format::Csv, decoder, labels: None })
+    }
+
+    /// Whether a csv trace has the column `pool`.
+    pub(crate) fn has_pools(&self) -> bool {
+        matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool)
     }
 
     /// The format that the trace is read as.
@@ -92,8 +128,7 @@ impl TraceReader {
     /// # Errors
     /// The reason, if the trace has no such label.
     pub fn label_by(&mut self, by: LabelBy) -> Result<(), String> {
-        let has_pool = matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool);
-        self.labels = Some(Labels::new(by, self.format, has_pool)?);
+        self.labels = Some(Labels::new(by, self.format, self.has_pools())?);
         Ok(())
     }
 
@@ -103,8 +138,7 @@ impl TraceReader {
     /// # Errors
     /// The reason, if the trace says nothing of pools.
     pub(crate) fn label_by_pools(&mut self, rules: PoolRules) -> Result<(), String> {
-        let has_pool = matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool);
-        self.labels = Some(Labels::of_pools(rules, self.format, has_pool)?);
+        self.labels = Some(Labels::of_pools(rules, self.format, self.has_pools())?);
         Ok(())
     }
 
@@ -129,7 +163,8 @@ impl TraceReader {
                 Some(request) => return Ok(Some(request)),
                 None => next_line(lines, labels, |line| rows.parse(line)),
             },
-            Decoder::OracleGeneral { input, records } => next_record(input, records),
+            Decoder::Columns(lines, columns) => next_line(lines, labels, |line| columns.parse(line)),
+            Decoder::Records(records) => (records.next(), records.number()),
         };
         match result {
             Ok(None) => Ok(None),
@@ -141,7 +176,14 @@ impl TraceReader {
 }
 
 impl Decoder {
-    fn new(format: Format, start: &[u8], input: BufReader<Input>) -> io::Result<Self> {
+    /// Of binary records, after their header.
+    fn of_records(layout: Layout, mut input: BufReader<Input>) -> io::Result<Self> {
+        io::copy(&mut input.by_ref().take(layout.header_size() as u64), &mut io::sink())?;
+        Ok(Self::Records(Records::new(input, layout)))
+    }
+
+    /// Of lines, after their header.
+    fn of_lines(format: Format, start: &[u8], input: BufReader<Input>) -> io::Result<Self> {
         let first = first_line(start);
         Ok(match format {
             Format::Csv => {
@@ -153,7 +195,7 @@ impl Decoder {
                 let columns = Columns::from_header(&first);
                 Self::Kvcache(lines_after(input, columns.is_some())?, KvcacheDecoder::new(columns))
             }
-            Format::OracleGeneral => Self::OracleGeneral { input, records: 0 },
+            Format::OracleGeneral | Format::Lcs | Format::Vscsi => unreachable!("records are no lines"),
         })
     }
 }
@@ -187,20 +229,6 @@ fn next_line(
         TraceLine::End => None,
     });
     (parsed, lines.number())
-}
-
-fn next_record(input: &mut BufReader<Input>, records: &mut u64) -> Parsed {
-    let parsed = oracle::read_record(input).map(|record| {
-        *records += 1;
-        match record {
-            OracleRecord::Request(request) => Some(Ok(request)),
-            OracleRecord::Truncated(bytes) => {
-                Some(Err(format!("the file ends after {bytes} of {} bytes", oracle::RECORD_SIZE)))
-            }
-            OracleRecord::End => None,
-        }
-    });
-    (parsed, *records)
 }
 
 /// The lines behind the first one if that is a header, else all.

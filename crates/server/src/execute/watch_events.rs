@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use ebbtide::{Changed, Error, Mode, Stored, Ttl};
+use ebbtide::memcached::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
 
 use super::{Executor, Next, OptionalReply};
-use crate::watch::{
-    DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb, WatchKind,
-};
+use crate::watch::{DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb, WatchKind};
 
 impl Executor {
     pub(super) fn watch(&self, watched: Option<Watched>, reply: OptionalReply<'_>) -> Next {
@@ -58,12 +56,7 @@ impl Executor {
                 FetchDetail { verb, ttl_seconds: ttl_seconds(ttl) }
             })
         };
-        watching.fetch(
-            key,
-            self.connection_key.get().id,
-            hit.map_or(FetchResult::Miss, FetchResult::Hit),
-            detail,
-        );
+        watching.fetch(key, self.connection_key.get().id, hit.map_or(FetchResult::Miss, FetchResult::Hit), detail);
     }
 
     /// Reports whether a command other than a get found its key, if fetches are watched. Looks the length up.

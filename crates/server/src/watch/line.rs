@@ -3,12 +3,12 @@
 
 use std::io::Write;
 
-use ebbtide::Removal;
+use ebbtide::memcached::Removal;
 use ebbtide_protocol::encoding::uri_encode;
 
 use crate::unix_time::unix_now;
 
-/// What came of the look-up of a key.
+/// What came of the lookup of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchResult {
     /// With the bytes of the value, where they are known.
@@ -25,7 +25,7 @@ pub enum FetchVerb {
     Delete,
 }
 
-/// What only a watcher with `sample=N` is told of a look-up.
+/// What only a watcher with `sample=N` is told of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchDetail {
     pub verb: FetchVerb,

@@ -11,16 +11,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use ebbtide::Removal;
+use ebbtide::memcached::Removal;
 use ebbtide_protocol::Watched;
 
 use crate::connection_info::ConnectionInfo;
 use crate::inbox::Inbox;
 use crate::sync::lock;
 
-pub use line::{
-    CloseReason, DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb,
-};
+pub use line::{CloseReason, DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb};
 
 /// Max watchers, as in memcached.
 const MAX_WATCHERS: usize = 20;
@@ -45,7 +43,7 @@ pub struct Watching {
     wanted: AtomicU8,
     /// The largest `max_hash` of the watchers.
     max_hash: AtomicU64,
-    /// Whether a watcher wants details of look-ups.
+    /// Whether a watcher wants details of lookups.
     wants_details: AtomicBool,
     /// Random, so that no client chooses keys that are always in the sample.
     hasher: RandomState,
@@ -69,7 +67,7 @@ pub struct Watcher {
     kinds: u8,
     /// Keys with a larger hash are not in its sample.
     max_hash: u64,
-    /// Whether it is told details of look-ups, as with `sample=N`.
+    /// Whether it is told details of lookups, as with `sample=N`.
     has_details: bool,
     pending: Mutex<PendingLines>,
     /// Set once the worker has been woken for pending lines.
@@ -139,7 +137,7 @@ impl Watching {
         self.wants_details.store(watchers.iter().any(|watcher| watcher.has_details), Ordering::Relaxed);
     }
 
-    /// Whether a watcher is to be told the details of a look-up of this key.
+    /// Whether a watcher is to be told the details of a lookup of this key.
     pub fn wants_details(&self, key: &[u8]) -> bool {
         self.wants_details.load(Ordering::Relaxed) && self.sample_hash(key).is_some()
     }

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Builds the Debian package with dpkg-deb: build.sh BINARY VERSION DIRECTORY. The binary writes its own man pages and
+# shell completions. Run from the root of the repository.
+set -eu
+binary=$1 version=$2 out=$3
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+chmod 755 "$root"
+architecture=$(dpkg --print-architecture)
+
+install -D -m 755 "$binary" "$root/usr/bin/ebbtide"
+strip --strip-unneeded "$root/usr/bin/ebbtide" 2>/dev/null || true
+install -D -m 644 packaging/etc/ebbtide.conf "$root/etc/ebbtide.conf"
+install -D -m 644 packaging/systemd/ebbtide.service "$root/lib/systemd/system/ebbtide.service"
+mkdir -p "$root/usr/share/man/man1" "$root/usr/share/doc/ebbtide" "$root/usr/share/bash-completion/completions" \
+    "$root/usr/share/zsh/vendor-completions" "$root/usr/share/fish/vendor_completions.d" "$root/DEBIAN"
+"$binary" man "$root/usr/share/man/man1"
+gzip -9n "$root"/usr/share/man/man1/*.1
+"$binary" completions bash > "$root/usr/share/bash-completion/completions/ebbtide"
+"$binary" completions zsh > "$root/usr/share/zsh/vendor-completions/_ebbtide"
+"$binary" completions fish > "$root/usr/share/fish/vendor_completions.d/ebbtide.fish"
+install -m 644 docs/*.md README.md "$root/usr/share/doc/ebbtide/"
+cat packaging/debian/copyright > "$root/usr/share/doc/ebbtide/copyright"
+gzip -9nc CHANGELOG.md > "$root/usr/share/doc/ebbtide/changelog.gz"
+mkdir -p "$root/usr/share/ebbtide"
+install -m 644 packaging/prometheus/alerts.yaml packaging/grafana/ebbtide.json "$root/usr/share/ebbtide/"
+
+sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" \
+    -e "s/@SIZE@/$(du -sk --exclude=DEBIAN "$root" | cut -f1)/" packaging/debian/control > "$root/DEBIAN/control"
+echo /etc/ebbtide.conf > "$root/DEBIAN/conffiles"
+for script in postinst prerm postrm; do
+    install -m 755 "packaging/debian/$script" "$root/DEBIAN/$script"
+done
+mkdir -p "$out"
+dpkg-deb --root-owner-group --build "$root" "$out/ebbtide_${version}_$architecture.deb"

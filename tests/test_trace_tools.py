@@ -1,0 +1,152 @@
+"""`ebbtide trace head|convert|filter|sample|merge`: what goes in comes out, in every format and compression."""
+
+import json
+import struct
+import subprocess
+
+import pytest
+
+from harness import EBBTIDE
+
+HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s"
+ROWS = [(second, key, 16, 100 + key, op, ttl) for second, key, op, ttl in [
+    (10, 1, "get", 0), (10, 2, "set", 60), (11, 1, "get", 0), (12, 3, "delete", 0), (13, 2, "gets", 60), (15, 1, "get", 0),
+]]
+
+
+def run(*arguments, stdin=None):
+    words = [EBBTIDE, "trace", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, input=stdin, timeout=300)
+
+
+def made(*arguments, stdin=None):
+    done = run(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def text_of(rows, header=HEADER):
+    return "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(text_of(ROWS))
+    return path
+
+
+def shape(output):
+    """The requests of a csv trace without the ids of the keys, and which of them are of one key."""
+    rows = [line.split(",") for line in output.decode().splitlines() if not line.startswith("#")][1:]
+    ids = {}
+    return [(row[0], ids.setdefault(row[1], len(ids)), *row[2:]) for row in rows]
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("to", ["csv", "twitter", "kvcache"])
+def test_every_format_comes_back(trace, tmp_path, to, compression):
+    other = tmp_path / f"other{compression}"
+    made("convert", trace, "--to", to, "--output", other)
+    assert shape(made("convert", other)) == shape(trace.read_bytes())
+    assert shape(made("convert", "-", stdin=other.read_bytes())) == shape(trace.read_bytes())
+    if to == "csv":
+        assert made("convert", other) == trace.read_bytes()
+
+
+def test_oracle_general_has_the_next_access_and_no_deletes(trace, tmp_path):
+    other = tmp_path / "other.oracleGeneral"
+    made("convert", trace, "--to", "oracle-general", "--output", other)
+    records = list(struct.iter_unpack("<IQIq", other.read_bytes()))
+    kept = [row for row in ROWS if row[4] != "delete"]
+    assert [(time, key, size) for time, key, size, _ in records] == [(row[0], row[1], row[2] + row[3]) for row in kept]
+    assert [following for *_, following in records] == [2, 3, 4, -1, -1]
+    assert len(shape(made("convert", other))) == len(kept)
+
+
+def test_lcs_and_vscsi_of_libcachesim_are_read(tmp_path):
+    lcs = tmp_path / "trace.lcs"
+    header = struct.pack("<QQ", 0x123456789ABCDEF0, 3).ljust(8192, b"\0")
+    records = [struct.pack("<IQqIIq", 5 + number, number % 2, 300, 3 if number == 1 else 1, 60, -1) for number in range(4)]
+    lcs.write_bytes(header + b"".join(records))
+    rows = shape(made("convert", lcs))
+    assert [row[0] for row in rows] == ["5", "6", "7", "8"] and [row[1] for row in rows] == [0, 1, 0, 1]
+    assert rows[1][4:] == ("set", "60") and int(rows[0][2]) + int(rows[0][3]) == 300
+    vscsi = tmp_path / "trace.vscsi"
+    vscsi.write_bytes(b"".join(
+        struct.pack("<IIIHHQQ", number, 4096, 0, 0x2A if number else 0x28, 0x0100, 77, number * 1_000_000) for number in range(3)
+    ))
+    rows = shape(made("convert", vscsi))
+    assert [(row[0], row[4]) for row in rows] == [("0", "get"), ("1", "set"), ("2", "set")]
+
+
+def test_a_text_of_other_columns_is_read_by_their_positions(tmp_path):
+    path = tmp_path / "trace.txt"
+    path.write_text("when\tobject\tbytes\n1.5\tuser:1\t300\n2.5\tuser:2\t400\n3.0\tuser:1\t300\n")
+    rows = shape(made("convert", path, "--columns", "time=1,key=2,size=3,delimiter=tab"))
+    assert [row[:2] for row in rows] == [("1", 0), ("2", 1), ("3", 0)]
+    assert [int(row[2]) + int(row[3]) for row in rows] == [300, 400, 300]
+    refused = run("convert", path, "--columns", "time=1,frob=2")
+    assert refused.returncode == 2 and b"frob" in refused.stderr
+
+
+def test_head_shows_the_first_requests(trace):
+    assert made("head", trace, "-n", 2) == text_of(ROWS[:2]).encode()
+
+
+@pytest.mark.parametrize("arguments, kept", [
+    (["--ops", "get,gets"], [0, 2, 4, 5]),
+    (["--from", 1, "--until", 3], [2, 3]),
+    (["--min-size", 118, "--max-size", 118], [1, 4]),
+])
+def test_filters_keep_what_they_say(trace, arguments, kept):
+    assert made("filter", trace, *arguments) == text_of([ROWS[index] for index in kept]).encode()
+
+
+def test_prefixes_and_pools_are_filters(tmp_path):
+    twitter = tmp_path / "twitter.csv"
+    twitter.write_text("".join(f"{second},{key},6,10,1,get,0\n" for second, key in enumerate(["user:1", "item:1", "user:2"])))
+    assert [row[0] for row in shape(made("filter", twitter, "--prefix", "user"))] == ["0", "2"]
+    pools = tmp_path / "pools.csv"
+    pools.write_text(text_of([(*row, "ab"[index % 2]) for index, row in enumerate(ROWS)], HEADER + ",pool"))
+    assert made("convert", pools) == pools.read_bytes()
+    assert len(shape(made("filter", pools, "--pool", "a"))) == 3
+    refused = run("filter", twitter, "--pool", "a")
+    assert refused.returncode == 1 and b"--pool a" in refused.stderr
+
+
+def test_a_sample_keeps_whole_keys_and_says_so(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(text_of([(number, number % 1000, 16, 100, "get", 0) for number in range(4000)]))
+    half, quarter = tmp_path / "half.csv", tmp_path / "quarter.csv"
+    made("sample", path, "--one-of", 2, "--output", half)
+    made("sample", half, "--one-of", 2, "--seed", 2, "--output", quarter)
+    keys = {row[1] for row in shape(half.read_bytes())}
+    assert 420 < len(keys) < 580 and len(shape(half.read_bytes())) == 4 * len(keys)
+    assert "sample=4" in quarter.read_text().splitlines()[0]
+    found = json.loads(subprocess.run([EBBTIDE, "mrc", quarter, "--json", "--policy", "lru"], capture_output=True).stdout)
+    assert any("one key of 4" in caveat for caveat in found["caveats"])
+
+
+def test_traces_are_merged_by_time(trace, tmp_path):
+    other = tmp_path / "feed.v2.csv"
+    other.write_text(text_of([(100, 1, 16, 101, "get", 0), (102, 1, 16, 101, "get", 0)]))
+    rows = shape(made("merge", trace, other, "--align", "--pools"))
+    assert [(row[0], row[6]) for row in rows] == [
+        ("0", "trace"), ("0", "trace"), ("0", "feed"), ("1", "trace"), ("2", "trace"), ("2", "feed"), ("3", "trace"), ("5", "trace"),
+    ]
+    assert len({row[1] for row in rows}) == 4
+    assert len({row[1] for row in shape(made("merge", trace, other, "--same-keys"))}) == 3
+
+
+def test_nothing_is_replaced_unasked(trace, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("precious")
+    refused = run("convert", trace, "--output", other)
+    assert refused.returncode == 1 and b"--overwrite" in refused.stderr and other.read_text() == "precious"
+    made("convert", trace, "--output", other, "--overwrite")
+    assert other.read_bytes() == trace.read_bytes()
+    with subprocess.Popen([EBBTIDE, "trace", "convert", trace], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as closed:
+        closed.stdout.close()
+        closed.stderr.read()
+        assert closed.wait(60) in (0, 1)
