@@ -50,12 +50,14 @@ pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::Cache;
 pub use clock::Clock;
+pub use close::CloseReport;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
     Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::{Error, WaitReason};
+pub use flash::drain::{DrainEnd, FlashDrained};
 pub use flash::options::{FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
 pub use flash::promotion::{FlashPromotion, NotAPromotion};
 pub use flash::read::{FlashProbe, FlashReads, ReadWake};
