@@ -23,8 +23,8 @@ pub struct CloseReport {
 
 impl Cache {
     /// Ends the cache so that the next one goes on with what it has: writes memory to the memory file
-    /// ([`crate::CacheBuilder::memory_file`]) if there is one, else to flash ([`crate::CacheBuilder::flash_drain`]), and
-    /// leaves on flash what its next start must know.
+    /// ([`crate::CacheBuilder::memory_file`]) if there is one, else to flash ([`crate::CacheBuilder::flash_drain`]),
+    /// and leaves on flash what its next start must know.
     ///
     /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does
     /// nothing. Takes as long as the file system does for the memory in use, and waits for flash, half a minute at

@@ -85,7 +85,7 @@ fn the_write_budget_keeps_the_most_frequent_objects() {
     let cache = build();
     let count = 3000;
     (0..count).for_each(|number| set(&cache, number));
-    let is_hot = |number: &u32| number % 5 == 0;
+    let is_hot = |number: &u32| number.is_multiple_of(5);
     for round in 1..6 {
         cache.maintain(Duration::from_secs(round * 60));
         assert_eq!(hits(&cache, (0..count).filter(is_hot)), count / 5);

@@ -5,7 +5,7 @@
 //! store, the most frequent first --> limits, not admission --> flash, region by region --> checkpoint of the stop
 //! ```
 //! The drain ends at the first of these: nothing is left, the time is over, the write budget of that time is used up,
-//! half of flash is written, or the device has failed. A region is durable as soon as it is written, so a stop that is
+//! half of flash is written, the device has failed or hangs. A region is durable as soon as it is written, so a stop that is
 //! cut short keeps the regions before. Flash cannot hold meta flags and CAS tokens of clients: such objects are lost,
 //! and counted.
 
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// A drain writes at most this part of flash: what is hotter in the rest stays.
 const MAX_CAPACITY_SHARE: u64 = 2;
 
+/// A drain ends after this time without a completed write while flash has no space.
+const MAX_STALL: Duration = Duration::from_secs(10);
+
 /// Why a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainEnd {
@@ -34,7 +37,7 @@ pub enum DrainEnd {
     WriteBudget,
     /// Half of flash is written.
     Capacity,
-    /// The device has failed.
+    /// The device has failed, or has completed no write for ten seconds.
     Failed,
 }
 
@@ -45,7 +48,7 @@ impl DrainEnd {
             Self::Time => "the time of --flash-drain-seconds was over",
             Self::WriteBudget => "the write budget was used up",
             Self::Capacity => "half of flash was written",
-            Self::Failed => "flash has failed",
+            Self::Failed => "flash has failed or hangs",
         }
     }
 }
@@ -108,6 +111,7 @@ impl FlashTier {
                 () if drained.bytes >= max_bytes => break DrainEnd::Capacity,
                 () if budget.is_some_and(|budget| written() >= budget) => break DrainEnd::WriteBudget,
                 // Ends: the time goes on, also while the device does nothing.
+                () if self.full_for(now_ms).is_some_and(|full| full >= MAX_STALL) => break DrainEnd::Failed,
                 () if !self.tier.has_space() => self.await_space(now_ms),
                 () => {
                     let offer = |item: &Item<'_>| self.drain_item(item, now_ms, &mut drained);
