@@ -23,7 +23,7 @@ pub struct CloseReport {
 
 impl Cache {
     /// Ends the cache so that the next one goes on with what it has: writes memory to the memory file
-    /// ([`crate::CacheBuilder::memory_file`]) if there is one, else to flash ([`crate::CacheBuilder::flash_drain`]),
+    /// (`CacheBuilder::memory_file`) if there is one, else to flash (`CacheBuilder::flash_drain`),
     /// and leaves on flash what its next start must know.
     ///
     /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does

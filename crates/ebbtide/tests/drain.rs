@@ -1,7 +1,7 @@
 //! A clean stop without a memory file writes the objects in memory to flash.
 
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy, WriteBudget};
-use ebbtide::{
+use ebbtide::memcached::{
     ByteSize, Cache, CacheBuilder, Clock, DrainEnd, FlashDrained, FlashOptions, MetaFlags, MetaFlagsChange,
     MetaFlagsLookup, Ttl,
 };

@@ -4,8 +4,8 @@
 //! ```text
 //! store, the most frequent first --> limits, not admission --> flash, region by region --> checkpoint of the stop
 //! ```
-//! The drain ends at the first of these: nothing is left, the time is over, the write budget of that time is used up,
-//! half of flash is written, the device has failed or hangs. A region is durable as soon as it is written, so a stop that is
+//! The drain ends when nothing is left, the time is over, the write budget of that time is used up, half of flash is
+//! written, or the device has failed or hangs. A region is durable as soon as it is written, so a stop that is
 //! cut short keeps the regions before. Flash cannot hold meta flags and CAS tokens of clients: such objects are lost,
 //! and counted.
 
@@ -31,7 +31,7 @@ const MAX_STALL: Duration = Duration::from_secs(10);
 pub enum DrainEnd {
     /// Every object was offered.
     Complete,
-    /// The time of [`crate::CacheBuilder::flash_drain`] was over.
+    /// The time of `CacheBuilder::flash_drain` was over.
     Time,
     /// The bytes that the write budget allows in that time are written.
     WriteBudget,
@@ -63,7 +63,7 @@ pub struct FlashDrained {
     pub unchanged: u64,
     /// Objects that flash cannot hold: with meta flags (stale, won) or a CAS token of a client.
     pub unsupported: u64,
-    /// Objects that [`crate::FlashLimits`] refuse: they expire too soon, or are too short.
+    /// Objects that [`crate::memcached::FlashLimits`] refuse: they expire too soon, or are too short.
     pub refused: u64,
     /// Objects that are too long for flash, or found no memory in its index.
     pub without_place: u64,
