@@ -2,20 +2,20 @@
 //! together, expire together and are evicted together.
 //!
 //! ```
-//! use ebbtide::memcached::{ByteSize, Cache, Lookup, Ttl};
+//! use ebbtide::{ByteSize, Cache, InsertOptions};
+//! use std::time::Duration;
 //!
-//! let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
-//! cache.insert(b"k", b"v").ttl(Ttl::seconds(60)).apply()?;
-//! match cache.get(b"k") {
-//!     Lookup::Hit(item) => assert_eq!(item.to_vec(), b"v"),
-//!     Lookup::Miss => unreachable!("nothing has removed it"),
-//! }
+//! let cache = Cache::builder().memory(ByteSize::mib(64)).default_ttl(Duration::from_secs(3600)).build()?;
+//! cache.insert("k", "v")?;
+//! cache.insert_with("short", "lived", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+//! let value = cache.get("k").expect("nothing has removed it");
+//! assert_eq!(&value[..], b"v");
+//! assert_eq!(cache.stats().hits, 1);
 //! # Ok::<(), ebbtide::Error>(())
 //! ```
 //!
-//! A [`memcached::Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep
-//! it short, or make a [`memcached::Handle`] of it. The one memory number of the builder holds everything: items,
-//! index, headers and spares.
+//! A [`Cache`] is a cheap clone and may be used from any thread; so may a [`Value`], which is owned. The one memory
+//! number of the builder holds everything: entries, index, headers and spares. The guide is `docs/library.md`.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -31,6 +31,7 @@ mod engine;
 mod error;
 pub mod flash;
 mod insert;
+mod library;
 mod lookup;
 mod maintenance;
 #[doc(hidden)]
@@ -53,5 +54,6 @@ pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
 pub use error::Error;
+pub use library::{Cache, CacheBuilder, InsertOptions, Iter, Pool, Stats, Value, ValueRef};
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;

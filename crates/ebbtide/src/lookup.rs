@@ -214,6 +214,12 @@ impl Item<'_> {
         }
     }
 
+    /// The value, if it is in one piece.
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        let first = self.slices().next().unwrap_or_default();
+        (first.len() == self.len()).then_some(first)
+    }
+
     /// Appends the value to `out`.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         match &self.0 {

@@ -7,7 +7,7 @@ use ebbtide_store::Policy;
 /// The name of the pool that every cache has.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
-/// Options of a pool, for `CacheBuilder::pool` and `Cache::add_pool`.
+/// Options of a pool, for [`crate::CacheBuilder::pool`] and [`crate::Cache::add_pool`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
     pub(crate) name: String,
