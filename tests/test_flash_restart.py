@@ -224,8 +224,8 @@ def test_a_warm_start_says_how_long_ago_flash_was_written(tmp_path):
     starting = time.monotonic()
     with with_flash(path) as server:
         seconds = re.search(r"flash is warm after a stop: \d+ objects, written last (\d+) s ago", server.messages())
-        least, most = starting - stopped - 1, time.monotonic() - stopping + 1
-        assert seconds and least <= int(seconds[1]) <= most, server.messages()
+        min_seconds, max_seconds = starting - stopped - 1, time.monotonic() - stopping + 1
+        assert seconds and min_seconds <= int(seconds[1]) <= max_seconds, server.messages()
 
 
 def front_of(server):

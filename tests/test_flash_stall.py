@@ -112,7 +112,7 @@ class Load(threading.Thread):
 
 
 def on_flash(connection, numbers, wanted):
-    """Those of the numbers that are on flash: at least so many. What is evicted faster than the device takes it is dropped."""
+    """Those of the numbers that are on flash, at least `wanted`. What is evicted faster than the device takes it is dropped."""
     there = []
 
     def is_enough():

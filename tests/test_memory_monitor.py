@@ -92,7 +92,7 @@ def test_a_neighbour_that_takes_memory_kills_only_a_cache_without_monitor(monito
             group.add(neighbour.pid)
             for _ in range(NEIGHBOUR_MIB // PIECE_MIB):
                 if monitored:
-                    wait_for(lambda: group.free_mib() >= FREE_MIB or is_killed(), "the monitor makes room")
+                    wait_for(lambda: group.free_mib() >= FREE_MIB or is_killed(), "the monitor frees memory")
                 with contextlib.suppress(BrokenPipeError):
                     neighbour.stdin.write(b"next\n")
                     neighbour.stdin.flush()
