@@ -170,6 +170,64 @@ def test_help_and_version():
     assert "ebbtide 0." in result.stdout
 
 
+def test_the_help_is_short_or_long_and_there_for_commands():
+    short, long = run("-h", user=[]).stdout, run("--help", user=[]).stdout
+    assert len(short) < len(long) and "Network:" in short and "Flash:" in long and "idle_timeout" in long
+    assert all(len(line) <= 80 for line in short.splitlines())
+    assert run("help", user=[]).stdout == long
+    of_replay = run("help", "replay", user=[]).stdout
+    assert of_replay == run("replay", "--help", user=[]).stdout and "--memory" in of_replay
+    assert run("version", user=[]).stdout == run("-V").stdout
+    for shell in ("bash", "zsh", "fish"):
+        text = run("completions", shell, user=[]).stdout
+        assert "memory-limit" in text and "capture" in text, shell
+
+
+@pytest.mark.parametrize("words, meant", [
+    (["relpay"], "replay"),
+    (["help", "captrue"], "capture"),
+    (["--memroy-limit=64"], "--memory-limit"),
+    (["replay", "x", "--memroy", "64m"], "--memory"),
+])
+def test_a_slip_of_the_pen_gets_the_word_that_was_meant(words, meant):
+    result = run(*words, user=[])
+    assert result.returncode in (1, 2) and meant in result.stderr, result.stderr
+
+
+def test_a_start_says_what_it_is_in_one_line(tmp_path):
+    admin = free_port()
+    flags = ["-m", "100", "--policy", "lru", "--admin", f"127.0.0.1:{admin}", "-e", tmp_path / "memory"]
+    with Server(EBBTIDE, *flags) as server:
+        wait_for(lambda: "dashboard" in server.messages(), "it says what it is")
+        lines = [line for line in server.messages().splitlines() if "dashboard" in line]
+        port = server.port
+    assert lines == [
+        f"ebbtide 0.1.0 (memcached {run('-V').stdout.split()[1]}) on 127.0.0.1:{port}; memory 100 MiB, lru; "
+        f"memory file {tmp_path}/memory (cold); dashboard http://127.0.0.1:{admin}/"
+    ]
+    assert "no password" not in server.messages()
+
+
+def test_an_open_server_is_warned_of(tmp_path):
+    users = tmp_path / "users"
+    users.write_text("user:secret\n")
+    for flags, is_open in (([], True), (["-Y", users], False)):
+        with Server(EBBTIDE, "-l", "*", *flags) as server:
+            wait_for(lambda: "dashboard" in server.messages(), "it says what it is")
+            assert ("no password is asked" in server.messages()) == is_open
+
+
+def test_each_setting_is_told_with_its_origin(tmp_path):
+    file = tmp_path / "ebbtide.conf"
+    file.write_text("# memory\n-m 100\n")
+    with Server(EBBTIDE, "--flags-file", file, "-c", 77, "-v") as server:
+        wait_for(lambda: "--threads" in server.messages(), "the settings are told")
+        told = server.messages()
+    checked = run("--check", "--flags-file", file, "-c", 77).stdout
+    for row in (f"--memory-limit 100 ({file}:2)", "--conn-limit 77 (command line)", "--listen-backlog 1024 (default)"):
+        assert f"  {row}\n" in told and any(line.split(None, 1) == ["set", row] for line in checked.splitlines()), row
+
+
 def test_flags_as_charts_pass_them():
     with Server(EBBTIDE, "-m 100", "-I 2m", "-t 2", "-c 500", "-o", "modern,idle_timeout=0", "-vU0") as server:
         assert server.stat("limit_maxbytes") == str(100 << 20)

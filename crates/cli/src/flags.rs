@@ -27,7 +27,7 @@ pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
 pub use self::extended::OPTIONS;
 pub use self::line::{Given, read as read_line};
-pub use self::table::{FLAGS, Flag, Meaning};
+pub use self::table::{FLAGS, Flag, Group, Meaning};
 pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;
@@ -87,6 +87,18 @@ pub struct Settings {
     pub flash: FlashFlags,
     /// One line for each flag that changes nothing here.
     pub warnings: Vec<String>,
+    /// What was given, in the order in which it counts.
+    pub origins: Vec<Origin>,
+}
+
+/// A flag that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its long name.
+    pub flag: &'static str,
+    pub value: String,
+    /// File and line; `None` for the command line.
+    pub place: Option<String>,
 }
 
 impl Default for Settings {
@@ -132,6 +144,7 @@ impl Default for Settings {
             segment_bytes: None,
             flash: FlashFlags::default(),
             warnings: Vec::new(),
+            origins: Vec::new(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What `-h`, `-V` and `-i` print.
 
-use crate::flags::{FLAGS, Meaning, OPTIONS};
+use crate::flags::{FLAGS, Flag, Group, Meaning, OPTIONS};
 
 /// The first line is what memcached 1.6 prints, because start scripts parse it, with the version that the command
 /// `version` answers; the second says who is really here.
@@ -13,38 +13,98 @@ pub fn license() -> String {
     format!("ebbtide {}\nApache License, Version 2.0; the text is in the file LICENSE.", env!("CARGO_PKG_VERSION"))
 }
 
-/// A line or two for each flag that does something here, then the names of the rest.
-pub fn usage() -> String {
+/// Columns of the help, and of its left part.
+const WIDTH: usize = 80;
+const LEFT: usize = 30;
+
+/// The commands, each with what it does.
+const COMMANDS: [(&str, &str); 13] = [
+    ("[serve] [flags]", "start the server"),
+    ("replay TRACE", "the miss ratio of a trace"),
+    ("mrc TRACE", "the miss ratio of a trace by the memory of the cache"),
+    ("advise TRACE", "memory and flash for a hit ratio or a budget"),
+    ("capture HOST:PORT", "a trace of a live server"),
+    ("trace COMMAND", "what a trace is like; convert, filter, sample, merge"),
+    ("generate", "a synthetic workload as a trace"),
+    ("bench", "load, on the engine or on a server"),
+    ("top [HOST:PORT]", "what a live server does"),
+    ("doctor", "what of this machine should be otherwise"),
+    ("help [COMMAND]", "all of this, or the help of a command"),
+    ("version", "the version"),
+    ("completions SHELL", "completions for bash, zsh or fish"),
+];
+
+/// The help: in short the beginning of what each flag does, else all of it, the options of `-o`, and the flags that do
+/// nothing here.
+pub fn usage(is_long: bool) -> String {
     let mut text = version();
-    text.push_str(
-        "\n\nusage: ebbtide [serve] [flags]     the server\n\
-         \x20      ebbtide replay <trace> ...  the miss ratio of a trace (--help tells more)\n\
-         \x20      ebbtide mrc <trace> ...     the miss ratio of a trace by the memory of the cache (--help tells more)\n\
-         \x20      ebbtide advise <trace> ...  memory and flash for a hit ratio or a budget (--help tells more)\n\
-         \x20      ebbtide capture <host:port> a trace of a live server (--help tells more)\n\
-         \x20      ebbtide trace ...           what a trace is like, and other traces of it (--help tells more)\n\
-         \x20      ebbtide generate ...        a synthetic workload as a trace (--help tells more)\n\
-         \x20      ebbtide bench ...           load, on the engine or on a server (--help tells more)\n\
-         \x20      ebbtide top [host:port]     what a live server does (--help tells more)\n\
-         \x20      ebbtide doctor ...          what of this machine should be otherwise (--help tells more)\n\n",
-    );
-    let mut silent = Vec::new();
-    for flag in FLAGS.iter().filter(|flag| !flag.is_hidden()) {
-        if flag.help.is_empty() {
-            silent.push(flag.name());
-            continue;
+    text.push_str("\n\nusage: ebbtide COMMAND ...\n");
+    for (command, what) in COMMANDS {
+        row(&mut text, &format!("  {command}"), what);
+    }
+    let told = || FLAGS.iter().filter(|flag| !flag.is_hidden());
+    for group in Group::ALL {
+        let of_group: Vec<&Flag> = told().filter(|flag| flag.group() == group && !flag.help.is_empty()).collect();
+        if !of_group.is_empty() {
+            text.push_str(&format!("\n{}:\n", group.title()));
         }
-        let short = flag.short.map_or("    ".to_owned(), |s| format!("-{s}, "));
-        let value = flag.value.map_or(String::new(), |v| format!("=<{v}>"));
-        let left = format!("{short}--{}{value}", flag.long);
-        for (number, line) in flag.help.lines().enumerate() {
-            let left = if number == 0 { left.as_str() } else { "" };
-            text.push_str(&format!("{left:<31}{line}\n"));
+        for flag in of_group {
+            let help = flag.text();
+            row(&mut text, &left(flag), if is_long { &help } else { beginning(&help) });
         }
     }
+    if !is_long {
+        text.push_str("\n`ebbtide --help` tells all of it; `ebbtide help COMMAND` tells of a command.\n");
+        return text;
+    }
+    let mut silent: Vec<String> = told().filter(|flag| flag.help.is_empty()).map(Flag::name).collect();
     extended(&mut text, &mut silent);
-    text.push_str(&format!("\nKnown to memcached and without a meaning here: {}\n", silent.join(" ")));
+    text.push_str("\nKnown to memcached and without a meaning here:\n");
+    wrapped(&silent.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    text.push_str("\nExit codes: 0 done, 1 failed or a malformed flag, 2 a malformed command of the lab,\n");
+    text.push_str("64 a value outside of its limits, 67 no such user, 71 refused by the system.\n");
     text
+}
+
+fn left(flag: &Flag) -> String {
+    let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+    let value = flag.value.map_or(String::new(), |value| format!("=<{value}>"));
+    format!("  {short}--{}{value}", flag.long)
+}
+
+/// What stands before the first explanation, and the default.
+fn beginning(help: &str) -> &str {
+    let before_default = help.find(" (default").unwrap_or(help.len());
+    match help[..before_default].find([';', ':']) {
+        Some(end) => &help[..end],
+        None => help,
+    }
+}
+
+/// A line with two columns; where the left one is too long, the right one begins on the next line.
+fn row(text: &mut String, left: &str, right: &str) {
+    let mut lines = wrapped(right, WIDTH - LEFT).into_iter();
+    let first = if left.len() < LEFT { lines.next().unwrap_or_default() } else { String::new() };
+    text.push_str(format!("{left:<LEFT$}{first}").trim_end());
+    text.push('\n');
+    lines.for_each(|line| text.push_str(&format!("{:LEFT$}{line}\n", "")));
+}
+
+/// Lines of at most so many columns, broken between words.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("one line at least");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= columns {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// The options of `-o` that do something, each with what it does, and the names of the others.
@@ -58,7 +118,7 @@ fn extended(text: &mut String, silent: &mut Vec<String>) {
             continue;
         };
         let left = if *takes_value { format!("  - {name}=<value>:") } else { format!("  - {name}:") };
-        text.push_str(&format!("{left:<31}{help}\n"));
+        row(text, &left, help);
     }
 }
 
@@ -89,9 +149,11 @@ mod tests {
 
     #[test]
     fn the_help_names_every_flag_that_is_not_hidden() {
-        let text = usage();
+        let text = usage(true);
         for flag in FLAGS {
             assert_eq!(text.contains(&flag.name()), !flag.is_hidden(), "{}", flag.long);
+            let is_short = usage(false).contains(&format!("--{}", flag.long));
+            assert_eq!(is_short, !flag.is_hidden() && !flag.help.is_empty(), "{}", flag.long);
         }
         assert_eq!(text.lines().next(), Some(format!("memcached {}", ebbtide_server::VERSION).as_str()));
         assert!(text.starts_with("memcached 1.6."));
@@ -105,9 +167,18 @@ mod tests {
 
     #[test]
     fn the_help_names_every_command_of_the_lab() {
-        let text = usage();
-        for name in crate::lab::NAMES {
-            assert!(text.contains(&format!("       ebbtide {name} ")), "{name}");
+        for (name, text) in crate::lab::NAMES.iter().flat_map(|name| [(name, usage(true)), (name, usage(false))]) {
+            assert!(text.contains(&format!("\n  {name}")), "{name}");
         }
+    }
+
+    #[test]
+    fn the_help_fits_a_terminal_of_80_columns() {
+        for is_long in [false, true] {
+            for line in usage(is_long).lines() {
+                assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{line}");
+            }
+        }
+        assert!(usage(false).len() < usage(true).len() * 3 / 4);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 
 #[derive(Parser)]
@@ -32,6 +32,16 @@ enum LabCommand {
 
 /// The commands of the lab.
 pub const NAMES: [&str; 9] = ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor"];
+
+/// All words that a command line may begin with.
+pub fn commands() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(["serve", "help", "version", "completions"])
+}
+
+/// The commands as clap knows them.
+pub fn command() -> clap::Command {
+    LabCommand::command()
+}
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
@@ -73,7 +83,6 @@ mod tests {
 
     #[test]
     fn the_arguments_hold_together() {
-        use clap::CommandFactory;
         LabCommand::command().debug_assert();
         for name in LabCommand::command().get_subcommands().map(|c| c.get_name()) {
             assert!(knows(&name.into()), "{name}");

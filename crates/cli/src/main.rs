@@ -8,12 +8,16 @@ mod flags;
 mod help;
 mod lab;
 mod listeners;
+mod manual;
 mod notify;
 mod process;
 mod serve;
+mod similar;
+mod startup;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use config::Request;
@@ -24,10 +28,11 @@ fn main() -> ExitCode {
     if args.first().is_some_and(lab::knows) {
         return lab::run(&args);
     }
-    if args.first().is_some_and(|first| first == "serve") {
-        args.remove(0);
+    // `ebbtide help replay` is `ebbtide replay --help`.
+    if args.first().is_some_and(|first| first == "help") && args.get(1).is_some_and(lab::knows) {
+        return lab::run(&[args.remove(1), "--help".into()]);
     }
-    match server(&args) {
+    match answer(&mut args) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ebbtide: {error}");
@@ -36,9 +41,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// The words that ask for a text, or else the server.
+fn answer(args: &mut Vec<OsString>) -> Result<ExitCode, Error> {
+    let second = args.get(1).and_then(|word| word.to_str()).map(str::to_owned);
+    match args.first().and_then(|word| word.to_str()) {
+        Some("help") => match second.as_deref() {
+            None | Some("serve") => show(&help::usage(true)),
+            Some("version") => show(&help::version()),
+            Some("completions") => show("ebbtide completions SHELL prints completions for bash, zsh, fish or elvish"),
+            Some(other) => {
+                let hint = similar::hint(other, lab::commands());
+                return Err(Error::Illegal(format!("help {other}: not a command; `ebbtide -h` lists them{hint}")));
+            }
+        },
+        Some("version") => show(&help::version()),
+        Some("completions") => manual::completions(second.as_deref())?,
+        Some("man") => manual::pages(second.as_deref().map(Path::new))?,
+        Some("serve") => {
+            args.remove(0);
+            return server(args);
+        }
+        _ => return server(args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn server(args: &[OsString]) -> Result<ExitCode, Error> {
     match config::read(args.iter().cloned())? {
-        Request::Help => show(&help::usage()),
+        Request::Help { is_long } => show(&help::usage(is_long)),
         Request::Version => show(&help::version()),
         Request::License => show(&help::license()),
         Request::Check(settings) => show(&config::check::run(&settings)?),

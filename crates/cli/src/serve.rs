@@ -16,7 +16,7 @@ use crate::flags::{self, DEFAULT_PORT, Settings};
 use crate::listeners::Addresses;
 use crate::notify::Supervisor;
 use crate::process::{self, PidFile};
-use crate::{daemon, listeners};
+use crate::{daemon, listeners, startup};
 
 /// Serves until a signal or a client that may ends it.
 pub fn run(settings: Settings) -> Result<(), Error> {
@@ -30,7 +30,8 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     allow(&settings)?;
     let user = other_user(&settings)?;
     let options = ServerOptions { auth, ..options(&settings, user.as_ref())? };
-    let opened = BoundServer::new(options).map_err(|error| not_bound(&settings, error))?;
+    let exposure = startup::exposure(&options);
+    let opened = BoundServer::new(options.clone()).map_err(|error| not_bound(&settings, error))?;
     for warning in opened.warnings() {
         eprintln!("ebbtide: warning: {warning}");
     }
@@ -52,6 +53,10 @@ pub fn run(settings: Settings) -> Result<(), Error> {
             })
             .ok()
     });
+    // A starter in the background is silent, as memcached's is.
+    if !daemon::is_copy() {
+        announce(&settings, &options, &kept, exposure);
+    }
     let supervisor = Supervisor::from_environment();
     obey_signals(server.stop_handle(), server.reload_handle(), supervisor.clone())?;
     if daemon::is_copy() {
@@ -67,6 +72,17 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     }
     result.map_err(|error| Error::System(error.to_string()))?;
     closed.map(drop).map_err(|error| Error::System(error.to_string()))
+}
+
+/// Says what is served, and with `-v` by which settings.
+fn announce(settings: &Settings, options: &ServerOptions, cache: &Cache, exposure: Option<String>) {
+    if let Some(warning) = exposure {
+        eprintln!("ebbtide: warning: {warning}");
+    }
+    eprintln!("{}", startup::summary(settings, options, cache));
+    if settings.verbosity > 0 {
+        startup::settings_table(settings).iter().for_each(|row| eprintln!("  {row}"));
+    }
 }
 
 /// Sets the limits.

@@ -3,12 +3,12 @@
 
 use std::fmt::Write;
 
+use ebbtide_server::ServerOptions;
 use ebbtide_server::ebbtide::{ByteSize, Policy};
-use ebbtide_server::{Listen, ServerOptions};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
-use crate::{process, serve};
+use crate::{process, serve, startup};
 
 /// Bytes of values for which the report says how many fit.
 const SAMPLE_VALUES: [u64; 4] = [25, 230, 1000, 4000];
@@ -34,7 +34,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     for warning in &settings.warnings {
         report.line("warning", warning);
     }
-    report.line("listen", list(&options));
+    report.line("listen", startup::addresses(&options));
     report.line("admin", options.admin.map_or("off".to_owned(), |admin| admin.address.to_string()));
     report.line("tls", tls(&options));
     report.line("passwords", if auth.is_some() { "needed" } else { "none" });
@@ -65,6 +65,9 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         "evictions",
         if settings.evicts { settings.policy.as_deref().unwrap_or(Policy::default().name()) } else { "none" },
     );
+    for row in startup::settings_table(settings) {
+        report.line("set", row);
+    }
     Ok(report.0)
 }
 
@@ -75,16 +78,6 @@ impl Report {
     fn line(&mut self, name: &str, value: impl std::fmt::Display) {
         writeln!(self.0, "{name:<18} {value}").expect("a String takes all that is written to it");
     }
-}
-
-fn list(options: &ServerOptions) -> String {
-    let with_kind = |listen: &Listen| match listen {
-        Listen::Tcp(_) => listen.to_string(),
-        Listen::Tls(_) => format!("{listen} (TLS)"),
-        Listen::Udp(_) => format!("{listen} (UDP)"),
-        Listen::Unix { mode, .. } => format!("{listen} (mode {mode:o})"),
-    };
-    options.listeners.iter().map(with_kind).collect::<Vec<_>>().join(", ")
 }
 
 fn tls(options: &ServerOptions) -> String {

@@ -11,7 +11,7 @@ mod toml_file;
 use std::ffi::OsString;
 
 use crate::error::Error;
-use crate::flags::{self, Given, Settings};
+use crate::flags::{self, Given, Origin, Settings};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -19,7 +19,10 @@ pub enum Request {
     Serve(Box<Settings>),
     /// Say whether these settings would do, and what they come to.
     Check(Box<Settings>),
-    Help,
+    /// All of it, or a line or two for each flag.
+    Help {
+        is_long: bool,
+    },
     Version,
     License,
 }
@@ -32,9 +35,11 @@ struct PlacedValue {
 
 /// Reads the arguments, without the name of the program, and the files that they name.
 pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let is_long = args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--he")));
     let line = flags::read_line(args)?;
     match line.last().map(|given| given.flag.long) {
-        Some("help") => return Ok(Request::Help),
+        Some("help") => return Ok(Request::Help { is_long }),
         Some("version") => return Ok(Request::Version),
         Some("license") => return Ok(Request::License),
         _ => {}
@@ -67,7 +72,11 @@ fn take(settings: &mut Settings, layer: Vec<PlacedValue>) -> Result<(), Error> {
     if layer.iter().any(|placed| placed.given.names_flash()) {
         settings.flash.paths.clear();
     }
+    // A flag of this layer takes the place of the same one of the layers before.
+    settings.origins.retain(|origin| !has(origin.flag));
     for PlacedValue { place, given } in &layer {
+        let origin = Origin { flag: given.flag.long, value: given.value.clone(), place: place.clone() };
+        settings.origins.push(origin);
         settings.apply(given.flag, &given.value).map_err(|error| match place {
             Some(place) => error.at(place),
             None => error,
@@ -120,6 +129,19 @@ mod tests {
         assert_eq!(paths(&[]), [("/a".into(), 1 << 30), ("/b".into(), 1 << 30)]);
         assert_eq!(paths(&["--flash", "/c:2g"]), [("/c".into(), 2 << 30)]);
         assert_eq!(paths(&["-o", "modern,ext_path=/d:2g"]), [("/d".into(), 2 << 30)]);
+    }
+
+    #[test]
+    fn each_setting_knows_where_it_is_from() {
+        let files = [("--flags-file", "-m 100\n-c 10\n"), ("--config", "port = 2\nconn-limit = 20\n")];
+        let settings = settings(&files, &["-c", "30", "-vv"]).unwrap();
+        let table = crate::startup::settings_table(&settings);
+        let row = |start: &str| table.iter().find(|row| row.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
+        assert!(row("--memory-limit 100 (").ends_with("/file0:1)"));
+        assert!(row("--port 2 (").ends_with("/file1:1)"));
+        assert_eq!(row("--conn-limit "), "--conn-limit 30 (command line)");
+        assert_eq!(row("--udp-port "), "--udp-port 0 (default)");
+        assert_eq!(table.iter().filter(|row| row.starts_with("--verbose")).count(), 2);
     }
 
     #[test]

@@ -18,7 +18,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::{PlacedValue, text};
 use crate::error::Error;
-use crate::flags::{Flag, Given};
+use crate::flags::{FLAGS, Flag, Given};
+use crate::similar;
 
 pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
     let text = text("--config", path)?;
@@ -34,7 +35,10 @@ pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
     for (key, value) in table.get_ref() {
         let at = place(key.span().start);
         let Some(flag) = Flag::by_exact_long(key.get_ref()).filter(|flag| flag.is_for_files()) else {
-            let reason = format!("{}: unknown key; keys are the long names that `ebbtide -h` lists", key.get_ref());
+            let known = FLAGS.iter().filter(|flag| flag.is_for_files() && !flag.is_hidden()).map(|flag| flag.long);
+            let hint = similar::hint(key.get_ref(), known);
+            let reason =
+                format!("{}: unknown key; keys are the long names that `ebbtide -h` lists{hint}", key.get_ref());
             return Err(Error::Illegal(reason).at(&at));
         };
         match value.get_ref() {

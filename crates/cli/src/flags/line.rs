@@ -5,8 +5,9 @@ use std::ffi::OsString;
 
 use lexopt::Arg;
 
-use super::table::Flag;
+use super::table::{FLAGS, Flag};
 use crate::error::Error;
+use crate::{lab, similar};
 
 /// A flag as it was given.
 #[derive(Debug)]
@@ -37,14 +38,18 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Erro
             Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
             Arg::Value(word) if is_blank(&word) => continue,
             Arg::Value(value) => {
+                let word = value.to_string_lossy();
+                let hint = if line.is_empty() { similar::hint(&word, lab::commands()) } else { String::new() };
                 return Err(Error::Illegal(format!(
-                    "{}: not a flag; `ebbtide -h` lists the flags and the commands",
-                    value.display()
+                    "{word}: not a flag; `ebbtide -h` lists the flags and the commands{hint}"
                 )));
             }
         };
         let Some(flag) = flag else {
-            return Err(Error::Illegal(format!("{name}: unknown flag; `ebbtide -h` lists the flags")));
+            let known = FLAGS.iter().filter(|flag| !flag.is_hidden()).map(|flag| flag.long);
+            let hint = name.strip_prefix("--").and_then(|long| similar::nearest(long, known));
+            let hint = hint.map_or_else(String::new, |long| format!("; did you mean --{long}?"));
+            return Err(Error::Illegal(format!("{name}: unknown flag; `ebbtide -h` lists the flags{hint}")));
         };
         let value = match flag.value {
             None => String::new(),

@@ -1,5 +1,45 @@
 //! Every flag that memcached 1.6 knows, as it spells them, and what it means here.
 
+/// What a flag is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Network,
+    Memory,
+    Pools,
+    Flash,
+    Secrets,
+    Observation,
+    Commands,
+    Process,
+}
+
+impl Group {
+    /// In the order of the help.
+    pub const ALL: [Self; 8] = [
+        Self::Network,
+        Self::Memory,
+        Self::Pools,
+        Self::Flash,
+        Self::Secrets,
+        Self::Observation,
+        Self::Commands,
+        Self::Process,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Network => "Network",
+            Self::Memory => "Memory",
+            Self::Pools => "Pools",
+            Self::Flash => "Flash",
+            Self::Secrets => "TLS and passwords",
+            Self::Observation => "Observation",
+            Self::Commands => "What clients may do",
+            Self::Process => "Process and settings",
+        }
+    }
+}
+
 /// What a flag does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
@@ -149,6 +189,33 @@ impl Flag {
     /// Whether it may stand in a file of settings.
     pub fn is_for_files(&self) -> bool {
         !self.is_question() && !self.is_for_tests() && !matches!(self.long, "config" | "flags-file" | "check")
+    }
+
+    pub fn group(&self) -> Group {
+        match self.long {
+            "port" | "udp-port" | "unix-socket" | "unix-mask" | "listen" | "conn-limit" | "threads" => Group::Network,
+            "max-reqs-per-event" | "listen-backlog" | "protocol" | "busy-poll" => Group::Network,
+            "memory-limit" | "disable-evictions" | "lock-memory" | "max-item-size" | "policy" => Group::Memory,
+            "merge-run" | "segment-size" | "memory-file" | "memory-monitor" => Group::Memory,
+            "pool" => Group::Pools,
+            "enable-sasl" | "auth-file" | "enable-ssl" => Group::Secrets,
+            "verbose" | "admin" | "stats-delimiter" => Group::Observation,
+            "enable-shutdown" | "disable-flush-all" | "disable-dumping" | "disable-watch" => Group::Commands,
+            _ if self.is_about_flash() => Group::Flash,
+            _ => Group::Process,
+        }
+    }
+
+    /// The help in one line.
+    pub fn text(&self) -> String {
+        self.help.replace('\n', " ")
+    }
+
+    /// What the help says of the default, if it does.
+    pub fn default_text(&self) -> Option<String> {
+        let text = self.text();
+        let (_, rest) = text.split_once("(default: ")?;
+        Some(rest.split([')', ',']).next().unwrap_or(rest).to_owned())
     }
 
     pub fn is_about_flash(&self) -> bool {

@@ -1,0 +1,92 @@
+//! What a start says on standard error: one line of what is served, a warning where everyone may use it, and with `-v`
+//! where each setting is from.
+
+use std::net::IpAddr;
+
+use ebbtide_server::ebbtide::memcached::{Cache, MemoryStart};
+use ebbtide_server::ebbtide::{ByteSize, Policy};
+use ebbtide_server::{ClientCertificates, Listen, ServerOptions};
+
+use crate::flags::{FLAGS, Flag, Settings};
+
+/// The server in one line.
+pub fn summary(settings: &Settings, options: &ServerOptions, cache: &Cache) -> String {
+    let memory = ByteSize::bytes(settings.memory_bytes);
+    let policy = match settings.evicts {
+        true => settings.policy.clone().unwrap_or_else(|| Policy::default().name().to_owned()),
+        false => "no evictions".to_owned(),
+    };
+    let mut parts = vec![format!("{} on {}", version(), addresses(options)), format!("memory {memory}, {policy}")];
+    let pools = cache.pools().len();
+    if pools > 1 {
+        parts.push(format!("{pools} pools"));
+    }
+    for (path, bytes) in &settings.flash.paths {
+        parts.push(format!("flash {} of {}", ByteSize::bytes(*bytes), path.display()));
+    }
+    if let (Some(path), Some(start)) = (&settings.memory_file, cache.memory_start()) {
+        let warm = if matches!(start, MemoryStart::Warm { .. }) { "warm" } else { "cold" };
+        parts.push(format!("memory file {} ({warm})", path.display()));
+    }
+    parts.push(match options.admin {
+        Some(admin) => format!("dashboard http://{}/", admin.address),
+        None => "no dashboard".to_owned(),
+    });
+    parts.join("; ")
+}
+
+fn version() -> String {
+    format!("ebbtide {} (memcached {})", env!("CARGO_PKG_VERSION"), ebbtide_server::VERSION)
+}
+
+/// The addresses as a list.
+pub fn addresses(options: &ServerOptions) -> String {
+    let with_kind = |listen: &Listen| match listen {
+        Listen::Tcp(_) => listen.to_string(),
+        Listen::Tls(_) => format!("{listen} (TLS)"),
+        Listen::Udp(_) => format!("{listen} (UDP)"),
+        Listen::Unix { mode, .. } => format!("{listen} (mode {mode:o})"),
+    };
+    options.listeners.iter().map(with_kind).collect::<Vec<_>>().join(", ")
+}
+
+/// The warning, if a server listens on all addresses and asks nobody for a password or a certificate.
+pub fn exposure(options: &ServerOptions) -> Option<String> {
+    let asks_certificates = options.tls.as_ref().is_some_and(|tls| {
+        matches!(tls.client_certificates, ClientCertificates::Required | ClientCertificates::RequiredOnce)
+    });
+    let is_open = |listen: &&Listen| match listen {
+        Listen::Tcp(address) | Listen::Udp(address) => is_everywhere(address.ip()),
+        Listen::Tls(address) => is_everywhere(address.ip()) && !asks_certificates,
+        Listen::Unix { .. } => false,
+    };
+    let open = options.listeners.iter().find(is_open).filter(|_| options.auth.is_none())?;
+    Some(format!(
+        "no password is asked, and {open} is reached from every network of this host: whoever connects can read and change \
+         the cache; -l 127.0.0.1 listens on this host only, -Y FILE asks for passwords"
+    ))
+}
+
+fn is_everywhere(address: IpAddr) -> bool {
+    address.is_unspecified()
+}
+
+/// A line for each setting: flag, value, and where that is from.
+pub fn settings_table(settings: &Settings) -> Vec<String> {
+    let is_told = |flag: &&Flag| !flag.is_hidden() && !flag.is_question() && flag.long != "check";
+    FLAGS.iter().filter(is_told).flat_map(|flag| rows(settings, flag)).collect()
+}
+
+fn rows(settings: &Settings, flag: &Flag) -> Vec<String> {
+    let given: Vec<_> = settings.origins.iter().filter(|origin| origin.flag == flag.long).collect();
+    if given.is_empty() {
+        let default = flag.default_text();
+        return default.map(|value| format!("--{} {value} (default)", flag.long)).into_iter().collect();
+    }
+    let row = |origin: &&crate::flags::Origin| {
+        let place = origin.place.as_deref().unwrap_or("command line");
+        let space = if origin.value.is_empty() { "" } else { " " };
+        format!("--{}{space}{} ({place})", flag.long, origin.value)
+    };
+    given.iter().map(row).collect()
+}
