@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the Debian package with dpkg-deb: build.sh BINARY VERSION DIRECTORY. The binary writes its own man pages and
-# shell completions. Run from the root of the repository.
+# shell completions. COMPRESSION is that of dpkg-deb. Run from the root of the repository.
 set -eu
 binary=$1 version=$2 out=$3
 root=$(mktemp -d)
@@ -32,4 +32,4 @@ for script in postinst prerm postrm; do
     install -m 755 "packaging/debian/$script" "$root/DEBIAN/$script"
 done
 mkdir -p "$out"
-dpkg-deb --root-owner-group --build "$root" "$out/ebbtide_${version}_$architecture.deb"
+dpkg-deb --root-owner-group -Z"${COMPRESSION:-xz}" --build "$root" "$out/ebbtide_${version}_$architecture.deb"

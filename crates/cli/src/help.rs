@@ -49,8 +49,7 @@ pub fn usage(is_long: bool) -> String {
             text.push_str(&format!("\n{}:\n", group.title()));
         }
         for flag in of_group {
-            let help = flag.text();
-            row(&mut text, &left(flag), if is_long { &help } else { beginning(&help) });
+            row(&mut text, &left(flag), &if is_long { flag.text() } else { beginning(flag) });
         }
     }
     if !is_long {
@@ -73,12 +72,12 @@ fn left(flag: &Flag) -> String {
 }
 
 /// What stands before the first explanation, and the default.
-fn beginning(help: &str) -> &str {
+fn beginning(flag: &Flag) -> String {
+    let help = flag.text();
     let before_default = help.find(" (default").unwrap_or(help.len());
-    match help[..before_default].find([';', ':']) {
-        Some(end) => &help[..end],
-        None => help,
-    }
+    let Some(end) = help[..before_default].find([';', ':']) else { return help };
+    let default = flag.default_text().map_or_else(String::new, |default| format!(" (default: {default})"));
+    format!("{}{default}", &help[..end])
 }
 
 /// A line with two columns; where the left one is too long, the right one begins on the next line.
@@ -180,5 +179,7 @@ mod tests {
             }
         }
         assert!(usage(false).len() < usage(true).len() * 3 / 4);
+        let flag = FLAGS.iter().find(|flag| flag.long == "listen").expect("a flag");
+        assert_eq!(beginning(flag), "address to listen on (default: all)");
     }
 }
