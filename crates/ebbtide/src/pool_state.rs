@@ -3,6 +3,7 @@
 
 use crate::clock::EngineClock;
 use crate::flash::tier::FlashTier;
+use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
 use ebbtide_store::{EngineMemory, Participant, Store};
 use std::cell::RefCell;
@@ -30,6 +31,8 @@ pub(crate) struct PoolState {
     memory_key: Weak<EngineMemory>,
     queue: Arc<MaintenanceQueue<PoolState>>,
     queue_mark: QueueMark,
+    /// Lookups of library users; the server counts its own.
+    pub lookups: LookupCounters,
     is_removed: AtomicBool,
     /// Since when maintenance has kept back evictions because flash is full.
     pub evictions_wait_since: Mutex<Option<Instant>>,
@@ -59,6 +62,7 @@ impl PoolState {
             memory,
             queue,
             queue_mark: QueueMark::default(),
+            lookups: LookupCounters::default(),
             is_removed: AtomicBool::new(false),
             evictions_wait_since: Mutex::default(),
             this: this.clone(),

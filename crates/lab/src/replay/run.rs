@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Stats};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats};
 
 use super::ReplayArgs;
 use super::audit::Findings;
