@@ -17,6 +17,7 @@
 mod blocks;
 mod superblock;
 
+use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::error::Error;
 use crate::pools::MAX_POOLS;
@@ -69,6 +70,13 @@ pub struct MemorySaved {
     pub objects: u64,
     pub bytes: u64,
     pub took: Duration,
+}
+
+impl std::fmt::Display for MemorySaved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { objects, bytes, took } = *self;
+        write!(f, "{objects} objects and {} are in the memory file, in {took:.2?}", ByteSize::bytes(bytes))
+    }
 }
 
 /// The file of a cache that runs, empty and locked.
