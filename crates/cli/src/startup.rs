@@ -62,8 +62,8 @@ pub fn exposure(options: &ServerOptions) -> Option<String> {
     };
     let open = options.listeners.iter().find(is_open).filter(|_| options.auth.is_none())?;
     Some(format!(
-        "no password is asked, and {open} is reached from every network of this host: whoever connects can read and change \
-         the cache; -l 127.0.0.1 listens on this host only, -Y FILE asks for passwords"
+        "no password is asked, and {open} is reached from every network of this host: every client that connects can \
+         read and change the cache; -l 127.0.0.1 listens on this host only, -Y FILE asks for passwords"
     ))
 }
 

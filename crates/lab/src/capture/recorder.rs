@@ -4,7 +4,7 @@
 //! are in order, so the lookup is the last event of the connection before the store: it is left out. A delete that the
 //! server reports turns the last lookup of its key into a delete.
 //!
-//! A get that misses tells neither size nor TTL: it gets those of the next store of its key, which is the load after the
+//! A get that misses tells neither size nor TTL: it gets those of the next store of its key, the load after the
 //! miss. A get that hits tells its size, and has the TTL of the last store. Where that was before the capture, Ebbtide
 //! tells the rest of the TTL, and for memcached the next store counts.
 

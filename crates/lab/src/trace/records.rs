@@ -1,13 +1,14 @@
 //! Binary traces: records of one length after a header, little-endian, without padding.
 //!
 //! ```text
-//! oracleGeneral  no header          | time:u32 | id:u64 | size:u32 | next:i64 |
-//! lcs 1          8,192 bytes        | time:u32 | id:u64 | size:u32 | next:i64 |
-//! lcs 2          the same           | time:u32 | id:u64 | size:u32 | op:u8 tenant:u24 | next:i64 |
-//! lcs 3 to 8     the same           | time:u32 | id:u64 | size:i64 | op:u8 tenant:u24 | ttl:u32 | next:i64 | features |
-//! vscsi 1        no header          | sn:u32 | length:u32 | nsg:u32 | command:u16 | version:u16 | block:u64 | time:u64 |
-//! vscsi 2        no header          | command:u16 | version:u16 | sn:u32 | length:u32 | nsg:u32 | block:u64 | time:u64 | rt:u64 |
+//! oracleGeneral  | time:u32 | id:u64 | size:u32 | next:i64 |
+//! lcs 1          | time:u32 | id:u64 | size:u32 | next:i64 |
+//! lcs 2          | time:u32 | id:u64 | size:u32 | op:u8 tenant:u24 | next:i64 |
+//! lcs 3 to 8     | time:u32 | id:u64 | size:i64 | op:u8 tenant:u24 | ttl:u32 | next:i64 | features |
+//! vscsi 1        | sn:u32 | length:u32 | nsg:u32 | command:u16 | version:u16 | block:u64 | time:u64 |
+//! vscsi 2        | command:u16 | version:u16 | sn:u32 | length:u32 | nsg:u32 | block:u64 | time:u64 | rt:u64 |
 //! ```
+//! Only lcs has a header, of 8,192 bytes.
 //! lcs and vscsi are formats of libCacheSim. Its header of lcs begins with a magic number and the version; the high
 //! byte of the version of vscsi is 1 or 2, its time is in microseconds. A size is that of the whole object: as many
 //! bytes as every id fits are taken for the key.
