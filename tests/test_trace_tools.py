@@ -78,6 +78,11 @@ def test_lcs_and_vscsi_of_libcachesim_are_read(tmp_path):
     ))
     rows = shape(made("convert", vscsi))
     assert [(row[0], row[4]) for row in rows] == [("0", "get"), ("1", "set"), ("2", "set")]
+    vscsi.write_bytes(b"".join(
+        struct.pack("<HHIIIQQQ", 0x28, 0x0200, number, 512, 0, 70 + number, number * 1_000_000, 0) for number in range(3)
+    ))
+    rows = shape(made("convert", vscsi))
+    assert [(row[0], row[1], int(row[2]) + int(row[3])) for row in rows] == [("0", 0, 512), ("1", 1, 512), ("2", 2, 512)]
 
 
 def test_a_text_of_other_columns_is_read_by_their_positions(tmp_path):

@@ -60,8 +60,8 @@ pub fn usage(is_long: bool) -> String {
     extended(&mut text, &mut silent);
     text.push_str("\nKnown to memcached and without a meaning here:\n");
     wrapped(&silent.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-    text.push_str("\nExit codes: 0 done, 1 failed or a malformed flag, 2 a malformed command of the lab,\n");
-    text.push_str("64 a value outside of its limits, 67 no such user, 71 refused by the system.\n");
+    text.push_str("\nExit codes: 0 done, 1 failed or a malformed flag, 2 malformed arguments of a\n");
+    text.push_str("command, 64 a value outside of its limits, 67 no such user, 71 refused by the\nsystem.\n");
     text
 }
 

@@ -93,10 +93,10 @@ impl Layout {
                 object(word(record, 0).into(), long(record, 4), long(record, 12), op, ttl)
             }
             Self::Vscsi { version } => {
-                let (length, command, block) = if version == 1 { (4, 12, 16) } else { (8, 0, 20) };
-                let microseconds = long(record, block + 8);
+                let (length, command) = if version == 1 { (4, 12) } else { (8, 0) };
+                let (block, microseconds) = (long(record, 16), long(record, 24));
                 let op = scsi_op(half(record, command));
-                object(microseconds / 1_000_000, long(record, block), word(record, length).into(), op, 0)
+                object(microseconds / 1_000_000, block, word(record, length).into(), op, 0)
             }
         }
     }
