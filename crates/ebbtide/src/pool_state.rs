@@ -3,6 +3,7 @@
 
 use crate::clock::EngineClock;
 use crate::flash::tier::FlashTier;
+use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::wakeup::Waker;
 use ebbtide_store::{Participant, Store};
@@ -19,6 +20,7 @@ pub(crate) struct PoolState {
     pub flash: Option<Arc<FlashTier>>,
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
+    pub loads: LoadTable,
     is_removed: AtomicBool,
     this: Weak<PoolState>,
 }
@@ -37,8 +39,11 @@ impl PoolState {
         flash: Option<Arc<FlashTier>>,
     ) -> Arc<Self> {
         let (name, store, is_removed) = (name.into(), Arc::new(store), AtomicBool::new(false));
-        let lookups = LookupCounters::default();
-        Arc::new_cyclic(|this| Self { name, store, clock, waker, flash, lookups, is_removed, this: this.clone() })
+        let (lookups, loads) = (LookupCounters::default(), LoadTable::default());
+        Arc::new_cyclic(|this| {
+            let this = this.clone();
+            Self { name, store, clock, waker, flash, lookups, loads, is_removed, this }
+        })
     }
 
     /// Its handles refuse writes and miss from now on.

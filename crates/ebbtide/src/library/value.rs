@@ -82,6 +82,30 @@ impl From<&[u8]> for Value {
     }
 }
 
+impl<const N: usize> From<[u8; N]> for Value {
+    fn from(bytes: [u8; N]) -> Self {
+        Self(Bytes::Copied(bytes.as_slice().into()))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Box<[u8]>> for Value {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self(Bytes::Copied(bytes.into()))
+    }
+}
+
 impl From<Vec<u8>> for Value {
     fn from(bytes: Vec<u8>) -> Self {
         Self(Bytes::Copied(bytes.into()))
