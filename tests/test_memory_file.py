@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import EBBTIDE, ROOT, USER, Server, free_port
+from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port
 
 OBJECTS = 5000
 
@@ -42,10 +42,10 @@ def stopped(server, how):
     if how == "shutdown":
         with server.connect() as connection:
             connection.send(b"shutdown graceful\r\n")
-            server.process.wait(30)
+            server.process.wait(PATIENCE_SECONDS)
     else:
         server.process.send_signal(how)
-        server.process.wait(30)
+        server.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, "shutdown"])
@@ -95,19 +95,35 @@ def test_what_expired_while_the_server_was_down_is_gone(tmp_path):
             assert connection.ask(b"get long\r\n", b"END\r\n").startswith(b"VALUE")
 
 
-def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path):
-    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m"]
-    with Server(EBBTIDE, *flags, "-e", tmp_path / "memory") as server:
+@pytest.mark.parametrize("kept", ["file", "drain", "nothing"])
+def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path, kept):
+    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m", *PATIENT_FLASH]
+    keeping = {
+        "file": ["-e", tmp_path / "memory"],
+        "drain": ["--flash-drain-seconds", "600"],
+        "nothing": ["--flash-drain-seconds", "0"],
+    }[kept]
+    with Server(EBBTIDE, *flags, *keeping) as server:
         with server.connect() as connection:
             for number in range(6000):
                 connection.send(b"set key%d 0 0 4000 noreply\r\n%s\r\n" % (number, b"v" * 4000))
             connection.ask(b"mn\r\n")
             hot = range(5500, 6000)
             assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            # With a mark flash cannot hold it.
+            assert connection.ask(b"set marked 0 0 1\r\ns\r\n") == b"STORED\r\n"
+            assert connection.ask(b"md marked I T300\r\n").startswith(b"HD")
         stopped(server, signal.SIGTERM)
+        if kept == "drain":
+            objects, lost = re.search(
+                r"(\d+) objects and \S+ \S+ went from memory to flash, in .*; (\d+) are lost: flash cannot hold meta",
+                server.messages(),
+            ).groups()
+            assert int(objects) >= 500 and lost == "1"
         server.bring_back()
         with server.connect() as connection:
-            assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            found = sum(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            assert found < 250 if kept == "nothing" else found == 500
 
 
 @pytest.mark.parametrize("content, named", [(b"letters", "something else"), (None, "cannot be opened")])
@@ -117,7 +133,7 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
         path.write_bytes(content)
         os.chmod(path, 0o600)
     command = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-e", str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and named in result.stderr and str(path) in result.stderr
     if content:
         assert path.read_bytes() == content
@@ -125,12 +141,12 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
 
 def test_check_names_the_file_and_the_monitor(tmp_path):
     command = [EBBTIDE, *USER, "--check", "-e", str(tmp_path / "memory"), "--memory-monitor", "free,lower=64m,upper=256m"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode == 0, result.stderr
     assert str(tmp_path / "memory") in result.stdout and "free memory between 64 and 256 MiB" in result.stdout
     assert not (tmp_path / "memory").exists(), "a check makes nothing"
     wrong = [EBBTIDE, *USER, "--check", "--memory-monitor", "free,lower=256m,upper=64m"]
-    result = subprocess.run(wrong, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(wrong, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and "268435456" in result.stderr and "67108864" in result.stderr
 
 

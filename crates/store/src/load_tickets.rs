@@ -9,15 +9,15 @@
 //! after the miss either voids the ticket or, a flush, advances the generation. Maintenance voids nothing: it removes
 //! items that a ticket's key did not have.
 //!
-//! A ticket is found by the hash of its key alone: a change of another key with the same hash voids it, too, which costs
-//! a publication and nothing else.
+//! A ticket is found by the hash of its key alone: a change of another key with the same hash voids it, too, which
+//! costs a publication and nothing else.
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
-/// A change looks at one word of its shard, so that loads of other keys rarely cost it a lock. One shard in loom models.
+/// A change looks at one word of its shard, so that loads of other keys rarely cost it a lock. Loom models have one.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The loads that have begun and not ended.
+/// The loads that have started and not ended.
 pub(crate) struct LoadTickets {
     shards: Box<[Shard]>,
     next_number: AtomicU64,

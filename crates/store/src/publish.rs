@@ -118,11 +118,6 @@ impl Store {
         if let Some(outcome) = self.check_condition(&pair, (key, hash), condition, (place, live)) {
             return Some(outcome);
         }
-        if let Condition::Load(ticket) = condition
-            && !self.load_tickets.is_valid(hash, ticket, generation)
-        {
-            return Some(Outcome::Present);
-        }
         let vacancy = match (&place, new) {
             (None, Some((_, full))) => match pair.find_vacancy(self) {
                 None if full == WhenFull::GiveUp => return None,
@@ -290,7 +285,8 @@ impl Store {
         let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy));
         match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
-            (Condition::Found(_), Some(_)) | (Condition::Found(None) | Condition::Load(_), None) => None,
+            (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            (Condition::Load(ticket), None) => (!self.is_load_valid(hash, ticket)).then_some(Outcome::Present),
             // A dead item in memory means that the key is absent, even if the lower tier has a copy.
             (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
             (Condition::Absent | Condition::Copy(_) | Condition::Load(_), Some(_)) => Some(Outcome::Present),

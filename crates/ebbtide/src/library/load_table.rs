@@ -11,10 +11,9 @@
 //!   new one and then finds the key present.
 //! - A caller that joins after the key has changed gets a value from after the change: the entry of a load whose ticket
 //!   is void is replaced by a new one. Callers that joined earlier get the value of the earlier load.
-//! - The lock of a shard is held for a look or a change of its table, never while a loader runs: loads of different keys
-//!   do not wait for each other. Lock order: a shard, then the state of a load.
+//! - The lock of a shard is held for a look or a change of its table, never while a loader runs: loads of different
+//!   keys do not wait for each other. Lock order: a shard, then the state of a load.
 
-use super::value::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -61,7 +60,7 @@ struct LoadState {
 /// The end of a load.
 #[derive(Clone)]
 pub(crate) enum Outcome {
-    Loaded(Value),
+    Loaded(Arc<[u8]>),
     Abandoned,
 }
 
@@ -128,7 +127,7 @@ impl Leader<'_> {
     }
 
     /// All waiters return the value.
-    pub fn finish(self, value: Value) {
+    pub fn finish(self, value: Arc<[u8]>) {
         self.end(Outcome::Loaded(value));
     }
 

@@ -1,9 +1,9 @@
 //! Loading: a missed key gets its value from a function or a future of the caller, once for all callers.
 //!
 //! ```text
-//! get ---miss--> join ---lead---> begin_load (the miss, under the lock of the key) -> loader -> publish with the ticket
-//!  ^               |                   | the key is present                              | finish: waiters return
-//!  |               +---wait---> outcome|                                                 +---> return the value
+//! get ---miss--> join ---lead---> begin_load, under the lock of the key -> loader -> publish with the ticket
+//!  ^               |                   | the key is present                    | finish: waiters return
+//!  |               +---wait---> outcome|                                       +---> return the value
 //!  +-----------------------------------+<-- abandoned
 //! ```
 //! A value is published only if its key has not been written, removed or flushed since the miss: see the store's
@@ -118,7 +118,7 @@ impl Pool {
             match self.join_load(key)? {
                 Join::Recursive => return Err(recursive(key).into()),
                 Join::Wait(running) => match running.wait(deadline) {
-                    Some(Outcome::Loaded(value)) => return Ok(value),
+                    Some(Outcome::Loaded(value)) => return Ok(value.into()),
                     Some(Outcome::Abandoned) => {}
                     None => return Err(self.load_timed_out().into()),
                 },
@@ -127,7 +127,7 @@ impl Pool {
                         let Loaded { value, ttl } = leader.run(load).map_err(LoadError::Loader)?.into();
                         // A value that the cache has no memory for is returned all the same.
                         let _ = self.publish(key, &value, ttl, &ticket);
-                        leader.finish(value.clone());
+                        leader.finish(value.to_shared());
                         return Ok(value);
                     }
                 }
@@ -183,7 +183,7 @@ impl Pool {
             match self.join_load(key)? {
                 Join::Recursive => return Err(recursive(key).into()),
                 Join::Wait(running) => match LoadWait::new(running, deadline).await {
-                    Some(Outcome::Loaded(value)) => return Ok(value),
+                    Some(Outcome::Loaded(value)) => return Ok(value.into()),
                     Some(Outcome::Abandoned) => {}
                     None => return Err(self.load_timed_out().into()),
                 },
@@ -192,7 +192,7 @@ impl Pool {
                         let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
                         let Loaded { value, ttl } = loaded.map_err(LoadError::Loader)?.into();
                         self.publish_async(key, &value, ttl, &ticket).await;
-                        leader.finish(value.clone());
+                        leader.finish(value.to_shared());
                         return Ok(value);
                     }
                 }
@@ -225,8 +225,8 @@ impl Pool {
     fn begin_load(&self, key: &[u8], leader: &Leader<'_>) -> Result<Option<Ticket<'_>>, Error> {
         let pool = &*self.commands.0.pool;
         let hash = pool.store.hash(key);
-        let begun = pool.store.begin_load(key, hash, pool.clock.now_ms()).map_err(Error::from_store)?;
-        Ok(begun.map(|number| {
+        let ticket = pool.store.begin_load(key, hash, pool.clock.now_ms()).map_err(Error::from_store)?;
+        Ok(ticket.map(|number| {
             leader.set_ticket(number);
             Ticket { store: &pool.store, hash, number }
         }))

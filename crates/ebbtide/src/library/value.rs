@@ -43,6 +43,16 @@ impl Value {
     }
 }
 
+impl Value {
+    /// The bytes, not pinned: a pinned value is copied.
+    pub(super) fn to_shared(&self) -> Arc<[u8]> {
+        match &self.0 {
+            Bytes::Copied(bytes) => Arc::clone(bytes),
+            Bytes::Pinned(pinned) => pinned.bytes().into(),
+        }
+    }
+}
+
 impl Pinned {
     fn bytes(&self) -> &[u8] {
         let first = self.handle.slice_at(0);
@@ -73,6 +83,12 @@ impl Deref for Value {
 impl AsRef<[u8]> for Value {
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+impl From<Arc<[u8]>> for Value {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(Bytes::Copied(bytes))
     }
 }
 

@@ -22,7 +22,8 @@ impl Store {
         Ok((!is_live).then(|| self.load_tickets.add(hash, generation)))
     }
 
-    /// Whether the key has not changed since `begin_load`, as far as this thread knows. A publication checks it exactly.
+    /// Whether the key has not changed since `begin_load`. Exact under the bucket locks of the key; else as far as this
+    /// thread knows.
     pub fn is_load_valid(&self, hash: u64, ticket: u64) -> bool {
         // Acquire pairs with the Release in `advance_generation`.
         self.load_tickets.is_valid(hash, ticket, self.generation.load(Ordering::Acquire))
