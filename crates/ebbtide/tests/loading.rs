@@ -104,7 +104,8 @@ fn loads_of_different_keys_do_not_wait() {
 /// A change of the key while its loader runs, by the loader itself: the change counts, and the caller gets its value.
 #[test]
 fn a_load_never_replaces_what_was_changed_meanwhile() {
-    let changes: [(&dyn Fn(&Cache), Option<&[u8]>); 6] = [
+    type Change = dyn Fn(&Cache);
+    let changes: [(&Change, Option<&[u8]>); 6] = [
         (&|cache| cache.insert("key", "newer").unwrap(), Some(b"newer")),
         (&|cache| _ = cache.remove("key"), None),
         (&|cache| cache.invalidate_all(), None),

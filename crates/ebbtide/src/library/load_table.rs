@@ -24,10 +24,13 @@ use std::time::Instant;
 /// More shards than threads that miss at the same time, in most programs.
 const SHARDS: usize = 16;
 
+/// Loads by key.
+type Loads = HashMap<Box<[u8]>, Arc<Load>>;
+
 /// The loads of a pool.
 #[derive(Default)]
 pub(crate) struct LoadTable {
-    shards: [Mutex<HashMap<Box<[u8]>, Arc<Load>>>; SHARDS],
+    shards: [Mutex<Loads>; SHARDS],
     pub counters: LoadCounters,
 }
 
@@ -85,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LoadTable {
-    fn shard(&self, hash: u64) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Load>>> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Loads> {
         lock(&self.shards[(hash >> 40) as usize % SHARDS])
     }
 
