@@ -93,6 +93,10 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<(Sha
     if pools.is_empty() {
         return Ok(shares.into_iter().zip(options).collect());
     }
+    if shares.len() > MAX_POOLS as usize {
+        let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
+        return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
+    }
     let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
     let options = options.into_iter().zip(bytes).map(|(options, memory_bytes)| Options { memory_bytes, ..options });
     Ok(shares.into_iter().zip(options).collect())

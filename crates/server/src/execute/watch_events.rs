@@ -52,7 +52,7 @@ impl Executor {
         let watching = &self.shared.watching;
         let detail = || {
             watching.wants_details(key).then(|| {
-                let ttl = self.cache.peek(key).item().and_then(|item| item.ttl());
+                let ttl = self.pool(key).peek(key).item().and_then(|item| item.ttl());
                 FetchDetail { verb, ttl_seconds: ttl_seconds(ttl) }
             })
         };
@@ -63,7 +63,7 @@ impl Executor {
     #[inline]
     pub(super) fn note_keyed(&self, key: &[u8], found: bool, verb: FetchVerb) {
         if self.watches_fetches() {
-            let length = self.cache.peek(key).item().map_or(0, |item| item.len());
+            let length = self.pool(key).peek(key).item().map_or(0, |item| item.len());
             self.watch_fetch(key, found.then_some(length), verb);
         }
     }
@@ -95,7 +95,7 @@ impl Executor {
             Mode::Append | Mode::AppendIf(_) => StoreVerb::Append,
             Mode::Prepend | Mode::PrependIf(_) => StoreVerb::Prepend,
             Mode::Cas(_) | Mode::CasOrStale(_) => StoreVerb::Cas,
-            Mode::Promote { .. } => panic!("no client promotes"),
+            Mode::Promote { .. } | Mode::Load(_) => panic!("no client promotes or loads"),
         };
         let status = match outcome {
             Ok(Stored::Stored) => StoreStatus::Stored,
@@ -108,7 +108,7 @@ impl Executor {
         // An append keeps the life; the line tells the length of the whole value.
         let joined = match (command, status) {
             (StoreVerb::Append | StoreVerb::Prepend, StoreStatus::Stored) => {
-                self.cache.peek(key).item().map(|item| (item.len(), item.ttl()))
+                self.pool(key).peek(key).item().map(|item| (item.len(), item.ttl()))
             }
             _ => None,
         };
@@ -148,7 +148,7 @@ impl Executor {
         command: DeleteCommand,
     ) -> Option<Changed<()>> {
         self.note_delete(key, command, || match expected {
-            Some(token) => Some(self.cache.delete_if(key, token)),
+            Some(token) => Some(self.pool(key).delete_if(key, token)),
             None => self.delete_known_key(key).map(|known| if known { Changed::Done(()) } else { Changed::Absent }),
         })
     }
@@ -162,7 +162,7 @@ impl Executor {
     ) -> Option<Changed<()>> {
         let watching = &self.shared.watching;
         let is_watched = watching.wants(WatchKind::Deletion) || watching.wants(WatchKind::Fetch);
-        let length = if is_watched { self.cache.peek(key).item().map_or(0, |item| item.len()) } else { 0 };
+        let length = if is_watched { self.pool(key).peek(key).item().map_or(0, |item| item.len()) } else { 0 };
         let deleted = delete()?;
         if self.shared.prefix_stats.is_counting() {
             self.shared.prefix_stats.count_delete(key);
