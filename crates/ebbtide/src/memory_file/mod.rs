@@ -283,8 +283,8 @@ impl Opened {
 }
 
 impl MemoryFile {
-    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the file.
-    /// `None` if that has happened already.
+    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the
+    /// file. `None` if that has happened already.
     ///
     /// # Errors
     /// The file system's. The file is empty then, and the next start is cold.

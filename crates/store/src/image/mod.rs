@@ -14,10 +14,10 @@
 //! end       segment number 0 u32
 //! ```
 //! Numbers are little-endian. Segments that are chained come chain by chain, the oldest first: their order is that of
-//! the chains. Free and retired segments are not in it. A segment has the number that it had in the address space of its
-//! engine; the list of frames says which position that was (see `frames`). A loaded store has other frames, so slots,
-//! links and the heads of chained values get the number of the segment that has the same position now. All else stays
-//! bit for bit what it was.
+//! the chains. Free and retired segments are not in it. A segment has the number that it had in the address space of
+//! its engine; the list of frames says which position that was (see `frames`). A loaded store has other frames, so
+//! slots, links and the heads of chained values get the number of the segment that has the same position now. All else
+//! stays bit for bit what it was.
 //!
 //! The image has no checksum of its own: who keeps it sees to that. A loader checks every number that it goes by, so
 //! that a damaged image is an error and never undefined behaviour.
