@@ -117,6 +117,10 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<Plan
     if pools.is_empty() {
         return Ok(shares.into_iter().zip(options).map(planned).collect());
     }
+    if shares.len() > MAX_POOLS as usize {
+        let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
+        return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
+    }
     let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
     // Strangers who find out the seed of one pool do not know those of the others' keys.
     let options = (0..).zip(options).zip(bytes).map(|((number, options), memory_bytes)| Options {
