@@ -222,7 +222,10 @@ mod tests {
     use super::super::line::parse;
     use super::*;
 
-    fn recorded(stream: EventStream, lines: &str) -> (Vec<(Op, u32, u32)>, (u64, u64)) {
+    /// Operation, size and TTL of each request, and the gets of unknown size and of unknown TTL.
+    type Shape = (Vec<(Op, u32, u32)>, (u64, u64));
+
+    fn recorded(stream: EventStream, lines: &str) -> Shape {
         let mut recorder = Recorder::new(stream, 1);
         lines.lines().for_each(|line| recorder.note(&parse(line.as_bytes())));
         let unknown = recorder.fill_in();
