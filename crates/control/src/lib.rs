@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arbiter;
 mod buckets;
 pub mod controller;
 mod curve;

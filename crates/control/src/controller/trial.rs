@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use super::{ControllerOptions, Move, PoolReading, Situation};
 
-/// A receiver has filled that uses so much of its budget.
-const FILLED_SHARE: f64 = 0.9;
-/// A trial has failed whose measured gain is surely less than this part of the predicted one.
-const WANTED_SHARE: f64 = 0.25;
+/// Receivers have filled that use so much of what they got: the rest are free segments.
+const FILLED_SHARE: f64 = 0.75;
+/// A trial has failed whose measured gain surely lacks this part of the predicted one.
+const MISSING_SHARE: f64 = 0.75;
 /// A pool whose gets a second have changed by this factor serves another load: its hits tell nothing about the move.
 const OTHER_LOAD: f64 = 2.0;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
@@ -99,7 +99,7 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug)]
 enum Phase {
     Filling,
-    Measuring { since: f64, counters: Vec<Counters>, are_full: bool },
+    Measuring { since: f64, counters: Vec<Counters>, filled: f64 },
 }
 
 /// Moves that are judged together.
@@ -112,6 +112,7 @@ pub(super) struct Trial {
     /// Bytes that each pool gained.
     moved: Vec<i64>,
     before: Vec<Window>,
+    used_before: Vec<u64>,
     gets_per_second: Vec<f64>,
     last_move_seconds: f64,
 }
@@ -125,6 +126,7 @@ impl Trial {
             bytes: Vec::new(),
             moved: vec![0; situation.pools.len()],
             before,
+            used_before: situation.pools.iter().map(|pool| pool.used_bytes).collect(),
             gets_per_second: situation.pools.iter().map(|pool| pool.gets_per_second).collect(),
             last_move_seconds: situation.now_seconds,
         };
@@ -160,21 +162,27 @@ impl Trial {
         match &self.phase {
             Phase::Filling => Verdict::Filling,
             Phase::Measuring { since, .. } if now - since < options.measure_seconds => Verdict::Measuring,
-            Phase::Measuring { counters, are_full, .. } => self.judge(pools, counters, *are_full),
+            Phase::Measuring { counters, filled, .. } => self.judge(pools, counters, *filled),
         }
     }
 
     /// Begins to measure when the receivers have filled, or have had their time.
     pub(super) fn measure_when_full(&mut self, situation: &Situation<'_>, options: &ControllerOptions) {
-        let (since, are_full) = (situation.now_seconds, self.are_full(situation.pools));
-        if are_full || since - self.last_move_seconds >= options.max_fill_seconds {
-            self.phase = Phase::Measuring { since, counters: counters(situation.pools), are_full };
+        let (since, filled) = (situation.now_seconds, self.filled(situation.pools));
+        if filled >= FILLED_SHARE || since - self.last_move_seconds >= options.max_fill_seconds {
+            self.phase = Phase::Measuring { since, counters: counters(situation.pools), filled };
         }
     }
 
-    fn are_full(&self, pools: &[PoolReading]) -> bool {
-        let grown = pools.iter().zip(&self.moved).filter(|(_, moved)| **moved > 0);
-        grown.into_iter().all(|(pool, _)| pool.used_bytes as f64 >= FILLED_SHARE * pool.memory_bytes as f64)
+    /// Share of the moved memory that the receivers use.
+    fn filled(&self, pools: &[PoolReading]) -> f64 {
+        let (mut used, mut moved) = (0.0, 0.0);
+        for (at, pool) in pools.iter().enumerate().filter(|(at, _)| self.moved[*at] > 0) {
+            let got = self.moved[at] as f64;
+            used += (pool.used_bytes.saturating_sub(self.used_before[at]) as f64).min(got);
+            moved += got;
+        }
+        if moved > 0.0 { used / moved } else { 1.0 }
     }
 
     fn has_other_load(&self, pools: &[PoolReading]) -> bool {
@@ -185,7 +193,7 @@ impl Trial {
         })
     }
 
-    fn judge(&self, pools: &[PoolReading], counters: &[Counters], are_full: bool) -> Verdict {
+    fn judge(&self, pools: &[PoolReading], counters: &[Counters], filled: f64) -> Verdict {
         let (mut measured, mut variance) = (0.0, 0.0);
         for (at, pool) in pools.iter().enumerate().filter(|(at, _)| self.moved[*at] != 0) {
             let (before, after) = (&self.before[at], Window::between(&counters[at], pool));
@@ -196,23 +204,23 @@ impl Trial {
             measured += value * (after.hit_ratio() - before.hit_ratio());
             variance += value.powi(2) * (before.variance() + after.variance());
         }
-        let predicted = self.predicted(pools);
-        // What has not filled yet cannot have all its hits.
-        let wanted = if are_full { WANTED_SHARE * predicted } else { 0.0 };
-        if measured + NORMAL_975 * variance.sqrt() < wanted {
+        let (gained, lost) = self.predicted(pools);
+        let predicted = gained - lost;
+        // Givers lose at once; receivers gain as they fill.
+        let by_now = if filled >= FILLED_SHARE { predicted } else { filled * gained - lost };
+        if measured + NORMAL_975 * variance.sqrt() < by_now - MISSING_SHARE * predicted {
             return Verdict::Failed { predicted, measured };
         }
         Verdict::Helped
     }
 
-    /// Value a second of all moves.
-    fn predicted(&self, pools: &[PoolReading]) -> f64 {
+    /// Value a second that receivers gain, and that givers lose.
+    fn predicted(&self, pools: &[PoolReading]) -> (f64, f64) {
         let value = |name: &str| pools.iter().find(|pool| pool.name == name).map_or(0.0, |pool| pool.hit_value);
-        let of = |step: &Move| {
-            let lost = step.from.as_deref().map_or(0.0, |from| step.lost_hits_per_second * value(from));
-            step.gained_hits_per_second * value(&step.to) - lost
-        };
-        self.moves.iter().map(of).sum()
+        self.moves.iter().fold((0.0, 0.0), |(gained, lost), step| {
+            let giver = step.from.as_deref().map_or(0.0, value);
+            (gained + step.gained_hits_per_second * value(&step.to), lost + step.lost_hits_per_second * giver)
+        })
     }
 
     /// The moves in reverse, and the budgets after them. Memory that no pool had stays where it is, and so does that of
