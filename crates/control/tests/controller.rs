@@ -22,6 +22,7 @@ struct Plant {
     hits: f64,
     bounds: (u64, u64),
     is_fixed: bool,
+    has_curve: bool,
     start_bytes: u64,
 }
 
@@ -38,6 +39,7 @@ impl Plant {
             hits: 0.0,
             bounds: (MIB, u64::MAX),
             is_fixed: false,
+            has_curve: true,
             start_bytes: memory_mib * MIB,
         }
     }
@@ -96,7 +98,7 @@ impl Simulation {
             max_bytes: pool.bounds.1,
             is_fixed: pool.is_fixed,
             hit_value: 1.0,
-            curve: pool.curve(&mut || Self::noise(random)),
+            curve: if pool.has_curve { pool.curve(&mut || Self::noise(random)) } else { Curve::default() },
             sampled_gets,
             gets_per_second: pool.gets_per_second,
             gets: pool.gets as u64,
@@ -239,6 +241,19 @@ fn nothing_moves_while_the_cache_shrinks() {
     // A limit that the pools have not reached yet counts as well.
     simulation.total_bytes -= MIB;
     assert_eq!(simulation.step(), Decision::Keep(KeepReason::Shrinking));
+}
+
+#[test]
+fn a_tenant_that_vanishes_gives_its_memory() {
+    let mut simulation = Simulation::new(four());
+    simulation.pools[2].gets_per_second = 0.0;
+    simulation.pools[2].has_curve = false;
+    simulation.run(HOUR);
+    assert!(simulation.pools[2].memory_bytes < 4 * MIB, "{}", simulation.pools[2].memory_bytes);
+    let mut unknown = Simulation::new(four());
+    unknown.pools[2].has_curve = false;
+    unknown.run(HOUR);
+    assert_eq!(unknown.pools[2].memory_bytes, 16 * MIB, "its gets have no curve yet");
 }
 
 #[test]

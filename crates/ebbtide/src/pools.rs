@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_state::PoolState;
+use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, SharesError, check_name, divide};
 use ebbtide_store::{Options, Stats, Store};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,6 +37,7 @@ struct PoolTable {
     /// The memory of all pools and of flash.
     memory_bytes: u64,
     flash: Option<Arc<FlashTier>>,
+    wishes: PoolWishes,
     /// The memory of flash at the last division.
     flash_bytes: u64,
     /// Options of a new store, but for its own.
@@ -97,8 +99,8 @@ impl Pools {
         let entries = pools.into_iter().map(entry).collect();
         let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
         let memory_bytes = template.memory_bytes + flash_bytes;
-        let (removed, dropped) = (Vec::new(), Stats::default());
-        let table = PoolTable { entries, removed, dropped, memory_bytes, flash, flash_bytes, template };
+        let (removed, dropped, wishes) = (Vec::new(), Stats::default(), PoolWishes::default());
+        let table = PoolTable { entries, removed, dropped, memory_bytes, flash, wishes, flash_bytes, template };
         Self { table: Mutex::new(table) }
     }
 
@@ -132,7 +134,8 @@ impl Pools {
         let share = options.share(floor_bytes(&store));
         check_name(&share.name).map_err(|error| refuse(&share.name, &error))?;
         let shares: Vec<Share> = table.entries.iter().map(|entry| entry.share.clone()).chain([share.clone()]).collect();
-        let bytes = divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
+        let bytes =
+            table.wishes.divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
         let memory_bytes = share.floor_bytes;
         // Segments for the memory that the pool is about to have, as far as they fit into what it starts with.
         let planned = Options { memory_bytes: bytes[bytes.len() - 1], ..store.clone() };
@@ -157,6 +160,7 @@ impl Pools {
             return Err(Error::Configuration { option: "pool", value: name.to_owned(), reason });
         }
         let PoolEntry { share, pool, .. } = table.entries.remove(at);
+        table.wishes.forget(name);
         pool.remove();
         shrink(&pool.store, share.floor_bytes);
         table.removed.push(Arc::clone(&pool));
@@ -164,19 +168,42 @@ impl Pools {
         Ok(pool)
     }
 
-    /// Changes the bounds of a pool.
-    pub fn set_bounds(&self, pool: &PoolState, change: impl FnOnce(&mut Share)) -> Result<(), Error> {
-        let mut table = self.table();
-        let Some(at) = table.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool)) else {
-            return Err(Error::PoolRemoved { name: pool.name.to_string() });
+    /// All pools with their budgets, and the memory of them together.
+    pub fn readings(&self) -> (u64, Vec<PoolBudget>) {
+        let table = self.table();
+        let reading = |entry: &PoolEntry| PoolBudget {
+            share: entry.share.clone(),
+            is_fixed: table.wishes.is_fixed(&entry.share.name),
+            memory_bytes: entry.target_bytes,
+            used_bytes: entry.pool.store.counter_snapshot().memory_used_bytes,
         };
-        let before = table.entries[at].share.clone();
-        change(&mut table.entries[at].share);
-        let divided = table.divide();
-        if divided.is_err() {
-            table.entries[at].share = before;
-        }
-        divided
+        (table.available_bytes(), table.entries.iter().map(reading).collect())
+    }
+
+    /// Budgets that the controller wants, by name. Bounds and budgets set by hand hold.
+    pub fn want(&self, budgets: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
+        let mut table = self.table();
+        table.wishes.want(budgets);
+        table.divide()
+    }
+
+    /// Changes the bounds of a pool by hand: a controller leaves the pool as it is until it is released.
+    pub fn fix(&self, pool: &PoolState, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
+        let mut table = self.table();
+        let before = table.set_bounds(pool, (min_bytes, max_bytes))?;
+        table.wishes.fix(&pool.name, before);
+        Ok(())
+    }
+
+    /// Gives a pool that was sized by hand the bounds of its options again.
+    pub fn release(&self, pool: &PoolState) -> Result<(), Error> {
+        let mut table = self.table();
+        let at = table.position(pool)?;
+        let share = &table.entries[at].share;
+        let bounds = table.wishes.configured_bounds(&pool.name).unwrap_or((share.min_bytes, share.max_bytes));
+        table.set_bounds(pool, bounds)?;
+        table.wishes.release(&pool.name);
+        Ok(())
     }
 
     /// Changes the memory of all pools and of flash.
@@ -236,6 +263,25 @@ impl Pools {
 }
 
 impl PoolTable {
+    fn position(&self, pool: &PoolState) -> Result<usize, Error> {
+        let at = self.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool));
+        at.ok_or_else(|| Error::PoolRemoved { name: pool.name.to_string() })
+    }
+
+    /// Changes the bounds of a pool. Answers those that it had.
+    fn set_bounds(&mut self, pool: &PoolState, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
+        let at = self.position(pool)?;
+        let share = &mut self.entries[at].share;
+        let before = (share.min_bytes, share.max_bytes);
+        (share.min_bytes, share.max_bytes) = bounds;
+        let divided = self.divide();
+        if divided.is_err() {
+            let share = &mut self.entries[at].share;
+            (share.min_bytes, share.max_bytes) = before;
+        }
+        divided.map(|()| before)
+    }
+
     fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
         self.entries.iter().map(|entry| &entry.pool).chain(&self.removed)
     }
@@ -253,7 +299,8 @@ impl PoolTable {
     fn divide(&mut self) -> Result<(), Error> {
         self.flash_bytes = self.flash_bytes();
         let shares: Vec<Share> = self.entries.iter().map(|entry| entry.share.clone()).collect();
-        let bytes = divide(self.available_bytes(), &shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
+        let bytes =
+            self.wishes.divide(self.available_bytes(), &shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
         self.set_targets(&bytes);
         Ok(())
     }

@@ -84,7 +84,7 @@ pub struct PoolReading {
     pub is_fixed: bool,
     /// Value of a hit, relative to those of other pools.
     pub hit_value: f64,
-    /// Miss ratio by budget. Empty while too little was seen: then the budget stays.
+    /// Miss ratio by budget. Empty while too little was seen: then the budget stays, or is a giver's without any gets.
     pub curve: Curve,
     /// Gets that the curve was made of.
     pub sampled_gets: f64,

@@ -53,7 +53,8 @@ pub(super) fn plan(
 }
 
 fn tenant(pool: &PoolReading, (may_grow, may_shrink): (bool, bool)) -> Tenant {
-    let stays = pool.is_fixed || pool.curve.points().is_empty();
+    // Without a curve nobody knows what memory is worth, unless there are no gets: then it is worth nothing.
+    let stays = pool.is_fixed || pool.curve.points().is_empty() && pool.gets_per_second > 0.0;
     let has = pool.memory_bytes;
     // A budget outside its bounds is the division's to correct, not the controller's.
     let (min_bytes, max_bytes) = (pool.min_bytes.min(has), pool.max_bytes.max(has));
