@@ -4,6 +4,7 @@ import random
 
 import bmemcached
 import pytest
+from harness import PATIENCE_SECONDS
 from bmemcached.exceptions import MemcachedException
 
 NEAR_LIMIT = 2**20 - 512
@@ -12,7 +13,7 @@ OVER_LIMIT = 2**20 + 1
 
 @pytest.fixture
 def client(server):
-    client = bmemcached.Client([f"127.0.0.1:{server.port}"], socket_timeout=20)
+    client = bmemcached.Client([f"127.0.0.1:{server.port}"], socket_timeout=PATIENCE_SECONDS)
     assert client.flush_all()
     yield client
     client.disconnect_all()

@@ -4,6 +4,7 @@ import django
 import pylibmc
 import pymemcache
 import pytest
+from harness import PATIENCE_SECONDS
 from django.conf import settings
 from django.core.cache import caches
 
@@ -14,7 +15,7 @@ OVER_LIMIT = 2**20 + 1
 
 @pytest.fixture(params=BACKENDS)
 def cache(server, request):
-    options = {"timeout": 20, "connect_timeout": 20} if request.param == "pymemcache" else {}
+    options = {"timeout": PATIENCE_SECONDS, "connect_timeout": PATIENCE_SECONDS} if request.param == "pymemcache" else {}
     configured = {
         "BACKEND": f"django.core.cache.backends.memcached.{BACKENDS[request.param]}",
         "LOCATION": f"127.0.0.1:{server.port}",

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from harness import PATIENCE_SECONDS
 from meta_memcache import (
     CacheClient,
     Key,
@@ -24,7 +25,7 @@ def client(server):
     with server.connect() as connection:
         assert connection.ask(b"flush_all\r\n") == b"OK\r\n"
     # With a small buffer this client takes half a minute to read a large value.
-    connections = connection_pool_factory_builder(connection_timeout=20, recv_timeout=20, read_buffer_size=2 * OVER_LIMIT)
+    connections = connection_pool_factory_builder(connection_timeout=PATIENCE_SECONDS, recv_timeout=PATIENCE_SECONDS, read_buffer_size=2 * OVER_LIMIT)
     return CacheClient.cache_client_from_servers(
         servers=[ServerAddress("127.0.0.1", server.port)],
         connection_pool_factory_fn=connections,

@@ -11,7 +11,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 BUILT = HERE.parent / "target/clients"
 JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{BUILT}/java/classes:{BUILT}/java/jars/*"]
-TIMEOUT_SECONDS = 100
+TIMEOUT_SECONDS = 500
 
 # The words of a program stand before and after HOST:PORT.
 PROGRAMS = {

@@ -1,8 +1,10 @@
 """Servers on free ports, and raw connections to them."""
 
 import getpass
+import itertools
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -15,16 +17,41 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MEMCACHED = "/usr/bin/memcached"
 # Another server may stand in, for instance memcached itself, to see that the tests are fair.
 EBBTIDE = os.environ.get("EBBTIDE_BINARY", str(ROOT / "target/release/ebbtide"))
-START_SECONDS = 20
-PATIENCE_SECONDS = 60
+# Longer than anything here takes on a machine that is slow or stalls: only a failure waits for it.
+PATIENCE_SECONDS = 120
+# With flash: a slow device delays what is evicted, and loses none of it. The longest wait that there is.
+PATIENT_FLASH = ["--flash-demotion-wait", "10000"]
 # memcached refuses to run as root without being told to.
 USER = ["-u", getpass.getuser()]
 
 
+def candidate_ports():
+    """Ports that no client gets by chance, in turn. Processes that run at the same time have different ones."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(10_000, first) if first > 12_000 else range(first, 60_000)
+    # pytest-xdist names its processes gw0, gw1 and so on.
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
+    own = ports[worker::16]
+    start = random.randrange(len(own))
+    return itertools.cycle([*own[start:], *own[:start]])
+
+
+PORTS = candidate_ports()
+
+
+def is_free(port):
+    try:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with socket.socket(type=kind) as probe:
+                probe.bind(("", port))
+    except OSError:
+        return False
+    return True
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for TCP and UDP that no other test has been given for a while."""
+    return next(port for port in PORTS if is_free(port))
 
 
 def wait_for(condition, what):
@@ -83,7 +110,7 @@ class Server:
     def kill(self):
         """As a power cut would."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
 
     def bring_back(self):
         """Starts it again where it was."""
@@ -91,7 +118,7 @@ class Server:
             raise RuntimeError(f"{self.binary} did not come back: {self.messages()}")
 
     def _listens(self):
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 self.connect().close()
@@ -106,10 +133,10 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(PATIENCE_SECONDS)
 
     def messages(self):
         self.log.seek(0)
@@ -129,7 +156,7 @@ class Server:
 
     def fetch(self, path):
         """What its HTTP port gives for this path; any other status than 200 is an error."""
-        with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=PATIENCE_SECONDS) as answer:
             assert answer.status == 200
             return answer.read().decode()
 
@@ -142,7 +169,7 @@ class Server:
 class Connection:
     """A socket that keeps what it has received."""
 
-    def __init__(self, where, timeout=10):
+    def __init__(self, where, timeout=PATIENCE_SECONDS):
         family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
         self.socket = socket.socket(family)
         self.socket.settimeout(timeout)

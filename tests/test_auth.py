@@ -13,7 +13,7 @@ import pytest
 from bmemcached.exceptions import MemcachedException
 
 import packets
-from harness import EBBTIDE, MEMCACHED, Server
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, Server
 from packets import AUTH_ERROR, GET, NOOP, OK, SASL_AUTH, SASL_LIST, SASL_STEP, VERSION, put, request
 
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
@@ -101,7 +101,7 @@ def test_users_are_read_again_on_a_signal(users):
         for text, let_in in ((b"new:one\n", b"new one"), (b"a:b\nmalformed\n", b"new one"), (b"last:two", b"last two")):
             users.write_bytes(text)
             server.process.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while says(server, let_in) != b"STORED\r\n" or (b"malformed" in text and "Line 2" not in server.messages()):
                 assert time.monotonic() < deadline, server.messages()
                 time.sleep(0.02)
@@ -162,7 +162,7 @@ def sasl(request, tmp_path, monkeypatch):
     database = tmp_path / "database"
     for user, password in (("user", "pass"), ("other", "word")):
         command = ["/usr/sbin/saslpasswd2", "-p", "-c", "-f", database, "-u", HOST, user]
-        subprocess.run(command, input=password, text=True, check=True, timeout=20)
+        subprocess.run(command, input=password, text=True, check=True, timeout=PATIENCE_SECONDS)
     database.chmod(0o644)
     configuration = f"mech_list: plain\npwcheck_method: auxprop\nauxprop_plugin: sasldb\nsasldb_path: {database}\n"
     (tmp_path / "memcached.conf").write_text(configuration)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import EBBTIDE, MEMCACHED, USER, Server, free_port, open_to_others
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, USER, Server, free_port, open_to_others
 from tls import Authority, flags
 
 DEBIAN = pathlib.Path("/etc/memcached.conf")
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 def run(*words, user=USER):
     words = [EBBTIDE, *user, *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL)
 
 
 def check(*words):
@@ -36,7 +36,7 @@ def report(*words):
 
 
 def test_all_that_memcached_lists_is_known():
-    usage = subprocess.run([MEMCACHED, "-h"], capture_output=True, text=True, timeout=20).stdout
+    usage = subprocess.run([MEMCACHED, "-h"], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
     options = re.findall(r"^   - ([a-z_]+):", usage, flags=re.M)
     flags = re.findall(r"^-([A-Za-z])[ ,]", usage, flags=re.M)
     assert len(options) > 40 and len(flags) > 30
@@ -137,7 +137,7 @@ def test_a_check_reads_files_as_the_user_that_will(folder):
     binary = shutil.copy(EBBTIDE, folder / "ebbtide")
     pathlib.Path(binary).chmod(0o755)
     words = [binary, "--check", "-u", "nobody", *map(str, flags(certificate, key))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20, **become_nobody)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **become_nobody)
     assert done.returncode == 64 and str(key) in done.stderr and "ermission denied" in done.stderr
 
 
@@ -152,4 +152,4 @@ def test_a_user_is_only_noted_without_root(folder):
             assert "-u memcache is ignored" in process.stderr.readline()
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE_SECONDS)

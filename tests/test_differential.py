@@ -17,12 +17,14 @@ import random
 import re
 import time
 
-from harness import EBBTIDE, MEMCACHED, Server
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, Server
 from stream import SLACK_SECONDS, Stream, cas_command
 from versions import Closes, translate
 
 COMMANDS = int(os.environ.get("EBBTIDE_COMMANDS", "120000"))
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
+# Batches with keys of short lives that are compared.
+MORTALS = COMMANDS // 200
 # So many differences are shown, then the test gives up.
 SHOWN = 5
 # That long an answer takes at most, of the fastest of many.
@@ -54,7 +56,7 @@ class Side:
         try:
             answer = self.connection.read_until(end)
         except TimeoutError:
-            answer = self.connection.read_all() + b"<no more for 10 seconds>"
+            answer = self.connection.read_all() + b"<no more in time>"
         if answer.endswith(end):
             return answer[: -len(end)]
         # What follows would be compared askew.
@@ -106,8 +108,9 @@ class CoarseClock:
     def __init__(self, memcached):
         self.connection = memcached.connect()
         self.least = math.inf
+        # Three ticks: one alone may be late.
         first = self.look()[1]
-        while self.look()[1] == first:
+        while self.look()[1] < first + 3:
             time.sleep(0.002)
 
     def look(self):
@@ -120,7 +123,8 @@ class CoarseClock:
 
     def settle(self):
         """Waits until it is not late. Says how far it is behind the machine's clock at most."""
-        for _ in range(3000):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
             after, seconds = self.look()
             behind = after - seconds - self.least
             if behind < 1 + SLACK_SECONDS:
@@ -135,7 +139,7 @@ class Comparison:
         self.ebbtide, self.memcached = Side(ebbtide), Side(memcached)
         self.clock = CoarseClock(memcached)
         self.stream = Stream(seed, single="EBBTIDE_SINGLE" in os.environ)
-        self.commands = self.cas = self.conflicts = self.mark = self.late = 0
+        self.commands = self.cas = self.conflicts = self.mark = self.late = self.mortals = 0
         self.differences = []
         # How often each difference of the versions was met.
         self.named = collections.Counter()
@@ -169,10 +173,11 @@ class Comparison:
         theirs, their_tokens = answers(self.memcached.ask(dataclasses.replace(batch, commands=asked).data(self.memcached.token), self.mark))
         after = time.monotonic()
         assert UNMARKED not in theirs[-1:], f"memcached swallows the mark after {short(data, 500)}"
-        if not self.stream.in_time(batch, after):
+        if not self.stream.in_time(batch, before, after):
             self.late += 1
             self.forget(batch)
         else:
+            self.mortals += batch.names_mortals
             if batch.cas:
                 self.cas += 1
                 if (ours[-1:], theirs[-1:]) == ([b"EXISTS\r\n"], [b"STORED\r\n"]) and ours[:-1] == theirs[:-1]:
@@ -214,11 +219,15 @@ def test_the_same_commands_get_the_same_answers():
     print(f"EBBTIDE_SEED={SEED}")
     with Server(EBBTIDE, *FLAGS) as ebbtide, Server(MEMCACHED, *FLAGS) as memcached:
         run = Comparison(ebbtide, memcached, SEED)
-        while run.commands < COMMANDS and len(run.differences) < SHOWN:
+        deadline = time.monotonic() + 4 * PATIENCE_SECONDS
+        while len(run.differences) < SHOWN:
+            # Machines that stall let fewer batches with short lives be compared, hence more batches are sent there.
+            if run.commands >= COMMANDS and (run.mortals >= MORTALS or time.monotonic() > deadline):
+                break
             run.step()
         # Objects that memcached had to evict would be differences of the test's own making.
         assert memcached.stat("evictions") == "0"
-    print(f"{run.commands} commands, {run.cas} cas, {run.conflicts} false conflicts, {run.late} batches out of time")
+    print(f"{run.commands} commands, {run.cas} cas, {run.conflicts} false conflicts, {run.mortals} batches with short lives, {run.late} out of time")
     print(", ".join(f"{count} times {name}" for name, count in run.named.items()))
     assert run.differences == [], "\n".join(run.differences)
     assert len(run.named) >= 6, "the stream meets differences of the versions"
@@ -226,5 +235,4 @@ def test_the_same_commands_get_the_same_answers():
     # More than 1 %, by four standard deviations: two thirds of that are usual, and the hash's seed is another each time.
     limit = run.cas / 100
     assert run.conflicts <= limit + 4 * math.sqrt(limit)
-    # A machine that stalls makes some late; too many would leave little that is compared.
-    assert run.late <= run.mark / 20
+    assert run.mortals >= MORTALS

@@ -6,6 +6,9 @@ from harness import PATIENCE_SECONDS
 
 # A client's look may be so late, or its clock read so much before the server's.
 SLACK_SECONDS = 0.05
+# A run with a longer time between two looks says little: somebody stalled.
+GAP_SECONDS = 0.2
+TRIES = 10
 
 
 def commands(end):
@@ -31,16 +34,27 @@ def keys_served(connection):
 
 
 def last_seen(connection, seconds):
-    """For each key, how long before (negative) or after its time it was last seen, and when it was first missed."""
+    """How long before (negative) or after its time the last key was seen, and the first one was missed, and by how much a
+    stall may have changed these. Runs with long stalls are repeated, but for the last of TRIES."""
+    for _ in range(TRIES):
+        seen, missed, gap = one_run(connection, seconds)
+        if gap < GAP_SECONDS and len(seen) == len(NAMES):
+            break
+    return max(seen.values(), default=-seconds), min(missed.values()), SLACK_SECONDS + gap
+
+
+def one_run(connection, seconds):
     end = int(time.time()) + seconds
     connection.send(commands(end) + b"mn\r\n")
     connection.read_until(b"MN\r\n")
     seen, missed = {}, {}
+    last, gap = time.monotonic(), 0
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(missed) < len(NAMES) and time.monotonic() < deadline:
         before = time.time() - end
         served = keys_served(connection)
         after = time.time() - end
+        last, gap = time.monotonic(), max(gap, time.monotonic() - last)
         for name in NAMES:
             if name in served:
                 seen[name] = before
@@ -48,19 +62,19 @@ def last_seen(connection, seconds):
                 missed.setdefault(name, after)
         time.sleep(0.005)
     assert len(missed) == len(NAMES), "all of them expire"
-    return seen, missed
+    return seen, missed, gap
 
 
 def test_absolute_times_end_within_memcacheds_second(memcached):
     # Its clock ticks once a second, from when it was started: it may be early or late by a tick.
     with memcached.connect() as connection:
-        seen, missed = last_seen(connection, 3)
-        assert min(missed.values()) > -1 - SLACK_SECONDS and max(seen.values()) < 1 + SLACK_SECONDS
+        seen, missed, slack = last_seen(connection, 3)
+        assert missed > -1 - slack and seen < 1 + slack
 
 
 def test_absolute_times_are_kept_to_the_second(ebbtide):
     with ebbtide.connect() as connection:
         for seconds in (1, 2, 3):
-            seen, missed = last_seen(connection, seconds)
-            assert min(missed.values()) > -SLACK_SECONDS, f"lost before {seconds}: {missed}"
-            assert max(seen.values()) < SLACK_SECONDS, f"served after {seconds}: {seen}"
+            seen, missed, slack = last_seen(connection, seconds)
+            assert missed > -slack, f"lost before {seconds}: {missed}"
+            assert seen < slack, f"served after {seconds}: {seen}"

@@ -11,7 +11,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import EBBTIDE, MEMCACHED, ROOT, USER, Server, free_port, open_to_others, wait_for
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port, open_to_others, wait_for
 
 MIB = 1 << 20
 LARGE, SMALL = 9000, 300
@@ -20,7 +20,7 @@ GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
 
 def run(*words, user=USER, folder=None):
     words = [EBBTIDE, *user, "-p", free_port(), "-l", "127.0.0.1", *words]
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, cwd=folder)
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL, cwd=folder)
 
 
 def value_of(number, size):
@@ -33,10 +33,6 @@ def fill(server, large=2000, small=60000):
         for numbers, size in ((range(large), LARGE), (range(large, large + small), SMALL)):
             for number in numbers:
                 connection.send(b"set key%d 7 0 %d noreply\r\n%s\r\n" % (number, size, value_of(number, size)))
-                # What is evicted faster than the device takes it is dropped.
-                if number % 100 == 0:
-                    connection.ask(b"mn\r\n")
-                    time.sleep(0.005)
         connection.ask(b"mn\r\n")
 
 
@@ -63,7 +59,7 @@ def flash_of(server):
 
 
 def with_flash(path, *flags):
-    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:128m", "--admin", f"127.0.0.1:{free_port()}", *flags)
+    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:128m", *PATIENT_FLASH, "--admin", f"127.0.0.1:{free_port()}", *flags)
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +71,23 @@ def server(tmp_path_factory):
 
 def test_what_memory_has_no_room_for_is_there(server):
     before = stats(server)
-    # Hardly any of them is in memory; a device that does not keep up on a busy machine makes them few.
+    # Hardly any of them is in memory.
     large, small = hits(server, range(500), LARGE), hits(server, range(2000, 8000), SMALL)
     hits(server, range(500), LARGE)
     assert large > 20 and small > 20
     after = stats(server)
     assert int(after["get_extstore"]) - int(before["get_extstore"]) > (large + small) * 0.8
     assert int(after["recache_from_extstore"]) > int(before["recache_from_extstore"])
+    # A device that stalled, as the disk of a busy machine may, is degraded for a minute.
+    wait_for(lambda: stats(server, "ebbtide")["flash_health"] == "healthy", "a healthy device")
     own = stats(server, "ebbtide")
     assert int(own["flash_hits_large"]) > large * 0.8 and int(own["flash_hits_small"]) > small * 0.8
-    assert own["flash_health"] == "healthy"
 
 
 def test_long_values_on_their_way_leave_no_memory_behind(tmp_path):
     size, count = 900_000, 250
     admin = f"127.0.0.1:{free_port()}"
-    with Server(EBBTIDE, "-m", "64", "-t", "4", "--flash", f"{tmp_path / 'file'}:512m", "--admin", admin) as server:
+    with Server(EBBTIDE, "-m", "64", "-t", "4", "--flash", f"{tmp_path / 'file'}:512m", *PATIENT_FLASH, "--admin", admin) as server:
         clients = [server.connect() for _ in range(8)]
         for number, client in zip(range(count), itertools.cycle(clients)):
             value = value_of(number, size)
@@ -168,6 +165,7 @@ def test_the_documentation_names_every_metric_of_flash_and_no_other(server):
 
 def test_the_metrics_agree_with_the_overview(server):
     hits(server, range(100), LARGE)
+    wait_for(lambda: flash_of(server)["health"] == "healthy", "a healthy device")
     flash = flash_of(server)
     families = {family.name: family for family in text_string_to_metric_families(server.fetch("/metrics"))}
 
@@ -182,8 +180,8 @@ def test_the_metrics_agree_with_the_overview(server):
     assert sum(flash["written_bytes"].values()) == flash["written_bytes_total"]
     assert value("ebbtide_flash_hits", store="large") == flash["hits"]["large"] > 0
     assert value("ebbtide_flash_hits", store="small") == flash["hits"]["small"]
-    assert value("ebbtide_flash_health", state="healthy") == 1
-    assert value("ebbtide_flash_health", state="failed") == 0
+    states = {state: value("ebbtide_flash_health", state=state) for state in ("healthy", "degraded", "failed")}
+    assert sum(states.values()) == 1 and states[flash["health"]] + states[later["health"]] > 0
     assert value("ebbtide_flash_projected_life_seconds") > 0
     for reason, count in (flash["drops"] | flash["refusals"]).items():
         family = "ebbtide_flash_drops" if reason in flash["drops"] else "ebbtide_flash_refusals"
@@ -289,7 +287,8 @@ def named(place):
     (place / "link").symlink_to("absent")
     (place / "read-only").touch(0o400)
     (place / "closed").chmod(0o500)
-    free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+    # Other tests may free much of the filesystem meanwhile, but not more than it has.
+    whole = os.statvfs(place).f_blocks * os.statvfs(place).f_frsize
     return {
         "no folder": (place / "absent/flash", "64m", "its directory does not exist"),
         "a directory": (place, "64m", "is a directory"),
@@ -297,7 +296,7 @@ def named(place):
         "too small": (place / "flash", "1m", "needs 4194304 at least"),
         "a link to nothing": (place / "link", "64m", "is a link to absent"),
         "not ours": (place / "other", "64m", "holds what is not ours"),
-        "full": (place / "flash", str(free + 64 * MIB), "bytes more, but its filesystem has"),
+        "full": (place / "flash", str(2 * whole), "bytes more, but its filesystem has"),
         "too much for the memory": (place / "flash", "3g", "raise that to"),
         "read-only": (place / "read-only", "64m", "cannot be opened for writing"),
         # Its owner may not open it, but root may.
@@ -437,7 +436,7 @@ def test_flags_of_flash_without_any_are_warned_of():
 def test_what_works_in_a_lesser_way_is_said_at_the_start():
     path = f"/dev/shm/ebbtide-test-{os.getpid()}"
     try:
-        with Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m") as server:
+        with Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m", *PATIENT_FLASH) as server:
             direct = takes_direct(path)
             assert ("no direct I/O" in server.messages()) != direct
             assert path in server.messages() or direct
@@ -461,9 +460,10 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
     file = os.memfd_create("flash", os.MFD_ALLOW_SEALING)
     with with_flash(f"/proc/{os.getpid()}/fd/{file}") as server:
         fill(server, large=6000, small=0)
-        assert server.fetch("/healthz") == "ok\n"
+        # A machine that stalled for two seconds degrades the device for a minute.
+        wait_for(lambda: server.fetch("/healthz") == "ok\n", "a healthy device")
         assert hits(server, range(100), LARGE) > 5
-        assert "degraded" not in server.messages()
+        told_before = len(server.messages())
         os.truncate(file, 0)
         health = lambda: flash_of(server)["health"]  # noqa: E731
         with server.connect() as connection:
@@ -473,7 +473,7 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
                 if flash_of(server)["transfers"]["read_errors_total"]:
                     break
         wait_for(lambda: health() == "degraded", "an error is noticed")
-        told = lambda what: [line for line in server.messages().splitlines() if what in line]  # noqa: E731
+        told = lambda what: [line for line in server.messages()[told_before:].splitlines() if what in line]  # noqa: E731
         wait_for(lambda: told("flash is degraded"), "a line of it")
         text = server.fetch("/healthz")
         assert text.startswith("degraded: the device of flash had errors")

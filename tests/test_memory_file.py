@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import EBBTIDE, ROOT, USER, Server, free_port
+from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port
 
 OBJECTS = 5000
 
@@ -42,10 +42,10 @@ def stopped(server, how):
     if how == "shutdown":
         with server.connect() as connection:
             connection.send(b"shutdown graceful\r\n")
-            server.process.wait(30)
+            server.process.wait(PATIENCE_SECONDS)
     else:
         server.process.send_signal(how)
-        server.process.wait(30)
+        server.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, "shutdown"])
@@ -96,7 +96,7 @@ def test_what_expired_while_the_server_was_down_is_gone(tmp_path):
 
 
 def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path):
-    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m"]
+    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m", *PATIENT_FLASH]
     with Server(EBBTIDE, *flags, "-e", tmp_path / "memory") as server:
         with server.connect() as connection:
             for number in range(6000):
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
         path.write_bytes(content)
         os.chmod(path, 0o600)
     command = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-e", str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and named in result.stderr and str(path) in result.stderr
     if content:
         assert path.read_bytes() == content
@@ -125,12 +125,12 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
 
 def test_check_names_the_file_and_the_monitor(tmp_path):
     command = [EBBTIDE, *USER, "--check", "-e", str(tmp_path / "memory"), "--memory-monitor", "free,lower=64m,upper=256m"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode == 0, result.stderr
     assert str(tmp_path / "memory") in result.stdout and "free memory between 64 and 256 MiB" in result.stdout
     assert not (tmp_path / "memory").exists(), "a check makes nothing"
     wrong = [EBBTIDE, *USER, "--check", "--memory-monitor", "free,lower=256m,upper=64m"]
-    result = subprocess.run(wrong, capture_output=True, text=True, timeout=30)
+    result = subprocess.run(wrong, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and "268435456" in result.stderr and "67108864" in result.stderr
 
 

@@ -1,11 +1,10 @@
 """A cache in a control group whose neighbour takes memory: with the memory monitor both live."""
 
+import contextlib
 import os
 import pathlib
-import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,15 +13,16 @@ from harness import EBBTIDE, Server, wait_for
 LIMIT_MIB = 352
 CACHE_MIB = 224
 NEIGHBOUR_MIB = 190
-# Takes so many MiB, a few at a time as programs do, says so, and keeps them until its input ends.
+PIECE_MIB = 4
+# The neighbour takes the next piece when this much is free, as it is again when the monitor has done its work.
+FREE_MIB = 24
+# Takes a piece for each line that it is sent, answers it, and keeps all until its input ends.
 NEIGHBOUR = f"""
-import sys, time
+import sys
 taken = []
-for _ in range({NEIGHBOUR_MIB} // 4):
-    taken.append(bytearray(b"x" * (4 << 20)))
-    time.sleep(0.15)
-print("full", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    taken.append(bytearray(b"x" * ({PIECE_MIB} << 20)))
+    print("taken", flush=True)
 """
 
 
@@ -34,11 +34,13 @@ class Group:
         own = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
         if "memory" in own:
             base, self.limit_file = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+            self.usage_file, self.cache_name = "memory.usage_in_bytes", "total_inactive_file"
             self.path = base / own["memory"].strip("/")
             # A container sees its own group as the root.
             self.path = (self.path if self.path.is_dir() else base) / f"ebbtide-test-{os.getpid()}"
         else:
             base, self.limit_file = pathlib.Path("/sys/fs/cgroup"), "memory.max"
+            self.usage_file, self.cache_name = "memory.current", "inactive_file"
             self.path = base / own.get("", "").strip("/") / f"ebbtide-test-{os.getpid()}"
 
     def __enter__(self):
@@ -55,6 +57,11 @@ class Group:
 
     def add(self, pid):
         (self.path / "cgroup.procs").write_text(str(pid))
+
+    def free_mib(self):
+        usage = int((self.path / self.usage_file).read_text())
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return LIMIT_MIB - (usage - int(stat[self.cache_name]) >> 20)
 
     def __exit__(self, *_):
         wait_for(lambda: not (self.path / "cgroup.procs").read_text().split(), "the group is empty")
@@ -80,14 +87,22 @@ def test_a_neighbour_that_takes_memory_kills_only_a_cache_without_monitor(monito
         fill(server)
         assert limit_mib(server) == CACHE_MIB
         neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        is_killed = lambda: server.process.poll() is not None or neighbour.poll() is not None  # noqa: E731
         try:
             group.add(neighbour.pid)
+            for _ in range(NEIGHBOUR_MIB // PIECE_MIB):
+                if monitored:
+                    wait_for(lambda: group.free_mib() >= FREE_MIB or is_killed(), "the monitor frees memory")
+                with contextlib.suppress(BrokenPipeError):
+                    neighbour.stdin.write(b"next\n")
+                    neighbour.stdin.flush()
+                if neighbour.stdout.readline() != b"taken\n" or is_killed():
+                    break
             if not monitored:
                 # One of the two has to go.
-                wait_for(lambda: server.process.poll() or neighbour.poll(), "the kernel kills for want of memory")
+                wait_for(is_killed, "the kernel kills for want of memory")
                 return
-            assert neighbour.stdout.readline() == b"full\n", "the neighbour has its memory"
-            assert server.process.poll() is None
+            assert not is_killed()
             low = limit_mib(server)
             assert CACHE_MIB // 4 <= low < CACHE_MIB - 40, low
             with server.connect() as connection:

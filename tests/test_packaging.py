@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import yaml
 
-from harness import EBBTIDE, ROOT, Server
+from harness import EBBTIDE, PATIENCE_SECONDS, ROOT, Server
 
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "systemd/ebbtide.service"
@@ -61,7 +61,7 @@ def test_a_manager_is_told(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(path))
         path.chmod(0o777)
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE_SECONDS)
 
         def state():
             return dict(line.split("=", 1) for line in manager.recv(4096).decode().splitlines())
@@ -76,14 +76,14 @@ def test_a_manager_is_told(tmp_path):
             assert state()["READY"] == "1"
             server.process.send_signal(signal.SIGTERM)
             assert state()["STOPPING"] == "1"
-            assert server.process.wait(10) == 0
+            assert server.process.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_manager_with_an_abstract_name_is_told():
     name = f"ebbtide-test-{os.getpid()}-{socket.gethostname()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name)
-        manager.settimeout(20)
+        manager.settimeout(PATIENCE_SECONDS)
         with Server(EBBTIDE, environment={"NOTIFY_SOCKET": "@" + name}):
             assert manager.recv(4096).startswith(b"READY=1\n")
 

@@ -12,7 +12,7 @@ import tempfile
 import pytest
 from pymemcache.client.base import Client
 
-from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, open_to_others, wait_for
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, USER, Connection, Server, free_port, open_to_others, wait_for
 from tls import Authority, TlsConnection, flags, openssl
 
 LARGE = bytes(n * 7 % 251 for n in range(1 << 20))
@@ -70,13 +70,13 @@ def test_the_openssl_client_is_served(server, authority):
         [*command, "-quiet", "-verify_return_error", "-ign_eof"],
         input=b"set k 0 0 1\r\nv\r\nget k\r\nquit\r\n",
         capture_output=True,
-        timeout=20,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.stdout == b"STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n", done.stderr
 
 
 def test_pymemcache_is_served(server, authority):
-    client = Client(("localhost", server.port), tls_context=authority.context(), timeout=10, connect_timeout=10)
+    client = Client(("localhost", server.port), tls_context=authority.context(), timeout=PATIENCE_SECONDS, connect_timeout=PATIENCE_SECONDS)
     assert client.set(b"large", LARGE, noreply=False)
     assert client.get(b"large") == LARGE
     assert client.get_many([b"large", b"absent"]) == {b"large": LARGE}
@@ -190,7 +190,7 @@ def test_handshakes_count_as_connections_and_time_out(certificate, authority):
     with Server(EBBTIDE, *flags(*certificate), "-c", "5", "-o", "idle_timeout=1") as server:
         where = ("127.0.0.1", server.port)
         wait_for(lambda: not refused(where, authority.context()), "the client is taken")
-        stalled = [Connection(where, timeout=20) for _ in range(10)]
+        stalled = [Connection(where, timeout=PATIENCE_SECONDS) for _ in range(10)]
         answers = [connection.read_until(b"never") for connection in stalled]
         # Those over the limit are told so, the others are closed because nothing comes from them.
         assert all(connection.closed for connection in stalled)
@@ -444,7 +444,7 @@ def start_refused(chain, key, *more):
         [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", *map(str, flags(chain, key, *more))],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_SECONDS,
         stdin=subprocess.DEVNULL,
     )
 
@@ -520,7 +520,7 @@ def test_keys_of_root_are_read_before_root_is_given_up(authority, open_folder):
     chain.chmod(0o644)
     key.chmod(0o600)
     check = [EBBTIDE, "-u", "nobody", "--check", "-p", str(free_port()), *flags(chain, key)]
-    assert subprocess.run(check, capture_output=True, timeout=20).returncode == 0
+    assert subprocess.run(check, capture_output=True, timeout=PATIENCE_SECONDS).returncode == 0
     with Server(EBBTIDE, "-u", "nobody", *flags(chain, key)) as server:
         where = ("127.0.0.1", server.port)
 
@@ -575,7 +575,7 @@ def test_what_cannot_be_served_is_refused_at_the_start(authority, certificate, t
             [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", *map(str, words)],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE_SECONDS,
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == code, (words, done.stderr)

@@ -16,7 +16,7 @@ import (
 const (
 	nearLimit = 1<<20 - 512
 	overLimit = 1<<20 + 1
-	patience  = 20 * time.Second
+	patience  = 60 * time.Second
 )
 
 var client *memcache.Client

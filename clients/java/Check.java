@@ -6,7 +6,7 @@ import java.util.concurrent.Callable;
 final class Check {
     static final int NEAR_LIMIT = (1 << 20) - 512;
     static final int OVER_LIMIT = (1 << 20) + 1;
-    static final int PATIENCE_SECONDS = 20;
+    static final int PATIENCE_SECONDS = 60;
 
     private Check() {}
 

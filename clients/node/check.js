@@ -3,7 +3,7 @@
 
 const assert = require("node:assert/strict");
 
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 const ALL_BYTES = Buffer.concat([
   Buffer.from(Array.from({ length: 1024 }, (_, at) => at % 256)),
   Buffer.from("\r\nEND\r\nVALUE k 0 1\r\n"),

@@ -8,7 +8,7 @@ use Time::HiRes qw(sleep time);
 
 use constant NEAR_LIMIT       => (1 << 20) - 512;
 use constant OVER_LIMIT       => (1 << 20) + 1;
-use constant PATIENCE_SECONDS => 20;
+use constant PATIENCE_SECONDS => 60;
 
 my $client = Cache::Memcached::Fast->new({
     servers         => [$ARGV[0]],

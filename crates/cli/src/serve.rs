@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::thread;
 
-use ebbtide_server::ebbtide::{self, ByteSize, Cache, CacheBuilder, Policy};
+use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder};
+use ebbtide_server::ebbtide::{self, ByteSize, Policy};
 use ebbtide_server::{BoundServer, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};

@@ -169,7 +169,12 @@ impl Simulation {
 }
 
 fn four() -> Vec<Plant> {
-    vec![Plant::new(2000.0, 30.0, 16), Plant::new(200.0, 5.0, 16), Plant::new(900.0, 12.0, 16), Plant::new(50.0, 40.0, 16)]
+    vec![
+        Plant::new(2000.0, 30.0, 16),
+        Plant::new(200.0, 5.0, 16),
+        Plant::new(900.0, 12.0, 16),
+        Plant::new(50.0, 40.0, 16),
+    ]
 }
 
 const HOUR: f64 = 3600.0;

@@ -42,7 +42,7 @@ impl Default for DemotionWait {
     }
 }
 
-/// Options of a cache; see [`crate::Cache::builder`].
+/// Options of a cache; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
     options: Options,
@@ -73,9 +73,9 @@ impl CacheBuilder {
         self
     }
 
-    /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file begins with.
+    /// A file that `Cache::close` writes all entries to, and the next cache with the same file begins with.
     /// It is made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
-    /// ([`crate::Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote
+    /// (`Cache::memory_start`). Whatever the options, what the file holds was laid out by the run that wrote
     /// it: segment size and seed are the file's, and the memory is resized.
     pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
         self.memory_file = Some(path.as_ref().to_owned());
@@ -83,7 +83,7 @@ impl CacheBuilder {
     }
 
     /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the
-    /// builder and of [`crate::Cache::resize`] is the most that the cache has. Default: none.
+    /// builder and of `Cache::resize` is the most that the cache has. Default: none.
     pub fn memory_monitor(mut self, options: PressureOptions) -> Self {
         self.memory_monitor = Some(options);
         self

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 impl Cache {
     /// Ends the cache so that the next one goes on with what it has: leaves on flash what its next start must know, and
-    /// writes memory to the memory file ([`crate::CacheBuilder::memory_file`]), if there is one.
+    /// writes memory to the memory file (`CacheBuilder::memory_file`), if there is one.
     ///
     /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does
     /// nothing. Takes as long as the file system does for the memory in use, and waits for flash, half a minute at

@@ -99,7 +99,7 @@ impl Debug for Scan {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ByteSize, Cache};
+    use crate::memcached::{ByteSize, Cache};
 
     #[test]
     fn keys_are_shown_and_values_are_not() {

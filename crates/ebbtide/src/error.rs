@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the key has {length} bytes; keys have 1 to {limit}")]
     KeyLength { length: usize, limit: usize },
     /// The value is longer than any may be.
-    #[error("the value has {length} bytes, more than the limit of {limit}; use a larger max_value (-I)")]
+    #[error("the value has {length} bytes, more than the limit of {limit}: use a larger max_value")]
     ValueTooLarge { length: u64, limit: u64 },
     /// No memory could be freed for it now.
     #[error("no memory is free and nothing can be evicted now: {reason}")]

@@ -2,19 +2,20 @@
 //! together, expire together and are evicted together.
 //!
 //! ```
-//! use ebbtide::{ByteSize, Cache, Lookup, Ttl};
+//! use ebbtide::{ByteSize, Cache, InsertOptions};
+//! use std::time::Duration;
 //!
-//! let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
-//! cache.insert(b"k", b"v").ttl(Ttl::seconds(60)).apply()?;
-//! match cache.get(b"k") {
-//!     Lookup::Hit(item) => assert_eq!(item.to_vec(), b"v"),
-//!     Lookup::Miss => unreachable!("nothing has removed it"),
-//! }
+//! let cache = Cache::builder().memory(ByteSize::mib(64)).default_ttl(Duration::from_secs(3600)).build()?;
+//! cache.insert("k", "v")?;
+//! cache.insert_with("short", "lived", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+//! let value = cache.get("k").expect("nothing has removed it");
+//! assert_eq!(&value[..], b"v");
+//! assert_eq!(cache.stats().hits, 1);
 //! # Ok::<(), ebbtide::Error>(())
 //! ```
 //!
-//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short,
-//! or make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
+//! A [`Cache`] is a cheap clone and may be used from any thread; so may a [`Value`], which is owned. The one memory
+//! number of the builder holds everything: entries, index, headers and spares. The guide is `docs/library.md`.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -30,8 +31,11 @@ mod engine;
 mod error;
 pub mod flash;
 mod insert;
+mod library;
 mod lookup;
 mod maintenance;
+#[doc(hidden)]
+pub mod memcached;
 mod memory_file;
 mod memory_monitor;
 mod meta_flags;
@@ -48,31 +52,10 @@ mod scan;
 mod upload;
 mod wakeup;
 
-pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
-pub use cache::Cache;
 pub use clock::Clock;
-pub use ebbtide_flash::TierOptions as FlashOptions;
-pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
-    Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
-};
-pub use error::{Error, WaitReason};
-pub use flash::options::{FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
-pub use flash::promotion::{FlashPromotion, NotAPromotion};
-pub use flash::read::{FlashProbe, FlashReads, ReadWake};
-pub use flash::resolve::{ReadOutcome, ReadPurpose};
-pub use flash::tier::FlashStats;
-pub use insert::Insert;
-pub use lookup::{Handle, Item, Lookup};
-pub use memory_file::{MemorySaved, MemoryStart};
-pub use memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
-pub use meta_flags::MetaFlagsOutcome;
-pub use pool::Pool;
-pub use pool_controller::{ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove};
+pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
+pub use error::Error;
+pub use library::{Cache, CacheBuilder, InsertOptions, Iter, Pool, Stats, Value, ValueRef};
+pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
-pub use profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
-pub use removal::{Cause, Removal};
-pub use retry::Patience;
-pub use scan::{Entry, Scan};
-pub use upload::Upload;

@@ -143,7 +143,7 @@ impl Item<'_> {
     /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from
     /// here on until the value changes, also while that is on flash only, unless more tokens are handed out than are
     /// kept. That of a hit which flash has answered is none's: a write with it is refused, and finds the value in
-    /// memory the next time. [`crate::Cache::get_with_token`] gives hits with tokens only.
+    /// memory the next time. `Cache::get_with_token` gives hits with tokens only.
     pub fn cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
@@ -212,6 +212,12 @@ impl Item<'_> {
             Source::Memory { item, .. } => Slices::Memory(item.slices()),
             Source::Flash { value, .. } => Slices::Flash(Some(value.found.value())),
         }
+    }
+
+    /// The value, if it is in one piece.
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        let first = self.slices().next().unwrap_or_default();
+        (first.len() == self.len()).then_some(first)
     }
 
     /// Appends the value to `out`.

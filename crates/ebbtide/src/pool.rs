@@ -20,7 +20,7 @@ use ebbtide_store::{
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// A handle of one pool: a key space with its own index, segments and policy. A [`crate::Cache`] is a handle of its
+/// A handle of one pool: a key space with its own index, segments and policy. A `Cache` is a handle of its
 /// pool `default`, and has all of these methods. Clones are handles of the same pool.
 #[derive(Clone)]
 pub struct Pool(pub(crate) Access);
@@ -225,7 +225,7 @@ impl Pool {
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.
-    /// From then on a [`crate::PoolController`] leaves this pool as it is, until [`Pool::release`].
+    /// From then on a [`crate::memcached::PoolController`] leaves this pool as it is, until [`Pool::release`].
     ///
     /// # Errors
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
@@ -236,7 +236,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::PoolController`] may move memory of this
+    /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move memory of this
     /// pool.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl Pool {
     /// that is not reported. A panic ends the call of the listener and nothing else.
     ///
     /// ```
-    /// # use ebbtide::{Cache, Cause, ByteSize};
+    /// # use ebbtide::memcached::{Cache, Cause, ByteSize};
     /// # use std::sync::atomic::{AtomicU64, Ordering};
     /// # static EVICTED: AtomicU64 = AtomicU64::new(0);
     /// let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
@@ -363,7 +363,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ByteSize, Cache, Clock, PoolOptions};
+    use crate::memcached::{ByteSize, Cache, Clock, PoolOptions};
     use ebbtide_store::{Mode, Stored, Ttl, Write};
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::clock::EngineClock;
 use crate::flash::tier::FlashTier;
+use crate::library::lookup_counters::LookupCounters;
 use crate::wakeup::Waker;
 use ebbtide_store::{Participant, Store};
 use std::cell::RefCell;
@@ -16,6 +17,8 @@ pub(crate) struct PoolState {
     pub clock: Arc<EngineClock>,
     pub waker: Arc<Waker>,
     pub flash: Option<Arc<FlashTier>>,
+    /// Lookups of library users; the server counts its own.
+    pub lookups: LookupCounters,
     is_removed: AtomicBool,
     this: Weak<PoolState>,
 }
@@ -34,7 +37,8 @@ impl PoolState {
         flash: Option<Arc<FlashTier>>,
     ) -> Arc<Self> {
         let (name, store, is_removed) = (name.into(), Arc::new(store), AtomicBool::new(false));
-        Arc::new_cyclic(|this| Self { name, store, clock, waker, flash, is_removed, this: this.clone() })
+        let lookups = LookupCounters::default();
+        Arc::new_cyclic(|this| Self { name, store, clock, waker, flash, lookups, is_removed, this: this.clone() })
     }
 
     /// Its handles refuse writes and miss from now on.

@@ -35,7 +35,7 @@ const MAX_SLEEP: Duration = Duration::from_micros(500);
 const MAX_UPLOAD_STALL: Duration = Duration::from_secs(2);
 const MAX_UPLOAD_WAIT: Duration = Duration::from_secs(10);
 
-/// What an operation of a handle that does not wait does where it would have to; see [`Cache::set_patience`].
+/// What an operation of a handle that does not wait does where it would have to; see `Pool::set_patience`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
     /// It answers [`Error::WouldWait`], and nothing is done.

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// cannot be read.
 ///
 /// ```
-/// # let cache = ebbtide::Cache::builder().memory(ebbtide::ByteSize::mib(64)).build()?;
+/// # let cache = ebbtide::memcached::Cache::builder().memory(ebbtide::ByteSize::mib(64)).build()?;
 /// cache.insert(b"a", b"1").apply()?;
 /// let mut keys = Vec::new();
 /// let mut scan = cache.scan()?;

@@ -76,7 +76,7 @@ impl Upload {
         self
     }
 
-    /// As [`crate::Pool::set_patience`], for this upload.
+    /// As `Pool::set_patience`, for this upload.
     pub fn set_patience(&mut self, patience: Patience) {
         self.access.patience.set(patience);
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::at;
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Policy, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Policy, Ttl};
 
 fn builder(memory: ByteSize) -> CacheBuilder {
     Cache::builder().memory(memory).clock(Clock::Manual).seed(1)

@@ -1,7 +1,9 @@
 //! Memory over a real file: what is evicted is found again, what was changed or deleted is not.
 
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
-use ebbtide::{ByteSize, Cache, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, Stored, Ttl};
+use ebbtide::memcached::{
+    ByteSize, Cache, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, Stored, Ttl,
+};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

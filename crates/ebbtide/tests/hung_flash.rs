@@ -1,6 +1,6 @@
 //! Flash that hangs under those who wait for it.
 
-use ebbtide::{ByteSize, Cache, FlashPromotion};
+use ebbtide::memcached::{ByteSize, Cache, FlashPromotion};
 use ebbtide_flash::device::Health;
 use std::fs;
 use std::io::PipeWriter;

@@ -1,7 +1,7 @@
 //! What goes to flash, and when: limits that change while the cache runs, and values that nobody reads.
 
 use ebbtide::flash::AdmissionOptions;
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashLimits, FlashOptions, FlashPromotion, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashLimits, FlashOptions, FlashPromotion, Ttl};
 use std::time::Duration;
 
 const VALUE: [u8; 3000] = [7; 3000];

@@ -1,7 +1,7 @@
 //! CAS tokens that are kept over flash never let two writers change one version: threads change values by token while
 //! these are evicted, promoted, overwritten and deleted.
 
-use ebbtide::{
+use ebbtide::memcached::{
     ByteSize, Cache, Clock, FlashOptions, FlashPromotion, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Policy,
     Stored, Ttl,
 };

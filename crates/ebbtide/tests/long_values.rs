@@ -1,6 +1,6 @@
 //! Values longer than a segment.
 
-use ebbtide::{ByteSize, Cache, Clock, Mode, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Mode, Stored, Ttl};
 use std::time::Duration;
 
 fn fill(cache: &Cache, count: u32, seconds: &mut u64) {

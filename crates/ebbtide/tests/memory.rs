@@ -3,7 +3,7 @@
 mod common;
 
 use common::{at, read};
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, Lookup, Mode, Policy, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Lookup, Mode, Policy, Stored, Ttl};
 use ebbtide_testkit::Stamp;
 
 fn builder(memory: ByteSize) -> CacheBuilder {

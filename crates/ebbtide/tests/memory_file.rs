@@ -1,6 +1,6 @@
 //! A cache with a memory file comes back after a clean stop, and after nothing else.
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, MemoryStart, Mode, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, MemoryStart, Mode, Stored, Ttl};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};

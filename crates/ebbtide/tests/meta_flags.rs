@@ -1,6 +1,6 @@
 //! What stands beside a value: that it is stale, that somebody has won it, and a CAS token that a client gave.
 
-use ebbtide::{
+use ebbtide::memcached::{
     ByteSize, Cache, Change, Changed, Clock, Count, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome,
     Mode, Stored, Ttl,
 };

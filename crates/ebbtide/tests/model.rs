@@ -3,7 +3,7 @@
 mod common;
 
 use common::CacheSubject;
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Policy};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Policy};
 use ebbtide_testkit::{Lives, Shape, check};
 
 fn builder(memory: ByteSize, max_value: ByteSize) -> CacheBuilder {

@@ -1,6 +1,6 @@
 //! The controller of a live cache: memory goes to the pool that earns hits by it.
 
-use ebbtide::{
+use ebbtide::memcached::{
     ByteSize, Cache, Clock, ControllerMode, ControllerOptions, Lookup, Pool, PoolController, PoolDecision, PoolOptions,
 };
 use std::time::Duration;
@@ -113,6 +113,7 @@ fn a_removed_pool_is_forgotten_and_a_smaller_limit_holds() {
     load.controller.update().unwrap();
     assert!(load.controller.profile("once").is_none());
     cache.maintain(Duration::from_secs(load.second + 2));
-    let limits: u64 = ["again", "default"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
+    let limits: u64 =
+        ["again", "default"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
     assert_eq!(limits, 6 * MIB, "no handle holds the removed pool");
 }

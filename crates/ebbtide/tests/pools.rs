@@ -1,6 +1,6 @@
 //! Pools: isolation, division of memory, resize, removal while in use, bad input.
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -121,10 +121,12 @@ fn pools_are_added_and_removed_at_run_time() {
         assert_eq!(handle.insert(b"k", b"v").apply(), Err(removed.clone()));
         assert_eq!(handle.increment(b"k", 1), Err(removed.clone()));
         assert_eq!(
-            handle.upload(b"k", 20_000, 0, ebbtide::Ttl::Never, ebbtide::Mode::Set).and_then(|mut upload| {
-                upload.write(&[7; 20_000])?;
-                upload.finish()
-            }),
+            handle.upload(b"k", 20_000, 0, ebbtide::Ttl::Never, ebbtide::memcached::Mode::Set).and_then(
+                |mut upload| {
+                    upload.write(&[7; 20_000])?;
+                    upload.finish()
+                }
+            ),
             Err(removed.clone())
         );
         assert_eq!(handle.resize(ByteSize::mib(1), ByteSize::mib(2)), Err(removed.clone()));

@@ -1,6 +1,6 @@
 //! Listeners of removals.
 
-use ebbtide::{ByteSize, Cache, Cause, Clock, Error, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Cause, Clock, Error, Ttl};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use ebbtide::{ByteSize, Cache, Clock};
+use ebbtide::memcached::{ByteSize, Cache, Clock};
 
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

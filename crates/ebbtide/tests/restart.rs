@@ -1,6 +1,6 @@
 //! What flash held is there after a restart of the cache, unless it was changed.
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Stored, Ttl};
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Scans, beside nothing, beside growth, beside evictions.
 
-use ebbtide::{ByteSize, Cache, Clock, Error, FlashOptions, Scan, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Error, FlashOptions, Scan, Ttl};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;

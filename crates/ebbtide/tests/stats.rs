@@ -1,6 +1,6 @@
 //! What is told of a cache while others write to it.
 
-use ebbtide::{ByteSize, Cache, Clock, Stats, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Stats, Ttl};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 mod common;
 
 use common::read;
-use ebbtide::{ByteSize, Cache, Error, Handle, Item, Lookup, Mode, Policy, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Error, Handle, Item, Lookup, Mode, Policy, Stored, Ttl};
 use ebbtide_testkit::{Random, Stamp};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -1,6 +1,6 @@
 //! Threads that get into each other's way: afterwards every invariant holds.
 
-use ebbtide::{ByteSize, Cache, Clock, Mode, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Mode, Ttl};
 use std::cell::RefCell;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! CAS tokens that come with writes, and changes that are bound to one.
 
-use ebbtide::{ByteSize, Cache, Change, Changed, Clock, Mode, Stored, Ttl, Written};
+use ebbtide::memcached::{ByteSize, Cache, Change, Changed, Clock, Mode, Stored, Ttl, Written};
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(4)).seed(1).clock(Clock::Manual).build().unwrap()

@@ -1,6 +1,6 @@
 //! How long entries live, and how soon their memory is free afterwards.
 
-use ebbtide::{ByteSize, Cache, Clock, Mode, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Mode, Stored, Ttl};
 use std::time::Duration;
 
 fn cache() -> Cache {

@@ -1,7 +1,7 @@
 //! Flash below the engine in process: what the flags ask for, and what it did.
 
 use clap::{Args, value_parser};
-use ebbtide::{
+use ebbtide::memcached::{
     ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion, FlashStats,
 };
 use serde::Serialize;
@@ -137,7 +137,7 @@ impl FlashReport {
 mod tests {
     use super::*;
     use clap::Parser;
-    use ebbtide::Cache;
+    use ebbtide::memcached::Cache;
 
     #[derive(Parser)]
     struct TestArgs {

@@ -1,6 +1,6 @@
 //! Writing values whose bytes do not matter.
 
-use ebbtide::{Cache, Error, Mode, Stored, Ttl};
+use ebbtide::memcached::{Cache, Error, Mode, Stored, Ttl};
 
 /// The TTL of a trace or a flag: 0 is no expiry.
 pub(crate) fn ttl_of(seconds: u32) -> Ttl {
@@ -52,7 +52,7 @@ impl ValueWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide::{ByteSize, Lookup};
+    use ebbtide::memcached::{ByteSize, Lookup};
 
     #[test]
     fn values_longer_than_one_piece_are_uploaded() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ebbtide::{Cache, Cause, Removal};
+use ebbtide::memcached::{Cache, Cause, Removal};
 use mio::{Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slab::Slab;

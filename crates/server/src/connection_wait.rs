@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ebbtide::{FlashReads, Patience, WaitReason};
+use ebbtide::memcached::{FlashReads, Patience, WaitReason};
 
 use crate::inbox::{ConnectionKey, Inbox};
 

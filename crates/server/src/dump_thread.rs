@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ebbtide::{Entry, Scan};
+use ebbtide::memcached::{Entry, Scan};
 use ebbtide_protocol::{DumpFormat, encoding, reply};
 
 use crate::connection_wait::WakeOnDrop;

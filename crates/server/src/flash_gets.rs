@@ -1,7 +1,7 @@
 //! Gets that flash answered, as memcached counts them, and the names of its health.
 
-use ebbtide::FlashStats;
 use ebbtide::flash::Health;
+use ebbtide::memcached::FlashStats;
 
 /// Results of gets on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

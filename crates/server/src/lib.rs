@@ -1,7 +1,7 @@
 //! A memcached-compatible server in front of an Ebbtide cache.
 //!
 //! ```no_run
-//! use ebbtide::{ByteSize, Cache};
+//! use ebbtide::memcached::{ByteSize, Cache};
 //! use ebbtide_server::{Server, ServerOptions};
 //!
 //! let cache = Cache::builder().memory(ByteSize::gib(1)).build()?;

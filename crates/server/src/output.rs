@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use ebbtide::Handle;
+use ebbtide::memcached::Handle;
 
 /// Bytes, values included, at which an output is full: enough to send the answers to a whole read of small gets at
 /// once.
@@ -151,7 +151,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide::{ByteSize, Cache, Lookup};
+    use ebbtide::memcached::{ByteSize, Cache, Lookup};
 
     /// Takes a limited number of bytes per call, and blocks after every other call.
     struct Trickle {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ebbtide::Cache;
+use ebbtide::memcached::Cache;
 use slab::Slab;
 
 use crate::connection_info::ConnectionInfo;
@@ -53,7 +53,7 @@ pub struct Shared {
 #[derive(Default)]
 pub struct StatsBaseline {
     pub totals: CommandTotals,
-    pub cache: ebbtide::Stats,
+    pub cache: ebbtide::memcached::Stats,
     /// Gets from flash.
     pub gets: FlashGets,
     pub accepted: u64,

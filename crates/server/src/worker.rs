@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::Cache;
 use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
+use ebbtide::memcached::Cache;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use common::{PATIENCE, TestServer, hit, options, set};
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{Admin, Error, Server, ServerOptions};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::flash_server::{FlashServer, objects};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly};
-use ebbtide::FlashPromotion;
+use ebbtide::memcached::FlashPromotion;
 use ebbtide_server::{Admin, BusyPoll, ServerOptions};
 use std::fs;
 use std::io::{PipeWriter, Write, pipe, stderr};

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::packet::{self, Packet, request, status_of};
 use common::{TestServer, assert_bytes, options};
-use ebbtide::{ByteSize, Cache, Clock};
+use ebbtide::memcached::{ByteSize, Cache, Clock};
 use ebbtide_protocol::binary::reply::Status;
 use ebbtide_server::{Server, ServerOptions};
 

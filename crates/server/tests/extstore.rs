@@ -4,7 +4,7 @@ mod common;
 
 use common::flash_server::FlashServer;
 use common::{TestServer, assert_bytes};
-use ebbtide::FlashLimits;
+use ebbtide::memcached::FlashLimits;
 
 #[test]
 fn extstore_changes_what_goes_to_flash() {

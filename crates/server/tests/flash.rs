@@ -5,7 +5,7 @@ mod common;
 use common::flash_server::{FlashServer, objects, read};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
-use ebbtide::{ByteSize, Cache, FlashPromotion};
+use ebbtide::memcached::{ByteSize, Cache, FlashPromotion};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{PATIENCE, TestServer, options, value};
-use ebbtide::{ByteSize, Cache, FlashOptions, Policy};
+use ebbtide::memcached::{ByteSize, Cache, FlashOptions, Policy};
 use ebbtide_server::ServerOptions;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

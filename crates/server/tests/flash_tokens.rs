@@ -6,7 +6,7 @@ mod common;
 use common::flash_server::{FlashServer, is_on_flash_only, objects};
 use common::packet::{self, GET, OK, Packet, SET};
 use common::{PATIENCE, assert_bytes, set};
-use ebbtide::Cache;
+use ebbtide::memcached::Cache;
 use std::time::{Duration, Instant};
 
 const KEYS: usize = 200;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{BoundServer, Error, Listen, Server, ServerOptions, TlsOptions};
 
 fn cache() -> Cache {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
 use common::{TestServer, assert_bytes, options, read_exactly, set, value};
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::ServerOptions;
 
 const TOUCH: u8 = 0x1C;

@@ -6,7 +6,9 @@ mod common;
 use common::flash_server::is_on_flash_only;
 use common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
 use common::{PATIENCE, TestServer, assert_bytes, options};
-use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, FlashReads, Mode, Policy, Stored, Ttl};
+use ebbtide::memcached::{
+    ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, FlashReads, Mode, Policy, Stored, Ttl,
+};
 use std::io::Write;
 use std::time::{Duration, Instant};
 

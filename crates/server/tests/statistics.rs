@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use common::{PATIENCE, TestServer, options};
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{Admin, ServerOptions};
 use serde_json::Value;
 

@@ -38,7 +38,11 @@ fn check(server: &TestServer, line: &str, value: &str, expected: &str) {
         assert_bytes(&read_to_end(&mut stream), expected.as_bytes());
     }
     assert!(server.cache.contains(b"victim"), "{line}");
-    assert_eq!(server.cache.get(b"victim").item().map(ebbtide::Item::to_vec), Some(b"alive".to_vec()), "{line}");
+    assert_eq!(
+        server.cache.get(b"victim").item().map(ebbtide::memcached::Item::to_vec),
+        Some(b"alive".to_vec()),
+        "{line}"
+    );
 }
 
 const GOES_ON: &str = "VALUE victim 0 5\r\nalive\r\nEND\r\nMN\r\n";

@@ -5,6 +5,7 @@
 //! of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket are in one octave, and so have one unit.
 
 use crate::segment::NO_EXPIRY;
+use std::time::Duration;
 
 /// Loom models have TTLs of one second only, as each bucket slows every execution.
 const OCTAVES: u32 = if cfg!(loom) { 1 } else { u32::BITS };
@@ -31,6 +32,14 @@ impl Ttl {
     /// A TTL of `seconds`; `Expired` for zero.
     pub const fn seconds(seconds: u32) -> Self {
         if seconds == 0 { Self::Expired } else { Self::Seconds(seconds) }
+    }
+}
+
+impl From<Duration> for Ttl {
+    /// Rounded up to whole seconds, so that no entry expires early; 136 years at most.
+    fn from(duration: Duration) -> Self {
+        let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
+        Self::seconds(u32::try_from(seconds).unwrap_or(u32::MAX))
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_flash_replay::{Failure, exit};
 use foyer::{BlockEngineConfig, DeviceBuilder, FileDeviceBuilder, HybridCache, HybridCacheBuilder};
 use tokio::runtime::{Builder, Runtime};

@@ -1,6 +1,6 @@
 //! Ebbtide with its defaults: everything is in its one memory number.
 
-use ebbtide::{ByteSize, Cache, Lookup};
+use ebbtide::memcached::{ByteSize, Cache, Lookup};
 
 use super::{BATCH, Engine, Size};
 use crate::workload::Key;

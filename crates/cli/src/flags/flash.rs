@@ -7,7 +7,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::flash::DiskOptions;
-use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion};
+use ebbtide_server::ebbtide::memcached::{
+    FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion,
+};
 use ebbtide_server::{Endurance, FlashRating};
 
 use super::values;

@@ -195,11 +195,8 @@ impl Controller {
     /// # Errors
     /// The option without a meaning.
     pub fn new(options: ControllerOptions) -> Result<Self, InvalidController> {
-        let shares = [
-            ("step_share", options.step_share),
-            ("trial_share", options.trial_share),
-            ("min_gain", options.min_gain),
-        ];
+        let shares =
+            [("step_share", options.step_share), ("trial_share", options.trial_share), ("min_gain", options.min_gain)];
         for (option, value) in shares {
             if !(value > 0.0 && value <= 1.0) {
                 return Err(InvalidController { option, value, wanted: "more than 0 and at most 1" });

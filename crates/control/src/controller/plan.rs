@@ -96,7 +96,8 @@ fn uncertainty(pool: &PoolReading, to_bytes: u64) -> f64 {
     if to_bytes == pool.memory_bytes || pool.curve.points().is_empty() {
         return 0.0;
     }
-    let [middle, low, high] = [between(|point| point.miss_ratio), between(|point| point.low), between(|point| point.high)];
+    let [middle, low, high] =
+        [between(|point| point.miss_ratio), between(|point| point.low), between(|point| point.high)];
     let of_keys = (low - middle).abs().max((high - middle).abs());
     let of_gets = NORMAL_975 * (middle.abs().max(1.0 / pool.sampled_gets.max(1.0)) / pool.sampled_gets.max(1.0)).sqrt();
     pool.gets_per_second * pool.hit_value * (of_keys + of_gets)

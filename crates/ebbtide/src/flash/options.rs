@@ -8,10 +8,10 @@ use std::str::FromStr;
 /// Which values are written to flash, and when. They can be changed at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashLimits {
-    /// Shorter values are never written to flash: an eviction loses them. 0 at first, or what [`crate::FlashOptions`]
+    /// Shorter values are never written to flash: an eviction loses them. 0 at first, or what `FlashOptions`
     /// say.
     pub min_value_bytes: u32,
-    /// Values that expire sooner are never written to flash. 10 at first, or what [`crate::FlashOptions`] say.
+    /// Values that expire sooner are never written to flash. 10 at first, or what `FlashOptions` say.
     pub min_ttl_seconds: u32,
     /// Values that nobody has read for this long are demoted before their memory is needed. With `None`, as at first,
     /// only evictions demote.

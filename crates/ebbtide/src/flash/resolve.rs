@@ -293,11 +293,11 @@ pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]]) -> ReadKeys
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FlashOptions;
     use crate::byte_size::ByteSize;
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::flash::promotion::FlashPromotion;
+    use crate::memcached::FlashOptions;
     use ebbtide_flash::Object;
     use std::cell::Cell;
     use std::time::Duration;

@@ -46,7 +46,7 @@ pub struct FlashStats {
     /// Promotions that were refused, for want of memory or of a place on flash for what they would evict. A get is then
     /// served from flash, and counts as served; an operation that needs the value in memory misses.
     pub promotions_refused: u64,
-    /// Values that were demoted because they were idle ([`crate::FlashLimits::max_idle_seconds`]).
+    /// Values that were demoted because they were idle (`FlashLimits::max_idle_seconds`).
     pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,

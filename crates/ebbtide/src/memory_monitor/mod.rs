@@ -4,7 +4,7 @@
 //! [`pressure::decide`] for the next limit. Between two readings it only sleeps. It holds the cache weakly and ends
 //! with it.
 //!
-//! The limit that [`crate::Cache::resize`] or the builder sets is the configured memory: the monitor never exceeds it.
+//! The limit that `Cache::resize` or the builder sets is the configured memory: the monitor never exceeds it.
 
 mod host;
 

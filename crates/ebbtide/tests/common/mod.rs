@@ -1,7 +1,7 @@
 //! A cache with a manual clock as the subject of a random run.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use ebbtide::{
+use ebbtide::memcached::{
     Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored,
     Ttl,
 };

@@ -26,7 +26,7 @@ mod player;
 mod record;
 mod value;
 
-use ebbtide::{ByteSize, Cache, Clock, FlashOptions, FlashPromotion, FlashStats, Policy};
+use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, FlashPromotion, FlashStats, Policy};
 use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy as Admission};
 use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_flash::large::{Reclaim, Reinsertion};

@@ -2,7 +2,9 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, ReadOutcome, ReadPurpose, Stored, Ttl};
+use ebbtide::memcached::{
+    Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, ReadOutcome, ReadPurpose, Stored, Ttl,
+};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -191,7 +193,7 @@ impl<'a> Player<'a> {
         let operation = self.begin();
         let cache = self.cache.clone();
         if let Some(probe) = cache.probe_flash(&reads, &name) {
-            let wake = || -> ebbtide::ReadWake { Box::new(|| ()) };
+            let wake = || -> ebbtide::memcached::ReadWake { Box::new(|| ()) };
             if let ReadOutcome::Hit(item) =
                 cache.read_from_flash(&mut reads, probe, &[&name], ReadPurpose::Answer, wake)
             {

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Item, Lookup, Mode};
+use ebbtide::memcached::{Cache, Item, Lookup, Mode};
 
 use super::Plan;
 use super::drive::{Meter, RunEnd, drive};

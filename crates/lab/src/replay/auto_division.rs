@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation};
 use ebbtide_control::division::{self, DivisionError, Tenant};
 use ebbtide_control::{Curve, Options, Point, Profiler, Rate};

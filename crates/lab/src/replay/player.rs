@@ -1,4 +1,4 @@
-use ebbtide::{Cache, Item, Lookup, Mode, Stored};
+use ebbtide::memcached::{Cache, Item, Lookup, Mode, Stored};
 
 use super::audit::{Audit, HEAD, Joined, LastAnswer};
 use crate::keys::KeyBuffer;

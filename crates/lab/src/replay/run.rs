@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Stats};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats};
 
 use super::ReplayArgs;
 use super::audit::Findings;

@@ -1,7 +1,7 @@
 //! Flash in the JSON and in the metrics; nothing where there is none.
 
-use ebbtide::FlashStats;
 use ebbtide::flash::{LaneStats, LatencyHistogram};
+use ebbtide::memcached::FlashStats;
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! `/metrics`, in the text format of Prometheus. No label takes its values from clients: keys are in the JSON only.
 
-use ebbtide::{Cache, MemoryStart};
+use ebbtide::memcached::{Cache, MemoryStart};
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use ebbtide::SegmentSnapshot;
+use ebbtide::memcached::SegmentSnapshot;
 use serde_json::{Map, Value, json};
 
 use super::flash;

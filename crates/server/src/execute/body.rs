@@ -4,7 +4,7 @@
 //! received. A larger value is written piece by piece into segments that are published at its end. A value that cannot
 //! be stored is skipped. Dropping a body undoes its upload.
 
-use ebbtide::{Error, Mode, Upload};
+use ebbtide::memcached::{Error, Mode, Upload};
 use ebbtide_protocol::{Meta, MetaSet, StoreMode, StoreRequest, reply};
 
 use super::modes::{creates, store_mode};

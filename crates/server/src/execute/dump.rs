@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ebbtide::{Entry, Scan};
+use ebbtide::memcached::{Entry, Scan};
 use ebbtide_protocol::{CacheDump, Dump, DumpFormat, Rejection, encoding, reply};
 
 use super::{Executor, Next};

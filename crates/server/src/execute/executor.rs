@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use ebbtide::Cache;
+use ebbtide::memcached::Cache;
 
 use super::body::Body;
 use crate::connection_wait::ConnectionWait;

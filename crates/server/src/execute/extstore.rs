@@ -4,7 +4,7 @@
 use super::Executor;
 use super::executor::OptionalReply;
 use crate::flash_gets::FlashGets;
-use ebbtide::{FlashLimits, FlashPromotion, FlashStats};
+use ebbtide::memcached::{FlashLimits, FlashPromotion, FlashStats};
 use ebbtide_protocol::ExternalStorage;
 use ebbtide_protocol::reply::{self, stat};
 

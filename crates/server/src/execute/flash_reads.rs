@@ -6,8 +6,8 @@
 //!    +---------- executed again: promote, look again <----+
 //!                                or, of a plain get: answer with the completed read
 //! ```
-//! `ebbtide::FlashReads` holds the reads and decides about them; this file parks connections and wakes them. A command
-//! that needs such a key is not executed: the session gives it again when its reads have completed. No later
+//! `ebbtide::memcached::FlashReads` holds the reads and decides about them; this file parks connections and wakes them.
+//! A command that needs such a key is not executed: the session gives it again when its reads have completed. No later
 //! command of the connection is executed before it, so answers keep their order. A run of gets reads all its keys at
 //! once.
 //!
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::flash::Health;
-use ebbtide::{Error, FlashProbe, Item, Mode, Patience, ReadOutcome, ReadPurpose, ReadWake};
+use ebbtide::memcached::{Error, FlashProbe, Item, Mode, Patience, ReadOutcome, ReadPurpose, ReadWake};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{FlashProbe, Item, Lookup};
+use ebbtide::memcached::{FlashProbe, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;

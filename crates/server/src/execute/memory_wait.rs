@@ -7,7 +7,7 @@
 //!                   after the time limit of its reason: without the wait, or it is refused
 //! ```
 
-use ebbtide::{Error, Patience};
+use ebbtide::memcached::{Error, Patience};
 
 use super::Executor;
 

@@ -1,6 +1,6 @@
 //! The engine's modes for the storage commands of each dialect.
 
-use ebbtide::Mode;
+use ebbtide::memcached::Mode;
 use ebbtide_protocol::binary::Put;
 use ebbtide_protocol::{Meta, StoreMode};
 

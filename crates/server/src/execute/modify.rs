@@ -1,6 +1,6 @@
 //! delete, touch, incr and decr.
 
-use ebbtide::{Changed, Error};
+use ebbtide::memcached::{Changed, Error};
 use ebbtide_protocol::reply;
 
 use super::{Executor, Next, OptionalReply};

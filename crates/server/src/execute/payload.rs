@@ -1,6 +1,6 @@
 //! How a value is put into an answer: copied, or sent from the cache.
 
-use ebbtide::{Handle, Item};
+use ebbtide::memcached::{Handle, Item};
 
 use crate::output::Output;
 

@@ -1,6 +1,6 @@
 //! Receives values that arrive in pieces, stores them when they are complete, and answers.
 
-use ebbtide::{Error, Mode, Patience, Written};
+use ebbtide::memcached::{Error, Mode, Patience, Written};
 use ebbtide_protocol::reply;
 
 use super::body::{Body, BodyState, StoreAnswer, StoreTarget};

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ebbtide::FlashStats;
+use ebbtide::memcached::FlashStats;
 use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -26,7 +26,7 @@ const CLASS: u32 = 1;
 
 /// Counts since the last `stats reset`, and the cache as it is.
 struct StatsView {
-    cache: ebbtide::Stats,
+    cache: ebbtide::memcached::Stats,
     totals: CommandTotals,
     stored: u64,
     evictions: u64,

@@ -1,6 +1,6 @@
 //! set, add, replace, append, prepend and cas.
 
-use ebbtide::{Error, Stored, Ttl};
+use ebbtide::memcached::{Error, Stored, Ttl};
 use ebbtide_protocol::{StoreMode, StoreRequest, reply};
 
 use super::body::{Body, StoreTarget};

@@ -3,7 +3,7 @@
 //! A value up to the engine's contiguous limit is collected in a buffer, which grows with the bytes received. A larger
 //! value is written piece by piece into segments that are published at its end. Dropping a reader undoes its upload.
 
-use ebbtide::{Cache, Error, Mode, Patience, Ttl, Upload, Written};
+use ebbtide::memcached::{Cache, Error, Mode, Patience, Ttl, Upload, Written};
 
 /// A key with the attributes of its new value.
 pub struct NewItem<'a> {
@@ -93,7 +93,7 @@ impl ValueReader {
     /// Stores a complete value; after `WouldWait` it is to be called again.
     ///
     /// # Errors
-    /// As [`ebbtide::Insert::apply`].
+    /// As [`ebbtide::memcached::Insert::apply`].
     pub fn finish(&mut self, cache: &Cache, entry: &NewItem<'_>, patience: Patience) -> Result<Written, Error> {
         match &mut self.buffer {
             ValueBuffer::Whole(value) => entry.store(cache, value),
@@ -110,7 +110,7 @@ impl NewItem<'_> {
     /// Stores a value that is all there.
     ///
     /// # Errors
-    /// As [`ebbtide::Insert::apply`].
+    /// As [`ebbtide::memcached::Insert::apply`].
     pub fn store(&self, cache: &Cache, value: &[u8]) -> Result<Written, Error> {
         cache.insert(self.key, value).flags(self.flags).ttl(self.ttl).mode(self.mode).apply_with_token()
     }

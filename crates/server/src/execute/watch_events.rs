@@ -1,6 +1,6 @@
 //! Reports commands to watchers and counts them by key prefix. Without either, a command costs one load for each.
 
-use ebbtide::{Changed, Error, Mode, Stored, Ttl};
+use ebbtide::memcached::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
 
 use super::{Executor, Next, OptionalReply};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ebbtide::CounterSnapshot;
 use ebbtide::flash::{DriveLog, Health};
+use ebbtide::memcached::CounterSnapshot;
 
 use super::events::{Event, EventKind, Events};
 use super::history::{History, HistoryPoint};

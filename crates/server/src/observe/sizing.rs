@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ebbtide::{ByteSize, Cache, CacheProfile, CurvePoint, Verdict};
+use ebbtide::memcached::{ByteSize, Cache, CacheProfile, CurvePoint, Verdict};
 use serde_json::{Value, json};
 
 /// Gets that tell the miss ratio that the level of a curve is set by.

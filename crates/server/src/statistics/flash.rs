@@ -1,7 +1,7 @@
 //! What flash counts: space, reads, writes, admission and the device, since the start.
 
-use ebbtide::FlashStats;
 use ebbtide::flash::Health;
+use ebbtide::memcached::FlashStats;
 
 use super::Metric::{And, Counter, CounterBy, Gauge, GaugeBy, None};
 use super::{Row, row};

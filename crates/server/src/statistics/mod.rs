@@ -10,7 +10,7 @@ mod server;
 
 use std::sync::atomic::Ordering;
 
-use ebbtide::{SegmentSnapshot, Stats};
+use ebbtide::memcached::{SegmentSnapshot, Stats};
 use ebbtide_protocol::reply::stat;
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use ebbtide::Removal;
+use ebbtide::memcached::Removal;
 use ebbtide_protocol::encoding::uri_encode;
 
 use crate::unix_time::unix_now;

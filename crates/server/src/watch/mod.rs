@@ -9,7 +9,7 @@ mod line;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use ebbtide::Removal;
+use ebbtide::memcached::Removal;
 use ebbtide_protocol::Watched;
 
 use crate::connection_info::ConnectionInfo;

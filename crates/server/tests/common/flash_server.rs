@@ -1,7 +1,7 @@
 //! A server with objects on flash.
 
 use super::{PATIENCE, TestServer, options, value};
-use ebbtide::{ByteSize, Cache, FlashOptions, FlashPromotion, FlashReads, Policy};
+use ebbtide::memcached::{ByteSize, Cache, FlashOptions, FlashPromotion, FlashReads, Policy};
 use ebbtide_server::{Listen, ServerOptions};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};

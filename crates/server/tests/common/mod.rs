@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use ebbtide::{ByteSize, Cache};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{Listen, Running, Server, ServerOptions};
 
 /// Longer than anything here takes: only a failure waits for it.

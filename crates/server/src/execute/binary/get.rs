@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{FlashProbe, Item, Lookup};
+use ebbtide::memcached::{FlashProbe, Item, Lookup};
 use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
 

@@ -7,7 +7,7 @@ mod put_body;
 mod sasl;
 mod stat;
 
-use ebbtide::{Change, Changed, Error, Lookup, Mode, Stored};
+use ebbtide::memcached::{Change, Changed, Error, Lookup, Mode, Stored};
 use ebbtide_protocol::binary::reply::{self, Status};
 use ebbtide_protocol::binary::{BinaryCommand, Initial, PacketHead, Touched};
 

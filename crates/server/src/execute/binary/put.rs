@@ -1,6 +1,6 @@
 //! set, add, replace, append and prepend.
 
-use ebbtide::{Error, Mode, Stored, Written};
+use ebbtide::memcached::{Error, Mode, Stored, Written};
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
 use ebbtide_protocol::binary::{PacketHead, Put};

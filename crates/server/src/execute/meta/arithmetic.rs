@@ -1,6 +1,6 @@
 //! ma: incr and decr on terms.
 
-use ebbtide::{Change, Changed, Count, Error, Number, Ttl};
+use ebbtide::memcached::{Change, Changed, Count, Error, Number, Ttl};
 use ebbtide_protocol::{Meta, reply};
 
 use super::{Remaining, answer_code, reflect};

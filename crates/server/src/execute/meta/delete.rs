@@ -1,6 +1,8 @@
 //! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Error, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored, Ttl};
+use ebbtide::memcached::{
+    Changed, Error, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored, Ttl,
+};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{Creation, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
+use ebbtide::memcached::{Creation, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
 use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 

@@ -1,6 +1,6 @@
 //! ms: all storage commands in one.
 
-use ebbtide::{Error, Mode, Stored, Ttl, Written};
+use ebbtide::memcached::{Error, Mode, Stored, Ttl, Written};
 use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
 
 use super::reflect;

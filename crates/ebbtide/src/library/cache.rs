@@ -1,0 +1,137 @@
+//! A cache: its pool `default`, and what concerns all of its pools.
+
+use super::builder::CacheBuilder;
+use super::pool::Pool;
+use super::stats::Stats;
+use crate::byte_size::ByteSize;
+use crate::error::Error;
+use crate::memcached;
+use crate::pool_options::PoolOptions;
+use std::fmt::{Debug, Formatter};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A cache. A clone is a handle of the same cache and may be used from any thread. It derefs to its pool `default`:
+/// [`Pool`] has the operations on keys.
+///
+/// The last handle that is dropped ends the cache. [`Cache::close`] ends it so that the next start finds its entries.
+#[derive(Clone)]
+pub struct Cache {
+    pub(super) pool: Pool,
+    pub(super) commands: memcached::Cache,
+}
+
+impl Deref for Cache {
+    type Target = Pool;
+
+    fn deref(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl CacheBuilder {
+    /// Builds the cache, with what flash and the memory file hold, and starts its maintenance thread.
+    ///
+    /// # Errors
+    /// `Configuration` names the option that cannot work, and why.
+    pub fn build(self) -> Result<Cache, Error> {
+        let commands = self.engine.build()?;
+        let pool = Pool { commands: (*commands).clone(), settings: Arc::new(self.settings) };
+        Ok(Cache { pool, commands })
+    }
+}
+
+impl Cache {
+    pub fn builder() -> CacheBuilder {
+        CacheBuilder::default()
+    }
+
+    /// A handle of a pool.
+    ///
+    /// # Errors
+    /// `UnknownPool`.
+    pub fn pool(&self, name: &str) -> Result<Pool, Error> {
+        Ok(Pool { commands: self.commands.pool(name)?, ..self.pool.clone() })
+    }
+
+    /// The names of all pools, `default` first.
+    pub fn pools(&self) -> Vec<String> {
+        self.commands.pools()
+    }
+
+    /// Adds a pool, in memory only. The other pools shrink for it in the background.
+    ///
+    /// # Errors
+    /// `PoolExists`; `Configuration` if the name or the shares cannot work.
+    pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
+        self.commands.add_pool(options)
+    }
+
+    /// Removes a pool with all its entries. Lookups of handles that exist miss, and their writes fail as
+    /// `PoolRemoved`.
+    ///
+    /// # Errors
+    /// `UnknownPool`; `Configuration` for the pool `default`, which stays.
+    pub fn remove_pool(&self, name: &str) -> Result<(), Error> {
+        self.commands.remove_pool(name)
+    }
+
+    /// Counters and gauges: the sums of all pools. The counts of lookups are those of the pools that exist.
+    pub fn stats(&self) -> Stats {
+        let (mut hits, mut misses) = (0, 0);
+        // A pool may be removed between the two looks.
+        for pool in self.pools().iter().filter_map(|name| self.pool(name).ok()) {
+            let lookups = pool.lookups();
+            (hits, misses) = (hits + lookups.0, misses + lookups.1);
+        }
+        Stats::new((hits, misses), &self.commands.stats())
+    }
+
+    /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the
+    /// system, in the background.
+    ///
+    /// # Errors
+    /// `Configuration` if the new limit cannot hold what the cache is configured for.
+    pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
+        self.commands.resize(memory)
+    }
+
+    /// Ends the cache so that the next one with the same files starts with its entries: leaves on flash what the next
+    /// start must know, and writes memory to the memory file, if there is one. No other thread may change the cache
+    /// from here on; values keep their bytes. A second call does nothing.
+    ///
+    /// # Errors
+    /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
+    pub fn close(&self) -> Result<(), Error> {
+        self.commands.close().map(drop)
+    }
+
+    /// With [`crate::Clock::Manual`], for tests: moves time on to this long after the cache was built, and does all
+    /// maintenance that is due.
+    ///
+    /// # Panics
+    /// If the cache uses the system's clock.
+    pub fn maintain(&self, since_start: Duration) {
+        self.commands.maintain(since_start);
+    }
+
+    /// Walks all data structures and asserts every invariant. For tests: slow, and no other thread may use the cache
+    /// meanwhile.
+    pub fn verify(&self) {
+        self.commands.verify();
+    }
+
+    /// The interface with CAS tokens, client flags and borrowed hits, which the memcached-compatible server uses, of
+    /// the same cache.
+    #[doc(hidden)]
+    pub fn memcached(&self) -> &memcached::Cache {
+        &self.commands
+    }
+}
+
+impl Debug for Cache {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("pools", &self.pools()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,43 @@
+//! The interface for Rust programs: caches and pools with owned values.
+//!
+//! ```text
+//! Cache --derefs to--> Pool --wraps--> memcached::Pool --> Access --> Engine
+//!                        |
+//!                        +--> Settings: what all handles of a cache share
+//! ```
+//! Every operation is one call of `memcached::Pool`, which has the engine's semantics. This interface adds owned
+//! values, a default TTL, counts of hits and misses, and loading.
+
+mod builder;
+mod cache;
+mod insert_options;
+mod iter;
+pub(crate) mod lookup_counters;
+mod pool;
+mod stats;
+mod value;
+mod writes;
+
+pub use builder::CacheBuilder;
+pub use cache::Cache;
+pub use insert_options::InsertOptions;
+pub use iter::Iter;
+pub use pool::Pool;
+pub use stats::Stats;
+pub use value::{Value, ValueRef};
+
+use ebbtide_store::Ttl;
+
+/// What all handles of a cache share.
+#[derive(Clone, Debug)]
+struct Settings {
+    /// The TTL of writes that name none.
+    default_ttl: Ttl,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // As in other in-process caches: an entry lives until it is evicted.
+        Self { default_ttl: Ttl::Never }
+    }
+}

@@ -1,0 +1,131 @@
+//! A pool: lookups, iteration and statistics. Writes are in `writes.rs`.
+
+use super::Settings;
+use super::iter::Iter;
+use super::stats::Stats;
+use super::value::{Value, ValueRef};
+use crate::byte_size::ByteSize;
+use crate::error::Error;
+use crate::{lookup, memcached};
+use std::fmt::{Debug, Formatter};
+use std::sync::Arc;
+
+/// A handle of one pool: a key space with memory of its own. A [`crate::Cache`] is a handle of its pool `default`, and
+/// has all of these methods. A clone is a handle of the same pool and may be used from any thread.
+///
+/// Keys have 1 to 255 bytes. A key or value is anything that is `AsRef<[u8]>`: `&str`, `String`, `&[u8]`, `[u8; 8]`,
+/// `Vec<u8>`.
+#[derive(Clone)]
+pub struct Pool {
+    pub(super) commands: memcached::Pool,
+    pub(super) settings: Arc<Settings>,
+}
+
+/// Lookups. If only flash may have the key, the calling thread waits for the device.
+impl Pool {
+    /// The value of a key. A value of less than 4 KiB is copied, a longer one is shared: see [`Value`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
+        self.with_item(key.as_ref(), Value::of)
+    }
+
+    /// Calls `read` with the bytes of a value where they lie, without a copy or an allocation; a value that is longer
+    /// than a segment is joined first. `read` should be brief and must not write to the cache: see [`ValueRef`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("greeting", "hello")?;
+    /// assert_eq!(cache.with("greeting", |bytes| bytes.len()), Some(5));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn with<R>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        self.with_item(key.as_ref(), |item| match item.contiguous() {
+            Some(bytes) => read(bytes),
+            None => read(&item.to_vec()),
+        })
+    }
+
+    /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
+    pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Option<ValueRef<'_>> {
+        let hit = self.commands.get(key.as_ref()).hit();
+        self.count(hit.is_some());
+        hit.map(ValueRef::new)
+    }
+
+    /// The values of many keys, in the order of the keys. One call for a hundred keys is faster than a hundred calls:
+    /// memory and flash are read for several keys at once.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut values = Vec::with_capacity(keys.len());
+        self.commands.get_batch(&keys, |_, lookup| {
+            let hit = lookup.hit();
+            self.count(hit.is_some());
+            values.push(hit.map(|item| Value::of(&item)));
+        });
+        values
+    }
+
+    /// Whether a get would find the key. It is no lookup for the statistics.
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
+        self.commands.contains(key.as_ref())
+    }
+
+    /// Iterates over all entries.
+    ///
+    /// # Errors
+    /// `ScanLimit`: at most eight iterations at a time.
+    pub fn iter(&self) -> Result<Iter, Error> {
+        self.commands.scan().map(Iter::new)
+    }
+
+    fn with_item<R>(&self, key: &[u8], read: impl FnOnce(&lookup::Item<'_>) -> R) -> Option<R> {
+        let hit = self.commands.get(key).hit();
+        self.count(hit.is_some());
+        hit.map(|item| read(&item))
+    }
+
+    pub(super) fn count(&self, is_hit: bool) {
+        self.commands.0.pool.lookups.count(is_hit);
+    }
+}
+
+/// The pool itself.
+impl Pool {
+    pub fn name(&self) -> &str {
+        self.commands.name()
+    }
+
+    /// Entries in memory, with expired ones whose memory is not freed yet.
+    pub fn entry_count(&self) -> u64 {
+        self.commands.counter_snapshot().items
+    }
+
+    /// Counters and gauges of this pool.
+    pub fn stats(&self) -> Stats {
+        Stats::new(self.lookups(), &self.commands.stats())
+    }
+
+    pub(super) fn lookups(&self) -> (u64, u64) {
+        self.commands.0.pool.lookups.sums()
+    }
+
+    /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.
+    ///
+    /// # Errors
+    /// `Configuration` if the bounds do not fit; `PoolRemoved`.
+    pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
+        self.commands.resize(min, max)
+    }
+
+    /// The interface with CAS tokens, client flags and borrowed hits, which the memcached-compatible server uses.
+    #[doc(hidden)]
+    pub fn memcached(&self) -> &memcached::Pool {
+        &self.commands
+    }
+}
+
+impl Debug for Pool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name()).field("entries", &self.entry_count()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Statistics of a cache or of a pool.
+
+use std::fmt::{Display, Formatter, Result};
+
+/// Counters since the start, and gauges; those of a pool, or the sums of all pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Lookups that found a value.
+    pub hits: u64,
+    /// Lookups that found none.
+    pub misses: u64,
+    /// Entries in memory, with expired ones whose memory is not freed yet.
+    pub entries: u64,
+    /// The memory budget.
+    pub memory_limit_bytes: u64,
+    /// The used part of the budget.
+    pub memory_used_bytes: u64,
+    /// Writes that stored a value.
+    pub inserts: u64,
+    /// Entries that left memory to make space.
+    pub evictions: u64,
+    /// Expired and invalidated entries whose memory was freed.
+    pub expirations: u64,
+}
+
+impl Stats {
+    /// Hits over lookups; 0 without lookups.
+    pub fn hit_ratio(&self) -> f64 {
+        match self.hits + self.misses {
+            0 => 0.0,
+            lookups => self.hits as f64 / lookups as f64,
+        }
+    }
+
+    pub(super) fn new((hits, misses): (u64, u64), engine: &ebbtide_store::Stats) -> Self {
+        Self {
+            hits,
+            misses,
+            entries: engine.items,
+            memory_limit_bytes: engine.memory_limit_bytes,
+            memory_used_bytes: engine.memory_used_bytes,
+            inserts: engine.stored_total,
+            evictions: engine.evictions + engine.index_replaced,
+            expirations: engine.expired,
+        }
+    }
+}
+
+impl Display for Stats {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        write!(
+            f,
+            "hit ratio {:.2} % ({} hits, {} misses), {} entries, {:.1} of {:.1} MiB, {} evictions, {} expirations",
+            self.hit_ratio() * 100.0,
+            self.hits,
+            self.misses,
+            self.entries,
+            mib(self.memory_used_bytes),
+            mib(self.memory_limit_bytes),
+            self.evictions,
+            self.expirations,
+        )
+    }
+}

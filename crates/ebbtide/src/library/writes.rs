@@ -1,0 +1,157 @@
+//! Writes: the methods of a pool that change what a key maps to.
+
+use super::insert_options::InsertOptions;
+use super::pool::Pool;
+use crate::error::Error;
+use ebbtide_store::{Change, Changed, Count, Mode, Stored, Ttl};
+use std::time::Duration;
+
+/// Writes. A write that needs memory evicts; it waits for other threads within bounds, for ten seconds at most.
+impl Pool {
+    /// Writes a value with the cache's default TTL.
+    ///
+    /// # Errors
+    /// `KeyLength`, `ValueTooLarge`; `OutOfMemory` if nothing can be evicted; `PoolRemoved`. After an error the key is
+    /// absent: no old value stays.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.insert_with(key, value, InsertOptions::new())
+    }
+
+    /// Writes a value with options.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: InsertOptions,
+    ) -> Result<(), Error> {
+        self.write(key.as_ref(), value.as_ref(), options, Mode::Set).map(drop)
+    }
+
+    /// Writes a value if the key is absent. False, with nothing changed, if it is present.
+    ///
+    /// # Errors
+    /// As `insert`; nothing is changed.
+    pub fn insert_if_absent(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: InsertOptions,
+    ) -> Result<bool, Error> {
+        self.write(key.as_ref(), value.as_ref(), options, Mode::Add).map(|stored| stored == Stored::Stored)
+    }
+
+    /// Writes `new` if the value of the key is `expected` at that moment. False, with nothing changed, if the key has
+    /// another value or none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("leader", "a")?;
+    /// assert!(cache.compare_and_swap("leader", "a", "b", InsertOptions::new())?);
+    /// assert!(!cache.compare_and_swap("leader", "a", "c", InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `insert`; nothing is changed.
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+        options: InsertOptions,
+    ) -> Result<bool, Error> {
+        let (key, expected) = (key.as_ref(), expected.as_ref());
+        // Ends: a token is only refused after a change by another thread, which has succeeded then.
+        loop {
+            self.commands.0.promote_if_on_flash(key)?;
+            let Some(item) = self.commands.0.get_in_memory(key).hit() else { return Ok(false) };
+            let is_expected = item.len() == expected.len() && item.slices().flatten().eq(expected);
+            let token = item.cas();
+            // A thread that holds an item cannot evict.
+            drop(item);
+            if !is_expected {
+                return Ok(false);
+            }
+            match self.write(key, new.as_ref(), options, Mode::Cas(token))? {
+                Stored::Stored => return Ok(true),
+                Stored::NotFound | Stored::NotStored => return Ok(false),
+                Stored::Exists => {}
+            }
+        }
+    }
+
+    /// Removes a key. False if it was absent. If only flash may have the key, the calling thread waits for the device.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
+        self.commands.delete(key.as_ref())
+    }
+
+    /// Removes all entries: they are absent when this returns. Their memory is freed in the background.
+    pub fn invalidate_all(&self) {
+        self.commands.flush(Duration::ZERO);
+    }
+
+    /// Gives an entry a new TTL, from now on. False if the key is absent.
+    ///
+    /// # Errors
+    /// `OutOfMemory`: nothing is changed.
+    pub fn touch(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+        self.commands.touch(key.as_ref(), ttl.into())
+    }
+
+    /// Adds to the decimal number that is the value of a key, modulo 2^64, and returns the sum. `None` if the key is
+    /// absent. The TTL stays.
+    ///
+    /// # Errors
+    /// `NotNumeric` if the value is no decimal number; `OutOfMemory`.
+    pub fn increment(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        self.commands.increment(key.as_ref(), delta)
+    }
+
+    /// Subtracts from the decimal number that is the value of a key, down to 0, and returns the difference. `None` if
+    /// the key is absent. The TTL stays, and so does the length of the text: a shorter number is followed by blanks, as
+    /// in memcached.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn decrement(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        self.commands.decrement(key.as_ref(), delta)
+    }
+
+    /// Adds to a number, or writes `initial` if the key is absent. Of several threads that count an absent key, one
+    /// creates it and the others add. The options are those of a created entry; a present one keeps its TTL.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let a_minute = InsertOptions::new().ttl(Duration::from_secs(60));
+    /// assert_eq!(cache.increment_or_insert("calls", 1, 1, a_minute)?, 1);
+    /// assert_eq!(cache.increment_or_insert("calls", 1, 1, a_minute)?, 2);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As `increment`, and `KeyLength`.
+    pub fn increment_or_insert(
+        &self,
+        key: impl AsRef<[u8]>,
+        delta: u64,
+        initial: u64,
+        options: InsertOptions,
+    ) -> Result<u64, Error> {
+        let initial = Some((initial, options.ttl_or(self.settings.default_ttl)));
+        let count = Count { initial, ..Count::plain(Change::Add(delta)) };
+        match self.commands.count(key.as_ref(), &count)? {
+            Changed::Done(number) => Ok(number.value),
+            Changed::Absent | Changed::Exists => unreachable!("an absent number is created, and no token is compared"),
+        }
+    }
+
+    fn write(&self, key: &[u8], value: &[u8], options: InsertOptions, mode: Mode) -> Result<Stored, Error> {
+        self.commands.insert(key, value).ttl(options.ttl_or(self.settings.default_ttl)).mode(mode).apply()
+    }
+}

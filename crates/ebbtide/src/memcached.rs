@@ -1,0 +1,35 @@
+//! The interface of the memcached-compatible server and of the lab: borrowed hits, CAS tokens, client flags, meta
+//! flags, uploads in pieces, and reads of flash that do not wait.
+
+pub use crate::builder::CacheBuilder;
+pub use crate::byte_size::ByteSize;
+pub use crate::cache::Cache;
+pub use crate::clock::Clock;
+pub use crate::error::{Error, WaitReason};
+pub use crate::flash::options::{
+    FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission,
+};
+pub use crate::flash::promotion::{FlashPromotion, NotAPromotion};
+pub use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
+pub use crate::flash::resolve::{ReadOutcome, ReadPurpose};
+pub use crate::flash::tier::FlashStats;
+pub use crate::insert::Insert;
+pub use crate::lookup::{Handle, Item, Lookup};
+pub use crate::memory_file::{MemorySaved, MemoryStart};
+pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
+pub use crate::meta_flags::MetaFlagsOutcome;
+pub use crate::pool::Pool;
+pub use crate::pool_controller::{
+    ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove,
+};
+pub use crate::pool_options::PoolOptions;
+pub use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
+pub use crate::removal::{Cause, Removal};
+pub use crate::retry::Patience;
+pub use crate::scan::{Entry, Scan};
+pub use crate::upload::Upload;
+pub use ebbtide_flash::TierOptions as FlashOptions;
+pub use ebbtide_store::{
+    Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
+    Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+};
