@@ -9,6 +9,7 @@
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::pool_options::DEFAULT_POOL;
 use crate::pool_wishes::PoolBudget;
 use crate::profile::{CacheProfile, MIN_GETS};
 use ebbtide_control::Rate;
@@ -32,6 +33,8 @@ const KEPT: usize = 100;
 /// Whether the controller moves memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerMode {
+    /// It profiles the pool `default` alone, and decides nothing.
+    Off,
     /// It says what it would do first, and moves nothing.
     #[default]
     DryRun,
@@ -86,7 +89,7 @@ impl PoolController {
             decided_ms: cache.engine().clock.now_ms(),
             total_bytes: 0,
             decisions: VecDeque::new(),
-            state: "nothing was decided yet".to_owned(),
+            state: String::new(),
         };
         controller.follow_pools();
         Ok(controller)
@@ -105,7 +108,7 @@ impl PoolController {
         self.pools.iter_mut().for_each(|pool| pool.profile.update());
         let now_ms = self.cache.engine().clock.now_ms();
         let since_ms = now_ms.saturating_sub(self.decided_ms);
-        if since_ms < INTERVAL_MS || self.pools.len() < 2 {
+        if since_ms < INTERVAL_MS || self.pools.len() < 2 || self.mode == ControllerMode::Off {
             return Ok(None);
         }
         self.decided_ms = now_ms;
@@ -120,7 +123,7 @@ impl PoolController {
         self.decisions.iter()
     }
 
-    /// The last decision, or why nothing moves, in words.
+    /// The last decision, or why nothing moves, in words; empty before that, as with one pool.
     pub fn state(&self) -> &str {
         &self.state
     }
@@ -136,7 +139,8 @@ impl PoolController {
         self.pools.retain(|pool| !pool.profile.is_removed());
         let now_ms = self.cache.engine().clock.now_ms();
         for name in self.cache.pools() {
-            if self.pools.iter().any(|pool| pool.name == name) {
+            let is_left_out = self.mode == ControllerMode::Off && name != DEFAULT_POOL;
+            if is_left_out || self.pools.iter().any(|pool| pool.name == name) {
                 continue;
             }
             // Unless it was removed just now.
@@ -160,7 +164,7 @@ impl PoolController {
         let situation = Situation { now_seconds, total_bytes, is_shrinking, pools: &readings };
         let decided = match self.mode {
             ControllerMode::Auto => self.controller.decide(&situation),
-            ControllerMode::DryRun => self.controller.advise(&situation),
+            ControllerMode::DryRun | ControllerMode::Off => self.controller.advise(&situation),
         };
         let decision = decided.map_err(|error| Error::Configuration {
             option: "pool",
