@@ -95,19 +95,35 @@ def test_what_expired_while_the_server_was_down_is_gone(tmp_path):
             assert connection.ask(b"get long\r\n", b"END\r\n").startswith(b"VALUE")
 
 
-def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path):
+@pytest.mark.parametrize("kept", ["file", "drain", "nothing"])
+def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path, kept):
     flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m", *PATIENT_FLASH]
-    with Server(EBBTIDE, *flags, "-e", tmp_path / "memory") as server:
+    keeping = {
+        "file": ["-e", tmp_path / "memory"],
+        "drain": ["--flash-drain-seconds", "600"],
+        "nothing": ["--flash-drain-seconds", "0"],
+    }[kept]
+    with Server(EBBTIDE, *flags, *keeping) as server:
         with server.connect() as connection:
             for number in range(6000):
                 connection.send(b"set key%d 0 0 4000 noreply\r\n%s\r\n" % (number, b"v" * 4000))
             connection.ask(b"mn\r\n")
             hot = range(5500, 6000)
             assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            # With a mark flash cannot hold it.
+            assert connection.ask(b"set marked 0 0 1\r\ns\r\n") == b"STORED\r\n"
+            assert connection.ask(b"md marked I T300\r\n").startswith(b"HD")
         stopped(server, signal.SIGTERM)
+        if kept == "drain":
+            objects, lost = re.search(
+                r"(\d+) objects and \S+ \S+ went from memory to flash, in .*; (\d+) are lost: flash cannot hold meta",
+                server.messages(),
+            ).groups()
+            assert int(objects) >= 500 and lost == "1"
         server.bring_back()
         with server.connect() as connection:
-            assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            found = sum(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+            assert found < 250 if kept == "nothing" else found == 500
 
 
 @pytest.mark.parametrize("content, named", [(b"letters", "something else"), (None, "cannot be opened")])

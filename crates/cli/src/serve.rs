@@ -59,14 +59,14 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     }
     supervisor.ready();
     let result = server.run();
-    let saved = kept.close();
+    let closed = kept.close();
     drop(pid_file);
-    if let Ok(Some(saved)) = &saved {
-        let (bytes, took) = (ByteSize::bytes(saved.bytes), saved.took);
-        eprintln!("ebbtide: {} objects and {bytes} are in the memory file, in {took:.2?}", saved.objects);
+    if let Ok(report) = &closed {
+        report.saved.iter().for_each(|saved| eprintln!("ebbtide: {saved}"));
+        report.drained.iter().for_each(|drained| eprintln!("ebbtide: {drained}"));
     }
     result.map_err(|error| Error::System(error.to_string()))?;
-    saved.map(drop).map_err(|error| Error::System(error.to_string()))
+    closed.map(drop).map_err(|error| Error::System(error.to_string()))
 }
 
 /// Sets the limits.
@@ -108,6 +108,10 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     memory_for_flash(settings, &builder)?;
     let builder = match &settings.memory_file {
         Some(path) => builder.memory_file(path),
+        None => builder,
+    };
+    let builder = match settings.flash.drain_limit() {
+        Some(limit) => builder.flash_drain(limit),
         None => builder,
     };
     if settings.flash.paths.is_empty() {
@@ -187,7 +191,9 @@ pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions
     let admin = settings.admin.resolve(&listeners);
     if settings.controller == Some(ControllerMode::Auto) && admin.is_none() {
         let advice = format!("give --admin 127.0.0.1:{DEFAULT_PORT}, or --controller off");
-        return Err(Error::Limit(format!("--controller auto: the controller runs with the admin HTTP, which is off; {advice}")));
+        return Err(Error::Limit(format!(
+            "--controller auto: the controller runs with the admin HTTP, which is off; {advice}"
+        )));
     }
     Ok(ServerOptions {
         controller: settings.controller.unwrap_or_default(),

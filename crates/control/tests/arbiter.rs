@@ -46,7 +46,8 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let pool = |(gets_per_second, scale_mib)| Pool { gets_per_second, scale_mib, used_bytes: 0, gets: 0.0, hits: 0.0 };
+        let pool =
+            |(gets_per_second, scale_mib)| Pool { gets_per_second, scale_mib, used_bytes: 0, gets: 0.0, hits: 0.0 };
         let pools: Vec<Pool> = [(2000.0, 60.0), (400.0, 20.0), (900.0, 40.0)].map(pool).into();
         Self {
             budgets: vec![CONFIGURED / 3; pools.len()],

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::flash::memory_split::{self, MemorySplit};
 use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::{FlashThreads, start_tier};
-use crate::flash::tier::FlashLowerTier;
+use crate::flash::tier::{FlashLowerTier, FlashWaits};
 use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
@@ -32,16 +32,6 @@ const TOKENS_SHARE: u64 = 64;
 /// The identity of a caller's device: the caller knows which data is on it.
 const DEVICE_IDENTITY: u64 = 0;
 
-/// How long a write waits for its demotion.
-#[derive(Clone, Copy, Debug)]
-struct DemotionWait(Duration);
-
-impl Default for DemotionWait {
-    fn default() -> Self {
-        Self(Duration::from_millis(50))
-    }
-}
-
 /// Options of a cache; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
@@ -53,7 +43,7 @@ pub struct CacheBuilder {
     flash_device: Option<Arc<dyn Device>>,
     flash_options: FlashOptions,
     flash_promotion: FlashPromotion,
-    flash_demotion_wait: DemotionWait,
+    flash_waits: FlashWaits,
     flash_max_idle: Option<u32>,
     pools: Vec<PoolOptions>,
     memory_file: Option<PathBuf>,
@@ -162,7 +152,15 @@ impl CacheBuilder {
     /// How long a write waits until flash has a place for the items that it evicts, before they are lost. Default 50
     /// ms: a device that is behind for longer slows each write down by that much only.
     pub fn flash_demotion_wait(mut self, wait: Duration) -> Self {
-        self.flash_demotion_wait = DemotionWait(wait);
+        self.flash_waits.demotion = wait;
+        self
+    }
+
+    /// How long [`crate::Cache::close`] of a cache without a memory file writes what is in memory to flash, the most
+    /// frequent objects first. Default 30 s: a service manager commonly waits 90 s for a stop. Zero: what is in memory
+    /// alone is lost.
+    pub fn flash_drain(mut self, limit: Duration) -> Self {
+        self.flash_waits.drain = limit;
         self
     }
 
@@ -193,14 +191,16 @@ impl CacheBuilder {
             value: format!("{:?}", self.memory_monitor),
             reason: error.to_string(),
         })?;
+        let max_bytes = options.effective_memory_bytes_max();
+        options.memory_bytes_max = Some(max_bytes);
         let mut planned = pools::plan(&options, &self.pools)?.into_iter();
         let (share, of_default) = planned.next().expect("every cache has the pool default");
         self.check_memory_file()?;
-        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock)?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock, planned.len() > 0)?;
         let mut others = Vec::new();
         for (number, (share, pool)) in planned.enumerate() {
             let seed = pool.seed.wrapping_add(number as u64 + 1);
-            others.push((share, Store::new(Options { seed, ..pool }).map_err(Error::from_store)?));
+            others.push((share, Store::build(Options { seed, ..pool }, &memory.memory).map_err(Error::from_store)?));
         }
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
@@ -214,7 +214,7 @@ impl CacheBuilder {
                 let promotions = Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let clocks = (clock, &memory.time);
-                let started = start_tier(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
+                let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.check_flash(flash.tier.resumed_run_number())?;
                 let (store, time) = (&memory.store, &memory.time);
@@ -232,9 +232,10 @@ impl CacheBuilder {
             }
             None => None,
         };
+        let engine_memory = memory.memory.clone();
         let (store, time, memory_file) = memory.finish()?;
         let pools = std::iter::once((share, store)).chain(others).collect();
-        let engine = Engine::new(options, pools, time, flash, memory_file, monitor);
+        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

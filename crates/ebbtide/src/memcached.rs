@@ -5,7 +5,9 @@ pub use crate::builder::CacheBuilder;
 pub use crate::byte_size::ByteSize;
 pub use crate::cache::Cache;
 pub use crate::clock::Clock;
+pub use crate::close::CloseReport;
 pub use crate::error::{Error, WaitReason};
+pub use crate::flash::drain::{DrainEnd, FlashDrained};
 pub use crate::flash::options::{
     FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission,
 };

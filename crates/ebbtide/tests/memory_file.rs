@@ -1,6 +1,8 @@
 //! A cache with a memory file comes back after a clean stop, and after nothing else.
 
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, MemoryStart, Mode, Stored, Ttl};
+use ebbtide::memcached::{
+    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryStart, Mode, Stored, Ttl,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -52,9 +54,9 @@ fn everything_is_back_after_a_clean_stop() {
     cache.insert(b"long", &vec![9; 700_000]).apply().unwrap();
     cache.maintain(Duration::from_secs(50));
     let before = entries(&cache);
-    let saved = cache.close().unwrap().expect("there is a file");
+    let saved = cache.close().unwrap().saved.expect("there is a file");
     assert_eq!(saved.objects, before.len() as u64);
-    assert_eq!(cache.close(), Ok(None), "it is closed already");
+    assert_eq!(cache.close(), Ok(CloseReport::default()), "it is closed already");
     drop(cache);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let cache = builder(&path).build().unwrap();
@@ -219,7 +221,7 @@ fn memory_and_flash_belong_together() {
     };
     let cache = build(true);
     set(&cache, 1);
-    let in_memory = cache.close().unwrap().expect("there is a file").objects;
+    let in_memory = cache.close().unwrap().saved.expect("there is a file").objects;
     drop(cache);
     let cache = build(true);
     assert!(in_memory > 5000);

@@ -64,9 +64,9 @@ pub use access_samples::{AccessSample, SampledAccess};
 pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
-#[cfg(not(loom))]
-pub use evict::IdleDemotion;
 pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
+#[cfg(not(loom))]
+pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
 pub use image::{ImageError, Loaded, Saved};
 pub use item::{Extension, KEY_LIMIT};

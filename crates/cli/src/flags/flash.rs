@@ -19,6 +19,8 @@ use crate::error::Error;
 const MAX_POOL_THREADS: u64 = 256;
 /// A client that waits for longer has given up.
 const DEMOTION_WAIT_MAX_MS: u64 = 10_000;
+/// No service manager waits for a stop for longer than an hour.
+const DRAIN_SECONDS_MAX: u64 = 3600;
 
 /// What the flags say of flash; `None` for what they leave to its defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +35,7 @@ pub struct FlashFlags {
     promotion: Option<FlashPromotion>,
     min_ttl_seconds: Option<u32>,
     demotion_wait: Option<Duration>,
+    drain_limit: Option<Duration>,
     min_value_bytes: u32,
     max_idle_seconds: Option<u32>,
     small_share: Option<f64>,
@@ -71,6 +74,10 @@ impl FlashFlags {
             "flash-demotion-wait" => {
                 let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
                 self.demotion_wait = Some(Duration::from_millis(ms));
+            }
+            "flash-drain-seconds" => {
+                let seconds = values::number(name, value, 0..=DRAIN_SECONDS_MAX)?;
+                self.drain_limit = Some(Duration::from_secs(seconds));
             }
             "flash-small-threshold" => {
                 let (rest, share) = without_part(value, "share");
@@ -159,6 +166,11 @@ impl FlashFlags {
     /// `None` for the default of the library.
     pub fn demotion_wait(&self) -> Option<Duration> {
         self.demotion_wait
+    }
+
+    /// `None` for the default of the library.
+    pub fn drain_limit(&self) -> Option<Duration> {
+        self.drain_limit
     }
 
     /// After how many seconds without a read values go to flash before their memory is needed.
@@ -386,6 +398,15 @@ mod tests {
         assert_eq!(wait("250").unwrap(), Some(Duration::from_millis(250)));
         assert_eq!(FlashFlags::default().demotion_wait(), None);
         assert!(wait("10001").is_err() && wait("soon").is_err());
+    }
+
+    #[test]
+    fn the_time_of_a_drain_is_read() {
+        let limit = |value: &str| set("flash-drain-seconds", value).map(|flash| flash.drain_limit());
+        assert_eq!(limit("0").unwrap(), Some(Duration::ZERO));
+        assert_eq!(limit("3600").unwrap(), Some(Duration::from_secs(3600)));
+        assert_eq!(FlashFlags::default().drain_limit(), None);
+        assert!(limit("3601").is_err() && limit("1m").is_err());
     }
 
     #[test]

@@ -86,6 +86,7 @@ pub const FLAGS: &[Flag] = &[
     own("flash-reclaim", "order", "region that is reclaimed first: lru (oldest last hit) or fifo (oldest); with ,discard\na block device is told of it (default: lru)"),
     own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\nthere before memory turned over), always, second-hit (within a minute),\nnever, or one-in:N of those (default: auto)"),
     own("flash-demotion-wait", "num", "milliseconds that a write waits until flash takes what it evicts,\nbefore that is lost; others are served meanwhile (default: 50)"),
+    own("flash-drain-seconds", "num", "seconds in which a clean stop without -e writes what is in memory to flash, the\nmost frequent objects first; 0 for not at all (default: 30)"),
     own("flash-small-threshold", "num", "min objects for which a page of small objects is rewritten; with ,share:PERCENT of\nflash for objects under 2 KiB (default: automatic) and ,log:PERCENT of that for\ntheir log, 0 to 50 (default: 2,log:10)"),
     own("flash-deletion-log", "file", "log of deletions, which keeps deleted objects deleted after a crash\n(default: the first path with .removals; of a block device none)"),
     own("flash-endurance", "rating", "rated writes of the drive: terabytes, as 600tbw, or drive writes a day over five\nyears, as 1dwpd; with ,spare:PERCENT of the capacity in use that the drive has\nbeside it (default: 1dwpd,spare:7)"),

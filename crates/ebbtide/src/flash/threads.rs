@@ -6,7 +6,7 @@
 use crate::clock::{Clock, EngineClock};
 use crate::flash::memory_split::MemorySplit;
 use crate::flash::promotion::Promotions;
-use crate::flash::tier::{FlashTier, seconds_of_flash};
+use crate::flash::tier::{FlashTier, FlashWaits, seconds_of_flash};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Error, Opening};
 use std::cell::Cell;
@@ -66,11 +66,11 @@ pub(crate) fn start_tier(
     memory_split: MemorySplit,
     promotions: Promotions,
     (clock, time): (Clock, &EngineClock),
-    demotion_wait: Duration,
+    waits: FlashWaits,
 ) -> Result<(Arc<FlashTier>, IoThreads), Error> {
     let io = IoThreads::start(opening.device())?;
     let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-    Ok((FlashTier::new(started, memory_split, promotions, (clock, time), demotion_wait), io))
+    Ok((FlashTier::new(started, memory_split, promotions, (clock, time), waits), io))
 }
 
 /// The I/O threads, and with the system's clock the maintenance thread. Dropping them leaves on flash what the next

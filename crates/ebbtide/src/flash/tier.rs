@@ -23,16 +23,16 @@ use ebbtide_store::{Item, LowerTier, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maintenance is due after this many demotions, or after this part of the flash memory was demoted: buffers are small.
 const MAINTENANCE_DEMOTIONS: u64 = 32;
 const MAINTENANCE_SHARE: u64 = 64;
-/// How long evictions ahead of need wait for a place on flash at most, and how often they look.
+/// How long evictions ahead of need wait for a place on flash at most.
 const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
 /// The shortest time without a completed write after which a device counts as stalled.
 const MIN_STALL: Duration = Duration::from_secs(2);
-const WAIT_STEP: Duration = Duration::from_micros(100);
+pub(super) const WAIT_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const MAX_KEY_BYTES: usize = 250;
 
@@ -60,6 +60,21 @@ pub struct FlashStats {
     pub tier: TierStats,
 }
 
+/// How long flash is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashWaits {
+    /// By a write, for its demotion.
+    pub demotion: Duration,
+    /// By a stop, for what is in memory.
+    pub drain: Duration,
+}
+
+impl Default for FlashWaits {
+    fn default() -> Self {
+        Self { demotion: Duration::from_millis(50), drain: Duration::from_secs(30) }
+    }
+}
+
 pub(crate) struct FlashTier {
     pub tier: Arc<Tier>,
     pub reads: Arc<PendingReads>,
@@ -73,6 +88,8 @@ pub(crate) struct FlashTier {
     pub clock: Clock,
     /// How long a write waits until flash has a place for what it evicts.
     pub demotion_wait: Duration,
+    /// How long a stop writes what is in memory to flash.
+    pub drain_limit: Duration,
     /// The store's time at the first look that found flash full, since the device completed a write; 0 after a look
     /// that found space. It only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
     full_since_ms: AtomicU64,
@@ -81,7 +98,7 @@ pub(crate) struct FlashTier {
     /// The store's time, as the maintenance thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the maintenance thread of flash.
-    waker: Waker,
+    pub(super) waker: Waker,
     is_stopping: AtomicBool,
     is_flushing: AtomicBool,
     /// Held by the thread that does the maintenance.
@@ -106,7 +123,7 @@ impl FlashTier {
         memory_split: MemorySplit,
         promotions: Promotions,
         (clock, time): (Clock, &EngineClock),
-        demotion_wait: Duration,
+        waits: FlashWaits,
     ) -> Arc<Self> {
         Arc::new(Self {
             reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.bytes())),
@@ -117,7 +134,8 @@ impl FlashTier {
             memory_split,
             epoch_seconds: time.epoch_seconds(),
             clock,
-            demotion_wait,
+            demotion_wait: waits.demotion,
+            drain_limit: waits.drain,
             full_since_ms: AtomicU64::new(0),
             full_writes: AtomicU64::new(0),
             now_ms: AtomicU64::new(time.now_ms()),
@@ -221,21 +239,9 @@ impl FlashTier {
         }
     }
 
-    /// Waits until flash can take more, for as long as `waits_on` says of the time waited and of the time for which
-    /// flash has been full. Meanwhile the time goes on.
-    pub fn wait_until_can_demote(&self, waits_on: impl Fn(Duration, Duration) -> bool, tick: impl Fn() -> u64) {
-        thread::yield_now();
-        let started = Instant::now();
-        while let Some(full) = self.full_for(tick())
-            && waits_on(started.elapsed(), full)
-        {
-            thread::sleep(WAIT_STEP);
-        }
-    }
-
     /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
     /// no object is lost because the device is slower than the clock.
-    fn note_demotion(&self, bytes: u64, now_ms: u64) {
+    pub(super) fn note_demotion(&self, bytes: u64, now_ms: u64) {
         let max = self.memory_split.bytes() / MAINTENANCE_SHARE;
         let weight = max / MAINTENANCE_DEMOTIONS + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < max {
@@ -339,7 +345,7 @@ impl FlashTier {
 
     /// The expiry of an item in the format of flash: 0 for never. `None` for items that flash cannot hold: with meta
     /// flags, with a client's CAS token, or with an expiry beyond 32 bits of seconds.
-    fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
+    pub(super) fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
         let extension = item.extension();
         let has_flags = extension.stale || extension.won || extension.token.is_some();
         let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(self.epoch_seconds + seconds));

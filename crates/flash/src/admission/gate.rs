@@ -211,6 +211,11 @@ impl Admission {
         self.min_value_bytes.store(limits.min_value_bytes, Relaxed);
     }
 
+    /// Bytes a second that the device may be written; `None` without a budget.
+    pub fn budget_bytes_per_second(&self) -> Option<f64> {
+        self.state.lock().unwrap().rate_controller.as_ref().map(RateController::bytes_per_second)
+    }
+
     /// A key was requested, and DRAM had it not. For every such request, or for those of a sample of the keys.
     pub fn missed(&self, key: FlashHash) {
         if let Some(history) = &self.history {

@@ -44,6 +44,10 @@ impl RateController {
         Self { rate, share: 1.0, saved: 0.0, last: None }
     }
 
+    pub fn bytes_per_second(&self) -> f64 {
+        self.rate
+    }
+
     /// The share of offered bytes to admit, from 0.0001 to 1.
     pub fn share(&self) -> f64 {
         self.share

@@ -6,6 +6,13 @@ use crate::deletion_log::StoreKind;
 use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Whether copies of hit objects may take the place of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    New,
+    Kept,
+}
+
 impl Tier {
     /// What admission refuses whatever its policy says.
     pub fn limits(&self) -> Limits {
@@ -34,6 +41,31 @@ impl Tier {
             self.remove(hash);
             return None;
         }
+        self.place(object, now, Rank::New)
+    }
+
+    /// The same without admission, and also where copies of hit objects would be preferred: for objects that would be
+    /// lost otherwise. The caller asks [`Tier::limits`] and [`Tier::write_budget`].
+    pub fn insert_past_admission(&self, object: &Object<'_>, now: u32) -> Option<Token> {
+        let now = self.observe_time(now);
+        let _one = self.inserting[object.key.hash.0 as usize % STRIPES].lock().unwrap();
+        if self.has_failed(now) {
+            self.dropped_failed.fetch_add(1, Relaxed);
+            self.remove(object.key.hash);
+            return None;
+        }
+        self.place(object, now, Rank::Kept)
+    }
+
+    /// Bytes a second that the device may be written; `None` without a budget.
+    pub fn write_budget(&self) -> Option<f64> {
+        self.admission.budget_bytes_per_second()
+    }
+
+    /// Writes the object to the store for its size. The stripe of its key is locked.
+    fn place(&self, object: &Object<'_>, now: u32, rank: Rank) -> Option<Token> {
+        let hash = object.key.hash;
+        let bytes = object.key.bytes.len() + object.value_bytes();
         if self.is_closed.load(Relaxed) {
             self.dropped_closed.fetch_add(1, Relaxed);
             return None;
@@ -48,7 +80,7 @@ impl Tier {
             }
         }
         self.remove_small(hash);
-        if self.large.prefers_copies(object) {
+        if rank == Rank::New && self.large.prefers_copies(object) {
             self.displaced.fetch_add(1, Relaxed);
             self.remove_large(hash);
             return None;

@@ -192,6 +192,11 @@ impl Tier {
         }
     }
 
+    /// Bytes that reached the device since it was opened.
+    pub fn written_bytes(&self) -> u64 {
+        self.written(&self.large.stats(), &self.small.stats()).total()
+    }
+
     pub(super) fn written(&self, large: &large::Stats, small: &small::Stats) -> WrittenBytes {
         WrittenBytes {
             superblock: self.superblock_bytes.load(Relaxed),

@@ -113,8 +113,7 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text =
-        "not here; there are / (the dashboard) /api/overview /api/history /api/curves /api/decisions \
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/curves /api/decisions \
          /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }

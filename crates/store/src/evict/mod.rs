@@ -17,6 +17,8 @@ mod claim;
 mod destination;
 #[cfg(all(test, not(loom)))]
 mod destination_tests;
+#[cfg(not(loom))]
+mod drain;
 mod eviction_job;
 mod execute;
 mod expiry;
@@ -24,7 +26,6 @@ mod flushed;
 mod flushed_search;
 mod ghosts;
 mod history;
-#[cfg(not(loom))]
 mod idle_demotion;
 #[cfg(all(test, not(loom)))]
 mod interleaved_tests;
@@ -47,8 +48,9 @@ mod sketch;
 mod source_run;
 mod state;
 
-pub use history::History;
 #[cfg(not(loom))]
+pub use drain::Drain;
+pub use history::History;
 pub use idle_demotion::IdleDemotion;
 pub use maintenance::{Blocker, Progress};
 pub use policy::{Policy, UnknownPolicy};

@@ -53,11 +53,16 @@ impl Index {
             return None;
         }
         self.cursors.0[walk.number].at.store(bucket as u64, Ordering::Relaxed);
+        walk.next += 1;
+        Some(self.read_bucket(bucket))
+    }
+
+    /// The content of a bucket, which must be within the length of the index.
+    pub fn read_bucket(&self, bucket: usize) -> WalkedBucket {
         let control = self.lock_bucket(bucket);
         let slots = std::array::from_fn(|position| self.locked_slot(bucket, position));
         self.unlock_bucket(bucket, control, control.sequence());
-        walk.next += 1;
-        Some(WalkedBucket { bucket, control, slots })
+        WalkedBucket { bucket, control, slots }
     }
 
     /// The next hash of a key that was moved behind the walk.
