@@ -236,8 +236,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move memory of this
-    /// pool.
+    /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move
+    /// memory of this pool.
     ///
     /// # Errors
     /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.

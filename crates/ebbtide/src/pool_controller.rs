@@ -99,7 +99,8 @@ impl PoolController {
         self.mode
     }
 
-    /// Takes in what was sampled since the last call, and decides when that is due. Answers a new decision to move memory.
+    /// Takes in what was sampled since the last call, and decides when that is due. Answers a new decision to move
+    /// memory.
     ///
     /// # Errors
     /// Budgets that the pools refuse; they stay as they were.

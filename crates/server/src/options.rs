@@ -75,8 +75,8 @@ pub struct ServerOptions {
     pub verbosity: u32,
     /// (`--admin`) The admin HTTP. Default: none, and then commands are not sampled either.
     pub admin: Option<Admin>,
-    /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default: a dry
-    /// run, which says what it would do.
+    /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default: a
+    /// dry run, which says what it would do.
     pub controller: ControllerMode,
     /// (`-A`) Whether clients may stop the server. Default: no.
     pub allow_shutdown: bool,

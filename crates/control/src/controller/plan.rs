@@ -1,6 +1,7 @@
 //! The best division by the curves, and one step towards it.
 
-use super::{ControllerOptions, KeepReason, Move, PoolReading, Situation};
+use super::decision::{KeepReason, Move};
+use super::situation::{ControllerOptions, PoolReading, Situation};
 use crate::division::{DivisionError, Tenant, divide};
 
 /// Steps in which a memory is divided: finer ones cost time and gain nothing.

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::{ControllerOptions, Move, PoolReading, Situation};
+use super::decision::Move;
+use super::situation::{ControllerOptions, PoolReading, Situation};
 
 /// Receivers have filled that use so much of what they got: the rest are free segments.
 const FILLED_SHARE: f64 = 0.75;

@@ -1,8 +1,8 @@
 //! `--divide auto` and `--divide optimal`: memory where it earns hits.
 //!
-//! `auto` is the controller of a live server in the trace's own time: each pool has a profiler that sees the requests as
-//! they are played, and every ten seconds of the trace the controller decides about one move. `optimal` knows the whole
-//! trace before the first request: it is the best division that stays.
+//! `auto` is the controller of a live server in the trace's own time: each pool has a profiler that sees the requests
+//! as they are played, and every ten seconds of the trace the controller decides. `optimal` knows the whole trace
+//! before the first request: it is the best division that stays.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ const PROFILE_HALF_LIFE_SECONDS: f64 = 1800.0;
 const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 8;
-/// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes beside
-/// them.
+/// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes
+/// beside them.
 const USUAL_DENSITY: f64 = 0.92;
 const OBJECT_OVERHEAD_BYTES: u64 = 16;
 

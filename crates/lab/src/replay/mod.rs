@@ -60,8 +60,8 @@ pub struct ReplayArgs {
     /// Divide the memory among the pools of this file; the trace needs a column `pool`, or keys of text
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub pools: Option<PathBuf>,
-    /// By what the memory is divided: the weights of the file, equally, the bytes of each pool's objects, the hits that it
-    /// earns as a controller sees them during the replay (auto), or as the whole trace shows them before it (optimal)
+    /// By what the memory is divided: the weights of the file, equally, the bytes of each pool's objects, or the hits
+    /// that it earns: as a controller sees them in the replay (auto), or as the whole trace shows them before (optimal)
     #[arg(long, value_name = "HOW", requires = "pools", default_value_t, value_enum)]
     pub divide: Divide,
     #[command(flatten)]

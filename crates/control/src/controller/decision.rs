@@ -1,8 +1,54 @@
-//! Decisions in plain words.
+//! What is to be done, and why, in plain words.
 
 use std::fmt;
 
-use super::{Decision, Move};
+/// Memory that passes from one pool to another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// `None`: from memory that no pool had.
+    pub from: Option<String>,
+    pub to: String,
+    pub bytes: u64,
+    /// Predicted hits a second that the receiver gains and the giver loses.
+    pub gained_hits_per_second: f64,
+    pub lost_hits_per_second: f64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Keep(KeepReason),
+    /// New budgets in the order of the pools.
+    Move {
+        moves: Vec<Move>,
+        bytes: Vec<u64>,
+    },
+    /// Moves that return what a trial moved, with the predicted and the measured change of hits a second.
+    Undo {
+        moves: Vec<Move>,
+        bytes: Vec<u64>,
+        predicted: f64,
+        measured: f64,
+    },
+}
+
+impl Decision {
+    /// The new budgets, where there are any.
+    pub fn bytes(&self) -> Option<&[u64]> {
+        match self {
+            Self::Keep(_) => None,
+            Self::Move { bytes, .. } | Self::Undo { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// The moves, none where the budgets stay.
+    pub fn moves(&self) -> &[Move] {
+        match self {
+            Self::Keep(_) => &[],
+            Self::Move { moves, .. } | Self::Undo { moves, .. } => moves,
+        }
+    }
+}
 
 /// Why the budgets stay as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +133,7 @@ fn count(number: f64) -> String {
 fn size(bytes: u64) -> String {
     let (number, unit) = match bytes {
         ..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
-        ..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),
+        0x10_0000..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),
         _ => (bytes as f64 / f64::from(1 << 30), "GiB"),
     };
     if number < 10.0 && number.fract() > 0.05 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
