@@ -8,6 +8,7 @@
 mod handles;
 mod index;
 mod issued_tokens;
+mod loads;
 mod meta_flags;
 mod operation_log;
 mod ops;
