@@ -49,7 +49,8 @@ impl Cache {
         let flash_run = engine.flash().map_or(0, |flash| flash.tier.run_number());
         self.close_flash();
         if let Some(file) = &engine.memory_file {
-            report.saved = file.save(&pool.store, &pool.participant(), &engine.clock, flash_run)?;
+            let pools = engine.pools.present();
+            report.saved = file.save(&pools, &pool.participant(), &engine.clock, flash_run)?;
         }
         Ok(report)
     }
