@@ -54,10 +54,20 @@ mod scan;
 mod upload;
 mod wakeup;
 
+/// The code of the guide compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct Guide;
+
 pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
 pub use error::Error;
-pub use library::{Cache, CacheBuilder, InsertOptions, Iter, LoadError, Loaded, Pool, Stats, Value, ValueRef};
+#[cfg(feature = "serde")]
+pub use library::Postcard;
+pub use library::{
+    Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
+    ValueRef,
+};
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
