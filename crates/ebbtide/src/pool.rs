@@ -96,7 +96,7 @@ impl Pool {
         self.0.upload(false, key, length, flags, ttl, mode)
     }
 
-    /// Removes a key. False if it was absent. If only flash may have the key the calling thread waits for the device,
+    /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread waits for the device,
     /// as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
     /// some absent keys; [`Pool::try_delete`] knows.
     pub fn delete(&self, key: &[u8]) -> bool {
@@ -202,9 +202,12 @@ impl Pool {
         store.retain_token(key, store.hash(key), token)
     }
 
-    /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits.
+    /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits. A
+    /// closed cache is not flushed.
     pub fn flush(&self, delay: Duration) {
         let pool = &*self.0.pool;
+        let participant = pool.participant();
+        let Some(_change) = participant.begin_change() else { return };
         pool.store.flush(pool.clock.now_ms(), delay.as_millis() as u64);
         if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
             flash.tier.announce_flush();
@@ -230,6 +233,8 @@ impl Pool {
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
     pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
         let engine = &self.0.owner.0;
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.pools.set_bounds(&self.0.pool, |share| {
             (share.min_bytes, share.max_bytes) = (min.as_bytes(), max.as_bytes());
         })?;
@@ -243,6 +248,8 @@ impl Pool {
     /// `PoolRemoved`.
     pub fn release(&self) -> Result<(), Error> {
         let engine = &self.0.owner.0;
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.pools.set_bounds(&self.0.pool, |share| share.max_bytes = share.min_bytes.max(share.floor_bytes))?;
         engine.run_soon();
         Ok(())

@@ -15,16 +15,18 @@
 //! has the number of flash's last run, and memory that is older than flash is not used.
 
 mod blocks;
+mod bounded_file;
 mod superblock;
 
 use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::error::Error;
 use blocks::{BlockReader, BlockWriter};
+use bounded_file::BoundedFile;
 use ebbtide_store::{ImageError, Options, Participant, Store};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -84,6 +86,8 @@ pub(crate) struct MemoryFile {
     path: PathBuf,
     file: Mutex<Option<File>>,
     pub start: MemoryStart,
+    /// How long a stop writes it.
+    save_limit: Duration,
 }
 
 /// A store from the file, and its time.
@@ -137,8 +141,8 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(self) -> Result<(Store, EngineClock, Option<MemoryFile>), Error> {
-        let file = self.file.map(|(opened, start)| opened.begin(start)).transpose()?;
+    pub fn finish(self, save_limit: Duration) -> Result<(Store, EngineClock, Option<MemoryFile>), Error> {
+        let file = self.file.map(|(opened, start)| opened.begin(start, save_limit)).transpose()?;
         Ok((self.store, self.time, file))
     }
 }
@@ -242,10 +246,10 @@ impl Opened {
     ///
     /// # Errors
     /// The file system's.
-    fn begin(self, start: MemoryStart) -> Result<MemoryFile, Error> {
+    fn begin(self, start: MemoryStart, save_limit: Duration) -> Result<MemoryFile, Error> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.sync_all());
         emptied.map_err(|error| refused(&self.path, format!("cannot be emptied: {error}")))?;
-        Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start })
+        Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start, save_limit })
     }
 }
 
@@ -264,13 +268,12 @@ impl MemoryFile {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
         let started = Instant::now();
         let write = || {
-            let mut file = &file;
-            file.seek(SeekFrom::Start(BLOCK_BYTES))?;
-            let mut writer = BlockWriter::new(file);
+            let mut start = &file;
+            start.seek(SeekFrom::Start(BLOCK_BYTES))?;
+            let mut writer = BlockWriter::new(BoundedFile::new(&file, started + self.save_limit));
             let now_ms = time.now_ms();
             let saved = store.save(participant, now_ms, &mut writer)?;
             let image_bytes = writer.finish()?;
-            file.flush()?;
             file.sync_data()?;
             let superblock = Superblock { image_bytes, flash_run, stopped: Elapsed::now(), time: time.saved(now_ms) };
             file.write_all_at(&superblock.encode(), 0)?;
@@ -278,9 +281,21 @@ impl MemoryFile {
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
         write().map(Some).map_err(|error: io::Error| {
-            // What was written has no superblock, so it is not used whether or not this succeeds.
+            let is_late = error.kind() == io::ErrorKind::TimedOut;
+            // Without a superblock the image is not used: whether this succeeds changes the reason only.
             let _ = file.set_len(0);
-            refused(&self.path, format!("the memory could not be saved, and the next start is cold: {error}"))
+            let _ = file.write_all_at(&superblock::not_saved(is_late), 0);
+            let reason = match is_late {
+                true => format!("that took more than the {:?} of --save-seconds", self.save_limit),
+                false => error.to_string(),
+            };
+            refused(&self.path, format!("the memory could not be saved, and the next start is cold: {reason}"))
         })
+    }
+
+    /// Lets go of the file without a save: the next start is cold.
+    pub fn give_up(&self, reason: &str) -> Error {
+        drop(self.file.lock().expect("no holder of the lock panics").take());
+        refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))
     }
 }
