@@ -219,14 +219,16 @@ impl CacheBuilder {
             value: format!("{:?}", self.memory_monitor),
             reason: error.to_string(),
         })?;
+        let max_bytes = options.effective_memory_bytes_max();
+        options.memory_bytes_max = Some(max_bytes);
         let mut planned = pools::plan(&options, &self.pools)?.into_iter();
         let (share, of_default) = planned.next().expect("every cache has the pool default");
         self.check_memory_file()?;
-        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock)?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock, planned.len() > 0)?;
         let mut others = Vec::new();
         for (number, (share, pool)) in planned.enumerate() {
             let seed = pool.seed.wrapping_add(number as u64 + 1);
-            others.push((share, Store::new(Options { seed, ..pool }).map_err(Error::from_store)?));
+            others.push((share, Store::build(Options { seed, ..pool }, &memory.memory).map_err(Error::from_store)?));
         }
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
@@ -258,9 +260,10 @@ impl CacheBuilder {
             }
             None => None,
         };
+        let engine_memory = memory.memory.clone();
         let (store, time, memory_file) = memory.finish(self.save_limit.0)?;
         let pools = std::iter::once((share, store)).chain(others).collect();
-        let engine = Engine::new(options, pools, time, flash, memory_file, monitor);
+        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

@@ -107,10 +107,12 @@ impl Cache {
         self.engine().pools.names()
     }
 
-    /// Adds a pool, in memory only. The other pools shrink for it in the background.
+    /// Adds a pool, in memory only. Waits, half a minute at most, until the other pools have freed its smallest budget;
+    /// the rest of its memory comes in the background.
     ///
     /// # Errors
-    /// `PoolExists`; `Configuration` if the name or the shares cannot work.
+    /// `PoolExists`; `Configuration` if the name or the shares cannot work; `OutOfMemory` if the others cannot free
+    /// memory.
     pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
         let participant = self.engine().default_pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
@@ -175,7 +177,7 @@ impl Cache {
                 reason: "skip_time is for caches with the system's clock; call maintain".to_owned(),
             });
         }
-        engine.waker.wake();
+        engine.default_pool.wake();
         Ok(())
     }
 

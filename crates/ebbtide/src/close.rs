@@ -54,7 +54,8 @@ impl Cache {
         // Maintenance ends when it sees the flag under this lock.
         let _maintaining = engine.maintaining.lock().expect("no holder of the lock panics");
         let pool = &engine.default_pool;
-        let flash = engine.flash().filter(|flash| engine.memory_file.is_none() && !flash.drain_limit.is_zero() && is_quiet);
+        let flash =
+            engine.flash().filter(|flash| engine.memory_file.is_none() && !flash.drain_limit.is_zero() && is_quiet);
         if let Some(flash) = flash {
             pool.store.finish_jobs(&pool.participant(), engine.clock.tick());
             report.drained = Some(flash.drain(&pool.store, &pool.participant(), || engine.clock.tick()));

@@ -12,21 +12,21 @@ use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
+use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
-use crate::pool_state::PoolState;
+use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
-use crate::wakeup::Waker;
 use ebbtide_control::Share;
-use ebbtide_store::{Options, Store};
+use ebbtide_store::{EngineMemory, Options, Store};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// What the threads of a cache work on.
 pub(crate) struct Engine {
     pub clock: Arc<EngineClock>,
-    /// Wakes the maintenance thread.
-    pub waker: Arc<Waker>,
+    /// What a new pool uses.
+    pub parts: PoolParts,
     pub default_pool: Arc<PoolState>,
     pub pools: Pools,
     /// Held by the maintenance thread while it works.
@@ -56,24 +56,25 @@ impl Engine {
         pools: Vec<(Share, Store)>,
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
-        memory_file: Option<MemoryFile>,
-        memory_monitor: Option<MemoryMonitor>,
+        (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
+        memory: EngineMemory,
     ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
-        let (clock, waker) = (Arc::new(clock), Arc::<Waker>::default());
+        let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
+        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue };
         let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()
             .map(|(share, store)| {
                 let (name, flash) = (share.name.clone(), of_default.take());
-                (share, PoolState::new(name, store, Arc::clone(&clock), Arc::clone(&waker), flash))
+                (share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
         Arc::new(Self {
             default_pool: Arc::clone(&pools[0].1),
             pools: Pools::new(template, pools, flash),
             clock,
-            waker,
+            parts,
             maintaining: Mutex::new(()),
             idle_scan: Mutex::default(),
             flash_shutdown: threads.map_or_else(FlashShutdown::default, FlashShutdown::of),
@@ -96,7 +97,7 @@ impl Engine {
             })
         };
         self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
-        self.waker.wake();
+        self.default_pool.wake();
         Ok(())
     }
 

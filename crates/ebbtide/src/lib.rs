@@ -34,12 +34,14 @@ mod insert;
 mod library;
 mod lookup;
 mod maintenance;
+mod maintenance_queue;
 #[doc(hidden)]
 pub mod memcached;
 mod memory_file;
 mod memory_monitor;
 mod meta_flags;
 mod pool;
+mod pool_budgets;
 mod pool_options;
 mod pool_state;
 mod pools;

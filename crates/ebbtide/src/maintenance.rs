@@ -1,27 +1,46 @@
 //! The maintenance thread of a cache. It refreshes the coarse time, expires and evicts ahead of need, and demotes idle
 //! values.
 //!
-//! It wakes every few milliseconds, and at once when a writer finds that free segments run low. Between two slices of
-//! work it yields its core, so that no request waits for an eviction; and it waits until flash has taken evicted items,
-//! unless writers wait or the memory shrinks. It holds the engine weakly, and ends with it. Threads of flash are in
+//! It wakes every few milliseconds, and at once when a writer finds that free segments run low. Each pool in the queue
+//! has one slice of work in turn, so that a pool that is written to all the time does not starve the others; the pool
+//! `default` has a turn at each wake-up, the others ten times a second. Between two slices the thread yields its core,
+//! so that no request waits for an eviction. Evictions of a pool wait until flash has taken evicted items, unless
+//! writers wait or the memory shrinks. The thread holds the engine weakly, and ends with it. Threads of flash are in
 //! `flash/threads.rs`.
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::maintenance_queue::Turns;
 use crate::memory_monitor;
+use crate::pool_budgets;
 use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
 use crate::wakeup::TICK;
+use ebbtide_control::Share;
 use ebbtide_store::{Item, Participant, Progress};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The pause while memory waits for another thread.
 const WAITING_TICK: Duration = Duration::from_micros(500);
+/// The pause while evictions wait for flash.
+const FLASH_TICK: Duration = Duration::from_micros(100);
 /// Steps of a scan for idle values per wake-up. A step looks at a few entries.
 const IDLE_SCAN_STEPS: u32 = 64;
+/// How long a new pool waits for the memory that others give up for it.
+const MAX_ADD_WAIT: Duration = Duration::from_secs(30);
+
+/// What a slice of a pool's maintenance came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slice {
+    /// There is more to do.
+    Working,
+    /// There is more to do after this time, when another thread or flash has gone on.
+    Waiting(Duration),
+    Done,
+}
 
 /// Starts the maintenance thread of an engine.
 pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
@@ -32,30 +51,70 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
 
 fn maintain(weak: &Weak<Engine>) {
     let Some(engine) = weak.upgrade() else { return };
-    let participant = engine.default_pool.store.participate();
-    engine.waker.register_current_thread();
+    let participant = engine.parts.memory.participate();
+    engine.parts.queue.waker.register_current_thread();
     drop(engine);
+    let (mut turns, mut woken) = (Turns::default(), Instant::now());
     loop {
-        let is_waiting = {
+        let pause = {
             let Some(engine) = weak.upgrade() else { return };
             let _working = engine.maintaining.lock().expect("a verification has panicked");
             if engine.is_closed.load(Ordering::Acquire) {
                 return;
             }
-            engine.waker.reset();
-            engine.run_slice(&participant)
+            engine.parts.queue.waker.reset();
+            let elapsed = woken.elapsed();
+            woken += elapsed;
+            engine.run_turns(&participant, &mut turns, elapsed)
         };
-        thread::park_timeout(if is_waiting { WAITING_TICK } else { TICK });
+        if !pause.is_zero() {
+            thread::park_timeout(pause);
+        }
     }
 }
 
 impl Engine {
-    /// Adds a pool in memory.
+    /// Adds a pool in memory. Waits until the others have freed the memory with which it begins.
     pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
-        let (clock, waker) = (Arc::clone(&self.clock), Arc::clone(&self.waker));
-        self.pools.add(options, |name, store| PoolState::new(name, store, clock, waker, None))?;
+        let _adding = self.pools.lock_adding();
+        let joining = self.pools.announce(options)?;
+        let deadline = Instant::now() + MAX_ADD_WAIT;
+        let added = loop {
+            let open = |name, store| PoolState::new(name, store, self.parts.clone(), None);
+            match self.pools.try_add(&joining, &self.parts.memory, open) {
+                Ok(Some(())) => break Ok(()),
+                Err(error) => break Err(error),
+                Ok(None) => {}
+            }
+            let participant = self.default_pool.participant();
+            if participant.is_pinned() {
+                break Err(Error::OutOfMemory { reason: "this thread holds a borrowed item: drop it first" });
+            }
+            if Instant::now() > deadline {
+                break Err(Error::OutOfMemory { reason: "the other pools cannot free the memory of a new one now" });
+            }
+            self.free_for(&joining.share, &participant);
+            thread::sleep(WAITING_TICK);
+        };
+        if added.is_err() {
+            self.pools.cancel();
+        }
         self.run_soon();
-        Ok(())
+        added
+    }
+
+    /// Has the other pools free memory for a new one.
+    fn free_for(&self, joining: &Share, participant: &Participant) {
+        let _maintaining = self.maintaining.lock().expect("a verification has panicked");
+        self.pools.settle(|| joining.floor_bytes);
+        let now_ms = self.clock.now_ms();
+        for pool in self.all_pools() {
+            while !pool.store.resize_done() && pool.store.maintain(participant, now_ms) == Progress::Working {}
+        }
+    }
+
+    fn all_pools(&self) -> impl Iterator<Item = Arc<PoolState>> {
+        std::iter::once(Arc::clone(&self.default_pool)).chain(self.pools.others())
     }
 
     /// Has the maintenance run: in the background with the system's clock, now with a manual one.
@@ -63,28 +122,43 @@ impl Engine {
         if self.clock.is_manual() {
             self.run_all_maintenance(self.clock.now_ms());
         } else {
-            self.waker.wake();
+            self.default_pool.wake();
         }
     }
 
-    /// Works until nothing is due. True if another thread has to continue first.
-    fn run_slice(&self, participant: &Participant) -> bool {
-        self.pools.settle();
-        let others = self.pools.others();
-        // The work may go on for as long as writers write: flash is told the time with each step.
-        let tick = || {
-            let now_ms = self.clock.tick();
-            self.flash().into_iter().for_each(|flash| flash.note_time(now_ms));
-            // A slice of each pool in turn: a pool that is written to all the time must not starve the others.
-            others.iter().for_each(|pool| _ = pool.store.maintain(&pool.participant(), now_ms));
-            now_ms
-        };
-        let pool = &*self.default_pool;
-        pool.rebalance_memory();
-        let is_waiting = pool.run_due_maintenance(participant, tick);
-        self.demote_idle(participant, tick());
-        let is_busy = |pool: &Arc<PoolState>| pool.store.is_low() || !pool.store.resize_done();
-        is_waiting || others.iter().any(is_busy)
+    /// The time, which flash is told, too.
+    fn tick(&self) -> u64 {
+        let now_ms = self.clock.tick();
+        self.flash().into_iter().for_each(|flash| flash.note_time(now_ms));
+        now_ms
+    }
+
+    /// Gives each pool that has work its slices in turn, for as long as there is work, but not for long. Answers the
+    /// pause until the next call.
+    fn run_turns(&self, participant: &Participant, turns: &mut Turns<PoolState>, elapsed: Duration) -> Duration {
+        self.pools.settle(|| pool_budgets::allowance(elapsed));
+        self.default_pool.rebalance_memory();
+        turns.resume_waiting();
+        turns.add(&self.default_pool);
+        self.pools.next_in_sweep(|count| turns.due_in_sweep(elapsed, count)).iter().for_each(|pool| turns.add(pool));
+        let (started, mut pause) = (Instant::now(), TICK);
+        while let Some(pool) = turns.next(&self.parts.queue) {
+            match pool.run_slice(participant, || self.tick()) {
+                Slice::Working => turns.put_back(&pool, false),
+                Slice::Waiting(for_time) => {
+                    turns.put_back(&pool, true);
+                    pause = pause.min(for_time);
+                }
+                Slice::Done => {}
+            }
+            if started.elapsed() > TICK {
+                pause = Duration::ZERO;
+                break;
+            }
+            thread::yield_now();
+        }
+        self.demote_idle(participant, self.tick());
+        pause
     }
 
     /// Does all maintenance that is due, with a manual clock.
@@ -96,11 +170,12 @@ impl Engine {
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
+            self.pools.settle(|| u64::MAX);
             for pool in self.pools.others() {
-                while pool.store.maintain(&pool.participant(), now_ms) == Progress::Working {}
+                while pool.store.maintain(&participant, now_ms) == Progress::Working {}
             }
             while pool.store.maintain(&participant, now_ms) == Progress::Working {}
-            self.pools.settle();
+            self.pools.settle(|| u64::MAX);
         }
         self.demote_idle(&participant, now_ms);
         if let Some(flash) = self.flash() {
@@ -165,28 +240,35 @@ impl PoolState {
         self.flash.as_ref().map(|flash| flash.rebalance_memory(&self.store));
     }
 
-    /// Works until nothing is due. True if another thread has to continue first. While flash cannot take evicted items,
-    /// everything but evictions goes on.
-    fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
-        let store = &*self.store;
-        let mut evicts =
-            self.flash.as_ref().is_none_or(|flash| flash.full_for(tick()).is_none()) || !store.resize_done();
-        loop {
-            let progress = match evicts {
-                true => store.maintain(participant, tick()),
-                false => store.maintain_without_evicting(participant, tick()),
-            };
-            if progress != Progress::Working && (evicts || !store.is_low() && !store.needs_shrink()) {
-                return matches!(progress, Progress::Waiting(_));
-            }
-            match &self.flash {
-                Some(flash) if evicts || progress != Progress::Working => {
-                    flash.wait_until_can_demote(|waited, full| flash.waits_ahead_of_need(store, waited, full), &tick);
-                    evicts = true;
-                }
-                _ => thread::yield_now(),
-            }
+    /// A slice of what is due. While flash cannot take evicted items, everything but evictions goes on.
+    fn run_slice(&self, participant: &Participant, tick: impl FnOnce() -> u64) -> Slice {
+        let (store, now_ms) = (&*self.store, tick());
+        let evicts = self.may_evict(now_ms);
+        let progress = match evicts {
+            true => store.maintain(participant, now_ms),
+            false => store.maintain_without_evicting(participant, now_ms),
+        };
+        match progress {
+            Progress::Working => Slice::Working,
+            _ if !evicts && (store.is_low() || store.needs_shrink()) => Slice::Waiting(FLASH_TICK),
+            Progress::Waiting(_) => Slice::Waiting(WAITING_TICK),
+            Progress::Ready | Progress::Stuck => Slice::Done,
         }
+    }
+
+    /// Whether flash can take evicted items, or has had the time that evictions wait for it.
+    fn may_evict(&self, now_ms: u64) -> bool {
+        let Some(flash) = &self.flash else { return true };
+        let mut since = self.evictions_wait_since.lock().expect("nothing panics under this lock");
+        let full = flash.full_for(now_ms);
+        let waits = full.is_some_and(|full| {
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            flash.waits_ahead_of_need(&self.store, waited, full)
+        });
+        if !waits {
+            *since = None;
+        }
+        !waits
     }
 }
 

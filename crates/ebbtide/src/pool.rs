@@ -212,7 +212,7 @@ impl Pool {
         if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
             flash.tier.announce_flush();
         }
-        pool.waker.wake();
+        pool.wake();
     }
 }
 

@@ -1,44 +1,72 @@
-//! The state of one pool: a store, with the clock, flash tier and wake-up of its engine; and its participants of
-//! threads.
+//! The state of one pool: a store, with the clock, flash tier and maintenance queue of its engine; and the engine's
+//! participants of threads.
 
 use crate::clock::EngineClock;
 use crate::flash::tier::FlashTier;
 use crate::library::lookup_counters::LookupCounters;
-use crate::wakeup::Waker;
-use ebbtide_store::{Participant, Store};
+use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
+use ebbtide_store::{EngineMemory, Participant, Store};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
-/// A store, with the clock, flash tier and wake-up of its engine.
+/// What all pools of an engine use.
+#[derive(Clone)]
+pub(crate) struct PoolParts {
+    /// Address space and epochs: a thread has one participant for all pools.
+    pub memory: Arc<EngineMemory>,
+    pub clock: Arc<EngineClock>,
+    pub queue: Arc<MaintenanceQueue<PoolState>>,
+}
+
+/// A store, with the clock, flash tier and maintenance queue of its engine.
 pub(crate) struct PoolState {
     pub name: Box<str>,
     pub store: Arc<Store>,
     pub clock: Arc<EngineClock>,
-    pub waker: Arc<Waker>,
     pub flash: Option<Arc<FlashTier>>,
+    memory: Arc<EngineMemory>,
+    /// Tells the thread's participant for `memory`.
+    memory_key: Weak<EngineMemory>,
+    queue: Arc<MaintenanceQueue<PoolState>>,
+    queue_mark: QueueMark,
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
     is_removed: AtomicBool,
+    /// Since when maintenance has kept back evictions because flash is full.
+    pub evictions_wait_since: Mutex<Option<Instant>>,
     this: Weak<PoolState>,
 }
 
+impl AsRef<QueueMark> for PoolState {
+    fn as_ref(&self) -> &QueueMark {
+        &self.queue_mark
+    }
+}
+
 thread_local! {
-    /// The pools that this thread has used, with its participant of each.
-    static PARTICIPANTS: RefCell<Vec<(Weak<PoolState>, Participant)>> = const { RefCell::new(Vec::new()) };
+    /// The engines that this thread has used, with its participant of each.
+    static PARTICIPANTS: RefCell<Vec<(Weak<EngineMemory>, Participant)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl PoolState {
-    pub fn new(
-        name: impl Into<Box<str>>,
-        store: Store,
-        clock: Arc<EngineClock>,
-        waker: Arc<Waker>,
-        flash: Option<Arc<FlashTier>>,
-    ) -> Arc<Self> {
-        let (name, store, is_removed) = (name.into(), Arc::new(store), AtomicBool::new(false));
-        let lookups = LookupCounters::default();
-        Arc::new_cyclic(|this| Self { name, store, clock, waker, flash, lookups, is_removed, this: this.clone() })
+    pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
+        let PoolParts { memory, clock, queue } = parts;
+        Arc::new_cyclic(|this| Self {
+            name: name.into(),
+            store: Arc::new(store),
+            clock,
+            flash,
+            memory_key: Arc::downgrade(&memory),
+            memory,
+            queue,
+            queue_mark: QueueMark::default(),
+            lookups: LookupCounters::default(),
+            is_removed: AtomicBool::new(false),
+            evictions_wait_since: Mutex::default(),
+            this: this.clone(),
+        })
     }
 
     /// Its handles refuse writes and miss from now on.
@@ -53,23 +81,29 @@ impl PoolState {
         self.is_removed.load(Ordering::Relaxed)
     }
 
+    /// Asks for maintenance: in the background, with the system's clock.
+    #[inline]
+    pub fn wake(&self) {
+        self.queue.push(self, || self.this.clone());
+    }
+
     /// The calling thread's participant.
     #[inline]
     pub fn participant(&self) -> Participant {
         let participant = PARTICIPANTS.try_with(|participants| {
             let participants = &mut *participants.borrow_mut();
-            let mine = participants.iter().find(|(pool, _)| Weak::ptr_eq(pool, &self.this));
+            let mine = participants.iter().find(|(memory, _)| Weak::ptr_eq(memory, &self.memory_key));
             mine.map(|(_, participant)| participant.clone()).unwrap_or_else(|| self.participate(participants))
         });
         // A thread that ends may use the cache in the destructor of another thread-local.
-        participant.unwrap_or_else(|_| self.store.participate())
+        participant.unwrap_or_else(|_| self.memory.participate())
     }
 
     #[cold]
-    fn participate(&self, participants: &mut Vec<(Weak<PoolState>, Participant)>) -> Participant {
-        participants.retain(|(pool, _)| pool.strong_count() > 0);
-        let participant = self.store.participate();
-        participants.push((self.this.clone(), participant.clone()));
+    fn participate(&self, participants: &mut Vec<(Weak<EngineMemory>, Participant)>) -> Participant {
+        participants.retain(|(memory, _)| memory.strong_count() > 0);
+        let participant = self.memory.participate();
+        participants.push((self.memory_key.clone(), participant.clone()));
         participant
     }
 }

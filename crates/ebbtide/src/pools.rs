@@ -1,19 +1,21 @@
 //! The pools of an engine, and the division of memory among them.
 //!
-//! ```text
-//! shares --divide--> targets: pools above their target shrink ---all have shrunk---> pools below their target grow
-//! ```
-//! Each pool is a store of its own. This is the only place that knows how much memory each one has. The sum of their
-//! budgets exceeds the memory of all only by the smallest budget of a new pool, until the others have shrunk. A removed
-//! pool whose handles still exist keeps its smallest budget, until the last handle is dropped.
+//! Each pool is a store in the memory of the engine. This is the only place that knows how much of it each one has;
+//! `pool_budgets.rs` moves it. A new pool begins when the others have freed its smallest budget. A removed pool whose
+//! handles still exist keeps its smallest budget, until the last handle is dropped.
 
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
+use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_state::PoolState;
 use ebbtide_control::{Share, SharesError, check_name, divide};
-use ebbtide_store::{Options, Stats, Store};
+use ebbtide_store::{EngineMemory, Options, Stats, Store};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Pools at a time. The address space of all their indexes fits a process.
+pub(crate) const MAX_POOLS: u32 = 1024;
 
 /// A store works with this much memory and twice its largest value.
 const MIN_POOL_BYTES: u64 = 256 << 10;
@@ -24,6 +26,13 @@ const MIN_SEGMENTS: u64 = 32;
 /// The pools of an engine.
 pub(crate) struct Pools {
     table: Mutex<PoolTable>,
+    /// One pool at a time is added.
+    adding: Mutex<()>,
+    /// False while budgets have not reached their targets, or removed pools exist: see `settle`.
+    is_settled: AtomicBool,
+    /// The memory of flash at the last division.
+    flash_bytes: AtomicU64,
+    flash: Option<Arc<FlashTier>>,
 }
 
 struct PoolTable {
@@ -36,16 +45,18 @@ struct PoolTable {
     /// The memory of all pools and of flash.
     memory_bytes: u64,
     flash: Option<Arc<FlashTier>>,
-    /// The memory of flash at the last division.
-    flash_bytes: u64,
+    /// The pool that is being added.
+    joining: Option<Share>,
+    /// The pool at which the next turns of a sweep begin.
+    sweep_from: usize,
     /// Options of a new store, but for its own.
     template: Options,
 }
 
-struct PoolEntry {
-    share: Share,
-    pool: Arc<PoolState>,
-    target_bytes: u64,
+/// A pool that is about to be added.
+pub(crate) struct JoiningPool {
+    pub share: Share,
+    options: Options,
 }
 
 /// The smallest budget with which a store works.
@@ -96,10 +107,23 @@ impl Pools {
         };
         let entries = pools.into_iter().map(entry).collect();
         let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
-        let memory_bytes = template.memory_bytes + flash_bytes;
-        let (removed, dropped) = (Vec::new(), Stats::default());
-        let table = PoolTable { entries, removed, dropped, memory_bytes, flash, flash_bytes, template };
-        Self { table: Mutex::new(table) }
+        let table = PoolTable {
+            entries,
+            removed: Vec::new(),
+            dropped: Stats::default(),
+            memory_bytes: template.memory_bytes + flash_bytes,
+            flash: flash.clone(),
+            joining: None,
+            sweep_from: 0,
+            template,
+        };
+        Self {
+            table: Mutex::new(table),
+            adding: Mutex::default(),
+            is_settled: AtomicBool::new(true),
+            flash_bytes: AtomicU64::new(flash_bytes),
+            flash,
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, PoolTable> {
@@ -124,14 +148,35 @@ impl Pools {
         table.entries[1..].iter().map(|entry| &entry.pool).chain(&table.removed).map(Arc::clone).collect()
     }
 
-    /// Adds a pool that `open` makes of its store. The other pools shrink for it; it starts with its smallest budget,
-    /// and grows when they have shrunk.
-    pub fn add(&self, options: &PoolOptions, open: impl FnOnce(String, Store) -> Arc<PoolState>) -> Result<(), Error> {
+    /// A few of these in a rotation, for the turns of a sweep: as many as `due` says of their number.
+    pub fn next_in_sweep(&self, due: impl FnOnce(usize) -> usize) -> Vec<Arc<PoolState>> {
+        let mut table = self.table();
+        let count = table.entries.len() - 1 + table.removed.len();
+        let (from, due) = (table.sweep_from, due(count));
+        table.sweep_from = (from + due) % count.max(1);
+        let pool = |at: usize| match table.entries.get(1 + at % count) {
+            Some(entry) => Arc::clone(&entry.pool),
+            None => Arc::clone(&table.removed[at % count - (table.entries.len() - 1)]),
+        };
+        (from..from + due).map(pool).collect()
+    }
+
+    /// One pool at a time is added.
+    pub fn lock_adding(&self) -> MutexGuard<'_, ()> {
+        self.adding.lock().expect("nothing panics under this lock")
+    }
+
+    /// Begins to add a pool: the others shrink for it.
+    pub fn announce(&self, options: &PoolOptions) -> Result<JoiningPool, Error> {
         let mut table = self.table();
         let store = store_options(&table.template, options);
         let share = options.share(floor_bytes(&store));
         check_name(&share.name).map_err(|error| refuse(&share.name, &error))?;
-        let shares: Vec<Share> = table.entries.iter().map(|entry| entry.share.clone()).chain([share.clone()]).collect();
+        if table.entries.len() >= MAX_POOLS as usize {
+            let reason = format!("the cache has {MAX_POOLS} pools, as many as it can: remove one");
+            return Err(Error::Configuration { option: "pool", value: share.name, reason });
+        }
+        let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let bytes = divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
         let memory_bytes = share.floor_bytes;
         // Segments for the memory that the pool is about to have, as far as they fit into what it starts with.
@@ -139,11 +184,44 @@ impl Pools {
         let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
         let segment_bytes = Some(planned.effective_segment_bytes().min(max_segment_bytes));
         let seed = store.seed.wrapping_add(shares.len() as u64);
-        let store = Store::new(Options { memory_bytes, segment_bytes, seed, ..store }).map_err(Error::from_store)?;
-        let pool = open(share.name.clone(), store);
-        table.entries.push(PoolEntry { share, pool, target_bytes: memory_bytes });
+        let options = Options { memory_bytes, segment_bytes, seed, ..store };
+        table.entries[0].pool.store.share_memory();
+        table.joining = Some(share.clone());
         table.set_targets(&bytes);
-        Ok(())
+        self.is_settled.store(false, Ordering::Release);
+        Ok(JoiningPool { share, options })
+    }
+
+    /// Adds the pool that `open` makes of its store, if there is memory for it. `None` while there is none.
+    pub fn try_add(
+        &self,
+        joining: &JoiningPool,
+        memory: &EngineMemory,
+        open: impl FnOnce(String, Store) -> Arc<PoolState>,
+    ) -> Result<Option<()>, Error> {
+        let mut table = self.table();
+        if table.free_bytes() < joining.options.memory_bytes {
+            return Ok(None);
+        }
+        let store = Store::build(joining.options.clone(), memory).map_err(Error::from_store)?;
+        let pool = open(joining.share.name.clone(), store);
+        table.joining = None;
+        table.entries.push(PoolEntry {
+            share: joining.share.clone(),
+            pool,
+            target_bytes: joining.options.memory_bytes,
+        });
+        table.divide()?;
+        Ok(Some(()))
+    }
+
+    /// The pool is not added after all.
+    pub fn cancel(&self) {
+        let mut table = self.table();
+        table.joining = None;
+        // The shares fit without it, too.
+        let _ = table.divide();
+        self.is_settled.store(false, Ordering::Release);
     }
 
     /// Removes a pool. Its handles refuse writes and miss from then on; the other pools get its memory.
@@ -158,10 +236,11 @@ impl Pools {
         }
         let PoolEntry { share, pool, .. } = table.entries.remove(at);
         pool.remove();
-        shrink(&pool.store, share.floor_bytes);
+        shrink_to(&pool.store, share.floor_bytes);
         table.removed.push(Arc::clone(&pool));
-        table.divide()?;
-        Ok(pool)
+        let divided = table.divide();
+        self.is_settled.store(false, Ordering::Release);
+        divided.map(|()| pool)
     }
 
     /// Changes the bounds of a pool.
@@ -176,6 +255,7 @@ impl Pools {
         if divided.is_err() {
             table.entries[at].share = before;
         }
+        self.is_settled.store(false, Ordering::Release);
         divided
     }
 
@@ -194,30 +274,36 @@ impl Pools {
         if divided.is_err() {
             table.memory_bytes = before;
         }
+        self.is_settled.store(false, Ordering::Release);
         divided
     }
 
-    /// Lets pools grow when others have shrunk, and drops removed pools without handles. Called by the maintenance.
-    pub fn settle(&self) {
-        let mut table = self.table();
-        if table.entries.len() == 1 && table.removed.is_empty() {
+    /// Moves budgets towards their targets, by these bytes at most where nothing forces more, and drops removed pools
+    /// without handles. Called by the maintenance, often: it costs two loads when there is nothing to do.
+    pub fn settle(&self, max_bytes: impl FnOnce() -> u64) {
+        // Acquire pairs with the Release of those who have changed the division.
+        let flash_bytes = self.flash_bytes.load(Ordering::Relaxed);
+        if self.is_settled.load(Ordering::Acquire) && flash_bytes == self.flash_memory_bytes() {
             return;
         }
-        let PoolTable { removed, dropped, .. } = &mut *table;
-        let count = removed.len();
-        removed.retain(|pool| {
-            let is_held = Arc::strong_count(pool) > 1;
-            if !is_held {
-                add_counters(dropped, &pool.store.stats());
-            }
-            is_held
-        });
-        let has_dropped = removed.len() < count;
-        if has_dropped || table.flash_bytes != table.flash_bytes() {
+        let mut table = self.table();
+        if table.entries.len() == 1 && table.removed.is_empty() && table.joining.is_none() {
+            self.flash_bytes.store(table.flash_bytes(), Ordering::Relaxed);
+            self.is_settled.store(true, Ordering::Relaxed);
+            return;
+        }
+        let has_freed = table.free_removed();
+        if has_freed || flash_bytes != table.flash_bytes() {
+            self.flash_bytes.store(table.flash_bytes(), Ordering::Relaxed);
             // If the shares do not fit beside a larger flash index, pools keep their targets.
             let _ = table.divide();
         }
-        table.grow();
+        let is_settled = table.step(max_bytes());
+        self.is_settled.store(is_settled, Ordering::Relaxed);
+    }
+
+    fn flash_memory_bytes(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
     }
 
     /// The sums of all pools.
@@ -250,48 +336,57 @@ impl PoolTable {
         self.memory_bytes.saturating_sub(self.flash_bytes() + removed)
     }
 
+    /// The shares of all pools, with the one that is being added.
+    fn shares(&self) -> impl Iterator<Item = Share> {
+        self.entries.iter().map(|entry| entry.share.clone()).chain(self.joining.clone())
+    }
+
     fn divide(&mut self) -> Result<(), Error> {
-        self.flash_bytes = self.flash_bytes();
-        let shares: Vec<Share> = self.entries.iter().map(|entry| entry.share.clone()).collect();
+        let shares: Vec<Share> = self.shares().collect();
         let bytes = divide(self.available_bytes(), &shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
         self.set_targets(&bytes);
         Ok(())
     }
 
-    /// Pools above their target shrink at once, in the background.
     fn set_targets(&mut self, bytes: &[u64]) {
-        for (entry, target_bytes) in self.entries.iter_mut().zip(bytes) {
-            entry.target_bytes = *target_bytes;
-            if entry.pool.store.memory_bytes() > *target_bytes {
-                shrink(&entry.pool.store, *target_bytes);
-            }
-        }
+        self.entries.iter_mut().zip(bytes).for_each(|(entry, bytes)| entry.target_bytes = *bytes);
     }
 
-    /// Pools below their target grow when every other pool is within its budget.
-    fn grow(&mut self) {
-        if self.pools().any(|pool| !pool.store.resize_done()) {
-            return;
-        }
-        let used: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
-        let mut free_bytes = self.memory_bytes.saturating_sub(self.flash_bytes() + used);
-        for entry in &self.entries {
-            let has_bytes = entry.pool.store.memory_bytes();
-            let step_bytes = entry.target_bytes.saturating_sub(has_bytes).min(free_bytes);
-            if step_bytes > 0 && entry.pool.store.resize(has_bytes + step_bytes).is_ok() {
-                free_bytes -= step_bytes;
+    /// Memory that no pool holds.
+    fn free_bytes(&self) -> u64 {
+        (self.memory_bytes - self.flash_bytes().min(self.memory_bytes)).saturating_sub(held_bytes(self.pools()))
+    }
+
+    /// A step of all budgets towards their targets. True if all are there, and no pool is on its way in or out.
+    fn step(&mut self, max_bytes: u64) -> bool {
+        let budgets: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
+        let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
+        lower_budgets(&self.entries, excess.saturating_add(max_bytes));
+        let kept_bytes = self.joining.as_ref().map_or(0, |share| share.floor_bytes);
+        grow_budgets(&self.entries, self.free_bytes().saturating_sub(kept_bytes));
+        let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
+        self.entries.iter().all(has_target) && self.removed.is_empty() && self.joining.is_none()
+    }
+
+    /// Drops removed pools without handles, and shrinks the others to their smallest budget, as far as their index lets
+    /// them by now. True if that makes memory available.
+    fn free_removed(&mut self) -> bool {
+        let Self { removed, dropped, .. } = self;
+        let mut has_freed = false;
+        removed.retain(|pool| {
+            let is_held = Arc::strong_count(pool) > 1;
+            if !is_held {
+                add_counters(dropped, &pool.store.stats());
             }
-        }
+            has_freed |= !is_held || shrink_to(&pool.store, floor_bytes(pool.store.options())) > 0;
+            is_held
+        });
+        has_freed
     }
 }
 
-/// Shrinks a store to this budget, or to the next power-of-two multiple that it accepts: it refuses what its index
-/// takes.
-fn shrink(store: &Store, target_bytes: u64) {
-    let mut bytes = target_bytes;
-    while bytes < store.memory_bytes() && store.resize(bytes).is_err() {
-        bytes = bytes.saturating_mul(2);
-    }
+fn shrink_to(store: &Store, bytes: u64) -> u64 {
+    shrink(store, store.memory_bytes().saturating_sub(bytes))
 }
 
 fn add_gauges(sum: &mut Stats, stats: &Stats) {

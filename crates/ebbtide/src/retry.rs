@@ -288,7 +288,7 @@ impl PoolState {
                 self.store.maintain(participant, now_ms);
             }
         } else if self.store.is_low() || self.store.needs_shrink() {
-            self.waker.wake();
+            self.wake();
         }
     }
 }

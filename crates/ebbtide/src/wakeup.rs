@@ -29,6 +29,10 @@ impl Waker {
         }
     }
 
+    pub fn has_thread(&self) -> bool {
+        self.thread.get().is_some()
+    }
+
     /// Registers the calling thread as the one to wake.
     pub fn register_current_thread(&self) {
         let _ = self.thread.set(thread::current());

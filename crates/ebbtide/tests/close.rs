@@ -1,6 +1,8 @@
 //! A cache that is closed beside other threads: each write is done and kept, or refused.
 
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Changed, Clock, Error, Handle, MemoryStart, Mode, Stored, Ttl};
+use ebbtide::memcached::{
+    ByteSize, Cache, CacheBuilder, Changed, Clock, Error, Handle, MemoryStart, Mode, Stored, Ttl,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

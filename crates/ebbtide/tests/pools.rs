@@ -1,6 +1,6 @@
 //! Pools: isolation, division of memory, resize, removal while in use, bad input.
 
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored, Ttl};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -194,7 +194,7 @@ fn bad_pools_are_refused() {
 }
 
 #[test]
-fn a_pool_grows_only_when_others_have_shrunk() {
+fn a_pool_grows_by_what_others_have_freed() {
     let cache = builder(32).pool(PoolOptions::named("a")).build().unwrap();
     let pool = cache.pool("a").unwrap();
     (0..3000).for_each(|number| insert(&pool, number, 5000));
@@ -203,9 +203,88 @@ fn a_pool_grows_only_when_others_have_shrunk() {
     let handles: Vec<_> = (0..3000).step_by(5).filter_map(handle).collect();
     assert!(handles.len() > 100, "a quarter of the pool: {}", handles.len());
     pool.resize(ByteSize::mib(1), ByteSize::mib(2)).unwrap();
-    assert_eq!(limit(&cache.pool("default").unwrap()), 16 * MIB, "handles hold the memory");
+    let default = limit(&cache.pool("default").unwrap());
+    assert!(default < 30 * MIB - MIB / 2, "handles hold the memory: {default}");
+    assert!(default + pool.stats().memory_used_bytes <= 32 * MIB, "it has what was freed: {default}");
     drop(handles);
     cache.maintain(Duration::from_secs(1));
     assert_eq!(limit(&cache.pool("default").unwrap()), 30 * MIB);
+    cache.verify();
+}
+
+/// A thread that uses all pools, one after the other.
+fn use_pools(pools: &[Pool], seed: u32) {
+    let mut random = seed;
+    for step in 0..60_000_u32 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let pool = &pools[(random >> 8) as usize % pools.len()];
+        let key = (random >> 12).to_le_bytes();
+        let bytes = [10, 300, 3000][step as usize % 3];
+        let write = pool.insert(&key, &[7; 3000][..bytes]).ttl(Ttl::Seconds((random >> 24) + 60));
+        assert_eq!(write.apply(), Ok(Stored::Stored), "{step} in {}", pool.name());
+        assert!(step % 2 == 0 || pool.get(&key).hit().is_none_or(|item| item.len() <= 3000));
+    }
+}
+
+#[test]
+fn many_pools_stay_within_the_memory() {
+    const MEMORY: u64 = 192 * MIB;
+    let named = |number: u32| PoolOptions::named(format!("tenant-{number}"));
+    let builder = Cache::builder().memory(ByteSize::bytes(MEMORY)).max_value(ByteSize::kib(64));
+    let cache = (0..511).map(named).fold(builder, CacheBuilder::pool).build().unwrap();
+    let pools: Vec<_> = cache.pools().iter().map(|name| cache.pool(name).unwrap()).collect();
+    assert_eq!(pools.len(), 512);
+    let is_within = || {
+        let stats = cache.stats();
+        assert!(stats.memory_used_bytes <= stats.memory_limit_bytes && stats.memory_limit_bytes <= MEMORY, "{stats:?}");
+    };
+    std::thread::scope(|scope| {
+        let users: Vec<_> = (1..=4)
+            .map(|seed| {
+                scope.spawn({
+                    let pools = &pools;
+                    move || use_pools(pools, seed)
+                })
+            })
+            .collect();
+        while users.iter().any(|user| !user.is_finished()) {
+            is_within();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert!(cache.stats().evictions > 10_000, "{:?}", cache.stats());
+    assert!(pools.iter().skip(1).all(|pool| pool.stats().items > 20), "all pools were used");
+    cache.verify();
+}
+
+#[test]
+fn memory_moves_while_pools_are_used() {
+    let builder = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::kib(64));
+    let cache = builder.pool(PoolOptions::named("a")).pool(PoolOptions::named("b")).build().unwrap();
+    let pools: Vec<_> = ["a", "b"].iter().map(|name| cache.pool(name).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let users = [1, 2].map(|seed| {
+            scope.spawn({
+                let pools = &pools;
+                move || use_pools(pools, seed)
+            })
+        });
+        let mut turn = 0;
+        while users.iter().any(|user| !user.is_finished()) {
+            turn += 1;
+            let (small, large) = (&pools[turn % 2], &pools[(turn + 1) % 2]);
+            large.resize(ByteSize::mib(0), ByteSize::mib(64)).unwrap();
+            small.resize(ByteSize::mib(0), ByteSize::mib(8)).unwrap();
+            for _ in 0..20 {
+                assert!(cache.stats().memory_used_bytes <= 64 * MIB, "{:?}", cache.stats());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while pools.iter().map(limit).sum::<u64>() + limit(&cache.pool("default").unwrap()) != 64 * MIB {
+        assert!(std::time::Instant::now() < deadline, "the budgets reach their targets");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     cache.verify();
 }

@@ -46,6 +46,11 @@ impl AccessSamples {
         Self { threshold: AtomicU64::new(0), stripes, dropped: AtomicU64::new(0) }
     }
 
+    /// Bytes of the stripes, without samples.
+    pub(crate) fn bytes(threads: usize) -> u64 {
+        (threads.next_power_of_two() * size_of::<Padded<Mutex<Vec<AccessSample>>>>()) as u64
+    }
+
     /// Whether the key of this hash is sampled.
     #[inline(always)]
     pub(crate) fn takes(&self, hash: u64) -> bool {

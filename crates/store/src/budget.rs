@@ -1,12 +1,14 @@
 //! The memory budget: how it is laid out at the start, and the state of its changes (see `memory`).
 
+use crate::access_samples::AccessSamples;
 use crate::chains::Chains;
 use crate::epoch::Ticket;
 use crate::error::Error;
 use crate::index::Bucket;
-use crate::mapping::{Pages, physical_memory_bytes};
+use crate::mapping::Pages;
 use crate::options::Options;
 use crate::segment::{Header, SEGMENTS_MAX};
+use crate::stats::Counters;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::ttl::TtlScale;
 
@@ -35,6 +37,9 @@ pub(crate) struct MemoryLayout {
 /// a large part of its memory.
 const HUGE_PAGES_MIN_BYTES: u64 = 64 << 20;
 
+/// Buckets of one index among those of many stores, 64 GiB of them: the address space of all indexes is bounded.
+const SHARED_INDEX_BUCKETS_MAX: usize = 1 << 30;
+
 /// What decides about the pages of index and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageRule {
@@ -59,23 +64,24 @@ impl PageRule {
 }
 
 impl MemoryLayout {
-    /// How far `resize` may go.
-    pub fn max_bytes(options: &Options) -> u64 {
-        let by_machine = || (4 * options.memory_bytes).max(physical_memory_bytes().unwrap_or(0));
-        options.memory_bytes_max.unwrap_or_else(by_machine)
+    /// The same layout with an index that leaves address space to those of other stores.
+    pub fn with_shared_index(mut self) -> Self {
+        self.index_buckets_max = self.index_buckets_max.min(SHARED_INDEX_BUCKETS_MAX.max(1 << self.index_level));
+        self
     }
 
     pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
         options.validate()?;
         let memory = options.memory_bytes;
-        let max = Self::max_bytes(options);
+        let max = options.effective_memory_bytes_max();
         let segment_bytes = options.effective_segment_bytes();
         let bucket_bytes = size_of::<Bucket>() as u64;
         let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
         let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
         let open_limit = (rough_segments / OPEN_SHARE).max(4);
         let scale = TtlScale::for_open_segments(open_limit);
-        let fixed_bytes = Chains::bytes(scale, options.writers) + history_bytes;
+        let striped_bytes = Counters::bytes(options.writers) + AccessSamples::bytes(options.writers);
+        let fixed_bytes = Chains::bytes(scale, options.writers) + striped_bytes + history_bytes;
         let mut layout = Self {
             segment_bytes,
             segments: 0,
@@ -136,7 +142,8 @@ pub(crate) struct Budget {
     pub changing: Mutex<Option<LeavingBuckets>>,
     /// Whether buckets may have become unused since all were returned.
     pub has_contracted: AtomicBool,
-    pub page_rule: PageRule,
+    /// Whether other stores may have the memory that this one gives up.
+    pub is_shared: AtomicBool,
 }
 
 impl Budget {
@@ -149,12 +156,16 @@ impl Budget {
             index_waits: AtomicBool::new(false),
             changing: Mutex::default(),
             has_contracted: AtomicBool::new(false),
-            page_rule,
+            is_shared: AtomicBool::new(page_rule.is_shared()),
         }
     }
 
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn page_rule(&self) -> PageRule {
+        if self.is_shared.load(Ordering::Relaxed) { PageRule::BySize } else { PageRule::Huge }
     }
 
     pub fn fixed_bytes(&self) -> u64 {

@@ -12,7 +12,7 @@ use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
 use crate::index::{Bucket, Index};
 use crate::options::MEMORY_BYTES_MIN;
-use crate::segment::{Segments, State};
+use crate::segment::{Header, Segments, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 
@@ -126,7 +126,7 @@ impl Store {
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
-        let pages = self.budget.page_rule.pages(memory_bytes);
+        let pages = self.budget.page_rule().pages(memory_bytes);
         self.index.advise(pages);
         self.segments.advise(pages);
         Ok(())
@@ -147,6 +147,22 @@ impl Store {
         self.budget.memory_bytes()
     }
 
+    /// The memory that is not free for other stores: the budget, or more while a smaller budget is being reached.
+    pub fn held_bytes(&self) -> u64 {
+        let changing = lock(&self.budget.changing);
+        let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
+        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
+        let each = u64::from(self.segments.segment_bytes()) + size_of::<Header>() as u64;
+        let held = self.budget.fixed_bytes() + index_bytes + u64::from(self.segments.usable()) * each;
+        held.max(self.budget.memory_bytes())
+    }
+
+    /// Other stores use the address space from here on: the next `resize` puts index and headers on the pages of a
+    /// store among others, and a smaller budget empties the frames that cost the fewest copies.
+    pub fn share_memory(&self) {
+        self.budget.is_shared.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the memory is within its budget: false while a smaller budget is being reached.
     pub fn resize_done(&self) -> bool {
         self.segments.usable() <= self.budget.target.load(Ordering::Relaxed)
@@ -161,7 +177,7 @@ mod tests {
     use crate::engine_memory::EngineMemory;
     use crate::evict::{History, Progress};
     use crate::options::Options;
-    use crate::segment::{Header, Purpose};
+    use crate::segment::Purpose;
 
     #[test]
     fn an_index_at_its_bound_refuses_without_a_retry() {
@@ -175,7 +191,7 @@ mod tests {
         let mut layout = MemoryLayout::plan(&options, 0).unwrap();
         layout.index_buckets_max = 1 << layout.index_level;
         let history = History::new(options.policy, 1 << 12);
-        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options)).unwrap();
+        let memory = EngineMemory::for_one(options.effective_memory_bytes_max()).unwrap();
         let store = Store::with_layout(options, layout, history, &memory, PageRule::Huge).unwrap();
         let participant = store.participate();
         let insert = |number: u32| {

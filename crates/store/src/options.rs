@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::evict::Policy;
+use crate::mapping::physical_memory_bytes;
 use crate::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 /// The options of a store. Every default fits most uses.
@@ -106,6 +107,12 @@ impl Options {
             return refuse("merge_run", self.merge_run.into(), format!("from 2 to {MERGE_RUN_MAX} segments"));
         }
         Ok(())
+    }
+
+    /// The limit for `resize`, also where the options leave it to the machine.
+    pub fn effective_memory_bytes_max(&self) -> u64 {
+        let by_machine = || (4 * self.memory_bytes).max(physical_memory_bytes().unwrap_or(0));
+        self.memory_bytes_max.unwrap_or_else(by_machine)
     }
 
     /// The segment size that is used.

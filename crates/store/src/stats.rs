@@ -55,6 +55,11 @@ impl Counters {
         Self { stripes, items_in_batches: Padded::default(), batch_shift: batch.max(1).ilog2() }
     }
 
+    /// Bytes of the counters of a store into which this many threads write at once.
+    pub fn bytes(threads: usize) -> u64 {
+        (threads.next_power_of_two() * size_of::<Padded<[AtomicU64; COUNTERS]>>()) as u64
+    }
+
     /// Counts an object added to the index.
     #[inline(always)]
     pub fn link(&self, thread: usize) {

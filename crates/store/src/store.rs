@@ -76,23 +76,35 @@ impl Store {
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
         options.validate()?;
-        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options))?;
-        Self::with_memory(options, &memory, PageRule::Huge)
+        let max = options.effective_memory_bytes_max();
+        let options = Options { memory_bytes_max: Some(max), ..options };
+        Self::with_memory(options, &EngineMemory::for_one(max)?, PageRule::Huge)
     }
 
     /// An empty store that shares address space and epochs with others.
     ///
     /// # Errors
     /// As `new`, and `Options` if the address space that is left is smaller than the memory of the store.
-    pub fn build(mut options: Options, memory: &EngineMemory) -> Result<Self, Error> {
-        let max = options.memory_bytes_max.unwrap_or(u64::MAX).min(memory.address_bytes());
-        options.memory_bytes_max = Some(max);
+    pub fn build(options: Options, memory: &EngineMemory) -> Result<Self, Error> {
         Self::with_memory(options, memory, PageRule::BySize)
     }
 
-    fn with_memory(options: Options, memory: &EngineMemory, rule: PageRule) -> Result<Self, Error> {
+    /// An empty store that is alone in its memory, until `share_memory`.
+    ///
+    /// # Errors
+    /// As `build`.
+    pub fn build_alone(options: Options, memory: &EngineMemory) -> Result<Self, Error> {
+        Self::with_memory(options, memory, PageRule::Huge)
+    }
+
+    fn with_memory(mut options: Options, memory: &EngineMemory, rule: PageRule) -> Result<Self, Error> {
+        let max = options.memory_bytes_max.unwrap_or(u64::MAX).min(memory.address_bytes());
+        options.memory_bytes_max = Some(max);
         let history_bytes = options.memory_bytes / HISTORY_SHARE;
-        let layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
+        let mut layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
+        if rule.is_shared() {
+            layout = layout.with_shared_index();
+        }
         let history = History::new(options.policy, history_bytes);
         Self::with_layout(options, layout, history, memory, rule)
     }

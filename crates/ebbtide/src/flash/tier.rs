@@ -23,12 +23,12 @@ use ebbtide_store::{Item, LowerTier, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maintenance is due after this many demotions, or after this part of the flash memory was demoted: buffers are small.
 const MAINTENANCE_DEMOTIONS: u64 = 32;
 const MAINTENANCE_SHARE: u64 = 64;
-/// How long evictions ahead of need wait for a place on flash at most, and how often they look.
+/// How long evictions ahead of need wait for a place on flash at most.
 const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
 /// The shortest time without a completed write after which a device counts as stalled.
 const MIN_STALL: Duration = Duration::from_secs(2);
@@ -236,18 +236,6 @@ impl FlashTier {
                 waited < self.demotion_wait && full < self.stall_limit()
             }
             () => waited < self.demotion_wait.max(MAX_BACKGROUND_WAIT),
-        }
-    }
-
-    /// Waits until flash can take more, for as long as `waits_on` says of the time waited and of the time for which
-    /// flash has been full. Meanwhile the time goes on.
-    pub fn wait_until_can_demote(&self, waits_on: impl Fn(Duration, Duration) -> bool, tick: impl Fn() -> u64) {
-        thread::yield_now();
-        let started = Instant::now();
-        while let Some(full) = self.full_for(tick())
-            && waits_on(started.elapsed(), full)
-        {
-            thread::sleep(WAIT_STEP);
         }
     }
 

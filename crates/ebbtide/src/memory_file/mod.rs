@@ -21,9 +21,10 @@ mod superblock;
 use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::error::Error;
+use crate::pools::MAX_POOLS;
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_store::{ImageError, Options, Participant, Store};
+use ebbtide_store::{EngineMemory, ImageError, Options, Participant, Store};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -90,9 +91,21 @@ pub(crate) struct MemoryFile {
     save_limit: Duration,
 }
 
+/// Address space for pools, and the empty store of the pool `default` in it.
+fn empty(options: &Options, has_others: bool) -> Result<(EngineMemory, Store), Error> {
+    let reserve = || {
+        let memory = EngineMemory::reserve(options.effective_memory_bytes_max(), MAX_POOLS)?;
+        let build = if has_others { Store::build } else { Store::build_alone };
+        let store = build(options.clone(), &memory)?;
+        Ok((memory, store))
+    };
+    options.validate().and_then(|()| reserve()).map_err(Error::from_store)
+}
+
 /// A store from the file, and its time.
 struct Restored {
     store: Store,
+    memory: EngineMemory,
     time: EngineClock,
     start: MemoryStart,
     /// The number of flash's run at the stop; 0 without flash.
@@ -101,6 +114,8 @@ struct Restored {
 
 /// What a cache begins with: a store from the file or an empty one.
 pub(crate) struct Memory {
+    /// Address space for all pools.
+    pub memory: EngineMemory,
     pub store: Store,
     pub time: EngineClock,
     options: Options,
@@ -113,16 +128,20 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`open`], and options that no store can have.
-    pub fn begin(path: Option<&Path>, options: Options, clock: Clock) -> Result<Self, Error> {
+    pub fn begin(path: Option<&Path>, options: Options, clock: Clock, has_others: bool) -> Result<Self, Error> {
         let file = path.map(open).transpose()?;
         let restored = file.as_ref().map(|opened| opened.load(&options, clock));
-        let new = || Store::new(options.clone()).map_err(Error::from_store);
-        let (store, time, start, flash_run) = match restored {
-            Some(Ok(Restored { store, time, start, flash_run })) => (store, time, start, flash_run),
-            Some(Err(reason)) => (new()?, EngineClock::new(clock), MemoryStart::Cold { reason }, 0),
-            None => (new()?, EngineClock::new(clock), MemoryStart::Cold { reason: String::new() }, 0),
+        let (restored, reason) = match restored {
+            Some(Ok(restored)) => (Some(restored), String::new()),
+            Some(Err(reason)) => (None, reason),
+            None => (None, String::new()),
         };
-        Ok(Self { store, time, options, file: file.map(|opened| (opened, start)), flash_run })
+        if let Some(Restored { store, memory, time, start, flash_run }) = restored {
+            return Ok(Self { memory, store, time, options, file: file.map(|opened| (opened, start)), flash_run });
+        }
+        let (memory, store) = empty(&options, has_others)?;
+        let file = file.map(|opened| (opened, MemoryStart::Cold { reason }));
+        Ok(Self { memory, store, time: EngineClock::new(clock), options, file, flash_run: 0 })
     }
 
     /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
@@ -132,7 +151,7 @@ impl Memory {
         if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
-            self.store = Store::new(self.options.clone()).map_err(Error::from_store)?;
+            (self.memory, self.store) = empty(&self.options, false)?;
         }
         Ok(())
     }
@@ -224,13 +243,16 @@ impl Opened {
         })?;
         (&self.file).seek(SeekFrom::Start(BLOCK_BYTES)).map_err(|error| format!("it cannot be read: {error}"))?;
         let mut reader = BlockReader::new(&self.file, superblock.image_bytes);
-        let loaded = Store::load(options, &mut reader).map_err(|error| match error {
+        let mut memory = None;
+        let reserve = |max_bytes| Ok(memory.insert(EngineMemory::reserve(max_bytes, MAX_POOLS)?).clone());
+        let loaded = Store::load_in(options, &mut reader, reserve).map_err(|error| match error {
             ImageError::Io(error) => format!("it is damaged: {error}"),
             ImageError::Foreign(reason) => reason,
             ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
             ImageError::Store(error) => format!("this machine has no room for it: {error}"),
         });
         let (store, loaded) = loaded?;
+        let memory = memory.expect("a store was loaded into it");
         if store.memory_bytes() != options.memory_bytes {
             let resized = store.resize(options.memory_bytes);
             resized.map_err(|error| format!("what it holds cannot be brought to this memory: {error}"))?;
@@ -239,7 +261,7 @@ impl Opened {
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
         let time = EngineClock::resumed(clock, &superblock.time, stopped_for + started.elapsed());
         let start = MemoryStart::Warm { objects: loaded.items, stopped_for, took: started.elapsed() };
-        Ok(Restored { store, time, start, flash_run: superblock.flash_run })
+        Ok(Restored { store, memory, time, start, flash_run: superblock.flash_run })
     }
 
     /// Empties the file durably: from here on nothing that it held can come back.

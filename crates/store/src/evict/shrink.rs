@@ -42,7 +42,7 @@ impl Store {
     fn choose_frame(&self, participant: &Participant) {
         let count = self.segments.frames_to_choose_from();
         // A store with memory of its own returns address space to nobody, and an image of it has segments by number.
-        if count < 2 || !self.budget.page_rule.is_shared() {
+        if count < 2 || !self.budget.page_rule().is_shared() {
             return;
         }
         let first = participant.random() % count;

@@ -2,6 +2,7 @@
 
 use super::words::Take;
 use super::{MAGIC, VERSION, state_of_word};
+use crate::engine_memory::EngineMemory;
 use crate::error::Error;
 use crate::index::{BUCKET_SLOTS, Slot, Split};
 use crate::item::ITEM_HEADER_BYTES;
@@ -126,17 +127,31 @@ impl Store {
     /// # Errors
     /// `Foreign` and `Damaged` tell what is wrong with the image; `Store` that the machine has no such memory.
     pub fn load(options: &Options, source: &mut impl Read) -> Result<(Self, Loaded), ImageError> {
+        Self::load_in(options, source, EngineMemory::for_one)
+    }
+
+    /// The same, alone in memory that `reserve` makes for a store that may have this many bytes.
+    ///
+    /// # Errors
+    /// As `load`, and those of `reserve`.
+    pub fn load_in(
+        options: &Options,
+        source: &mut impl Read,
+        reserve: impl FnOnce(u64) -> Result<EngineMemory, Error>,
+    ) -> Result<(Self, Loaded), ImageError> {
         let mut take = Take(source);
         let head = Head::take(&mut take)?;
         let max_bytes = options.memory_bytes_max.unwrap_or(0).max(head.max_bytes).max(options.memory_bytes);
-        let store = Self::new(Options {
+        let options = Options {
             memory_bytes: head.created_bytes,
             memory_bytes_max: Some(max_bytes),
             segment_bytes: Some(head.segment_bytes),
             seed: head.seed,
             value_bytes_max: options.value_bytes_max.min(head.created_bytes / 2),
             ..options.clone()
-        })?;
+        };
+        options.validate()?;
+        let store = Self::build_alone(options, &reserve(max_bytes)?)?;
         store.take_over(&head)?;
         let items = store.load_buckets(&head, &mut take)?;
         store.load_segments(&mut take)?;

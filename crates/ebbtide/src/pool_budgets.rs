@@ -1,0 +1,91 @@
+//! How the budgets of pools approach their targets.
+//!
+//! ```text
+//! shares --divide--> targets: pools above their target fall, at a bounded rate ---memory is free---> others grow
+//! ```
+//! A pool that falls evicts in the background, so its memory is free some time later. Another pool grows by what is
+//! free, no more: the memory of all pools together stays within the one number. The rate bounds how much of the
+//! maintenance thread and of the memory bandwidth a move takes from those who read and write meanwhile. Where all
+//! pools together have more than there is, they fall at once.
+
+use crate::pool_state::PoolState;
+use ebbtide_control::Share;
+use ebbtide_store::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that move between pools in a second: a core that copies what survives moves several times as much.
+const MOVE_BYTES_PER_SECOND: u64 = 256 << 20;
+
+/// A step of less memory than this is not tried: the smallest store has 64 segments of it.
+const MIN_STEP_BYTES: u64 = 4 << 10;
+
+/// A pool and its part of the memory.
+pub(crate) struct PoolEntry {
+    pub share: Share,
+    pub pool: Arc<PoolState>,
+    pub target_bytes: u64,
+}
+
+/// Bytes that may move after this time.
+pub(crate) fn allowance(elapsed: Duration) -> u64 {
+    let bytes = elapsed.as_nanos() * u128::from(MOVE_BYTES_PER_SECOND) / Duration::from_secs(1).as_nanos();
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Memory that is not free for others.
+pub(crate) fn held_bytes<'a>(pools: impl Iterator<Item = &'a Arc<PoolState>>) -> u64 {
+    pools.map(|pool| pool.store.held_bytes()).sum()
+}
+
+/// Lowers budgets above their target, by `bytes` together.
+pub(crate) fn lower_budgets(entries: &[PoolEntry], mut bytes: u64) {
+    for PoolEntry { pool, target_bytes, .. } in entries {
+        let above = pool.store.memory_bytes().saturating_sub(*target_bytes);
+        let step = above.min(bytes);
+        if step > 0 {
+            bytes -= shrink(&pool.store, step);
+            pool.wake();
+        }
+    }
+}
+
+/// Grows budgets below their target, by `bytes` together.
+pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64) {
+    for PoolEntry { pool, target_bytes, .. } in entries {
+        let has_bytes = pool.store.memory_bytes();
+        let step = target_bytes.saturating_sub(has_bytes).min(bytes);
+        if step > 0 && pool.store.resize(has_bytes + step).is_ok() {
+            bytes -= step;
+        }
+    }
+}
+
+/// Lowers the budget of a store by this much, or by less if its index takes too much. Answers by how much.
+pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
+    let has_bytes = store.memory_bytes();
+    let mut done = 0;
+    for halvings in 0..u64::BITS {
+        let step = (bytes >> halvings).min(bytes - done);
+        if step == 0 || halvings > 0 && step < MIN_STEP_BYTES {
+            break;
+        }
+        if store.resize(has_bytes.saturating_sub(done + step)).is_ok() {
+            done += step;
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_allowance_grows_with_the_time() {
+        assert_eq!(allowance(Duration::ZERO), 0);
+        assert_eq!(allowance(Duration::from_secs(4)), 1 << 30);
+        assert_eq!(allowance(Duration::from_millis(500)), 128 << 20);
+        assert_eq!(allowance(Duration::MAX), u64::MAX);
+    }
+}
