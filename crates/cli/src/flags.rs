@@ -36,6 +36,8 @@ const MIN_VALUE_LIMIT: u64 = 1024;
 const MAX_VALUE_LIMIT: u64 = 1 << 30;
 /// From here on memcached thinks that the number of threads is a mistake.
 const MANY_THREADS: usize = 64;
+/// A day: no service manager waits for longer.
+const SAVE_SECONDS_MAX: u64 = 86_400;
 
 /// What the flags set, in the units of the engine; the defaults are memcached's.
 #[derive(Clone, Debug, PartialEq)]

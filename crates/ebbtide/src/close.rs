@@ -5,8 +5,8 @@
 //!     -> with a memory file    flash: checkpoint        ->  memory: image in the file
 //!     -> with flash alone      memory: drained to flash ->  flash: checkpoint
 //! ```
-//! A change that has begun is waited for, and is saved. One that has not begun is refused as `Closed`, and has changed
-//! nothing. Reads and handles go on.
+//! A change in progress is waited for, and is saved. A later one is refused as `Closed`, and changes nothing. Reads and
+//! handles go on.
 
 use crate::builder::CacheBuilder;
 use crate::cache::Cache;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a stop waits for changes that have begun: longer than any change waits for memory.
+/// How long a stop waits for changes in progress: longer than any change waits for memory.
 const MAX_CHANGE_WAIT: Duration = Duration::from_secs(30);
 const CHANGE_STEP: Duration = Duration::from_micros(100);
 

@@ -96,8 +96,8 @@ impl Pool {
         self.0.upload(false, key, length, flags, ttl, mode)
     }
 
-    /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread waits for the device,
-    /// as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
+    /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread
+    /// waits for the device, as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
     /// some absent keys; [`Pool::try_delete`] knows.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.0.delete(key)
@@ -202,8 +202,8 @@ impl Pool {
         store.retain_token(key, store.hash(key), token)
     }
 
-    /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits. A
-    /// closed cache is not flushed.
+    /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits.
+    /// A closed cache is not flushed.
     pub fn flush(&self, delay: Duration) {
         let pool = &*self.0.pool;
         let participant = pool.participant();

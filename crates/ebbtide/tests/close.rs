@@ -19,6 +19,12 @@ fn builder(path: &Path) -> CacheBuilder {
 /// What a thread knows of its keys: the value that was acknowledged last, `None` for absent.
 type Known = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
+/// True for a refusal of a closed cache, the only one that may come.
+fn is_closed<T: std::fmt::Debug>(outcome: &Result<T, Error>) -> bool {
+    assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+    true
+}
+
 /// Changes the keys of one thread until the cache refuses it. Answers what was acknowledged.
 fn change_until_closed(cache: &Cache, thread: u32, changes: &AtomicU32, stops: &AtomicBool) -> (Known, bool) {
     let mut known = Known::new();
@@ -38,7 +44,7 @@ fn change_until_closed(cache: &Cache, thread: u32, changes: &AtomicU32, stops: &
                     known.insert(counter.clone(), Some(number.to_string().into_bytes()));
                     false
                 }
-                other => other == Err(Error::Closed) || panic!("{other:?}"),
+                other => is_closed(&other),
             },
             6 => {
                 let was_there = known.get(&key).is_some_and(Option::is_some);
@@ -50,14 +56,14 @@ fn change_until_closed(cache: &Cache, thread: u32, changes: &AtomicU32, stops: &
             }
             7 => match cache.touch(&key, Ttl::Never) {
                 Ok(_) => false,
-                other => other == Err(Error::Closed) || panic!("{other:?}"),
+                other => is_closed(&other),
             },
             _ => match cache.insert(&key, &value).apply() {
                 Ok(Stored::Stored) => {
                     known.insert(key, Some(value));
                     false
                 }
-                other => other == Err(Error::Closed) || panic!("{other:?}"),
+                other => is_closed(&other),
             },
         };
         if refused {

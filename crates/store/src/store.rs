@@ -165,8 +165,8 @@ impl Store {
         self.domain.participate()
     }
 
-    /// Refuses changes by `Participant::begin_change` from now on: the store is about to end. `has_changes` tells when it
-    /// is quiet.
+    /// Refuses changes by `Participant::begin_change` from now on: the store is about to end. `has_changes` tells when
+    /// it is quiet.
     pub fn refuse_changes(&self) {
         self.domain.refuse_changes();
     }

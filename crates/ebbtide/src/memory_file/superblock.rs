@@ -4,7 +4,7 @@
 //! magic 8 B | version u32 | 0 u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | XXH3-64 of what precedes u64 | 0 ... up to 4096 B
 //! ```
-//! A stop that could not save memory leaves this block alone, with 2^64 - 1 image bytes and a reason in the place of the
+//! A stop that could not save memory leaves this block alone, with 2^64 - 1 image bytes and a reason in place of the
 //! flash run: 1 for the time limit, 2 for the file system.
 
 use crate::clock::{Elapsed, SavedTime};

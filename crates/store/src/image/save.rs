@@ -24,8 +24,8 @@ pub struct Saved {
 impl Store {
     /// Writes the image of the store to `out`. Jobs are finished and all segments sealed first.
     ///
-    /// No other thread may change the store meanwhile: see [`Store::refuse_changes`]. Reads are no changes. Uploads that
-    /// are not finished are not in the image.
+    /// No other thread may change the store meanwhile: see [`Store::refuse_changes`]. Reads are no changes. Uploads
+    /// that are not finished are not in the image.
     ///
     /// # Errors
     /// Those of `out`.

@@ -1,4 +1,4 @@
-//! Changes beside a closer: one that has begun is waited for, a later one is refused.
+//! Changes beside a closer: one in progress is waited for, a later one is refused.
 
 use super::model;
 use crate::epoch::Domain;
