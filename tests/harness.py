@@ -63,6 +63,15 @@ def wait_for(condition, what):
     return found
 
 
+def memory_folder_has(mib):
+    """Whether /dev/shm, which containers may limit to 64 MiB, has this much free."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= mib << 20
+
+
 def open_to_others(folder):
     """Lets other users read what is in a folder of pytest's, which are for their owner only."""
     for path in (folder, *folder.parents):
@@ -83,8 +92,9 @@ class Server:
         self.admin = self.flags[self.flags.index("--admin") + 1] if "--admin" in self.flags else None
         self.port = None
         self.process = None
-        # A file, because nobody reads while the server runs, and a full pipe would stop it.
-        self.log = tempfile.TemporaryFile()
+        # A file, because nobody reads while the server runs, and a full pipe would stop it. To append to: a look at what is in
+        # it moves the offset of the server, too.
+        self.log = tempfile.TemporaryFile("a+b")
 
     def __enter__(self):
         # The port may be taken between the look and the start: then once more.
@@ -113,9 +123,14 @@ class Server:
         self.process.wait(PATIENCE_SECONDS)
 
     def bring_back(self):
-        """Starts it again where it was."""
-        if not self._start():
+        """Starts it again where it was. What a killed one was writing may hold its files for as long as the disk takes."""
+        wait_for(self._start_unless_in_use, "the files of the server before are free")
+
+    def _start_unless_in_use(self):
+        told = len(self.messages())
+        if not self._start() and "is in use" not in self.messages()[told:]:
             raise RuntimeError(f"{self.binary} did not come back: {self.messages()}")
+        return self.process.poll() is None
 
     def _listens(self):
         deadline = time.monotonic() + PATIENCE_SECONDS

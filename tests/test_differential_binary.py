@@ -1,12 +1,13 @@
 """The same random packets to memcached and to Ebbtide: the same answers, byte for byte.
 
 Of the tokens only whether there is one is compared: Ebbtide's may name a change that was not one of the key (a false
-conflict); the test does as a client would, and takes more than 1 % of them for a failure. EBBTIDE_SEED repeats a run,
+conflict); the test does as a client would, and takes clearly more than 1 % of them for a failure. EBBTIDE_SEED repeats a run,
 EBBTIDE_PACKETS sets its length. Like the test of the text protocol it keeps away from what depends on chance: see
 stream.py. Where memcached loses its place in the stream (docs/compatibility.md) it is not asked.
 """
 
 import dataclasses
+import math
 import os
 import random
 import struct
@@ -294,4 +295,6 @@ def test_the_same_packets_get_the_same_answers():
     print(f"{run.packets} packets, {run.bound} with a token, {run.conflicts} false conflicts, {run.closed} closed")
     assert run.differences == [], "\n".join(run.differences)
     assert run.bound > PACKETS / 200 and run.closed > PACKETS / 500
-    assert run.conflicts <= max(5, run.bound / 100)
+    # More than 1 %, by four standard deviations: the hash's seed is another each time.
+    limit = run.bound / 100
+    assert run.conflicts <= limit + 4 * math.sqrt(limit)
