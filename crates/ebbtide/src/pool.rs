@@ -97,8 +97,8 @@ impl Pool {
     }
 
     /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread
-    /// waits for the device, as a get does. A handle that does not wait answers by the approximate index of flash, which
-    /// is true also for some absent keys; [`Pool::try_delete`] knows.
+    /// waits for the device, as a get does. A handle that does not wait answers by the approximate index of flash,
+    /// which is true also for some absent keys; [`Pool::try_delete`] knows.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.0.delete(key)
     }
