@@ -51,6 +51,12 @@ pub enum Error {
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// The loader of a key asks for the same key.
+    #[error("the loader of key {key} loads the same key: it would wait for itself")]
+    RecursiveLoad { key: String },
+    /// The loader of another caller has not ended in time.
+    #[error("the loader of another caller has not ended within {milliseconds} ms: use a larger load_timeout")]
+    LoadTimeout { milliseconds: u64 },
     /// As many listen as can.
     #[error("the cache has {limit} listeners, as many as it can")]
     ListenerLimit { limit: usize },

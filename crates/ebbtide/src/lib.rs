@@ -56,6 +56,6 @@ pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
 pub use error::Error;
-pub use library::{Cache, CacheBuilder, InsertOptions, Iter, Pool, Stats, Value, ValueRef};
+pub use library::{Cache, CacheBuilder, InsertOptions, Iter, LoadError, Loaded, Pool, Stats, Value, ValueRef};
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;

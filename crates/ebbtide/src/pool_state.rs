@@ -3,6 +3,7 @@
 
 use crate::clock::EngineClock;
 use crate::flash::tier::FlashTier;
+use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
 use ebbtide_store::{EngineMemory, Participant, Store};
@@ -33,6 +34,7 @@ pub(crate) struct PoolState {
     queue_mark: QueueMark,
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
+    pub loads: LoadTable,
     is_removed: AtomicBool,
     /// Since when maintenance has kept back evictions because flash is full.
     pub evictions_wait_since: Mutex<Option<Instant>>,
@@ -63,6 +65,7 @@ impl PoolState {
             queue,
             queue_mark: QueueMark::default(),
             lookups: LookupCounters::default(),
+            loads: LoadTable::default(),
             is_removed: AtomicBool::new(false),
             evictions_wait_since: Mutex::default(),
             this: this.clone(),

@@ -11,6 +11,8 @@ pub(crate) enum Condition {
     Token(u64),
     /// The index has no slot for the key, and this copy in the lower tier is current.
     Copy(u64),
+    /// The key is absent, and has not changed since this load ticket was given.
+    Load(u64),
     /// For a removal: the key is live, or the copy found in the lower tier is current, or none was found.
     Found(Option<u64>),
     /// The item that was read under a pin that the caller still holds.

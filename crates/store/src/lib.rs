@@ -40,6 +40,7 @@ mod image;
 mod index;
 mod issued_tokens;
 mod item;
+mod load_tickets;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod lower_tier;

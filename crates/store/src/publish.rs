@@ -125,6 +125,10 @@ impl Store {
             },
             _ => None,
         };
+        // A promoted copy is the value that the key had.
+        if !matches!(condition, Condition::Copy(_)) {
+            self.load_tickets.void(hash);
+        }
         let new = new.map(|(new, _)| new);
         let keeps_token = new.is_some_and(|new| new.keeps_token);
         let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
@@ -282,9 +286,10 @@ impl Store {
         match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
             (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            (Condition::Load(ticket), None) => (!self.is_load_valid(hash, ticket)).then_some(Outcome::Present),
             // A dead item in memory means that the key is absent, even if the lower tier has a copy.
             (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
-            (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
+            (Condition::Absent | Condition::Copy(_) | Condition::Load(_), Some(_)) => Some(Outcome::Present),
             (Condition::Copy(copy), None) => (place.is_some() || !is_current(copy)).then_some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {

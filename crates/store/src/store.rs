@@ -10,6 +10,7 @@ use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
+use crate::load_tickets::LoadTickets;
 use crate::lower_tier::LowerTier;
 use crate::options::Options;
 use crate::pause_point::{PausePoint, pause_point};
@@ -55,6 +56,8 @@ pub struct Store {
     pub(crate) policy_state: PolicyState,
 
     pub(crate) removal_listeners: RemovalListeners,
+    /// Loads of absent keys.
+    pub(crate) load_tickets: LoadTickets,
     pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
     /// CAS tokens that outlive the sequence of their bucket, for a store above a lower tier.
     pub(crate) issued_tokens: OnceLock<TokenTable>,
@@ -153,6 +156,7 @@ impl Store {
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             removal_listeners: RemovalListeners::default(),
+            load_tickets: LoadTickets::new(),
             lower_tier: OnceLock::new(),
             issued_tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes, rule),

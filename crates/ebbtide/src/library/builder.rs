@@ -8,6 +8,10 @@ use crate::memory_monitor::PressureOptions;
 use crate::pool_options::PoolOptions;
 use ebbtide_store::{Policy, Ttl};
 use std::path::Path;
+use std::time::Duration;
+
+/// A clock must not overflow: a year is no bound for any loader.
+const MAX_LOAD_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Options of a cache; see [`crate::Cache::builder`]. Each has a default that works.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,13 @@ impl CacheBuilder {
     /// The TTL of writes that name none, and of loaded values. Default: entries never expire.
     pub fn default_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
         self.settings.default_ttl = ttl.into();
+        self
+    }
+
+    /// How long a caller that misses a key waits for another caller's loader of this key: longer than any loader should
+    /// take. Default 60 s.
+    pub fn load_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.load_timeout = timeout.min(MAX_LOAD_TIMEOUT);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::builder::CacheBuilder;
 use super::pool::Pool;
-use super::stats::Stats;
+use super::stats::{Counts, Stats};
 use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::memcached;
@@ -79,13 +79,10 @@ impl Cache {
 
     /// Counters and gauges: the sums of all pools. The counts of lookups are those of the pools that exist.
     pub fn stats(&self) -> Stats {
-        let (mut hits, mut misses) = (0, 0);
         // A pool may be removed between the two looks.
-        for pool in self.pools().iter().filter_map(|name| self.pool(name).ok()) {
-            let lookups = pool.lookups();
-            (hits, misses) = (hits + lookups.0, misses + lookups.1);
-        }
-        Stats::new((hits, misses), &self.commands.stats())
+        let pools = self.pools().into_iter().filter_map(|name| self.pool(&name).ok());
+        let counts = pools.fold(Counts::default(), |sum, pool| sum.plus(pool.counts()));
+        counts.stats(&self.commands.stats())
     }
 
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the

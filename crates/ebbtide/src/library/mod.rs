@@ -12,7 +12,11 @@ mod builder;
 mod cache;
 mod insert_options;
 mod iter;
+pub(crate) mod load_table;
+mod load_wait;
+mod loader;
 pub(crate) mod lookup_counters;
+mod lookups_async;
 mod pool;
 mod stats;
 mod value;
@@ -22,22 +26,30 @@ pub use builder::CacheBuilder;
 pub use cache::Cache;
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
+pub use loader::{LoadError, Loaded};
 pub use pool::Pool;
 pub use stats::Stats;
 pub use value::{Value, ValueRef};
 
 use ebbtide_store::Ttl;
+use std::time::Duration;
 
 /// What all handles of a cache share.
 #[derive(Clone, Debug)]
 struct Settings {
     /// The TTL of writes that name none.
     default_ttl: Ttl,
+    /// How long a caller waits for the loader of another one.
+    load_timeout: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        // As in other in-process caches: an entry lives until it is evicted.
-        Self { default_ttl: Ttl::Never }
+        Self {
+            // As in other in-process caches: an entry lives until it is evicted.
+            default_ttl: Ttl::Never,
+            // Longer than the timeouts of most databases, so that their errors arrive first.
+            load_timeout: Duration::from_secs(60),
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::Settings;
 use super::iter::Iter;
-use super::stats::Stats;
+use super::stats::{Counts, Stats};
 use super::value::{Value, ValueRef};
 use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::{lookup, memcached};
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A handle of one pool: a key space with memory of its own. A [`crate::Cache`] is a handle of its pool `default`, and
 /// has all of these methods. A clone is a handle of the same pool and may be used from any thread.
@@ -84,6 +85,10 @@ impl Pool {
         hit.map(|item| read(&item))
     }
 
+    pub(super) fn get_uncounted(&self, key: &[u8]) -> Option<Value> {
+        self.commands.get(key).hit().map(|item| Value::of(&item))
+    }
+
     pub(super) fn count(&self, is_hit: bool) {
         self.commands.0.pool.lookups.count(is_hit);
     }
@@ -102,11 +107,16 @@ impl Pool {
 
     /// Counters and gauges of this pool.
     pub fn stats(&self) -> Stats {
-        Stats::new(self.lookups(), &self.commands.stats())
+        self.counts().stats(&self.commands.stats())
     }
 
-    pub(super) fn lookups(&self) -> (u64, u64) {
-        self.commands.0.pool.lookups.sums()
+    /// What this interface counts.
+    pub(super) fn counts(&self) -> Counts {
+        let pool = &self.commands.0.pool;
+        let (hits, misses) = pool.lookups.sums();
+        let loads = &pool.loads.counters;
+        let (loads, failed) = (loads.loaded.load(Ordering::Relaxed), loads.abandoned.load(Ordering::Relaxed));
+        Counts { hits, misses, loads, failed_loads: failed }
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.

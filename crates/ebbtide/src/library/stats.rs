@@ -10,6 +10,10 @@ pub struct Stats {
     pub hits: u64,
     /// Lookups that found none.
     pub misses: u64,
+    /// Loaders that returned a value.
+    pub loads: u64,
+    /// Loaders that failed, panicked or were cancelled.
+    pub failed_loads: u64,
     /// Entries in memory, with expired ones whose memory is not freed yet.
     pub entries: u64,
     /// The memory budget.
@@ -32,11 +36,33 @@ impl Stats {
             lookups => self.hits as f64 / lookups as f64,
         }
     }
+}
 
-    pub(super) fn new((hits, misses): (u64, u64), engine: &ebbtide_store::Stats) -> Self {
+/// What the library counts beside the engine.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub hits: u64,
+    pub misses: u64,
+    pub loads: u64,
+    pub failed_loads: u64,
+}
+
+impl Counts {
+    pub fn plus(self, other: Self) -> Self {
         Self {
-            hits,
-            misses,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            loads: self.loads + other.loads,
+            failed_loads: self.failed_loads + other.failed_loads,
+        }
+    }
+
+    pub fn stats(self, engine: &ebbtide_store::Stats) -> Stats {
+        Stats {
+            hits: self.hits,
+            misses: self.misses,
+            loads: self.loads,
+            failed_loads: self.failed_loads,
             entries: engine.items,
             memory_limit_bytes: engine.memory_limit_bytes,
             memory_used_bytes: engine.memory_used_bytes,

@@ -43,6 +43,16 @@ impl Value {
     }
 }
 
+impl Value {
+    /// The bytes, not pinned: a pinned value is copied.
+    pub(super) fn to_shared(&self) -> Arc<[u8]> {
+        match &self.0 {
+            Bytes::Copied(bytes) => Arc::clone(bytes),
+            Bytes::Pinned(pinned) => pinned.bytes().into(),
+        }
+    }
+}
+
 impl Pinned {
     fn bytes(&self) -> &[u8] {
         let first = self.handle.slice_at(0);
@@ -76,8 +86,38 @@ impl AsRef<[u8]> for Value {
     }
 }
 
+impl From<Arc<[u8]>> for Value {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(Bytes::Copied(bytes))
+    }
+}
+
 impl From<&[u8]> for Value {
     fn from(bytes: &[u8]) -> Self {
+        Self(Bytes::Copied(bytes.into()))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Value {
+    fn from(bytes: [u8; N]) -> Self {
+        Self(Bytes::Copied(bytes.as_slice().into()))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        text.as_bytes().into()
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Box<[u8]>> for Value {
+    fn from(bytes: Box<[u8]>) -> Self {
         Self(Bytes::Copied(bytes.into()))
     }
 }

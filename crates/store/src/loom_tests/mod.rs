@@ -9,6 +9,7 @@ mod changes;
 mod handles;
 mod index;
 mod issued_tokens;
+mod loads;
 mod meta_flags;
 mod operation_log;
 mod ops;

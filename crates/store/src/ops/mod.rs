@@ -4,6 +4,7 @@ mod delete;
 mod extend;
 #[cfg(not(loom))]
 mod handle;
+mod load;
 mod meta_flags;
 #[cfg(all(test, not(loom)))]
 mod neighbour_tests;

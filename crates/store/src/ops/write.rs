@@ -36,6 +36,8 @@ pub enum Mode {
     /// Promote the copy `copy` of the lower tier, if the key is absent and the copy is current. The TTL of the write is
     /// ignored: the item expires at this second of the store's time, or never.
     Promote { copy: u64, until: Option<u64> },
+    /// Store only if the key is absent and has not changed since `Store::begin_load` gave this ticket.
+    Load(u64),
 }
 
 /// The result of a write.
@@ -164,7 +166,7 @@ impl Store {
             let outcome = match terms.life {
                 None => self.write_expired(participant, target, &terms, moment),
                 Some(_) if self.must_fail(participant, target, terms.condition, moment) => match terms.condition {
-                    Condition::Absent | Condition::Copy(_) => Outcome::Present,
+                    Condition::Absent | Condition::Copy(_) | Condition::Load(_) => Outcome::Present,
                     _ => Outcome::Absent,
                 },
                 Some(life) => {
@@ -193,6 +195,7 @@ impl Store {
         let condition = match mode {
             Mode::Set => Condition::Always,
             Mode::Add => Condition::Absent,
+            Mode::Load(ticket) => Condition::Load(ticket),
             Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
             Mode::Cas(token) => Condition::Token(token),
             Mode::Promote { copy, until } => {
@@ -277,7 +280,7 @@ impl Store {
         let _pin = participant.pin();
         let found = self.index.find(target.1, |slot| self.is_key(slot, target.0));
         let live = found.is_some_and(|found| self.is_live(&self.item(found.slot), moment));
-        live == matches!(condition, Condition::Absent | Condition::Copy(_))
+        live == matches!(condition, Condition::Absent | Condition::Copy(_) | Condition::Load(_))
     }
 
     #[inline]

@@ -1,0 +1,110 @@
+//! Lookups of tasks: at once if memory has the key, else by a read of flash that wakes the task.
+
+use super::pool::Pool;
+use super::value::Value;
+use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
+use crate::flash::resolve::{ReadOutcome, ReadPurpose};
+use crate::memcached;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// Lookups for tasks of any executor; no runtime is needed. A key that memory has is answered at the first poll. A key
+/// that only flash may have is read by the cache's threads, which wake the task. No call blocks the executor. A future
+/// that is dropped gives its reads up.
+impl Pool {
+    /// As [`Pool::get`].
+    pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Option<Value> {
+        let key = key.as_ref();
+        let mut lookups = Lookups::new(self.commands.without_waiting(), 1);
+        let mut values = poll_fn(|context| lookups.poll(&[key], context)).await;
+        let value = values.pop().flatten();
+        self.count(value.is_some());
+        value
+    }
+
+    /// As [`Pool::get_many`]. Flash is read for several keys at once.
+    pub async fn get_many_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let mut lookups = Lookups::new(self.commands.without_waiting(), keys.len());
+        let values = poll_fn(|context| lookups.poll(&keys, context)).await;
+        values.iter().for_each(|value| self.count(value.is_some()));
+        values
+    }
+}
+
+/// The state of a run of lookups between two polls.
+struct Lookups {
+    commands: memcached::Pool,
+    /// The values of the first keys.
+    values: Vec<Option<Value>>,
+    reads: FlashReads,
+    /// Of the first key without a value, if flash is read for it.
+    probe: Option<FlashProbe>,
+    /// Flash was asked for that key, and does not decide.
+    memory_decides: bool,
+    waker: Arc<WakerCell>,
+}
+
+/// The waker of the latest poll.
+#[derive(Default)]
+struct WakerCell(Mutex<Option<Waker>>);
+
+impl WakerCell {
+    fn set(&self, waker: &Waker) {
+        let _old = self.0.lock().expect("nothing panics under this lock").replace(waker.clone());
+    }
+
+    fn wake(&self) {
+        let waker = self.0.lock().expect("nothing panics under this lock").take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Lookups {
+    fn new(commands: memcached::Pool, keys: usize) -> Self {
+        let (values, reads) = (Vec::with_capacity(keys), FlashReads::default());
+        Self { commands, values, reads, probe: None, memory_decides: false, waker: Arc::default() }
+    }
+
+    fn poll(&mut self, keys: &[&[u8]], context: &Context<'_>) -> Poll<Vec<Option<Value>>> {
+        // Ends: each round answers the first key without a value, or asks flash for it once.
+        loop {
+            if self.probe.is_none() {
+                self.look_in_memory(keys);
+            }
+            let Some(probe) = self.probe else { return Poll::Ready(std::mem::take(&mut self.values)) };
+            self.waker.set(context.waker());
+            let wake = || -> ReadWake {
+                let waker = Arc::clone(&self.waker);
+                Box::new(move || waker.wake())
+            };
+            let left = &keys[self.values.len()..];
+            match self.commands.read_from_flash(&mut self.reads, probe, left, ReadPurpose::Answer, wake) {
+                ReadOutcome::Pending => return Poll::Pending,
+                ReadOutcome::Hit(item) => self.values.push(Some(Value::of(&item))),
+                ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => self.memory_decides = true,
+            }
+            self.probe = None;
+        }
+    }
+
+    /// Answers keys until flash must be asked for one.
+    fn look_in_memory(&mut self, keys: &[&[u8]]) {
+        let Self { commands, values, reads, probe, memory_decides, .. } = self;
+        let first = values.len();
+        commands.get_batch_while(&keys[first..], |i, lookup| {
+            let hit = lookup.hit();
+            if hit.is_none() && !(i == 0 && *memory_decides) {
+                *probe = commands.probe_flash(reads, keys[first + i]);
+                if probe.is_some() {
+                    return ControlFlow::Break(());
+                }
+            }
+            values.push(hit.map(|item| Value::of(&item)));
+            ControlFlow::Continue(())
+        });
+        self.memory_decides = false;
+    }
+}

@@ -1,0 +1,191 @@
+//! Lookups and loads of tasks, under tokio and smol, which share no code.
+
+use ebbtide::{ByteSize, Cache, Clock, Error, LoadError};
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs tasks at the same time, on two threads, until all have ended.
+type Executor = fn(Vec<Task>);
+
+fn on_tokio(tasks: Vec<Task>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let tasks: Vec<_> = tasks.into_iter().map(|task| runtime.spawn(task)).collect();
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+}
+
+fn on_smol(tasks: Vec<Task>) {
+    let executor = Arc::new(smol::Executor::new());
+    let tasks: Vec<_> = tasks.into_iter().map(|task| executor.spawn(task)).collect();
+    let all = async {
+        for task in tasks {
+            task.await
+        }
+    };
+    let (stop, stopped) = smol::channel::unbounded::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| smol::block_on(executor.run(async { _ = stopped.recv().await })));
+        smol::block_on(executor.run(all));
+        drop(stop);
+    });
+}
+
+const EXECUTORS: [Executor; 2] = [on_tokio, on_smol];
+
+fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn cache() -> Cache {
+    Cache::builder().memory(ByteSize::mib(16)).load_timeout(Duration::from_secs(60)).build().unwrap()
+}
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+fn value(n: u32) -> Vec<u8> {
+    (0..5000).map(|i| (n + i) as u8).collect()
+}
+
+/// A cache with more values than its memory holds, the others on flash.
+fn on_flash(folder: &tempfile::TempDir, keys: u32) -> Cache {
+    let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual);
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+    (0..keys).for_each(|n| cache.insert(key(n), value(n)).unwrap());
+    cache
+}
+
+#[test]
+fn a_hit_in_memory_is_ready_at_once() {
+    let cache = cache();
+    cache.insert("key", "value").unwrap();
+    let Poll::Ready(hit) = poll_once(pin!(cache.get_async("key"))) else { panic!("it waits") };
+    assert_eq!(hit.unwrap(), "value");
+    let Poll::Ready(many) = poll_once(pin!(cache.get_many_async(&["absent", "key"]))) else { panic!("it waits") };
+    assert_eq!((many[0].is_none(), many[1].as_deref()), (true, Some(&b"value"[..])));
+    let loads = cache.get_or_insert_with_async("new", async { "loaded" });
+    assert!(matches!(poll_once(pin!(loads)), Poll::Ready(Ok(_))));
+    assert_eq!((cache.stats().hits, cache.stats().misses), (2, 2));
+}
+
+#[test]
+fn tasks_read_flash() {
+    const KEYS: u32 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_flash(&folder, KEYS);
+    for run in EXECUTORS {
+        let waited = Arc::new(AtomicUsize::new(0));
+        let task = |first: u32| -> Task {
+            let (cache, waited) = (cache.clone(), Arc::clone(&waited));
+            Box::pin(async move {
+                for n in (first..KEYS).step_by(16) {
+                    assert!(cache.get_async(key(n)).await.is_some_and(|found| *found == *value(n)), "key {n}");
+                }
+                let keys: Vec<_> = (first * 100..first * 100 + 50).map(key).collect();
+                let mut many = pin!(cache.get_many_async(&keys));
+                let is_pending = poll_once(many.as_mut()).is_pending();
+                waited.fetch_add(usize::from(is_pending), Ordering::Relaxed);
+                let many = many.await;
+                assert!((first * 100..).zip(&many).all(|(n, found)| found.as_deref() == Some(&value(n)[..])));
+                assert!(cache.get_async("absent").await.is_none());
+            })
+        };
+        run((0..16).map(task).collect());
+        assert!(waited.load(Ordering::Relaxed) > 0, "some keys are on flash only");
+    }
+    cache.verify();
+}
+
+#[test]
+fn a_dropped_read_of_flash_harms_nothing() {
+    const KEYS: u32 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_flash(&folder, KEYS);
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    let mut dropped = 0;
+    for keys in keys.chunks(7) {
+        dropped += u32::from(poll_once(pin!(cache.get_many_async(keys))).is_pending());
+    }
+    assert!(dropped > 10, "{dropped}");
+    assert!((0..KEYS).all(|n| cache.get(key(n)).is_some_and(|found| *found == *value(n))));
+    cache.verify();
+}
+
+#[test]
+fn a_thousand_tasks_load_once() {
+    const TASKS: usize = 1000;
+    for run in EXECUTORS {
+        let cache = cache();
+        let (called, loads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let task = |_| -> Task {
+            let (cache, called, loads) = (cache.clone(), Arc::clone(&called), Arc::clone(&loads));
+            Box::pin(async move {
+                called.fetch_add(1, Ordering::SeqCst);
+                let loader = async {
+                    loads.fetch_add(1, Ordering::SeqCst);
+                    while called.load(Ordering::SeqCst) < TASKS {
+                        smol::future::yield_now().await;
+                    }
+                    "loaded"
+                };
+                assert_eq!(cache.get_or_insert_with_async("key", loader).await.unwrap(), "loaded");
+            })
+        };
+        run((0..TASKS).map(task).collect());
+        assert_eq!(loads.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// A leader that is cancelled, or fails, releases the tasks that wait: one of them loads.
+#[test]
+fn a_cancelled_loader_releases_the_waiters() {
+    for fails in [false, true] {
+        let cache = cache();
+        let may_fail = AtomicUsize::new(0);
+        let loader = async {
+            while may_fail.load(Ordering::SeqCst) == 0 {
+                smol::future::yield_now().await;
+            }
+            Err::<&str, _>("no database")
+        };
+        let mut leader = Box::pin(cache.try_get_or_insert_with_async("key", loader));
+        assert!(poll_once(leader.as_mut()).is_pending());
+        let mut waiter = pin!(cache.get_or_insert_with_async("key", async { "second" }));
+        assert!(poll_once(waiter.as_mut()).is_pending());
+        // A waiter that is dropped takes nothing along.
+        assert!(poll_once(pin!(cache.get_or_insert_with_async("key", async { "third" }))).is_pending());
+        if fails {
+            may_fail.store(1, Ordering::SeqCst);
+            assert_eq!(smol::block_on(leader), Err(LoadError::Loader("no database")));
+        } else {
+            drop(leader);
+        }
+        assert_eq!(smol::block_on(waiter).unwrap(), "second");
+        assert_eq!((cache.stats().loads, cache.stats().failed_loads), (1, 1));
+    }
+}
+
+#[test]
+fn a_recursive_load_of_a_task_is_an_error() {
+    let cache = cache();
+    let inner = async { cache.get_or_insert_with_async("key", async { "never" }).await.unwrap_err() };
+    let value = smol::block_on(cache.get_or_insert_with_async("key", async { inner.await.to_string() }));
+    assert_eq!(value.unwrap(), "the loader of key \"key\" loads the same key: it would wait for itself");
+}
+
+/// No timer of a runtime is needed.
+#[test]
+fn a_waiting_task_gives_up_after_the_load_timeout() {
+    let builder = Cache::builder().memory(ByteSize::mib(16)).load_timeout(Duration::from_millis(20));
+    let cache = builder.build().unwrap();
+    let mut endless = pin!(cache.get_or_insert_with_async("key", pending::<&str>()));
+    assert!(poll_once(endless.as_mut()).is_pending());
+    let waiter = cache.get_or_insert_with_async("key", async { "never" });
+    assert_eq!(smol::block_on(waiter), Err(Error::LoadTimeout { milliseconds: 20 }));
+}

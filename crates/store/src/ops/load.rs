@@ -1,0 +1,110 @@
+//! Loads: a caller that finds a key absent gets its value elsewhere, and publishes it with a ticket.
+
+use super::write::check_key;
+use crate::error::Error;
+use crate::store::Store;
+use crate::sync::Ordering;
+
+impl Store {
+    /// Begins to load an absent key: a ticket for `Mode::Load`, which must be given back by `end_load`. `None` if the
+    /// key has a live item.
+    ///
+    /// # Errors
+    /// `KeyLength`.
+    pub fn begin_load(&self, key: &[u8], hash: u64, now_ms: u64) -> Result<Option<u64>, Error> {
+        check_key(key)?;
+        let moment = self.moment(now_ms);
+        let pair = self.index.lock_pair(hash);
+        // Acquire pairs with the Release in `advance_generation`.
+        let generation = self.generation.load(Ordering::Acquire);
+        let place = pair.find(|slot| self.is_key(slot, key));
+        let is_live = place.is_some_and(|place| self.is_live_in(generation, &self.item(place.slot), moment));
+        Ok((!is_live).then(|| self.load_tickets.add(hash, generation)))
+    }
+
+    /// Whether the key has not changed since `begin_load`. Exact under the bucket locks of the key; else as far as this
+    /// thread knows.
+    pub fn is_load_valid(&self, hash: u64, ticket: u64) -> bool {
+        // Acquire pairs with the Release in `advance_generation`.
+        self.load_tickets.is_valid(hash, ticket, self.generation.load(Ordering::Acquire))
+    }
+
+    /// Ends a load, whether or not its value was published.
+    pub fn end_load(&self, hash: u64, ticket: u64) {
+        self.load_tickets.remove(hash, ticket);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Changed, Mode, Options, Stored, Ttl, Write};
+
+    type Change = dyn Fn(&Store, &[u8]);
+
+    fn write(store: &Store, key: &[u8], value: &[u8], mode: Mode) -> Stored {
+        let hash = store.hash(key);
+        let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode, token: None };
+        store.write(&store.participate(), &write, 1000).unwrap().stored
+    }
+
+    /// Begins to load "key", makes a change, and publishes. Answers the outcome, and the value at the end.
+    fn load_across(value: &[u8], change: &Change) -> (Stored, Option<Vec<u8>>) {
+        let store = Store::new(Options { memory_bytes: 4 << 20, ..Options::default() }).unwrap();
+        let (key, participant) = (&b"key"[..], store.participate());
+        let hash = store.hash(key);
+        let ticket = store.begin_load(key, hash, 1000).unwrap().expect("the key is absent");
+        change(&store, key);
+        let stored = write(&store, key, value, Mode::Load(ticket));
+        store.end_load(hash, ticket);
+        store.verify(&participant, 1000);
+        let present = store.get(&participant, key, hash, 1000).map(|item| item.slices().flatten().copied().collect());
+        (stored, present)
+    }
+
+    fn set(store: &Store, key: &[u8]) {
+        write(store, key, b"newer", Mode::Set);
+    }
+
+    fn delete(store: &Store, key: &[u8]) {
+        store.delete(&store.participate(), key, store.hash(key), 1000);
+    }
+
+    #[test]
+    fn a_load_is_published_unless_its_key_changed() {
+        let changes: [(&Change, Option<&[u8]>); 8] = [
+            (&|_, _| (), Some(b"loaded")),
+            (&|store, _| set(store, b"another"), Some(b"loaded")),
+            (&|store, _| delete(store, b"another"), Some(b"loaded")),
+            (&set, Some(b"newer")),
+            (&|store, key| (set(store, key), delete(store, key)).0, None),
+            (&delete, None),
+            (&|store, _| store.flush(1000, 0), None),
+            (&|store, key| (set(store, key), store.flush(1000, 0)).0, None),
+        ];
+        for (number, (change, expected)) in changes.into_iter().enumerate() {
+            let (stored, present) = load_across(b"loaded", change);
+            let published = if expected == Some(b"loaded") { Stored::Stored } else { Stored::NotStored };
+            assert_eq!((stored, present.as_deref()), (published, expected), "change {number}");
+        }
+        // In several segments.
+        let long = vec![7; 300_000];
+        assert_eq!(load_across(&long, &|_, _| ()), (Stored::Stored, Some(long.clone())));
+        assert_eq!(load_across(&long, &delete), (Stored::NotStored, None));
+    }
+
+    #[test]
+    fn a_present_key_is_not_loaded() {
+        let store = Store::new(Options { memory_bytes: 4 << 20, ..Options::default() }).unwrap();
+        write(&store, b"key", b"value", Mode::Set);
+        let hash = store.hash(b"key");
+        assert_eq!(store.begin_load(b"key", hash, 1000), Ok(None));
+        assert_eq!(store.delete_if(&store.participate(), b"key", hash, 1, 1000), Changed::Exists);
+        assert_eq!(store.begin_load(b"", hash, 1000), Err(Error::KeyLength { length: 0 }));
+        // A ticket that ended is valid no more.
+        store.delete(&store.participate(), b"key", hash, 1000);
+        let ticket = store.begin_load(b"key", hash, 1000).unwrap().expect("it was deleted");
+        store.end_load(hash, ticket);
+        assert_eq!(write(&store, b"key", b"late", Mode::Load(ticket)), Stored::NotStored);
+    }
+}
