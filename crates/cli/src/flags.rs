@@ -8,6 +8,7 @@ mod documented;
 mod extended;
 mod flash;
 mod line;
+mod pools;
 mod pressure;
 mod table;
 mod tls;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::PressureOptions;
-use ebbtide_server::{BusyPoll, Protocol};
+use ebbtide_server::{BusyPoll, PoolRule, Protocol};
 
 use self::admin::AdminFlag;
 use self::flash::FlashFlags;
@@ -27,6 +28,7 @@ pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
 pub use self::extended::OPTIONS;
 pub use self::line::{Given, read as read_line};
+pub use self::pools::{escape as escape_pool_text, rules as pool_rules};
 pub use self::table::{FLAGS, Flag, Meaning};
 pub use self::tls::Tls;
 
@@ -83,6 +85,7 @@ pub struct Settings {
     pub lock_memory: bool,
     /// What ends a key's prefix, if statistics are kept by prefix from the start.
     pub prefix_delimiter: Option<u8>,
+    pub pools: Vec<PoolRule>,
     pub policy: Option<String>,
     /// Whether a full cache evicts.
     pub evicts: bool,
@@ -131,6 +134,7 @@ impl Default for Settings {
             core_dumps: false,
             lock_memory: false,
             prefix_delimiter: None,
+            pools: Vec::new(),
             policy: None,
             evicts: true,
             merge_run: None,
@@ -235,6 +239,7 @@ impl Settings {
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
+            "pool" => self.pools.push(pools::parse(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
@@ -263,6 +268,7 @@ impl Settings {
 
     fn check(&self) -> Result<(), Error> {
         auth::check(self)?;
+        pools::check(&self.pools, self.memory_file.as_deref())?;
         let (memory, max_value) = (self.memory_bytes, self.max_value_bytes);
         let advice = if max_value < MIN_VALUE_LIMIT {
             "Item max size cannot be less than 1024 bytes. Increase -I to 1k or more."
@@ -356,6 +362,7 @@ mod tests {
                 "flash-reclaim" => "fifo",
                 "flash-promotion" => "never",
                 "flash-small-log" => "37",
+                "pool" => "users:prefix=users:",
                 "memory-monitor" => "free,lower=1g,upper=2g",
                 _ => "63",
             };

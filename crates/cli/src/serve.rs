@@ -130,19 +130,20 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
         // A start with flash does so by itself.
         ebbtide::flash::remove_stale_wal_buffers();
     }
-    builder.build().map_err(not_made)
+    builder.build().map_err(|error| not_made(settings, error))
 }
 
 /// The same but for flash, which is not touched; and the memory that it takes.
 pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, ByteSize), Error> {
     let for_flash = memory_for_flash(settings, &with_flash(settings, builder(settings, settings.memory_bytes)?))?;
-    let cache = builder(settings, settings.memory_bytes - for_flash.as_bytes())?.build().map_err(not_made)?;
+    let cache = builder(settings, settings.memory_bytes - for_flash.as_bytes())?.build();
+    let cache = cache.map_err(|error| not_made(settings, error))?;
     Ok((cache, for_flash))
 }
 
 /// What flash takes of the memory, if the largest value fits into the rest.
 fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<ByteSize, Error> {
-    let for_flash = builder.check_flash().map_err(not_made)?;
+    let for_flash = builder.check_flash().map_err(|error| not_made(settings, error))?;
     let (memory, value) = (settings.memory_bytes, settings.max_value_bytes);
     let rest = memory - for_flash.as_bytes();
     if value <= rest / 2 {
@@ -163,10 +164,8 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         .memory(ByteSize::bytes(memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
         .evict(settings.evicts);
-    if let Some(name) = &settings.policy {
-        let policy = name.parse::<Policy>().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))?;
-        builder = builder.policy(policy);
-    }
+    builder = builder.policy(policy(settings)?);
+    builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));
     if let Some(options) = settings.memory_monitor {
         builder = builder.memory_monitor(options);
     }
@@ -177,6 +176,11 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         builder = builder.segment_size(ByteSize::bytes(bytes));
     }
     Ok(builder)
+}
+
+fn policy(settings: &Settings) -> Result<Policy, Error> {
+    let Some(name) = &settings.policy else { return Ok(Policy::default()) };
+    name.parse().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))
 }
 
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
@@ -190,9 +194,14 @@ fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     }
 }
 
-fn not_made(error: ebbtide::Error) -> Error {
+fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
     Error::Limit(match error {
         ebbtide::Error::Configuration { option: "flash", reason, .. } => format!("flash: {reason}"),
+        ebbtide::Error::Configuration { option: "pool", value, reason } => format!(
+            "--pool {value}: {reason} (-m is the memory of all pools, {}; a pool needs twice -I, {})",
+            ByteSize::bytes(settings.memory_bytes),
+            ByteSize::bytes(2 * settings.max_value_bytes)
+        ),
         other => format!("the cache cannot be made with these flags: {other}"),
     })
 }
@@ -220,6 +229,7 @@ pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,
+        pools: flags::pool_rules(&settings.pools, policy(settings)?),
         flash_rating: settings.flash.rating(),
         flash_paths: settings.flash.paths.iter().map(|(path, _)| path.clone()).collect(),
         protocol: settings.protocol.unwrap_or(Protocol::Auto),

@@ -15,7 +15,7 @@ use crate::pool_options::PoolOptions;
 use crate::pools;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Options, Policy, Store};
+use ebbtide_store::{Options, Policy};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -221,15 +221,9 @@ impl CacheBuilder {
         })?;
         let max_bytes = options.effective_memory_bytes_max();
         options.memory_bytes_max = Some(max_bytes);
-        let mut planned = pools::plan(&options, &self.pools)?.into_iter();
-        let (share, of_default) = planned.next().expect("every cache has the pool default");
-        self.check_memory_file()?;
-        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock, planned.len() > 0)?;
-        let mut others = Vec::new();
-        for (number, (share, pool)) in planned.enumerate() {
-            let seed = pool.seed.wrapping_add(number as u64 + 1);
-            others.push((share, Store::build(Options { seed, ..pool }, &memory.memory).map_err(Error::from_store)?));
-        }
+        let planned = pools::plan(&options, &self.pools)?;
+        let shares: Vec<_> = planned.iter().map(|pool| pool.share.clone()).collect();
+        let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -239,13 +233,14 @@ impl CacheBuilder {
         };
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
+                let promotions =
+                    Promotions::new(self.flash_promotion, memory.store().memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.check_flash(flash.tier.resumed_run_number())?;
-                let (store, time) = (&memory.store, &memory.time);
+                let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
                 while flash.rebalance_memory(store) {
@@ -261,31 +256,23 @@ impl CacheBuilder {
             None => None,
         };
         let engine_memory = memory.memory.clone();
-        let (store, time, memory_file) = memory.finish(self.save_limit.0)?;
-        let pools = std::iter::once((share, store)).chain(others).collect();
+        let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
+        let pools = shares.into_iter().zip(stores).collect();
+        let options = Options { memory_bytes: configured_bytes, ..options };
         let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }
         if clock == Clock::System {
             maintenance::start(&engine).map_err(not_started)?;
+        } else if engine.memory_file.is_some() && engine.pools.names().len() > 1 {
+            // Pools of the file reach the budgets of this start.
+            engine.run_all_maintenance(engine.clock.now_ms());
         }
         if let Some(flash) = engine.flash() {
             flash.idle.set(self.flash_max_idle);
         }
         Ok(engine)
-    }
-
-    /// A memory file holds one store.
-    fn check_memory_file(&self) -> Result<(), Error> {
-        match &self.memory_file {
-            Some(path) if !self.pools.is_empty() => Err(Error::Configuration {
-                option: "memory_file",
-                value: path.display().to_string(),
-                reason: "a cache with pools cannot keep them in a memory file: leave one of the two out".to_owned(),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Whether flash could be opened, as far as that is known without changing anything; and the memory that it would

@@ -66,7 +66,8 @@ impl Cache {
             if !is_quiet {
                 return Err(file.give_up(&format!("a change of the cache has not ended for {MAX_CHANGE_WAIT:?}")));
             }
-            report.saved = file.save(&pool.store, &pool.participant(), &engine.clock, flash_run)?;
+            let pools = engine.pools.present();
+            report.saved = file.save(&pools, &pool.participant(), &engine.clock, flash_run)?;
         }
         Ok(report)
     }

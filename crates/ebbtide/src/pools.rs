@@ -82,24 +82,57 @@ fn store_options(template: &Options, options: &PoolOptions) -> Options {
     }
 }
 
-/// The shares of the pools of a new cache, the pool `default` first, and the bytes of each.
-pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<(Share, Options)>, Error> {
+/// A pool of a cache that is about to be built.
+#[derive(Clone)]
+pub(crate) struct PlannedPool {
+    pub share: Share,
+    /// With its part of the memory.
+    pub options: Options,
+}
+
+impl PlannedPool {
+    pub fn name(&self) -> &str {
+        &self.share.name
+    }
+
+    /// The options of its store while others still hold its part of the memory: its smallest budget, and segments for
+    /// the memory that it is about to have, as far as they fit into that.
+    pub fn first_options(&self) -> Options {
+        let memory_bytes = self.share.floor_bytes.min(self.options.memory_bytes);
+        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
+        let segment_bytes = Some(self.options.effective_segment_bytes().min(max_segment_bytes));
+        Options { memory_bytes, segment_bytes, ..self.options.clone() }
+    }
+}
+
+/// The pools of a new cache, the pool `default` first, with the bytes of each.
+pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<PlannedPool>, Error> {
     let default = PoolOptions::named(DEFAULT_POOL);
     let has_default = pools.iter().any(|options| options.name == DEFAULT_POOL);
     let mut all: Vec<&PoolOptions> = (!has_default).then_some(&default).into_iter().chain(pools).collect();
     all.sort_by_key(|options| options.name != DEFAULT_POOL);
     let options: Vec<Options> = all.iter().map(|options| store_options(template, options)).collect();
     let shares: Vec<Share> = all.iter().zip(&options).map(|(pool, options)| pool.share(floor_bytes(options))).collect();
+    let planned = |(share, options)| PlannedPool { share, options };
     if pools.is_empty() {
-        return Ok(shares.into_iter().zip(options).collect());
+        return Ok(shares.into_iter().zip(options).map(planned).collect());
+    }
+    if shares.len() > MAX_POOLS as usize {
+        let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
+        return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
     }
     let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
-    let options = options.into_iter().zip(bytes).map(|(options, memory_bytes)| Options { memory_bytes, ..options });
-    Ok(shares.into_iter().zip(options).collect())
+    // Strangers who find out the seed of one pool do not know those of the others' keys.
+    let options = (0..).zip(options).zip(bytes).map(|((number, options), memory_bytes)| Options {
+        memory_bytes,
+        seed: template.seed.wrapping_add(number),
+        ..options
+    });
+    Ok(shares.into_iter().zip(options).map(planned).collect())
 }
 
 impl Pools {
-    /// With the memory of all pools in the template.
+    /// With the memory of all pools and of flash in the template.
     pub fn new(template: Options, pools: Vec<(Share, Arc<PoolState>)>, flash: Option<Arc<FlashTier>>) -> Self {
         let entry = |(share, pool): (Share, Arc<PoolState>)| {
             let target_bytes = pool.store.memory_bytes();
@@ -107,20 +140,22 @@ impl Pools {
         };
         let entries = pools.into_iter().map(entry).collect();
         let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
-        let table = PoolTable {
+        let mut table = PoolTable {
             entries,
             removed: Vec::new(),
             dropped: Stats::default(),
-            memory_bytes: template.memory_bytes + flash_bytes,
+            memory_bytes: template.memory_bytes,
             flash: flash.clone(),
             joining: None,
             sweep_from: 0,
             template,
         };
+        // The shares fit, and were divided so. Stores of a memory file have other budgets.
+        let is_settled = table.entries.len() == 1 || table.divide().is_err();
         Self {
             table: Mutex::new(table),
             adding: Mutex::default(),
-            is_settled: AtomicBool::new(true),
+            is_settled: AtomicBool::new(is_settled),
             flash_bytes: AtomicU64::new(flash_bytes),
             flash,
         }
@@ -140,6 +175,11 @@ impl Pools {
 
     pub fn names(&self) -> Vec<String> {
         self.table().entries.iter().map(|entry| entry.share.name.clone()).collect()
+    }
+
+    /// All pools but removed ones, the pool `default` first.
+    pub fn present(&self) -> Vec<Arc<PoolState>> {
+        self.table().entries.iter().map(|entry| Arc::clone(&entry.pool)).collect()
     }
 
     /// All pools that have a store, removed ones included, but the pool `default`.
@@ -178,13 +218,9 @@ impl Pools {
         }
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let bytes = divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
-        let memory_bytes = share.floor_bytes;
-        // Segments for the memory that the pool is about to have, as far as they fit into what it starts with.
-        let planned = Options { memory_bytes: bytes[bytes.len() - 1], ..store.clone() };
-        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
-        let segment_bytes = Some(planned.effective_segment_bytes().min(max_segment_bytes));
         let seed = store.seed.wrapping_add(shares.len() as u64);
-        let options = Options { memory_bytes, segment_bytes, seed, ..store };
+        let options = Options { memory_bytes: bytes[bytes.len() - 1], seed, ..store };
+        let options = PlannedPool { share: share.clone(), options }.first_options();
         table.entries[0].pool.store.share_memory();
         table.joining = Some(share.clone());
         table.set_targets(&bytes);

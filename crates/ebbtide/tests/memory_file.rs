@@ -1,7 +1,8 @@
 //! A cache with a memory file comes back after a clean stop, and after nothing else.
 
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryStart, Mode, Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryStart, Mode, Pool, PoolOptions,
+    Stored, Ttl,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ fn builder(path: &Path) -> CacheBuilder {
     Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(path)
 }
 
-fn fill(cache: &Cache, numbers: std::ops::Range<u32>) {
+fn fill(cache: &Pool, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let value = vec![number as u8; number as usize % 700];
         let ttl = if number % 3 == 0 { Ttl::Never } else { Ttl::seconds(100 + number % 1000) };
@@ -24,7 +25,7 @@ fn fill(cache: &Cache, numbers: std::ops::Range<u32>) {
 /// Value, flags, life, token.
 type Entry = (Vec<u8>, u32, Option<Duration>, u64);
 
-fn entries(cache: &Cache) -> BTreeMap<Vec<u8>, Entry> {
+fn entries(cache: &Pool) -> BTreeMap<Vec<u8>, Entry> {
     let (mut found, mut scan) = (BTreeMap::new(), cache.scan().unwrap());
     while scan.advance(|entry| {
         let item = entry.item().expect("there is no flash");
@@ -71,6 +72,53 @@ fn everything_is_back_after_a_clean_stop() {
     assert!(
         entries(&cache).keys().all(|key| key == b"long" || u32::from_le_bytes(key[..].try_into().unwrap()) % 3 == 0)
     );
+    cache.verify();
+}
+
+#[test]
+fn pools_come_back_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory");
+    let builder = |pools: &[&str]| {
+        let builder = builder(&path).memory(ByteSize::mib(32)).max_value(ByteSize::kib(512));
+        pools.iter().fold(builder, |builder, name| builder.pool(PoolOptions::named(*name)))
+    };
+    let cache = builder(&["kept", "dropped"]).build().unwrap();
+    cache.add_pool(&PoolOptions::named("late")).unwrap();
+    let pool = |cache: &Cache, name: &str| cache.pool(name).unwrap();
+    for (name, seed) in [("default", 1), ("kept", 2), ("dropped", 3), ("late", 4)] {
+        fill(&pool(&cache, name), seed * 1000..seed * 10_000);
+        pool(&cache, name).insert(b"long", &vec![seed as u8; 400_000]).apply().unwrap();
+    }
+    // Frames move: no pool has those that it began with.
+    pool(&cache, "kept").resize(ByteSize::mib(2), ByteSize::mib(3)).unwrap();
+    pool(&cache, "kept").resize(ByteSize::mib(12), ByteSize::mib(20)).unwrap();
+    fill(&pool(&cache, "kept"), 50_000..70_000);
+    pool(&cache, "kept").insert(b"long", &[5; 400_000]).apply().unwrap();
+    let before = ["default", "kept"].map(|name| entries(&pool(&cache, name)));
+    assert!(before.iter().all(|entries| entries.len() > 5000 && entries.contains_key(&b"long"[..])));
+    cache.verify();
+    assert!(cache.close().unwrap().saved.expect("there is a file").objects > 20_000);
+    drop(cache);
+
+    let cache = builder(&["new", "kept"]).build().unwrap();
+    let Some(start @ MemoryStart::Warm { objects, dropped_pools, .. }) = cache.memory_start() else {
+        panic!("{:?}", cache.memory_start());
+    };
+    assert_eq!(dropped_pools, &["dropped", "late"]);
+    assert!(start.to_string().ends_with("not configured: dropped, late"), "{start}");
+    assert_eq!(*objects, before.iter().map(|entries| entries.len() as u64).sum::<u64>());
+    cache.verify();
+    let after = |name| entries(&pool(&cache, name));
+    // Each had more memory than it has its part of now.
+    assert!(after("default").iter().all(|(key, entry)| before[0][key] == *entry) && after("default").len() > 5000);
+    assert!(after("kept").iter().all(|(key, entry)| before[1][key] == *entry) && after("kept").len() > 5000);
+    assert!(after("new").is_empty());
+    fill(&pool(&cache, "new"), 0..20_000);
+    cache.maintain(Duration::from_secs(1));
+    let limits = ["default", "kept", "new"].map(|name| pool(&cache, name).stats().memory_limit_bytes);
+    assert_eq!(limits.iter().sum::<u64>(), 32 << 20, "{limits:?}");
+    assert!(limits.iter().all(|limit| *limit >= 10 << 20), "{limits:?}");
     cache.verify();
 }
 

@@ -5,7 +5,7 @@
 
 use crate::command::{CommandLine, LineTokens, reject};
 use crate::number::{signed32, unsigned32};
-use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
+use crate::request::{CacheDump, Dump, DumpClasses, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
 
 /// memcached's largest slab class, and the largest time of `lru_crawler sleep` in microseconds.
 const CLASS_LIMIT: u32 = 63;
@@ -46,13 +46,12 @@ pub fn lru_crawler<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
 }
 
 fn dump<'a>(argument: &[u8], format: DumpFormat) -> CommandLine<'a> {
-    let everything = match argument {
-        b"all" | b"hash" => Some(true),
-        // The whole cache is class 1.
-        list => classes(list),
+    let classes = match argument {
+        b"all" | b"hash" => Some(DumpClasses::All),
+        list => classes(list).map(DumpClasses::Some),
     };
-    match everything {
-        Some(everything) => CommandLine::Request(Request::Dump(Dump { format, everything })),
+    match classes {
+        Some(classes) => CommandLine::Request(Request::Dump(Dump { format, classes })),
         None => reject(Rejection::BadClass, false),
     }
 }
@@ -63,23 +62,21 @@ pub fn cache_dump(tokens: &LineTokens<'_>) -> Result<CacheDump, Rejection> {
         return Err(Rejection::BadLine);
     }
     match (unsigned32(class), unsigned32(limit)) {
-        (Some(class @ ..=CLASS_LIMIT), Some(limit)) => Ok(CacheDump { class, limit }),
-        (Some(_), Some(_)) => Err(Rejection::IllegalClass),
+        (Some(class), Some(limit)) => Ok(CacheDump { class, limit }),
         _ => Err(Rejection::BadFormat),
     }
 }
 
-/// Whether class 1 is in a list of slab classes; `None` if it is not one.
-fn classes(list: &[u8]) -> Option<bool> {
-    let mut first = false;
+/// A bit for each class of a list of slab classes; `None` if it is not one.
+fn classes(list: &[u8]) -> Option<u64> {
+    let mut classes = 0;
     for class in list.split(|byte| *byte == b',') {
         match unsigned32(class)? {
-            1 => first = true,
-            2..=CLASS_LIMIT => {}
+            class @ 1..=CLASS_LIMIT => classes |= 1 << class,
             _ => return None,
         }
     }
-    Some(first)
+    Some(classes)
 }
 
 pub fn lru<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {

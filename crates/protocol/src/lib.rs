@@ -31,7 +31,8 @@ mod request;
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
 pub use request::{
-    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, StoreMode, StoreRequest, Watched,
+    CacheDump, Dump, DumpClasses, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, StoreMode, StoreRequest,
+    Watched,
 };
 
 /// The longest key, in bytes.

@@ -173,17 +173,34 @@ pub enum StoreMode {
 /// A short listing of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheDump {
+    /// May be above memcached's largest class: the caller knows which classes there are.
     pub class: u32,
     /// The most items that are listed; 0 for no limit.
     pub limit: u32,
+}
+
+/// The slab classes that a dump lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpClasses {
+    All,
+    /// A bit for each class from 1 to 63.
+    Some(u64),
+}
+
+impl DumpClasses {
+    pub fn contain(self, class: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(classes) => class < u64::BITS && classes & 1 << class != 0,
+        }
+    }
 }
 
 /// A listing of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dump {
     pub format: DumpFormat,
-    /// False if only slab classes are asked for that hold nothing.
-    pub everything: bool,
+    pub classes: DumpClasses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ebbtide::memcached::{Cache, Cause, Removal};
+use ebbtide::memcached::{Cache, Cause, Pool, Removal};
 use mio::{Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slab::Slab;
@@ -17,6 +17,7 @@ use crate::dump_thread::DumpThread;
 use crate::inbox::Inbox;
 use crate::listen::Listener;
 use crate::observe::{Samples, Sizing};
+use crate::pools::{PoolSet, PublishedPools};
 use crate::server::Server;
 use crate::shared::Shared;
 use crate::stats_prefix::PrefixStats;
@@ -131,9 +132,11 @@ impl BoundServer {
         }
         // The UDP thread has counters like a worker.
         let counting = options.threads + usize::from(!self.datagrams.is_empty());
+        let pools = PoolSet::new(&cache, &options.pools, counting)?;
         let listeners = self.listeners;
         let shared = Arc::new(Shared {
-            watching: watch_evictions(&cache)?,
+            watching: watch_evictions(&pools)?,
+            pools: PublishedPools::new(pools),
             dump_thread: DumpThread::default(),
             prefix_stats: PrefixStats::new(options.prefix_delimiter, options.count_prefixes),
             cache,
@@ -174,16 +177,23 @@ impl Server {
 }
 
 /// The watchers of a server with this cache.
-fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
+fn watch_evictions(pools: &PoolSet) -> Result<Arc<Watching>, Error> {
     let watching = Arc::new(Watching::default());
-    let told = Arc::clone(&watching);
+    for entry in &pools.entries {
+        watch_pool(&watching, &entry.pool)?;
+    }
+    Ok(watching)
+}
+
+/// Tells watchers of evictions of a pool.
+pub fn watch_pool(watching: &Arc<Watching>, pool: &Pool) -> Result<(), Error> {
+    let told = Arc::clone(watching);
     let listener = move |removal: Removal<'_>| {
         if told.wants(WatchKind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
             told.evict(&removal);
         }
     };
-    cache.on_removal(listener).map_err(Error::Cache)?;
-    Ok(watching)
+    pool.on_removal(listener).map_err(Error::Cache)
 }
 
 /// Increases the process's limit of open files to `needed`, as far as that is allowed.

@@ -23,7 +23,7 @@ macro_rules! counters {
             pub fn sum<'a>(workers: impl Iterator<Item = &'a CommandCounters>) -> Self {
                 let mut totals = Self::default();
                 for worker in workers {
-                    $(totals.$name += worker.$name.0.load(Ordering::Relaxed);)*
+                    $(totals.$name += worker.$name.get();)*
                 }
                 totals
             }
@@ -84,6 +84,10 @@ impl WorkerCounter {
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

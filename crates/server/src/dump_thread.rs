@@ -1,11 +1,12 @@
 //! The thread that makes slices of dumps which read flash, and what a slice consists of.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ebbtide::memcached::{Entry, Scan};
+use ebbtide::memcached::{Entry, Pool, Scan};
 use ebbtide_protocol::{DumpFormat, encoding, reply};
 
 use crate::connection_wait::WakeOnDrop;
@@ -22,6 +23,10 @@ const SLICE_READS: usize = 16;
 pub struct DumpProgress {
     pub format: DumpFormat,
     pub scan: ScanOwner,
+    /// The slab class of the pool that is scanned.
+    pub class: u32,
+    /// The pools that follow, in this order, with their slab classes.
+    pub pools: VecDeque<(u32, Pool)>,
 }
 
 pub enum ScanOwner {
@@ -36,10 +41,18 @@ pub struct DumpSlice {
     pub has_more: bool,
 }
 
+/// What a line of a dump tells.
+#[derive(Clone, Copy)]
+pub struct DumpLine {
+    pub format: DumpFormat,
+    /// The slab class of the pool.
+    pub class: u32,
+}
+
 /// A request for a slice.
 pub struct SliceJob {
     pub scan: Box<Scan>,
-    pub format: DumpFormat,
+    pub line: DumpLine,
     pub skipped: Duration,
     pub slice: Arc<Mutex<Option<DumpSlice>>>,
     /// Dropped last: it wakes the connection when the slice is there.
@@ -69,22 +82,22 @@ impl DumpThread {
 
 impl SliceJob {
     fn run(self) {
-        let Self { mut scan, format, skipped, slice, _wake } = self;
+        let Self { mut scan, line, skipped, slice, _wake } = self;
         let mut lines = Vec::new();
         let now = unix_now() + skipped;
-        let has_more = fill(&mut lines, &mut scan, format, now, SLICE_READS);
+        let has_more = fill(&mut lines, &mut scan, line, now, SLICE_READS);
         *lock(&slice) = Some(DumpSlice { scan, lines, has_more });
     }
 }
 
 /// Continues a scan until the slice is full, the steps are used up, or the scan reaches flash. False at the end of the
 /// scan.
-pub fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Duration, steps: usize) -> bool {
+pub fn fill(out: &mut Vec<u8>, scan: &mut Scan, line: DumpLine, unix_now: Duration, steps: usize) -> bool {
     let now_ms = unix_now.as_millis() as u64;
     let waits = scan.waits();
     for _ in 0..steps {
-        let has_more = scan.advance(|entry| match format {
-            DumpFormat::Metadump => metadump_line(out, &entry, now_ms),
+        let has_more = scan.advance(|entry| match line.format {
+            DumpFormat::Metadump => metadump_line(out, &entry, line.class, now_ms),
             DumpFormat::Mgdump => mgdump_line(out, entry.key()),
         });
         if !has_more {
@@ -98,7 +111,7 @@ pub fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Du
 }
 
 /// The line ends with a blank and without a carriage return, as in memcached. Fields that flash does not store are 0.
-fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
+fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, class: u32, now_ms: u64) {
     out.extend_from_slice(b"key=");
     encoding::uri_encode(out, entry.key());
     match entry.ttl() {
@@ -115,7 +128,9 @@ fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     reply::number(out, entry.item().map_or(0, |item| item.passing_cas()));
     let fetched: &[u8] = if entry.frequency() > 0 { b" fetch=yes" } else { b" fetch=no" };
     out.extend_from_slice(fetched);
-    out.extend_from_slice(b" cls=1 size=");
+    out.extend_from_slice(b" cls=");
+    reply::number(out, class.into());
+    out.extend_from_slice(b" size=");
     reply::number(out, entry.stored_bytes());
     out.extend_from_slice(b" flags=");
     reply::number(out, entry.flags().into());

@@ -37,6 +37,8 @@ pub enum Error {
     UserFileRead { path: PathBuf, source: io::Error },
     #[error("Authfile [{}] has a malformed entry. Line {line}: {reason}", path.display())]
     UserFileEntry { path: PathBuf, line: usize, reason: &'static str },
+    #[error("pool `{name}`: {reason}")]
+    Pool { name: String, reason: String },
     #[error("the cache cannot be served: {0}")]
     Cache(ebbtide::Error),
     #[error("failed to set up event polling: {0}")]

@@ -25,6 +25,7 @@
 //! | `session` | the protocol state of a connection, a file per dialect: commands in, answers out |
 //! | `auth` | users and passwords |
 //! | `execute` | the commands, by family |
+//! | `pools` | which keys belong to which pool; gets by pool |
 //! | `dump_thread` | slices of dumps that read flash |
 //! | `output` | answers that are not sent yet, large values among them |
 //! | `counters`, `statistics` | what is counted; tables of all that `stats`, `/metrics` and `/api` tell |
@@ -55,6 +56,7 @@ mod listen;
 mod observe;
 mod options;
 mod output;
+mod pools;
 mod server;
 mod session;
 mod shared;
@@ -74,6 +76,7 @@ pub use ebbtide;
 pub use error::Error;
 pub use observe::{Endurance, FlashRating};
 pub use options::{Admin, BusyPoll, Listen, Protocol, ServerOptions};
+pub use pools::PoolRule;
 pub use server::{ReloadHandle, Running, Server};
 pub use stop::StopHandle;
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::tls::Certificates;
-use crate::{Error, FlashRating, TlsOptions};
+use crate::{Error, FlashRating, PoolRule, TlsOptions};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub struct ServerOptions {
     pub auth: Option<Auth>,
     /// What the drive below flash is made for; only for the admin HTTP, and where the cache has flash.
     pub flash_rating: FlashRating,
+    /// (`--pool`) Which keys belong to which pool of the cache. Default: all to the pool `default`.
+    pub pools: Vec<PoolRule>,
     /// (`--flash`) What flash lies on, for the log.
     pub flash_paths: Vec<PathBuf>,
 }
@@ -144,6 +146,7 @@ impl Default for ServerOptions {
             tls: None,
             protocol: Protocol::Auto,
             auth: None,
+            pools: Vec::new(),
             flash_rating: FlashRating::default(),
             flash_paths: Vec::new(),
         }
@@ -183,6 +186,7 @@ impl ServerOptions {
             0 => Err(Error::Option { option, value: value.to_string(), reason: "must be at least 1" }),
             _ => Ok(()),
         };
+        PoolRule::check_all(&self.pools)?;
         at_least_one("listeners (-l)", self.listeners.len())?;
         at_least_one("threads (-t)", self.threads)?;
         at_least_one("max_connections (-c)", self.max_connections)?;

@@ -13,6 +13,7 @@ use crate::dump_thread::DumpThread;
 use crate::flash_gets::FlashGets;
 use crate::observe::{Samples, Sizing};
 use crate::options::ServerOptions;
+use crate::pools::PublishedPools;
 use crate::stats_prefix::PrefixStats;
 use crate::sync::lock;
 use crate::tls::Certificates;
@@ -20,6 +21,7 @@ use crate::watch::Watching;
 
 pub struct Shared {
     pub cache: Cache,
+    pub pools: PublishedPools,
     pub options: ServerOptions,
     pub counters: Vec<CommandCounters>,
     pub watching: Arc<Watching>,
@@ -82,6 +84,7 @@ impl Shared {
     }
 
     pub fn reset_stats(&self) {
+        self.pools.current().reset(&self.totals());
         *lock(&self.baseline) = StatsBaseline {
             totals: self.totals(),
             cache: self.cache.stats(),

@@ -92,6 +92,7 @@ impl Worker {
                 false => Some(Duration::ZERO),
             };
             self.wait(&mut events, timeout);
+            self.executor.refresh_pools();
             std::mem::swap(&mut queue, &mut self.queue);
             for index in queue.drain(..) {
                 self.drive(index);

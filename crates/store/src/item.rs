@@ -297,6 +297,27 @@ impl ItemAt {
         Chained { total: word(0), first_body: SegmentId::new(word(4)) }
     }
 
+    /// The number of the first body in an item of an image, which may be any.
+    ///
+    /// # Safety
+    /// As `chained`.
+    #[cfg(not(loom))]
+    pub unsafe fn first_body_number(self, arena: &Arena) -> u32 {
+        // SAFETY: the caller's; a chained value part begins with its prefix.
+        let bytes = unsafe { arena.slice(self.value_at().plus(4), 4) };
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    /// Gives a chained item that nobody knows yet another first body.
+    ///
+    /// # Safety
+    /// As `chained`, and nobody else reads or writes the item.
+    #[cfg(not(loom))]
+    pub unsafe fn set_first_body(self, arena: &Arena, segment: SegmentId) {
+        // SAFETY: the caller's.
+        unsafe { arena.write(self.value_at().plus(4), &segment.number().to_le_bytes()) };
+    }
+
     /// The location of the tail of a chained item, and its bytes.
     pub fn tail(self) -> (Location, u32) {
         (self.value_at().plus(CHAINED_PREFIX_BYTES), self.header.value_length - CHAINED_PREFIX_BYTES)

@@ -1,8 +1,8 @@
 //! A store that is loaded from its image is the store that was saved, and goes on like it.
 
 use ebbtide_store::{
-    Change, Changed, Count, Error, Extension, ImageError, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Options,
-    Participant, Policy, Progress, Scan, Store, Ttl, Write,
+    Change, Changed, Count, EngineMemory, Error, Extension, ImageError, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
+    Mode, Options, Participant, Policy, Progress, Scan, Store, Ttl, Write,
 };
 use ebbtide_testkit::Random;
 use std::collections::BTreeMap;
@@ -143,6 +143,52 @@ fn a_loaded_store_is_the_saved_one() {
         assert_eq!(entries(&again, &reader, now_ms + 700_000).len(), 0, "flushed");
         again.verify(&reader, now_ms + 700_000);
     }
+}
+
+#[test]
+fn a_store_among_others_is_loaded_into_other_frames() {
+    let memory = EngineMemory::reserve(64 << 20, 3).unwrap();
+    let participant = memory.participate();
+    let build = || Arc::new(Store::build(options(Policy::S3Fifo), &memory).unwrap());
+    let (store, other) = (build(), build());
+    let mut random = Random::new(11);
+    let mut now_ms = START_MS;
+    // Frames of both change hands: neither has its frames in order.
+    for megabytes in [20, 6, 24, 10] {
+        now_ms = churn(&store, &participant, &mut random, now_ms, 4000);
+        churn(&other, &participant, &mut random, now_ms, 1000);
+        for (store, megabytes) in [(&other, 30 - megabytes), (&store, megabytes), (&other, 30 - megabytes)] {
+            store.resize(megabytes << 20).unwrap();
+            while !store.resize_done() {
+                store.maintain(&participant, now_ms);
+            }
+        }
+    }
+    let (before, beside) = (entries(&store, &participant, now_ms), entries(&other, &participant, now_ms));
+    assert!(before.values().chain(beside.values()).any(|entry| entry.value.len() > 200_000));
+    let mut saved = image(&store, &participant, now_ms);
+    let length = saved.len();
+    saved.extend(image(&other, &participant, now_ms));
+    assert!(memory.lent_bytes() > 25 << 20);
+
+    let memory = EngineMemory::reserve(64 << 20, 3).unwrap();
+    let participant = memory.participate();
+    let _first = Store::build(options(Policy::Lru), &memory).unwrap();
+    let load = |source: &mut &[u8]| {
+        let (store, _) = Store::load_in(&options(Policy::S3Fifo), source, false, |_| Ok(memory.clone())).unwrap();
+        Arc::new(store)
+    };
+    let mut source = &saved[..];
+    let (store, other) = (load(&mut source), load(&mut source));
+    assert!(source.is_empty());
+    assert!(entries(&store, &participant, now_ms) == before && entries(&other, &participant, now_ms) == beside);
+    let later = churn(&store, &participant, &mut random, now_ms, 4000);
+    [store, other].iter().for_each(|store| store.verify(&participant, later));
+
+    let mut source = &saved[..];
+    Store::skip_image(&mut source).unwrap();
+    assert_eq!(source.len(), saved.len() - length);
+    assert!(Store::skip_image(&mut &saved[..length - 1]).is_err(), "it is cut short");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use ebbtide_server::ebbtide::{ByteSize, Policy};
+use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy};
 use ebbtide_server::{Listen, ServerOptions};
 
 use crate::error::Error;
@@ -59,6 +59,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
+    pools(settings, &cache, &mut report)?;
     for bytes in SAMPLE_VALUES {
         let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
         report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
@@ -68,6 +69,18 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         if settings.evicts { settings.policy.as_deref().unwrap_or(Policy::default().name()) } else { "none" },
     );
     Ok(report.0)
+}
+
+/// Memory and keys of each pool.
+fn pools(settings: &Settings, cache: &Cache, report: &mut Report) -> Result<(), Error> {
+    for rule in &settings.pools {
+        let pool = cache.pool(&rule.name).map_err(|error| Error::System(error.to_string()))?;
+        let prefixes: Vec<String> = rule.prefixes.iter().map(|prefix| prefix.escape_ascii().to_string()).collect();
+        let keys = if prefixes.is_empty() { "all other keys".to_owned() } else { prefixes.join(" ") };
+        let memory = ByteSize::bytes(pool.stats().memory_limit_bytes);
+        report.line("pool", format!("{}: {memory} for {keys}", rule.name));
+    }
+    Ok(())
 }
 
 #[derive(Default)]

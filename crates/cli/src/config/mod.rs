@@ -2,10 +2,11 @@
 //!
 //! Each is a layer of flags. A later layer wins, flag by flag; where it names addresses or a verbosity at all, the ones
 //! of earlier layers are forgotten instead of added to. Files are layers in the order in which they are named, and the
-//! command line is the last one, wherever in it they are named. Paths of flash are as addresses.
+//! command line is the last one, wherever in it they are named. Paths of flash and pools are as addresses.
 
 pub mod check;
 mod flags_file;
+mod pool_table;
 mod toml_file;
 
 use std::ffi::OsString;
@@ -63,6 +64,9 @@ fn take(settings: &mut Settings, layer: Vec<PlacedValue>) -> Result<(), Error> {
     }
     if has("verbose") {
         settings.verbosity = 0;
+    }
+    if has("pool") {
+        settings.pools.clear();
     }
     if layer.iter().any(|placed| placed.given.names_flash()) {
         settings.flash.paths.clear();

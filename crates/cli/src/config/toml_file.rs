@@ -8,6 +8,10 @@
 //!
 //! [extended]
 //! idle_timeout = 60
+//!
+//! [[pool]]
+//! name = "users"
+//! prefix = ["users:", "sess/"]
 //! ```
 //! A flag without a value is `true`; `false` is as if it were not there.
 
@@ -16,6 +20,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::pool_table::{self, scalar};
 use super::{PlacedValue, text};
 use crate::error::Error;
 use crate::flags::{Flag, Given};
@@ -44,6 +49,15 @@ pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
                     let option = option(name.get_ref(), value).map_err(|error| error.at(&at))?;
                     layer.extend(option.map(|value| PlacedValue { place: Some(at), given: Given { flag, value } }));
                 }
+            }
+            _ if flag.long == "pool" => {
+                let pools = pool_table::values(value).map_err(|(offset, error)| error.at(&place(offset)))?;
+                layer.extend(
+                    pools.into_iter().map(|(offset, value)| PlacedValue {
+                        place: Some(place(offset)),
+                        given: Given { flag, value },
+                    }),
+                );
             }
             _ => {
                 for value in values(flag, value).map_err(|error| error.at(&at))? {
@@ -83,15 +97,6 @@ fn option(name: &str, value: &Spanned<DeValue<'_>>) -> Result<Option<String>, Er
     match scalar(value) {
         Some(value) if !value.contains(',') => Ok(Some(format!("{name}={value}"))),
         _ => Err(Error::Illegal(format!("{name}: give a number, true, or a string without commas"))),
-    }
-}
-
-fn scalar(value: &Spanned<DeValue<'_>>) -> Option<String> {
-    match value.get_ref() {
-        DeValue::String(text) => Some(text.clone().into_owned()),
-        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
-        DeValue::Float(number) => Some(number.as_str().to_owned()),
-        _ => None,
     }
 }
 

@@ -16,21 +16,24 @@
 
 mod blocks;
 mod bounded_file;
+mod pool_images;
 mod superblock;
 
 use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::error::Error;
-use crate::pools::MAX_POOLS;
+use crate::pool_state::PoolState;
+use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_store::{EngineMemory, ImageError, Options, Participant, Store};
+use ebbtide_store::{EngineMemory, ImageError, Participant, Store};
+use pool_images::LoadedPools;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use superblock::{BLOCK_BYTES, Superblock};
 
@@ -46,6 +49,8 @@ pub enum MemoryStart {
     /// With what the last run left.
     Warm {
         objects: u64,
+        /// Pools of the last run that are not configured any more: what they held is gone.
+        dropped_pools: Vec<String>,
         /// Time between the stop and this start.
         stopped_for: Duration,
         /// What loading took.
@@ -58,8 +63,14 @@ pub enum MemoryStart {
 impl std::fmt::Display for MemoryStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Warm { objects, stopped_for, took } => {
-                write!(f, "memory is warm: {objects} objects, stopped {stopped_for:.0?} ago, loaded in {took:.2?}")
+            Self::Warm { objects, dropped_pools, stopped_for, took } => {
+                write!(f, "memory is warm: {objects} objects, stopped {stopped_for:.0?} ago, loaded in {took:.2?}")?;
+                match dropped_pools.is_empty() {
+                    true => Ok(()),
+                    false => {
+                        write!(f, "; dropped with their pools, which are not configured: {}", dropped_pools.join(", "))
+                    }
+                }
             }
             Self::Cold { reason } => write!(f, "memory starts empty: {reason}"),
         }
@@ -91,20 +102,21 @@ pub(crate) struct MemoryFile {
     save_limit: Duration,
 }
 
-/// Address space for pools, and the empty store of the pool `default` in it.
-fn empty(options: &Options, has_others: bool) -> Result<(EngineMemory, Store), Error> {
-    let reserve = || {
-        let memory = EngineMemory::reserve(options.effective_memory_bytes_max(), MAX_POOLS)?;
-        let build = if has_others { Store::build } else { Store::build_alone };
-        let store = build(options.clone(), &memory)?;
-        Ok((memory, store))
-    };
-    options.validate().and_then(|()| reserve()).map_err(Error::from_store)
+/// What a cache begins with: for each pool a store from the file, or an empty one.
+pub(crate) struct Memory {
+    /// Address space for all pools.
+    pub memory: EngineMemory,
+    /// In the order of the plan, the pool `default` first.
+    pub stores: Vec<Store>,
+    pub time: EngineClock,
+    plan: Vec<PlannedPool>,
+    file: Option<(Opened, MemoryStart)>,
+    flash_run: u64,
 }
 
-/// A store from the file, and its time.
+/// Stores from the file, and their time.
 struct Restored {
-    store: Store,
+    stores: Vec<Store>,
     memory: EngineMemory,
     time: EngineClock,
     start: MemoryStart,
@@ -112,36 +124,41 @@ struct Restored {
     flash_run: u64,
 }
 
-/// What a cache begins with: a store from the file or an empty one.
-pub(crate) struct Memory {
-    /// Address space for all pools.
-    pub memory: EngineMemory,
-    pub store: Store,
-    pub time: EngineClock,
-    options: Options,
-    file: Option<(Opened, MemoryStart)>,
-    flash_run: u64,
+/// Address space for pools, and the empty stores of a plan in it.
+fn empty(plan: &[PlannedPool]) -> Result<(EngineMemory, Vec<Store>), Error> {
+    let reserve = || {
+        let memory = EngineMemory::reserve(plan[0].options.effective_memory_bytes_max(), MAX_POOLS)?;
+        let build = if plan.len() > 1 { Store::build } else { Store::build_alone };
+        let stores = plan.iter().map(|pool| build(pool.options.clone(), &memory)).collect::<Result<_, _>>()?;
+        Ok((memory, stores))
+    };
+    plan[0].options.validate().and_then(|()| reserve()).map_err(Error::from_store)
 }
 
 impl Memory {
-    /// Opens and loads the memory file, where there is to be one, and makes the store.
+    /// Opens and loads the memory file, where there is to be one, and makes the stores.
     ///
     /// # Errors
     /// Those of [`open`], and options that no store can have.
-    pub fn begin(path: Option<&Path>, options: Options, clock: Clock, has_others: bool) -> Result<Self, Error> {
+    pub fn begin(path: Option<&Path>, plan: Vec<PlannedPool>, clock: Clock) -> Result<Self, Error> {
         let file = path.map(open).transpose()?;
-        let restored = file.as_ref().map(|opened| opened.load(&options, clock));
+        let restored = file.as_ref().map(|opened| opened.load(&plan, clock));
         let (restored, reason) = match restored {
             Some(Ok(restored)) => (Some(restored), String::new()),
             Some(Err(reason)) => (None, reason),
             None => (None, String::new()),
         };
-        if let Some(Restored { store, memory, time, start, flash_run }) = restored {
-            return Ok(Self { memory, store, time, options, file: file.map(|opened| (opened, start)), flash_run });
+        if let Some(Restored { stores, memory, time, start, flash_run }) = restored {
+            return Ok(Self { memory, stores, time, plan, file: file.map(|opened| (opened, start)), flash_run });
         }
-        let (memory, store) = empty(&options, has_others)?;
+        let (memory, stores) = empty(&plan)?;
         let file = file.map(|opened| (opened, MemoryStart::Cold { reason }));
-        Ok(Self { memory, store, time: EngineClock::new(clock), options, file, flash_run: 0 })
+        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, file, flash_run: 0 })
+    }
+
+    /// The store of the pool `default`.
+    pub fn store(&self) -> &Store {
+        &self.stores[0]
     }
 
     /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
@@ -151,7 +168,8 @@ impl Memory {
         if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
-            (self.memory, self.store) = empty(&self.options, false)?;
+            self.stores.clear();
+            (self.memory, self.stores) = empty(&self.plan)?;
         }
         Ok(())
     }
@@ -160,9 +178,9 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(self, save_limit: Duration) -> Result<(Store, EngineClock, Option<MemoryFile>), Error> {
+    pub fn finish(self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
         let file = self.file.map(|(opened, start)| opened.begin(start, save_limit)).transpose()?;
-        Ok((self.store, self.time, file))
+        Ok((self.stores, self.time, file))
     }
 }
 
@@ -235,7 +253,7 @@ fn open(path: &Path) -> Result<Opened, Error> {
 
 impl Opened {
     /// Loads what the last run left; or says why there is nothing.
-    fn load(&self, options: &Options, clock: Clock) -> Result<Restored, String> {
+    fn load(&self, plan: &[PlannedPool], clock: Clock) -> Result<Restored, String> {
         let started = Instant::now();
         let superblock = Superblock::read(&self.file)?;
         let elapsed = superblock.stopped.until_now(SET_BACK_MAX).ok_or_else(|| {
@@ -243,25 +261,18 @@ impl Opened {
         })?;
         (&self.file).seek(SeekFrom::Start(BLOCK_BYTES)).map_err(|error| format!("it cannot be read: {error}"))?;
         let mut reader = BlockReader::new(&self.file, superblock.image_bytes);
-        let mut memory = None;
-        let reserve = |max_bytes| Ok(memory.insert(EngineMemory::reserve(max_bytes, MAX_POOLS)?).clone());
-        let loaded = Store::load_in(options, &mut reader, reserve).map_err(|error| match error {
+        let loaded = pool_images::load(plan, &mut reader).map_err(|error| match error {
             ImageError::Io(error) => format!("it is damaged: {error}"),
             ImageError::Foreign(reason) => reason,
             ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
-            ImageError::Store(error) => format!("this machine has no room for it: {error}"),
+            ImageError::Store(error) => format!("what it holds cannot be brought to this memory: {error}"),
         });
-        let (store, loaded) = loaded?;
-        let memory = memory.expect("a store was loaded into it");
-        if store.memory_bytes() != options.memory_bytes {
-            let resized = store.resize(options.memory_bytes);
-            resized.map_err(|error| format!("what it holds cannot be brought to this memory: {error}"))?;
-        }
+        let LoadedPools { memory, stores, objects, dropped } = loaded?;
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
         let time = EngineClock::resumed(clock, &superblock.time, stopped_for + started.elapsed());
-        let start = MemoryStart::Warm { objects: loaded.items, stopped_for, took: started.elapsed() };
-        Ok(Restored { store, memory, time, start, flash_run: superblock.flash_run })
+        let start = MemoryStart::Warm { objects, dropped_pools: dropped, stopped_for, took: started.elapsed() };
+        Ok(Restored { stores, memory, time, start, flash_run: superblock.flash_run })
     }
 
     /// Empties the file durably: from here on nothing that it held can come back.
@@ -276,13 +287,14 @@ impl Opened {
 }
 
 impl MemoryFile {
-    /// Writes a store that nobody changes any more, and lets go of the file. `None` if that has happened already.
+    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the
+    /// file. `None` if that has happened already.
     ///
     /// # Errors
     /// The file system's. The file is empty then, and the next start is cold.
     pub fn save(
         &self,
-        store: &Store,
+        pools: &[Arc<PoolState>],
         participant: &Participant,
         time: &EngineClock,
         flash_run: u64,
@@ -294,7 +306,8 @@ impl MemoryFile {
             start.seek(SeekFrom::Start(BLOCK_BYTES))?;
             let mut writer = BlockWriter::new(BoundedFile::new(&file, started + self.save_limit));
             let now_ms = time.now_ms();
-            let saved = store.save(participant, now_ms, &mut writer)?;
+            let pools = pools.iter().map(|pool| (&*pool.name, &*pool.store));
+            let saved = pool_images::save(pools, participant, now_ms, &mut writer)?;
             let image_bytes = writer.finish()?;
             file.sync_data()?;
             let superblock = Superblock { image_bytes, flash_run, stopped: Elapsed::now(), time: time.saved(now_ms) };

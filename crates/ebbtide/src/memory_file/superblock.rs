@@ -16,14 +16,14 @@ use twox_hash::XxHash3_64;
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 const MAGIC: [u8; 8] = *b"EBBTIDEM";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes in front of the checksum.
 const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8;
 const _: () = assert!(CHECKED_BYTES == 88);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    /// Bytes of the image in the blocks that follow.
+    /// Bytes of the pools' images in the blocks that follow.
     pub image_bytes: u64,
     /// The number of flash's run at the stop; 0 without flash.
     pub flash_run: u64,
@@ -135,10 +135,10 @@ mod tests {
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
         };
         let block = superblock.encode();
-        assert_eq!(&block[..16], b"EBBTIDEM\x01\0\0\0\0\0\0\0");
+        assert_eq!(&block[..16], b"EBBTIDEM\x02\0\0\0\0\0\0\0");
         assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
         assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
-        assert_eq!(&block[88..96], &0x3EB4_75C6_92F4_8667_u64.to_le_bytes(), "golden");
+        assert_eq!(&block[88..96], &0xC815_928C_9926_BD16_u64.to_le_bytes(), "golden");
         assert_eq!(Superblock::decode(&block), Ok(superblock));
         for at in 0..CHECKED_BYTES + 8 {
             let mut damaged = block;

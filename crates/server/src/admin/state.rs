@@ -56,7 +56,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
         time_unix_ms: unix_now().as_millis() as u64,
         uptime: shared.uptime(),
         totals: shared.totals(),
-        cache: shared.cache.counter_snapshot(),
+        cache: shared.pools.current().counter_snapshot(),
         connections: lock(&shared.connections).len() as u64,
         connections_limit: shared.options.max_connections as u64,
         rejected: shared.rejected.load(Ordering::Relaxed),

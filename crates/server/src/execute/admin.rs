@@ -22,7 +22,7 @@ impl Executor {
         }
         let Some(exptime) = exptime else { return reply.line(reply::INVALID_EXPTIME) };
         self.counters().flush_commands.add(1);
-        self.cache.flush(self.flush_delay(exptime));
+        self.flush_pools(exptime);
         reply.line(reply::OK);
     }
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use ebbtide::memcached::Cache;
+use ebbtide::memcached::{Cache, Patience};
 
 use super::body::Body;
 use crate::connection_wait::ConnectionWait;
@@ -13,12 +13,17 @@ use crate::inbox::{ConnectionKey, Inbox};
 use crate::observe::{Probe, Samples};
 use crate::options::ServerOptions;
 use crate::output::Output;
+use crate::pools::Router;
 use crate::shared::Shared;
 use crate::watch::Watch;
 
 /// Executes commands for one worker.
 pub struct Executor {
+    /// The pool `default`, and what concerns all pools.
     pub(super) cache: Cache,
+    pub(super) router: Router,
+    /// That of the current command, for the handle of its pool.
+    pub(super) current_patience: Cell<Patience>,
     pub(super) shared: Arc<Shared>,
     pub(super) worker: usize,
     pub(super) probe: Probe,
@@ -50,6 +55,8 @@ impl Executor {
     pub fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, worker: usize, samples: bool) -> Self {
         Self {
             cache: shared.cache.without_waiting(),
+            router: Router::new(&shared.pools, worker),
+            current_patience: Cell::new(Patience::Whole),
             has_flash: shared.cache.has_flash(),
             has_streams: true,
             shared,
@@ -70,7 +77,13 @@ impl Executor {
     pub fn serve(&self, connection_key: ConnectionKey, fetched: &mut ConnectionWait) {
         self.connection_key.set(connection_key);
         self.swap_wait(fetched);
-        self.cache.set_patience(self.patience());
+        self.set_patience(self.patience());
+    }
+
+    /// Takes the pools over that a reload has published. To be called once a round.
+    #[inline]
+    pub fn refresh_pools(&mut self) {
+        self.router.refresh(&self.shared.pools);
     }
 
     pub fn has_flash(&self) -> bool {

@@ -93,7 +93,7 @@ impl Executor {
     /// A probe of flash for a key that memory does not have; `None` when flash does not have it either.
     #[inline]
     pub(super) fn probe_flash(&self, key: &[u8]) -> Option<FlashProbe> {
-        if self.has_flash { self.cache.probe_flash(&self.wait.borrow().reads, key) } else { None }
+        if self.has_flash { self.pool(key).probe_flash(&self.wait.borrow().reads, key) } else { None }
     }
 
     /// Reads keys from flash; memory does not have the first one. With `is_plain` (value, key and client flags are
@@ -102,7 +102,8 @@ impl Executor {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
         let purpose = if is_plain { ReadPurpose::Answer } else { ReadPurpose::Memory };
-        match self.cache.read_from_flash(&mut wait.reads, probe, keys, purpose, || self.wake()) {
+        let keys = self.keys_of_first_pool(keys);
+        match self.pool(keys[0]).read_from_flash(&mut wait.reads, probe, keys, purpose, || self.wake()) {
             ReadOutcome::Pending => FlashOutcome::Parked,
             ReadOutcome::Hit(item) if !can_win_recache(&item) => FlashOutcome::Served(item),
             ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => FlashOutcome::MemoryDecides,
@@ -113,7 +114,7 @@ impl Executor {
             }
             ReadOutcome::Refused(_) => {
                 wait.end_memory_wait();
-                self.cache.set_patience(Patience::Whole);
+                self.set_patience(Patience::Whole);
                 FlashOutcome::NoMemory
             }
         }
@@ -121,7 +122,7 @@ impl Executor {
 
     /// Where the current value of a key is; starts reads when flash may have it.
     pub(super) fn presence(&self, key: &[u8]) -> KeyPresence {
-        if !self.has_flash || self.cache.peek(key).is_hit() {
+        if !self.has_flash || self.pool(key).peek(key).is_hit() {
             return KeyPresence::Known;
         }
         let Some(probe) = self.probe_flash(key) else { return KeyPresence::Known };
@@ -153,11 +154,11 @@ impl Executor {
     /// connection is parked.
     pub(super) fn delete_known_key(&self, key: &[u8]) -> Option<bool> {
         if !self.has_flash || self.cache.flash_health() != Some(Health::Healthy) {
-            return Some(self.cache.delete(key));
+            return Some(self.pool(key).delete(key));
         }
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = true;
-        self.cache.try_delete(&mut wait.reads, key, || self.wake())
+        self.pool(key).try_delete(&mut wait.reads, key, || self.wake())
     }
 }
 

@@ -206,10 +206,9 @@ impl Executor {
         failed: &mut bool,
         output: &mut Output,
     ) -> Option<RunStop> {
-        let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
-        self.cache.get_batch_while(&run.keys[from..run.length], |index, lookup| {
+        self.answer_batch(&run.keys[from..run.length], |index, lookup| {
             let index = from + index;
             if output.is_full() {
                 stop = Some(RunStop::Full(index));
@@ -237,15 +236,8 @@ impl Executor {
             if noted {
                 self.note_get(key, lookup.item().map(Item::len));
             }
-            match answer_key(run, index, &lookup, failed, output) {
-                Some(true) => hits += 1,
-                Some(false) => misses += 1,
-                None => {}
-            }
-            ControlFlow::Continue(())
+            ControlFlow::Continue(answer_key(run, index, &lookup, failed, output))
         });
-        self.counters().get_hits.add(hits);
-        self.counters().get_misses.add(misses);
         stop
     }
 
@@ -255,7 +247,7 @@ impl Executor {
             self.note_get(run.keys[index], Some(item.len()));
         }
         if answer_key(run, index, &Lookup::Hit(item), failed, output).is_some() {
-            self.counters().get_hits.add(1);
+            self.count_get(run.keys[index], true);
         }
     }
 
@@ -289,7 +281,7 @@ impl Executor {
             let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
             let unanswered = Unanswered { position: position_in(input, key), rest };
             let lookup = match self.presence(key) {
-                KeyPresence::Known => match self.park_if_waiting(self.cache.get_and_touch(key, ttl)) {
+                KeyPresence::Known => match self.park_if_waiting(self.pool(key).get_and_touch(key, ttl)) {
                     Some(lookup) => lookup.ok(),
                     None => return Err(unanswered),
                 },

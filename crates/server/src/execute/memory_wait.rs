@@ -30,16 +30,16 @@ impl Executor {
         let wait = &mut *self.wait.borrow_mut();
         if wait.memory.is_some() {
             wait.end_memory_wait();
-            self.cache.set_patience(Patience::Whole);
+            self.set_patience(Patience::Whole);
         }
     }
 
     /// Runs the second write of a command. The first one is done, so the command cannot be executed again: a write that
     /// would wait is refused.
     pub(super) fn without_memory_wait<T>(&self, write: impl FnOnce() -> T) -> T {
-        self.cache.set_patience(Patience::Spent);
+        self.set_patience(Patience::Spent);
         let written = write();
-        self.cache.set_patience(self.patience());
+        self.set_patience(self.patience());
         written
     }
 

@@ -20,7 +20,7 @@ impl Executor {
 
     /// A delete without an answer: flash is not read, and the delete counts as a hit when memory has the key.
     pub(super) fn delete_unanswered(&self, key: &[u8]) {
-        let delete = || Some(if self.cache.delete(key) { Changed::Done(()) } else { Changed::Absent });
+        let delete = || Some(if self.pool(key).delete(key) { Changed::Done(()) } else { Changed::Absent });
         let deleted = self.note_delete(key, DeleteCommand::Delete, delete);
         self.count_deleted(deleted.unwrap_or(Changed::Absent));
     }
@@ -32,7 +32,7 @@ impl Executor {
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: OptionalReply<'_>) {
-        let Some(touched) = self.park_if_waiting(self.cache.touch(key, self.ttl(exptime))) else { return };
+        let Some(touched) = self.park_if_waiting(self.pool(key).touch(key, self.ttl(exptime))) else { return };
         self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
         match touched {
             Ok(true) => {
@@ -50,8 +50,8 @@ impl Executor {
     pub(super) fn arithmetic(&self, key: &[u8], delta: u64, increment: bool, reply: OptionalReply<'_>) {
         let counters = self.counters();
         let (result, hits, misses) = match increment {
-            true => (self.cache.increment(key, delta), &counters.incr_hits, &counters.incr_misses),
-            false => (self.cache.decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
+            true => (self.pool(key).increment(key, delta), &counters.incr_hits, &counters.incr_misses),
+            false => (self.pool(key).decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
         };
         let Some(result) = self.park_if_waiting(result) else { return };
         self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)));

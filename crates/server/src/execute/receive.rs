@@ -14,18 +14,18 @@ impl Executor {
     /// Starts to receive a value within the cache's limit.
     pub(super) fn receive(&self, mut target: StoreTarget, output: &mut Output) -> Body {
         let length = u64::from(target.length);
-        if length <= self.cache.contiguous_limit() as u64 {
+        if length <= self.pool(&target.key).contiguous_limit() as u64 {
             let value = Vec::with_capacity(length as usize);
             return Body::new(BodyState::Buffer { target, value }, length);
         }
         // The destination of a long value is decided at its start: a key that is absent then is created.
         if let Some(exptime) = target.create
-            && !self.cache.contains(&target.key)
+            && !self.pool(&target.key).contains(&target.key)
             && self.probe_flash(&target.key).is_none()
         {
             (target.mode, target.exptime) = (Mode::Add, exptime);
         }
-        match self.cache.upload(&target.key, length, target.flags, self.ttl(target.exptime), target.mode) {
+        match self.pool(&target.key).upload(&target.key, length, target.flags, self.ttl(target.exptime), target.mode) {
             Ok(upload) => {
                 let upload = Box::new(upload.token(target.token));
                 Body::new(BodyState::Upload { target, upload }, length)
@@ -122,7 +122,7 @@ impl Executor {
             BodyState::Buffer { target, value } => {
                 let (target, before) = (&*target, before(target));
                 let (written, life) = self.apply_or_create(target.mode, target.exptime, target.create, |mode, life| {
-                    let insert = self.cache.insert(&target.key, value).flags(target.flags).ttl(life);
+                    let insert = self.pool(&target.key).insert(&target.key, value).flags(target.flags).ttl(life);
                     insert.mode(mode).token(target.token).apply_with_token()
                 });
                 (target, before, written, life)

@@ -1,4 +1,4 @@
-//! The stats commands, with memcached's names for what has a counterpart here. The whole cache appears as slab class 1.
+//! The stats commands, with memcached's names for what has a counterpart here.
 //!
 //! Plain `stats` stays below 4 KiB with one token per value, which some collectors rely on; what only this server
 //! knows is in `stats ebbtide`.
@@ -21,16 +21,14 @@ use crate::watch;
 
 /// Bytes of a bucket of the index.
 const BUCKET_BYTES: u64 = 64;
-/// The only slab class.
-const CLASS: u32 = 1;
 
 /// Counts since the last `stats reset`, and the cache as it is.
-struct StatsView {
-    cache: ebbtide::memcached::Stats,
-    totals: CommandTotals,
+pub(super) struct StatsView {
+    pub cache: ebbtide::memcached::Stats,
+    pub totals: CommandTotals,
     stored: u64,
-    evictions: u64,
-    expired: u64,
+    pub evictions: u64,
+    pub expired: u64,
     expired_found: u64,
     flushed_found: u64,
     accepted: u64,
@@ -48,6 +46,7 @@ impl Executor {
             Some(b"settings") => self.settings(out),
             Some(b"items") => self.items(out),
             Some(b"slabs") => self.slabs(out),
+            Some(b"pools") => self.pool_stats(out),
             Some(b"conns") => self.connections(connection, out),
             // There are no pages: nothing is listed.
             Some(b"extstore") => {}
@@ -80,7 +79,7 @@ impl Executor {
         reply::OK
     }
 
-    fn counts(&self) -> StatsView {
+    pub(super) fn counts(&self) -> StatsView {
         let shared = &self.shared;
         let baseline = lock(&shared.baseline);
         // Read under the lock, like all values that a baseline is subtracted from: a value read before a reset may be
@@ -150,47 +149,6 @@ impl Executor {
         stat(out, "slab_global_page_pool", cache.segments_free);
         stat(out, "evictions", counts.evictions);
         stat(out, "reclaimed", counts.expired);
-    }
-
-    fn items(&self, out: &mut Vec<u8>) {
-        let counts = self.counts();
-        let cache = &counts.cache;
-        if cache.items == 0 {
-            return;
-        }
-        let mut item = |name: &str, value: u64| stat(out, &format!("items:{CLASS}:{name}"), value);
-        let census = self.cache.segment_snapshot();
-        item("number", cache.items);
-        item("age", census.age_seconds);
-        item("mem_requested", cache.live_bytes);
-        item("evicted", counts.evictions);
-        item("outofmemory", counts.totals.store_no_memory);
-        item("reclaimed", counts.expired);
-    }
-
-    fn slabs(&self, out: &mut Vec<u8>) {
-        let counts = self.counts();
-        let (cache, totals) = (&counts.cache, &counts.totals);
-        // The two values are not read at the same moment.
-        let used = cache.segments_total.saturating_sub(cache.segments_free);
-        let mut class = |name: &str, value: u64| stat(out, &format!("{CLASS}:{name}"), value);
-        class("chunk_size", cache.segment_bytes);
-        class("chunks_per_page", 1);
-        class("total_pages", cache.segments_total);
-        class("total_chunks", cache.segments_total);
-        class("used_chunks", used);
-        class("free_chunks", cache.segments_free);
-        class("free_chunks_end", 0);
-        class("get_hits", totals.get_hits);
-        class("cmd_set", totals.set_commands);
-        class("delete_hits", totals.delete_hits);
-        class("incr_hits", totals.incr_hits);
-        class("decr_hits", totals.decr_hits);
-        class("cas_hits", totals.cas_hits);
-        class("cas_badval", totals.cas_badval);
-        class("touch_hits", totals.touch_hits);
-        stat(out, "active_slabs", 1);
-        stat(out, "total_malloced", cache.memory_used_bytes);
     }
 
     fn connections(&self, asking: usize, out: &mut Vec<u8>) {

@@ -11,13 +11,13 @@ use crate::output::Output;
 impl Executor {
     pub(super) fn store(&self, store: &StoreRequest<'_>, output: &mut Output) -> Next {
         let length = u64::from(store.length);
-        if length > self.cache.max_value().as_bytes() {
+        if length > self.pool(store.key).max_value().as_bytes() {
             if store.mode == StoreMode::Set {
                 // After a failed set the old value must not be read.
-                self.cache.delete(store.key);
+                self.pool(store.key).delete(store.key);
             }
             self.counters().store_too_large.add(1);
-            let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
+            let error = Error::ValueTooLarge { length, limit: self.pool(store.key).max_value().as_bytes() };
             self.note_store(store.key, store_mode(store.mode), || Ttl::Never, 0, Err(&error));
             reply_to(output, store.noreply).line(reply::TOO_LARGE);
             return match store.value {
@@ -26,9 +26,9 @@ impl Executor {
             };
         }
         match store.value {
-            Some(value) if value.len() <= self.cache.contiguous_limit() => {
+            Some(value) if value.len() <= self.pool(store.key).contiguous_limit() => {
                 let stored = self
-                    .cache
+                    .pool(store.key)
                     .insert(store.key, value)
                     .flags(store.flags)
                     .ttl(self.ttl(store.exptime))

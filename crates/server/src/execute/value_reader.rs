@@ -3,7 +3,7 @@
 //! A value up to the engine's contiguous limit is collected in a buffer, which grows with the bytes received. A larger
 //! value is written piece by piece into segments that are published at its end. Dropping a reader undoes its upload.
 
-use ebbtide::memcached::{Cache, Error, Mode, Patience, Ttl, Upload, Written};
+use ebbtide::memcached::{Error, Mode, Patience, Pool, Ttl, Upload, Written};
 
 /// A key with the attributes of its new value.
 pub struct NewItem<'a> {
@@ -30,11 +30,11 @@ enum ValueBuffer {
 
 impl ValueReader {
     /// Starts a value of `length` bytes within the cache's limit.
-    pub fn begin(cache: &Cache, entry: &NewItem<'_>, length: u64) -> Self {
-        let buffer = if length <= cache.contiguous_limit() as u64 {
+    pub fn begin(pool: &Pool, entry: &NewItem<'_>, length: u64) -> Self {
+        let buffer = if length <= pool.contiguous_limit() as u64 {
             ValueBuffer::Whole(Vec::with_capacity(length as usize))
         } else {
-            match cache.upload(entry.key, length, entry.flags, entry.ttl, entry.mode) {
+            match pool.upload(entry.key, length, entry.flags, entry.ttl, entry.mode) {
                 Ok(upload) => ValueBuffer::Upload(Box::new(upload)),
                 Err(error) => ValueBuffer::Failed(error),
             }
@@ -94,9 +94,9 @@ impl ValueReader {
     ///
     /// # Errors
     /// As [`ebbtide::memcached::Insert::apply`].
-    pub fn finish(&mut self, cache: &Cache, entry: &NewItem<'_>, patience: Patience) -> Result<Written, Error> {
+    pub fn finish(&mut self, pool: &Pool, entry: &NewItem<'_>, patience: Patience) -> Result<Written, Error> {
         match &mut self.buffer {
-            ValueBuffer::Whole(value) => entry.store(cache, value),
+            ValueBuffer::Whole(value) => entry.store(pool, value),
             ValueBuffer::Upload(upload) => {
                 upload.set_patience(patience);
                 upload.try_finish()
@@ -111,7 +111,7 @@ impl NewItem<'_> {
     ///
     /// # Errors
     /// As [`ebbtide::memcached::Insert::apply`].
-    pub fn store(&self, cache: &Cache, value: &[u8]) -> Result<Written, Error> {
-        cache.insert(self.key, value).flags(self.flags).ttl(self.ttl).mode(self.mode).apply_with_token()
+    pub fn store(&self, pool: &Pool, value: &[u8]) -> Result<Written, Error> {
+        pool.insert(self.key, value).flags(self.flags).ttl(self.ttl).mode(self.mode).apply_with_token()
     }
 }

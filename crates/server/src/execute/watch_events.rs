@@ -54,7 +54,7 @@ impl Executor {
     #[inline]
     pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
         if self.watches_fetches() {
-            let length = self.cache.peek(key).item().map_or(0, |item| item.len());
+            let length = self.pool(key).peek(key).item().map_or(0, |item| item.len());
             self.watch_fetch(key, found.then_some(length));
         }
     }
@@ -99,7 +99,7 @@ impl Executor {
         // An append keeps the life; the line tells the length of the whole value.
         let joined = match (command, status) {
             (StoreVerb::Append | StoreVerb::Prepend, StoreStatus::Stored) => {
-                self.cache.peek(key).item().map(|item| (item.len(), item.ttl()))
+                self.pool(key).peek(key).item().map(|item| (item.len(), item.ttl()))
             }
             _ => None,
         };
@@ -139,7 +139,7 @@ impl Executor {
         command: DeleteCommand,
     ) -> Option<Changed<()>> {
         self.note_delete(key, command, || match expected {
-            Some(token) => Some(self.cache.delete_if(key, token)),
+            Some(token) => Some(self.pool(key).delete_if(key, token)),
             None => self.delete_known_key(key).map(|known| if known { Changed::Done(()) } else { Changed::Absent }),
         })
     }
@@ -153,7 +153,7 @@ impl Executor {
     ) -> Option<Changed<()>> {
         let watching = &self.shared.watching;
         let is_watched = watching.wants(WatchKind::Deletion) || watching.wants(WatchKind::Fetch);
-        let length = if is_watched { self.cache.peek(key).item().map_or(0, |item| item.len()) } else { 0 };
+        let length = if is_watched { self.pool(key).peek(key).item().map_or(0, |item| item.len()) } else { 0 };
         let deleted = delete()?;
         if self.shared.prefix_stats.is_counting() {
             self.shared.prefix_stats.count_delete(key);

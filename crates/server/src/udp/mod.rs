@@ -148,6 +148,7 @@ impl Service {
         let mut events = Events::with_capacity(64);
         let mut buffer = vec![0; RECEIVE_BYTES];
         while !self.shared.is_stopping() {
+            self.executor.refresh_pools();
             self.resume_reads_done();
             self.retry_waiting(Instant::now());
             self.abandon_delete_waits();

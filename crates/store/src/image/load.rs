@@ -1,11 +1,12 @@
 //! Makes a store of an image.
 
+use super::positions::Positions;
 use super::words::Take;
 use super::{MAGIC, VERSION, state_of_word};
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
-use crate::index::{BUCKET_SLOTS, Slot, Split};
-use crate::item::ITEM_HEADER_BYTES;
+use crate::index::{BUCKET_SLOTS, Bucket, Slot, Split};
+use crate::item::{CHAINED_PREFIX_BYTES, ITEM_HEADER_BYTES, Kind};
 use crate::options::Options;
 use crate::segment::{HeaderWords, Location, SegmentId, State};
 use crate::stats::Counters;
@@ -13,6 +14,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use std::collections::HashSet;
 use std::io::{self, Read};
+use std::num::NonZeroU32;
 
 /// Why an image did not become a store. The caller begins with an empty one.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +57,14 @@ struct Head {
     counters: Vec<u64>,
     history_kind: u32,
     history: Vec<u64>,
+    frames: Vec<u32>,
 }
 
 /// Words of history that an image can hold: those of 64 TiB of memory.
 const HISTORY_WORDS_MAX: u32 = 1 << 31;
+
+/// Frames that an image can have: those of 64 TiB.
+const FRAMES_MAX: u32 = 1 << 25;
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Damaged(what.into()))
@@ -96,7 +102,14 @@ impl Head {
         for _ in 0..words {
             history.push(take.u64()?);
         }
+        let count = take.u32()?;
+        check(count <= FRAMES_MAX, "it has more frames than any")?;
+        let mut frames = Vec::new();
+        for _ in 0..count {
+            frames.push(take.u32()?);
+        }
         let head = Self {
+            frames,
             segment_bytes,
             seed,
             created_bytes,
@@ -127,16 +140,17 @@ impl Store {
     /// # Errors
     /// `Foreign` and `Damaged` tell what is wrong with the image; `Store` that the machine has no such memory.
     pub fn load(options: &Options, source: &mut impl Read) -> Result<(Self, Loaded), ImageError> {
-        Self::load_in(options, source, EngineMemory::for_one)
+        Self::load_in(options, source, true, EngineMemory::for_one)
     }
 
-    /// The same, alone in memory that `reserve` makes for a store that may have this many bytes.
+    /// The same, in memory that `reserve` answers for a store that may have this many bytes: alone, or beside others.
     ///
     /// # Errors
     /// As `load`, and those of `reserve`.
     pub fn load_in(
         options: &Options,
         source: &mut impl Read,
+        is_alone: bool,
         reserve: impl FnOnce(u64) -> Result<EngineMemory, Error>,
     ) -> Result<(Self, Loaded), ImageError> {
         let mut take = Take(source);
@@ -151,16 +165,36 @@ impl Store {
             ..options.clone()
         };
         options.validate()?;
-        let store = Self::build_alone(options, &reserve(max_bytes)?)?;
+        let build = if is_alone { Self::build_alone } else { Self::build };
+        let store = build(options, &reserve(max_bytes)?)?;
         store.take_over(&head)?;
-        let items = store.load_buckets(&head, &mut take)?;
-        store.load_segments(&mut take)?;
-        store.check_slots()?;
+        let positions = Positions::new(&store.segments, &head.frames);
+        let Some(positions) = positions else { return damaged("its frames are not those of its memory") };
+        let items = store.load_buckets(&head, &positions, &mut take)?;
+        store.load_segments(&positions, &mut take)?;
+        store.check_slots(&positions)?;
         store.counters.restore(&head.counters, items);
         for _ in 0..head.withheld {
             check(store.segments.withhold_free(), "it withholds more segments than are free")?;
         }
         Ok((store, Loaded { items, now_ms: head.now_ms }))
+    }
+
+    /// Reads past an image that nobody wants.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn skip_image(source: &mut impl Read) -> Result<(), ImageError> {
+        let mut take = Take(source);
+        let head = Head::take(&mut take)?;
+        take.skip(head.split.buckets() as u64 * size_of::<Bucket>() as u64)?;
+        while take.u32()? != 0 {
+            let Some(state) = state_of_word(take.u8()?) else { return damaged("a segment is in no state") };
+            let words = take_header(&mut take)?;
+            let length = if state == State::Body { head.segment_bytes } else { words.write_offset };
+            take.skip(length.into())?;
+        }
+        Ok(())
     }
 
     /// Budget, time and generation.
@@ -179,28 +213,42 @@ impl Store {
     }
 
     /// Answers how many slots are in use.
-    fn load_buckets(&self, head: &Head, take: &mut Take<'_, impl Read>) -> Result<u64, ImageError> {
+    fn load_buckets(
+        &self,
+        head: &Head,
+        positions: &Positions<'_>,
+        take: &mut Take<'_, impl Read>,
+    ) -> Result<u64, ImageError> {
         let mut items = 0;
         for bucket in 0..head.split.buckets() {
             let mut words = [0; BUCKET_SLOTS + 1];
             for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
                 *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
             }
-            items += words[1..].iter().filter(|word| !Slot::from_word(**word).is_empty()).count() as u64;
+            for word in words[1..].iter_mut().filter(|word| !Slot::from_word(**word).is_empty()) {
+                let slot = Slot::from_word(*word);
+                let Some(location) = positions.location(slot.location()) else {
+                    return damaged("a slot points at no segment");
+                };
+                *word = slot.relocated(location).word();
+                items += 1;
+            }
             check(self.index.restore_words(bucket, words), "a bucket is locked")?;
         }
         Ok(items)
     }
 
-    fn load_segments(&self, take: &mut Take<'_, impl Read>) -> Result<(), ImageError> {
+    fn load_segments(&self, positions: &Positions<'_>, take: &mut Take<'_, impl Read>) -> Result<(), ImageError> {
         let size = self.segments.segment_bytes();
         let mut bytes = vec![0; size as usize];
         let mut bodies = Vec::new();
-        while let Some(segment) = SegmentId::from_link(take.u32()?) {
+        while let Some(number) = NonZeroU32::new(take.u32()?) {
+            let segment = positions.segment(number.get());
+            let Some(segment) = segment else { return damaged("a segment is outside the memory") };
             let Some(state) = state_of_word(take.u8()?) else { return damaged("a segment is in no state") };
             let words = take_header(take)?;
             check(words.write_offset <= size, "a segment is longer than segments are")?;
-            check(self.segments.take_this(segment), "a segment is there twice, or outside the memory")?;
+            check(self.segments.take_this(segment), "a segment is there twice")?;
             let header = self.segments.header(segment);
             let length = if state == State::Body { size } else { words.write_offset } as usize;
             take.0.read_exact(&mut bytes[..length])?;
@@ -210,7 +258,11 @@ impl Store {
             match state {
                 State::Body => {
                     header.is_body.store(1, Ordering::Relaxed);
-                    header.next.store(words.next, Ordering::Relaxed);
+                    let next = (words.next != 0).then(|| positions.segment(words.next));
+                    let Some(next) = next.map_or(Some(0), |next| next.map(SegmentId::number)) else {
+                        return damaged("a value goes on outside the memory");
+                    };
+                    header.next.store(next, Ordering::Relaxed);
                     header.pass_to(State::Body);
                     bodies.push(segment);
                 }
@@ -227,9 +279,7 @@ impl Store {
     fn check_bodies(&self, bodies: &[SegmentId]) -> Result<(), ImageError> {
         let next =
             |segment: &SegmentId| SegmentId::from_link(self.segments.header(*segment).next.load(Ordering::Relaxed));
-        let is_body = |segment: &SegmentId| {
-            segment.number() <= self.segments.limit() && self.segments.header(*segment).state() == State::Body
-        };
+        let is_body = |segment: &SegmentId| self.segments.header(*segment).state() == State::Body;
         let followers: HashSet<SegmentId> = bodies.iter().filter_map(next).collect();
         check(followers.iter().all(is_body), "a value goes on in no segment of a value")?;
         check(followers.len() == bodies.iter().filter_map(next).count(), "two values share a segment")?;
@@ -239,19 +289,33 @@ impl Store {
         check(reached == bodies.len(), "a value has no end")
     }
 
-    /// Every slot points into a sealed segment, so that a reader stays within what was loaded.
-    fn check_slots(&self) -> Result<(), ImageError> {
+    /// Every slot points into a sealed segment, so that a reader stays within what was loaded. Heads of chained values
+    /// get the number that their first body has now.
+    fn check_slots(&self, positions: &Positions<'_>) -> Result<(), ImageError> {
         let mut fits = true;
-        self.index.each_slot(|_, slot| {
-            let Some(segment) = slot.checked_segment(self.segments.limit()) else {
-                fits = false;
-                return;
-            };
-            let header = self.segments.header(segment);
-            let end = slot.location().offset() + ITEM_HEADER_BYTES;
-            fits &= header.state() == State::Sealed && end <= header.write_offset();
-        });
+        self.index.each_slot(|_, slot| fits &= self.check_slot(slot, positions).is_some());
         check(fits, "a slot points at no item")
+    }
+
+    fn check_slot(&self, slot: Slot, positions: &Positions<'_>) -> Option<()> {
+        let header = self.segments.header(slot.checked_segment()?);
+        let end = slot.location().offset() + ITEM_HEADER_BYTES;
+        if header.state() != State::Sealed || end > header.write_offset() {
+            return None;
+        }
+        let item = self.item(slot);
+        if item.header.kind != Kind::Chained {
+            return Some(());
+        }
+        if item.value_at().offset() + CHAINED_PREFIX_BYTES > header.write_offset() {
+            return None;
+        }
+        // SAFETY: nobody else knows the store, and the prefix lies in the bytes that were loaded.
+        unsafe {
+            let first = positions.segment(item.first_body_number(&self.segments.arena))?;
+            item.set_first_body(&self.segments.arena, first);
+            (self.segments.header(first).state() == State::Body).then_some(())
+        }
     }
 }
 

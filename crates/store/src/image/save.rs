@@ -77,6 +77,9 @@ impl Store {
         let (kind, words) = self.policy_state.history.words();
         put.u32(kind).u32(words.len() as u32);
         words.iter().for_each(|word| _ = put.u64(*word));
+        let frames = self.segments.frame_numbers();
+        put.u32(frames.len() as u32);
+        frames.iter().for_each(|frame| _ = put.u32(*frame));
         put.write_to(out)
     }
 

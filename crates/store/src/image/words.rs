@@ -42,6 +42,11 @@ impl<R: Read> Take<'_, R> {
         Ok(bytes)
     }
 
+    pub fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut Read::by_ref(self.0).take(bytes), &mut io::sink())?;
+        if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
     pub fn u8(&mut self) -> io::Result<u8> {
         Ok(self.array::<1>()?[0])
     }

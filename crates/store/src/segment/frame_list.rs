@@ -59,6 +59,16 @@ impl FrameList {
         self.segment(self.frame(index >> self.shift), index & ((1 << self.shift) - 1))
     }
 
+    /// log2 of the segments in a frame.
+    pub fn shift(&self) -> u32 {
+        self.shift
+    }
+
+    /// The numbers of the frames that the first `positions` positions need, by place.
+    pub fn numbers(&self, positions: u32) -> Vec<u32> {
+        (0..self.needed(positions)).map(|place| self.frame(place).0).collect()
+    }
+
     /// The segments of the frame at a place.
     pub fn segments_at(&self, place: u32) -> impl Iterator<Item = SegmentId> + use<'_> {
         let frame = self.frame(place);

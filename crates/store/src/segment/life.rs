@@ -194,7 +194,7 @@ impl Segments {
     /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its owner.
     pub fn take_this(&self, segment: SegmentId) -> bool {
         let mut free = lock(&self.free);
-        if segment.number() > self.limit() || self.header(segment).state() != State::Free {
+        if self.header(segment).state() != State::Free {
             return false;
         }
         let header = self.header(segment);

@@ -137,6 +137,16 @@ impl Segments {
         self.frames.segments_at(place).map(|segment| self.header(segment))
     }
 
+    /// The numbers of the frames in the budget, by their place in the list.
+    pub fn frame_numbers(&self) -> Vec<u32> {
+        self.frames.numbers(self.limit())
+    }
+
+    /// log2 of the segments in a frame.
+    pub fn frame_shift(&self) -> u32 {
+        self.frames.shift()
+    }
+
     /// Makes the frame at this place of the list the last one, which is emptied first. False if a frame is in the
     /// budget in part by now.
     pub fn empty_frame(&self, place: u32) -> bool {

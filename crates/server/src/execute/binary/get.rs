@@ -104,10 +104,9 @@ impl Executor {
         output: &mut Output,
     ) -> Option<PacketStop> {
         let (keys, packets) = (&run.keys[..run.length], &run.packets[..run.length]);
-        let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
-        self.cache.get_batch_while(&keys[from..], |index, lookup| {
+        self.answer_batch(&keys[from..], |index, lookup| {
             let index = from + index;
             let head = packets[index].head;
             if output.is_full() {
@@ -125,20 +124,12 @@ impl Executor {
             if noted {
                 self.note_get(keys[index], lookup.item().map(Item::len));
             }
-            match lookup {
-                Lookup::Hit(item) => {
-                    hits += 1;
-                    write_hit(head, name, &item, output);
-                }
-                Lookup::Miss => {
-                    misses += 1;
-                    write_miss(head, name, output);
-                }
+            match &lookup {
+                Lookup::Hit(item) => write_hit(head, name, item, output),
+                Lookup::Miss => write_miss(head, name, output),
             }
-            ControlFlow::Continue(())
+            ControlFlow::Continue(Some(lookup.is_hit()))
         });
-        self.counters().get_hits.add(hits);
-        self.counters().get_misses.add(misses);
         stop
     }
 
@@ -148,7 +139,7 @@ impl Executor {
             self.note_get(run.keys[index], Some(item.len()));
         }
         write_hit(run.packets[index].head, run.name(index), item, output);
-        self.counters().get_hits.add(1);
+        self.count_get(run.keys[index], true);
     }
 }
 

@@ -99,7 +99,7 @@ impl Executor {
 
     fn touch_binary(&self, head: PacketHead, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
         let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
-        let Some(touched) = self.park_if_waiting(self.cache.get_and_touch(key, self.ttl(exptime))) else { return };
+        let Some(touched) = self.park_if_waiting(self.pool(key).get_and_touch(key, self.ttl(exptime))) else { return };
         match touched {
             Ok(Lookup::Hit(item)) => {
                 self.counters().touch_hits.add(1);
@@ -121,7 +121,7 @@ impl Executor {
             return reply::error(output.bytes(), head, Status::AuthError);
         }
         self.counters().flush_commands.add(1);
-        self.cache.flush(self.flush_delay(exptime));
+        self.flush_pools(exptime);
         self.done(head, 0, output);
     }
 
@@ -160,7 +160,7 @@ impl Executor {
         let expected = (cas != 0).then_some(cas);
         // Somebody else may make the entry between the look and the add: then there is one to change.
         let (value, token) = loop {
-            let changed = match self.cache.change(key, change, expected) {
+            let changed = match self.pool(key).change(key, change, expected) {
                 // Then it is the add that the command may wait for.
                 absent @ Ok(Changed::Absent) if initial.is_some() => Some(absent),
                 changed => self.park_if_waiting(changed),
@@ -188,7 +188,7 @@ impl Executor {
             return reply::error(output.bytes(), head, status);
         };
         if !head.quiet {
-            reply::number(output.bytes(), head, value, self.cache.keep_cas(key, token));
+            reply::number(output.bytes(), head, value, self.pool(key).keep_cas(key, token));
         }
     }
 
@@ -197,7 +197,7 @@ impl Executor {
         let mut text = Vec::with_capacity(20);
         ebbtide_protocol::reply::number(&mut text, initial.value);
         let entry = NewItem { key, flags: 0, ttl: self.ttl(initial.exptime), mode: Mode::Add };
-        let written = entry.store(&self.cache, &text)?;
+        let written = entry.store(self.pool(entry.key), &text)?;
         Ok((written.stored == Stored::Stored).then_some(written.token))
     }
 }

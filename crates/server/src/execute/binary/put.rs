@@ -17,10 +17,10 @@ use crate::output::Output;
 impl Executor {
     pub(super) fn put(&self, head: PacketHead, put: &Put<'_>, output: &mut Output) -> PacketNext {
         let length = u64::from(put.length);
-        if length > self.cache.max_value().as_bytes() {
+        if length > self.pool(put.key).max_value().as_bytes() {
             if put.mode == StoreMode::Set {
                 // A client that could not write the new value must not go on reading the old one.
-                self.cache.delete(put.key);
+                self.pool(put.key).delete(put.key);
             }
             self.counters().store_too_large.add(1);
             reply::error(output.bytes(), head, Status::TooLarge);
@@ -32,14 +32,14 @@ impl Executor {
         let entry = self.entry(put);
         match put.value {
             Some(value) => {
-                let Some(written) = self.park_if_waiting(entry.store(&self.cache, value)) else {
+                let Some(written) = self.park_if_waiting(entry.store(self.pool(entry.key), value)) else {
                     return PacketNext::Parked;
                 };
                 self.answer_put(head, put, written, output);
                 PacketNext::Continue
             }
             None => {
-                let value_reader = ValueReader::begin(&self.cache, &entry, length);
+                let value_reader = ValueReader::begin(self.pool(entry.key), &entry, length);
                 let Put { mode, flags, exptime, cas, length, .. } = *put;
                 let put = Put { key: &[], value: None, mode, flags, exptime, cas, length };
                 PacketNext::Receive(PutBody { value_reader, key: entry.key.into(), put, head })
@@ -68,7 +68,7 @@ impl Executor {
     /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
     pub fn finish_put(&self, body: &mut PutBody, output: &mut Output) -> bool {
         let put = Put { key: &body.key, ..body.put };
-        let written = body.value_reader.finish(&self.cache, &self.entry(&put), self.patience());
+        let written = body.value_reader.finish(self.pool(&body.key), &self.entry(&put), self.patience());
         let Some(written) = self.park_if_waiting(written) else { return false };
         self.answer_put(body.head, &put, written, output);
         self.probe.note(self.samples(), CommandKind::Set, Some(&body.key));
@@ -84,7 +84,7 @@ impl Executor {
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));
-                let token = if head.quiet { *token } else { self.cache.keep_cas(put.key, *token) };
+                let token = if head.quiet { *token } else { self.pool(put.key).keep_cas(put.key, *token) };
                 return self.done(head, token, output);
             }
             Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(u64::from(is_cas)),

@@ -28,7 +28,7 @@ impl Executor {
             true => (&counters.incr_hits, &counters.incr_misses),
             false => (&counters.decr_hits, &counters.decr_misses),
         };
-        let Some(counted) = self.park_if_waiting(self.cache.count(key, &count)) else { return };
+        let Some(counted) = self.park_if_waiting(self.pool(key).count(key, &count)) else { return };
         let found = match &counted {
             Ok(Changed::Done(number)) => !number.is_new,
             Ok(Changed::Exists) | Err(Error::NotNumeric) => true,
@@ -70,7 +70,7 @@ impl Executor {
             match flag[0] {
                 b'c' => {
                     reply::meta_flag(out, b'c');
-                    reply::number(out, self.cache.keep_cas(key, number.token));
+                    reply::number(out, self.pool(key).keep_cas(key, number.token));
                 }
                 b't' => remaining.answer(out),
                 letter @ (b'T' | b'N') if letter == b'T' || number.is_new => {

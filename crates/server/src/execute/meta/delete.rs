@@ -57,12 +57,18 @@ impl Executor {
         let (expected, given) = (meta.number(b'C'), meta.number(b'E'));
         let life = self.life(meta, b'T').unwrap_or(Ttl::Never);
         let write = |mode, token| {
-            self.cache.insert(key, b"").flags(meta.client_flags()).ttl(life).mode(mode).token(token).apply_with_token()
+            self.pool(key)
+                .insert(key, b"")
+                .flags(meta.client_flags())
+                .ttl(life)
+                .mode(mode)
+                .token(token)
+                .apply_with_token()
         };
         // A write of another client's lies between two tries.
         for _ in 0..TOKEN_TRIES {
             let fits = |item: &Item<'_>| expected.is_none_or(|token| item.has_cas(token));
-            let Some((old, fits)) = self.cache.peek(key).item().map(|item| (item.cas(), fits(item))) else {
+            let Some((old, fits)) = self.pool(key).peek(key).item().map(|item| (item.cas(), fits(item))) else {
                 return Ok(Changed::Absent);
             };
             if !fits {
@@ -91,7 +97,9 @@ impl Executor {
             let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: meta.number(b'E') } };
             let visit = MetaFlagsLookup { create: None, counts: false };
             self.without_memory_wait(|| {
-                self.cache.update_meta_flags(key, visit, |item| (item.cas() == token).then_some(revision)).map(|_| ())
+                self.pool(key)
+                    .update_meta_flags(key, visit, |item| (item.cas() == token).then_some(revision))
+                    .map(|_| ())
             })?;
         }
         Ok(Changed::Done(()))
@@ -102,10 +110,11 @@ impl Executor {
         let mut matches = true;
         let revision =
             MetaFlagsChange { ttl: self.life(meta, b'T'), flags: MetaFlags::Stale { token: meta.number(b'E') } };
-        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create: None, counts: false }, |item| {
-            matches = expected.is_none_or(|token| item.has_cas(token));
-            matches.then_some(revision)
-        })?;
+        let visited =
+            self.pool(key).update_meta_flags(key, MetaFlagsLookup { create: None, counts: false }, |item| {
+                matches = expected.is_none_or(|token| item.has_cas(token));
+                matches.then_some(revision)
+            })?;
         Ok(match visited {
             MetaFlagsOutcome::Absent | MetaFlagsOutcome::Created { .. } => Changed::Absent,
             MetaFlagsOutcome::Found { .. } if matches => Changed::Done(()),

@@ -183,7 +183,7 @@ impl Executor {
         let mut wins = false;
         let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
-        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create, counts }, |item| {
+        let visited = self.pool(key).update_meta_flags(key, MetaFlagsLookup { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
             is_known = meta.number(b'C').is_some_and(|token| item.has_cas(token));
             let remaining = match touch {
@@ -198,23 +198,21 @@ impl Executor {
         // A value whose token the client has is left out.
         let value = meta.has(b'v') && !is_known;
         let query = MetaQuery { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
-        let counters = self.counters();
-        let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
         match visited {
             Ok(MetaFlagsOutcome::Found { item, token }) => {
-                hits.add(1);
+                self.count_found(key, touch.is_some());
                 if self.notes_gets() {
                     self.note_get(key, Some(item.len()));
                 }
                 // Kept if it is handed out.
-                let token = if meta.has(b'c') { self.cache.keep_cas(key, token) } else { token };
+                let token = if meta.has(b'c') { self.pool(key).keep_cas(key, token) } else { token };
                 let facts = ItemFacts::of(&item, Some(token));
                 let facts = ItemFacts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
                 answer(&query, &facts, Some(&item), new_life, output);
             }
             Ok(MetaFlagsOutcome::Created { token }) => {
-                hits.add(1);
+                self.count_found(key, touch.is_some());
                 if self.notes_gets() {
                     self.note_get(key, None);
                 }
@@ -225,7 +223,7 @@ impl Executor {
                 answer(&query, &ItemFacts::of_new(token), None, new_life, output);
             }
             Ok(MetaFlagsOutcome::Absent) => {
-                counters.get_misses.add(1);
+                self.count_get(key, false);
                 if self.notes_gets() {
                     self.note_get(key, None);
                 }
@@ -234,6 +232,14 @@ impl Executor {
                 }
             }
             Err(_) => output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
+        }
+    }
+
+    /// Counts an mg that found an item: one with a new life is a touch.
+    fn count_found(&self, key: &[u8], touches: bool) {
+        match touches {
+            true => self.counters().touch_hits.add(1),
+            false => self.count_get(key, true),
         }
     }
 
@@ -249,7 +255,7 @@ impl Executor {
     /// Executes me.
     pub(super) fn meta_debug(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         self.counters().meta_commands.add(1);
-        let lookup = self.cache.peek(key);
+        let lookup = self.pool(key).peek(key);
         self.note_keyed(key, lookup.is_hit());
         let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
@@ -268,7 +274,9 @@ impl Executor {
         out.extend_from_slice(b" cas=");
         reply::number(out, facts.token(Some(&item)));
         out.extend_from_slice(if facts.uses.was_used { b" fetch=yes" } else { b" fetch=no" });
-        out.extend_from_slice(b" cls=1 size=");
+        out.extend_from_slice(b" cls=");
+        reply::number(out, self.router.class(key).into());
+        out.extend_from_slice(b" size=");
         reply::number(out, item.stored_bytes());
         out.extend_from_slice(reply::LINE_END);
     }

@@ -26,11 +26,11 @@ impl Executor {
         let mut buffer = [0; MAX_KEY];
         let key = meta.key(&mut buffer);
         let length = u64::from(set.length);
-        if length > self.cache.max_value().as_bytes() {
+        if length > self.pool(key).max_value().as_bytes() {
             // A client that could not write the new value must not go on reading the old one.
-            self.cache.delete(key);
+            self.pool(key).delete(key);
             self.counters().store_too_large.add(1);
-            let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
+            let error = Error::ValueTooLarge { length, limit: self.pool(key).max_value().as_bytes() };
             self.note_store(key, meta_mode(meta), || Ttl::Never, 0, Err(&error));
             output.bytes().extend_from_slice(reply::TOO_LARGE);
             return match set.value {
@@ -39,11 +39,11 @@ impl Executor {
             };
         }
         let mode = meta_mode(meta);
-        if let Some(value) = set.value.filter(|value| value.len() <= self.cache.contiguous_limit()) {
+        if let Some(value) = set.value.filter(|value| value.len() <= self.pool(key).contiguous_limit()) {
             let before = self.length_before(mode, meta.has(b's'), key);
             let (written, life) =
                 self.apply_or_create(mode, meta.exptime(b'T').unwrap_or(0), creates(meta), |mode, life| {
-                    let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life);
+                    let insert = self.pool(key).insert(key, value).flags(meta.client_flags()).ttl(life);
                     insert.mode(mode).token(meta.number(b'E')).apply_with_token()
                 });
             let Some(written) = self.park_if_waiting(written) else { return Next::Parked };
@@ -91,7 +91,7 @@ impl Executor {
 
     /// The length of the value that a write is to extend, if that is asked for.
     pub(in crate::execute) fn length_before(&self, mode: Mode, is_asked: bool, key: &[u8]) -> Option<usize> {
-        (is_asked && mode.extends()).then(|| self.cache.peek(key).item().map_or(0, |item| item.len()))
+        (is_asked && mode.extends()).then(|| self.pool(key).peek(key).item().map_or(0, |item| item.len()))
     }
 
     /// The length of the value behind a write, or of what was sent if it was not stored. Another write may lie between:
@@ -104,7 +104,7 @@ impl Executor {
         sent: usize,
     ) -> usize {
         let (Some(before), Ok(Written { stored: Stored::Stored, token })) = (before, written) else { return sent };
-        let lookup = self.cache.peek(key);
+        let lookup = self.pool(key).peek(key);
         lookup.item().filter(|item| item.cas() == *token).map_or(before + sent, |item| item.len())
     }
 
@@ -145,7 +145,7 @@ impl Executor {
         });
         for flag in Meta::flags_in(flags) {
             let number = match flag[0] {
-                b'c' => self.cache.keep_cas(key, token),
+                b'c' => self.pool(key).keep_cas(key, token),
                 b's' => length as u64,
                 _ => {
                     reflect(flag, key, is_base64, out);

@@ -1,0 +1,157 @@
+//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo`.
+//!
+//! The first colon ends the name, so prefixes may have colons. A backslash takes the next character as it is: a comma
+//! of a prefix, or a colon of a name.
+
+use std::path::Path;
+
+use ebbtide_server::PoolRule;
+use ebbtide_server::ebbtide::memcached::Policy;
+
+use super::values;
+use crate::error::Error;
+
+const USAGE: &str =
+    "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME if wanted";
+/// With it and one pool of weight 1 the smaller one gets a millionth.
+const WEIGHT_MAX: u32 = 1_000_000;
+
+pub fn parse(flag: &str, text: &str) -> Result<PoolRule, Error> {
+    pool(text).map_err(|why| Error::Limit(format!("{flag} {}: {why}", text.escape_debug())))
+}
+
+fn pool(text: &str) -> Result<PoolRule, String> {
+    let (name, options) = match find_plain(text, ':') {
+        Some(colon) => (&text[..colon], &text[colon + 1..]),
+        None => (text, ""),
+    };
+    let mut rule = PoolRule::named(unescape(name));
+    if rule.name.is_empty() {
+        return Err(format!("the name is missing; {USAGE}"));
+    }
+    let mut rest = Some(options).filter(|options| !options.is_empty());
+    while let Some(text) = rest {
+        let (option, behind) = match find_plain(text, ',') {
+            Some(comma) => (&text[..comma], Some(&text[comma + 1..])),
+            None => (text, None),
+        };
+        set(&mut rule, option)?;
+        rest = behind;
+    }
+    Ok(rule)
+}
+
+fn set(rule: &mut PoolRule, option: &str) -> Result<(), String> {
+    let (name, value) = option.split_once('=').ok_or_else(|| format!("`{option}` has no value; {USAGE}"))?;
+    let size = || values::bytes(value).map_err(|why| format!("{name}={value}: {why}"));
+    match name {
+        "prefix" => rule.prefixes.push(unescape(value).into_bytes()),
+        "min" => rule.min_bytes = size()?,
+        "max" => rule.max_bytes = Some(size()?),
+        "weight" => {
+            let weight = value.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+            rule.weight =
+                weight.ok_or_else(|| format!("weight={value}: give a whole number from 1 to {WEIGHT_MAX}"))?;
+        }
+        "policy" => {
+            rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
+        }
+        _ => return Err(format!("{name} is unknown; {USAGE}")),
+    }
+    Ok(())
+}
+
+/// Where this character is without a backslash.
+fn find_plain(text: &str, wanted: char) -> Option<usize> {
+    let mut is_escaped = false;
+    text.char_indices().find_map(|(at, character)| {
+        let is_plain = !is_escaped;
+        is_escaped = is_plain && character == '\\';
+        (is_plain && character == wanted).then_some(at)
+    })
+}
+
+fn unescape(text: &str) -> String {
+    let mut characters = text.chars();
+    let mut plain = String::with_capacity(text.len());
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => plain.push(characters.next().unwrap_or('\\')),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// A text as a name or prefix that `parse` reads.
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '\\' | ',' | ':') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+/// Whether the pools fit together, and with `-e`.
+pub fn check(pools: &[PoolRule], memory_file: Option<&Path>) -> Result<(), Error> {
+    PoolRule::check_all(pools).map_err(|error| Error::Limit(format!("--pool: {error}")))?;
+    match memory_file {
+        Some(path) if !pools.is_empty() => Err(Error::Limit(format!(
+            "-e {}: a cache with pools cannot keep them in a memory file; leave out -e, or --pool",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The rules of the server: those of the flags, each with its policy, and one of the pool `default`.
+pub fn rules(pools: &[PoolRule], policy: Policy) -> Vec<PoolRule> {
+    let mut rules = pools.to_vec();
+    if rules.iter().all(|rule| rule.name != "default") {
+        rules.insert(0, PoolRule::named("default"));
+    }
+    rules.iter_mut().for_each(|rule| rule.policy = rule.policy.or(Some(policy)));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_its_options_are_understood() {
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru";
+        let expected = PoolRule {
+            name: "users".to_owned(),
+            prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
+            min_bytes: 64 << 20,
+            max_bytes: Some(1 << 30),
+            weight: 2,
+            policy: Some(Policy::Lru),
+        };
+        assert_eq!(parse("--pool", text).unwrap(), expected);
+        assert_eq!(parse("--pool", "default").unwrap(), PoolRule::named("default"));
+        let odd = "a:b\\c,d";
+        let rule = parse("--pool", &format!("{}:prefix={}", escape(odd), escape(odd))).unwrap();
+        assert_eq!((rule.name.as_str(), &rule.prefixes[0][..]), (odd, odd.as_bytes()));
+    }
+
+    #[test]
+    fn mistakes_name_the_pool_and_the_option() {
+        for (text, part) in [
+            (":prefix=x", "the name is missing"),
+            ("a:prefix", "`prefix` has no value"),
+            ("a:prefix=x,", "`` has no value"),
+            ("a:prefix=x,size=1m", "size is unknown"),
+            ("a:min=1x", "min=1x"),
+            ("a:weight=0", "from 1 to 1000000"),
+            ("a:policy=best", "policy=best"),
+        ] {
+            let message = parse("--pool", text).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("--pool {text}: ")) && message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `stats pools`, and pools as slab classes in `stats items` and `stats slabs`. A class is a pool: class 1 is the pool
+//! `default`, which is the whole cache of a server without pools.
+
+use ebbtide::memcached::Stats;
+use ebbtide_protocol::reply::stat;
+
+use super::Executor;
+use super::stats::StatsView;
+use crate::pools::PoolReading;
+
+impl Executor {
+    fn pool_readings(&self) -> Vec<PoolReading> {
+        self.router.set().read(&self.shared.totals())
+    }
+
+    pub(super) fn pool_stats(&self, out: &mut Vec<u8>) {
+        for reading in self.pool_readings() {
+            let PoolReading { class, rule, stats, since_reset, .. } = &reading;
+            let numbers = [
+                ("class", u64::from(*class)),
+                ("limit_bytes", stats.memory_limit_bytes),
+                ("used_bytes", stats.memory_used_bytes),
+                ("items", stats.items),
+                ("hits", since_reset.gets.hits),
+                ("misses", since_reset.gets.misses),
+                ("evictions", since_reset.evictions),
+                ("expired", since_reset.expired),
+                ("min_bytes", rule.min_bytes),
+                // No bound is 0, as in memcached's other limits.
+                ("max_bytes", rule.max_bytes.unwrap_or(0)),
+                ("weight", rule.weight.into()),
+            ];
+            for (name, value) in numbers {
+                stat(out, &format!("{}:{name}", rule.name), value);
+            }
+            if let Some(policy) = rule.policy {
+                stat(out, &format!("{}:policy", rule.name), policy.name());
+            }
+        }
+    }
+
+    pub(super) fn items(&self, out: &mut Vec<u8>) {
+        for reading in self.pool_readings() {
+            let PoolReading { class, pool, stats, since_reset, .. } = &reading;
+            if stats.items == 0 {
+                continue;
+            }
+            let mut item = |name: &str, value: u64| stat(out, &format!("items:{class}:{name}"), value);
+            item("number", stats.items);
+            item("age", pool.segment_snapshot().age_seconds);
+            item("mem_requested", stats.live_bytes);
+            item("evicted", since_reset.evictions);
+            if self.router.is_single() {
+                item("outofmemory", self.counts().totals.store_no_memory);
+            }
+            item("reclaimed", since_reset.expired);
+        }
+    }
+
+    pub(super) fn slabs(&self, out: &mut Vec<u8>) {
+        let counts = self.counts();
+        let readings = self.pool_readings();
+        for reading in &readings {
+            let mut class = |name: &str, value: u64| stat(out, &format!("{}:{name}", reading.class), value);
+            chunks(&reading.stats, &mut class);
+            match self.router.is_single() {
+                true => commands(&counts, &mut class),
+                false => {
+                    class("get_hits", reading.since_reset.gets.hits);
+                    class("cmd_set", reading.since_reset.stored);
+                }
+            }
+        }
+        stat(out, "active_slabs", readings.len());
+        stat(out, "total_malloced", counts.cache.memory_used_bytes);
+    }
+}
+
+/// Segments as chunks of pages.
+fn chunks(stats: &Stats, class: &mut impl FnMut(&str, u64)) {
+    // The two values are not read at the same moment.
+    let used = stats.segments_total.saturating_sub(stats.segments_free);
+    class("chunk_size", stats.segment_bytes);
+    class("chunks_per_page", 1);
+    class("total_pages", stats.segments_total);
+    class("total_chunks", stats.segments_total);
+    class("used_chunks", used);
+    class("free_chunks", stats.segments_free);
+    class("free_chunks_end", 0);
+}
+
+/// The commands of a server without pools.
+fn commands(counts: &StatsView, class: &mut impl FnMut(&str, u64)) {
+    let totals = &counts.totals;
+    class("get_hits", totals.get_hits);
+    class("cmd_set", totals.set_commands);
+    class("delete_hits", totals.delete_hits);
+    class("incr_hits", totals.incr_hits);
+    class("decr_hits", totals.decr_hits);
+    class("cas_hits", totals.cas_hits);
+    class("cas_badval", totals.cas_badval);
+    class("touch_hits", totals.touch_hits);
+}

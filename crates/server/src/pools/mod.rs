@@ -1,0 +1,20 @@
+//! Pools behind one server: which keys belong to which pool, and what is counted by pool.
+//!
+//! ```text
+//! PoolRule --PublishedPools::new, reload--> PoolSet --Router::refresh, once a round--> Router of each thread
+//! ```
+//! A [`PoolSet`] never changes. A reload publishes another one, and each thread takes it over between two rounds of its
+//! event loop. So routing a key takes neither a lock nor an allocation.
+
+mod counts;
+mod prefix_table;
+mod router;
+mod rule;
+mod set;
+
+pub use router::Router;
+pub use rule::PoolRule;
+pub use set::{PoolReading, PoolSet, PublishedPools};
+
+/// The name of the pool that every cache has.
+pub const DEFAULT_POOL: &str = "default";

@@ -1,0 +1,106 @@
+//! What an operator says of a pool.
+
+use std::collections::HashMap;
+
+use ebbtide::memcached::{ByteSize, Policy, PoolOptions};
+
+use super::DEFAULT_POOL;
+use crate::Error;
+
+/// Keys of a pool, and its options (`--pool`, `[[pool]]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRule {
+    /// 1 to 64 printable characters without blanks. `default` changes the pool of all other keys.
+    pub name: String,
+    /// Keys that begin with one of these belong to the pool; the longest prefix of a key decides.
+    pub prefixes: Vec<Vec<u8>>,
+    /// Memory that the pool has in any case.
+    pub min_bytes: u64,
+    /// Memory that the pool never exceeds. Default: no bound.
+    pub max_bytes: Option<u64>,
+    /// Its part of the memory between the bounds of all pools.
+    pub weight: u32,
+    /// Default: that of the cache.
+    pub policy: Option<Policy>,
+}
+
+impl PoolRule {
+    /// A pool of weight 1 without prefixes and bounds.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), prefixes: Vec::new(), min_bytes: 0, max_bytes: None, weight: 1, policy: None }
+    }
+
+    /// The options of the pool in the cache.
+    pub fn options(&self) -> PoolOptions {
+        let options =
+            PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
+        match self.policy {
+            Some(policy) => options.policy(policy),
+            None => options,
+        }
+    }
+
+    pub(crate) fn max(&self) -> ByteSize {
+        ByteSize::bytes(self.max_bytes.unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        self.name == DEFAULT_POOL
+    }
+
+    /// Whether the rules fit together; the cache checks names and shares.
+    ///
+    /// # Errors
+    /// `Pool`: a name or a prefix that is there twice, or a pool without keys.
+    pub fn check_all(rules: &[Self]) -> Result<(), Error> {
+        let refuse =
+            |rule: &Self, reason: String| Err(Error::Pool { name: rule.name.escape_debug().to_string(), reason });
+        let mut owners: HashMap<&[u8], &str> = HashMap::new();
+        for (at, rule) in rules.iter().enumerate() {
+            if rules[..at].iter().any(|other| other.name == rule.name) {
+                return refuse(rule, "two pools have this name; give each pool another one".to_owned());
+            }
+            if rule.prefixes.is_empty() && !rule.is_default() {
+                return refuse(rule, "no key belongs to it; give it a prefix, as prefix=users:".to_owned());
+            }
+            for prefix in &rule.prefixes {
+                let shown = prefix.escape_ascii();
+                if prefix.is_empty() || prefix.len() > ebbtide_protocol::MAX_KEY {
+                    let (bytes, max) = (prefix.len(), ebbtide_protocol::MAX_KEY);
+                    return refuse(rule, format!("the prefix `{shown}` has {bytes} bytes; give one of 1 to {max}"));
+                }
+                if let Some(owner) = owners.insert(prefix, &rule.name) {
+                    let other = owner.escape_debug();
+                    return refuse(rule, format!("the prefix `{shown}` belongs to the pool `{other}` as well"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_contradict_each_other_are_refused() {
+        let rule = |name: &str, prefixes: &[&str]| PoolRule {
+            prefixes: prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
+            ..PoolRule::named(name)
+        };
+        assert!(PoolRule::check_all(&[rule("a", &["a:", "b"]), rule("default", &[]), rule("c", &["b:"])]).is_ok());
+        let long = "x".repeat(251);
+        for (rules, part) in [
+            (vec![rule("a", &["a:"]), rule("a", &["b:"])], "two pools"),
+            (vec![rule("a", &[])], "no key belongs to it"),
+            (vec![rule("a", &["x"]), rule("b", &["y", "x"])], "the prefix `x` belongs to the pool `a`"),
+            (vec![rule("a", &["x", "x"])], "the prefix `x` belongs to the pool `a`"),
+            (vec![rule("a", &[""])], "1 to 250"),
+            (vec![rule("a", &[&long])], "251 bytes"),
+        ] {
+            let message = PoolRule::check_all(&rules).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

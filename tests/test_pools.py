@@ -1,0 +1,239 @@
+"""Pools: keys to pools by their longest prefix, over every protocol, and memory that no other tenant takes."""
+
+import subprocess
+
+import packets
+import pytest
+from packets import Reader, request
+from harness import EBBTIDE, USER, Server
+from pymemcache.client.base import Client
+from test_udp import Datagrams, free_port
+
+TENANTS = [f"t{number}:" for number in range(8)]
+RULES = [flag for tenant in TENANTS for flag in ("--pool", f"{tenant[:-1]}:prefix={tenant}")]
+
+
+@pytest.fixture(scope="module")
+def server():
+    udp_port = free_port()
+    with Server(EBBTIDE, "-m", "64", "-U", udp_port, *RULES, "--pool", "nested:prefix=t1:deep/") as server:
+        server.udp_port = udp_port
+        yield server
+
+
+@pytest.fixture()
+def client(server):
+    client = Client(("127.0.0.1", server.port), timeout=30, default_noreply=False)
+    client.flush_all()
+    yield client
+    client.close()
+
+
+def pool_stats(server, topic="pools"):
+    """The numbers of `stats pools` by pool, or of `stats slabs` by class."""
+    with server.connect() as connection:
+        lines = connection.ask(f"stats {topic}\r\n".encode(), b"END\r\n").decode().splitlines()
+    pools = {}
+    for line in lines[:-1]:
+        _, name, value = line.split(" ", 2)
+        *_, pool, field = (":" + name).split(":")
+        pools.setdefault(pool, {})[field] = int(value) if value.isdigit() else value
+    return pools
+
+
+def items(server):
+    return {name: pool["items"] for name, pool in pool_stats(server).items() if pool["items"]}
+
+
+def test_the_longest_prefix_decides(server, client):
+    for key in ("t1:a", "t1:deep/a", "t1:deep", "other", "t1"):
+        assert client.set(key, key.encode())
+    assert items(server) == {"t1": 2, "nested": 1, "default": 2}
+    for key in ("t1:a", "t1:deep/a", "t1:deep", "other", "t1"):
+        assert client.get(key) == key.encode()
+    assert client.stats()[b"curr_items"] == 5, "plain stats has the sum"
+
+
+def test_every_command_goes_to_the_pool_of_its_key(server, client):
+    assert client.set("t3:n", "7") and client.add("t3:a", "x") and not client.add("t3:a", "y")
+    assert client.incr("t3:n", 5) == 12 and client.decr("t3:n", 2) == 10
+    assert client.append("t3:a", "y") and client.prepend("t3:a", "z") and client.replace("t3:n", "3")
+    value, token = client.gets("t3:a")
+    assert value == b"zxy" and client.cas("t3:a", "w", token) and not client.cas("t3:a", "v", token)
+    assert client.touch("t3:a", 1000)
+    with server.connect() as connection:
+        answer = connection.ask(b"gat 1000 t3:a\r\n", b"END\r\n")
+    assert answer == b"VALUE t3:a 0 1\r\nw\r\nEND\r\n"
+    long = b"v" * 900_000
+    assert client.set("t3:long", long) and client.get("t3:long") == long
+    assert items(server) == {"t3": 3}
+    assert client.delete("t3:n") and not client.delete("t3:n")
+    assert client.set("x", "1") and items(server) == {"t3": 2, "default": 1}
+    client.flush_all()
+    assert client.get_many(["t3:a", "x"]) == {}
+
+
+def test_meta_commands_go_to_the_pool_of_their_key(server, client):
+    with server.connect() as connection:
+        assert connection.ask(b"ms t4:k 1 T90\r\n1\r\n") == b"HD\r\n"
+        assert connection.ask(b"ms dDQ6Yg== 1 b\r\n2\r\n") == b"HD\r\n", "the key is t4:b"
+        assert connection.ask(b"ma t4:k v\r\n", b"2\r\n") == b"VA 1\r\n2\r\n"
+        assert connection.ask(b"mg t4:b v\r\n", b"2\r\n") == b"VA 1\r\n2\r\n"
+        assert b" cls=6 " in connection.ask(b"me t4:k\r\n")
+        assert items(server) == {"t4": 2}
+        assert connection.ask(b"md t4:k\r\n") == b"HD\r\n" and connection.ask(b"mg t4:k\r\n") == b"EN\r\n"
+        # A stale item is won by one client, in the middle of a run over several pools.
+        connection.ask(b"ms t5:s 1\r\n5\r\n")
+        connection.ask(b"md t5:s I T60\r\n")
+        run = b"mg t4:b v\r\nmg t5:s v\r\nmg t5:s v\r\nmg t6:none v\r\nmn\r\n"
+        assert connection.ask(run, b"MN\r\n") == b"VA 1\r\n2\r\nVA 1 X W\r\n5\r\nVA 1 Z X\r\n5\r\nEN\r\nMN\r\n"
+
+
+def test_binary_packets_go_to_the_pool_of_their_key(server, client):
+    with server.connect() as connection:
+        reader = Reader(connection)
+        for tenant in TENANTS:
+            key = f"{tenant}k".encode()
+            assert reader.ask(request(packets.SET, key, bytes(8), tenant.encode())).status == packets.OK
+        assert items(server) == {tenant[:-1]: 1 for tenant in TENANTS}
+        keys = [f"{tenant}k".encode() for tenant in TENANTS * 10]
+        quiet = b"".join(
+            request(packets.QUIET[packets.GETK], key, opaque=number) for number, key in enumerate(keys)
+        )
+        connection.send(quiet + request(packets.NOOP))
+        for number, key in enumerate(keys):
+            answer = reader.answer()
+            assert (answer.opaque, answer.key, answer.value) == (number, key, key[:-1])
+        assert reader.answer().opcode == packets.NOOP
+        assert reader.ask(request(packets.DELETE, b"t2:k")).status == packets.OK
+        assert reader.ask(request(packets.FLUSH)).status == packets.OK
+        assert reader.ask(request(packets.GET, b"t3:k")).status == 1
+    assert client.get("t3:k") is None
+
+
+def test_datagrams_go_to_the_pool_of_their_key(server, client):
+    with Datagrams(server.udp_port) as datagrams:
+        assert datagrams.ask(b"set t6:u 0 0 1\r\nx\r\n") == b"STORED\r\n"
+        assert datagrams.ask(b"get t5:u t6:u u\r\n", b"END\r\n") == b"VALUE t6:u 0 1\r\nx\r\nEND\r\n"
+    assert items(server) == {"t6": 1} and client.get("t6:u") == b"x"
+
+
+def test_multigets_over_pools_answer_in_the_order_of_the_keys(server, client):
+    # More keys than a batch has, each present one in three; tenants alternate.
+    keys = [f"{TENANTS[number * 5 % 8]}{number}" for number in range(300)]
+    present = [key for number, key in enumerate(keys) if number % 3]
+    for key in present:
+        client.set(key, key * 20, noreply=True)
+    assert client.get(present[-1]) is not None
+    before = pool_stats(server)
+    with server.connect() as connection:
+        answer = connection.ask(b"get " + " ".join(keys).encode() + b"\r\n", b"END\r\n")
+    expected = "".join(f"VALUE {key} 0 {len(key) * 20}\r\n{key * 20}\r\n" for key in present) + "END\r\n"
+    assert answer == expected.encode()
+    after = pool_stats(server)
+    for tenant in TENANTS:
+        of_tenant = [key for key in keys if key.startswith(tenant)]
+        hits = sum(key in present for key in of_tenant)
+        grown = {field: after[tenant[:-1]][field] - before[tenant[:-1]][field] for field in ("hits", "misses")}
+        assert grown == {"hits": hits, "misses": len(of_tenant) - hits}
+    assert after["default"]["hits"] == before["default"]["hits"]
+    # Long values, so that the output is full in the middle of a batch.
+    for tenant in TENANTS:
+        client.set(f"{tenant}long", tenant * 100_000, noreply=True)
+    wanted = [f"{tenant}long" for tenant in TENANTS * 8]
+    with server.connect() as connection:
+        answer = connection.ask(b"get " + " ".join(wanted).encode() + b"\r\n", b"\r\nEND\r\n")
+    assert [line.split()[1].decode() for line in answer.split(b"\r\n") if line.startswith(b"VALUE ")] == wanted
+
+
+def test_a_flooded_tenant_takes_nothing_from_another(client):
+    flags = ["-m", "64", "--pool", "quiet:prefix=q:,min=16m", "--pool", "loud:prefix=l:"]
+    with Server(EBBTIDE, *flags) as server:
+        client = Client(("127.0.0.1", server.port), timeout=30, default_noreply=False)
+        for number in range(5000):
+            client.set(f"q:{number}", b"q" * 1000, noreply=True)
+        for number in range(1500):
+            client.set(f"l:{number}", b"l" * 100_000, noreply=True)
+        assert client.get("l:1499") is not None
+        quiet = [f"q:{number}" for number in range(5000)]
+        assert sum(len(client.get_many(quiet[start : start + 100])) for start in range(0, 5000, 100)) == 5000
+        pools = pool_stats(server)
+        assert pools["quiet"]["evictions"] == 0 and pools["loud"]["evictions"] > 0
+        assert pools["quiet"]["min_bytes"] == 16 << 20
+        assert sum(pool["limit_bytes"] for pool in pools.values()) <= 64 << 20
+
+
+def test_dumps_list_all_pools_and_each_class_one(server, client):
+    for key in ("t1:a", "t2:b", "c"):
+        client.set(key, "1")
+    with server.connect() as connection:
+        keys = connection.ask(b"lru_crawler mgdump all\r\n", b"EN\r\n")
+        assert sorted(keys.split(b"\r\n")[1:-2]) == [b"mg c", b"mg t1:a", b"mg t2:b"]
+        lines = connection.ask(b"lru_crawler metadump 3,1\r\n", b"END\r\n").split(b"\n")[1:-2]
+        assert sorted((line.split()[0], line.split()[5]) for line in lines) == [
+            (b"key=c", b"cls=1"),
+            (b"key=t1%3Aa", b"cls=3"),
+        ]
+        assert connection.ask(b"stats cachedump 4 0\r\n", b"END\r\n").startswith(b"ITEM t2:b [1 b; 0 s]")
+        assert connection.ask(b"stats cachedump 5 0\r\n", b"END\r\n") == b"END\r\n"
+        assert connection.ask(b"stats cachedump 64 0\r\n") == b"CLIENT_ERROR Illegal slab id\r\n"
+
+
+def test_pools_are_slab_classes(server, client):
+    for key in ("t1:a", "t1:b", "t2:b", "c"):
+        client.set(key, "1")
+    client.get("t1:a")
+    slabs = pool_stats(server, "slabs")
+    # The last two lines have no class.
+    assert slabs[""]["active_slabs"] == 10 and slabs["3"]["chunks_per_page"] == 1
+    of_items = pool_stats(server, "items")
+    assert {name: numbers["number"] for name, numbers in of_items.items()} == {"1": 1, "3": 2, "4": 1}
+    assert slabs["3"]["get_hits"] == pool_stats(server)["t1"]["hits"] > 0
+
+
+def test_a_reset_begins_the_counts_of_all_pools_anew(server, client):
+    client.set("t7:a", "1")
+    client.get_many(["t7:a", "t7:b", "t6:a", "none"])
+    assert pool_stats(server)["t7"]["hits"] > 0
+    with server.connect() as connection:
+        assert connection.ask(b"stats reset\r\n") == b"RESET\r\n"
+    assert all(pool["hits"] == pool["misses"] == 0 for pool in pool_stats(server).values())
+    client.get_many(["t7:a", "none"])
+    pools = pool_stats(server)
+    assert (pools["t7"]["hits"], pools["default"]["hits"], pools["default"]["misses"]) == (1, 0, 1)
+
+
+def check(*flags):
+    return subprocess.run([EBBTIDE, *USER, "--check", *flags], capture_output=True, text=True, timeout=60)
+
+
+def test_the_check_says_what_each_pool_gets(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    config.write_text(
+        'memory-limit = 100\n[[pool]]\nname = "users"\nprefix = ["users:", "sess/"]\nmin = "30m"\nmax = "40m"\nweight = 9\n'
+    )
+    result = check("--config", config)
+    assert result.returncode == 0, result.stderr
+    assert "users: 40 MiB for users: sess/" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--pool", "a:prefix=x", "--pool", "b:prefix=x"], ["`x`", "`a`", "`b`"]),
+        (["--pool", "a:prefix=x", "--pool", "a:prefix=y"], ["`a`", "two pools"]),
+        (["--pool", "a:prefix=x,size=1m"], ["size is unknown", "min=SIZE"]),
+        (["--pool", "a b:prefix=x"], ["`a b`", "blank"]),
+        (["--pool", "a\x07:prefix=x"], ["cannot be printed"]),
+        (["--pool", "a:min=1m"], ["no key belongs to it"]),
+        (["-m", "64", "--pool", "a:prefix=x,min=60m", "--pool", "b:prefix=y,min=6m"], ["67108864", "a 62914560", "b 6291456"]),
+        (["-m", "64", "--pool", "a:prefix=x,min=8m,max=4m"], ["8388608", "4194304"]),
+        (["-m", "64", "--pool", "a:prefix=x,max=1m"], ["1048576", "2097152", "-I"]),
+        (["-m", "4", "--pool", "a:prefix=x", "--pool", "b:prefix=y"], ["4194304", "6291456", "-I"]),
+        (["-e", "/dev/shm/none", "--pool", "a:prefix=x"], ["-e /dev/shm/none", "--pool"]),
+        ([flag for number in range(1024) for flag in ("--pool", f"{number}:prefix={number}:")], ["1025 pools", "1024"]),
+    ],
+)
+def test_pools_that_cannot_be_are_refused(flags, parts):
+    result = check(*flags)
+    assert result.returncode == 64 and all(part in result.stderr for part in parts), result.stderr[:2000]
