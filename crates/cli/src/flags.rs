@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::PressureOptions;
+use ebbtide_server::ebbtide::memcached::ControllerMode;
 use ebbtide_server::{BusyPoll, PoolRule, Protocol};
 
 use self::admin::AdminFlag;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub test_clock: bool,
     pub tls: Tls,
     pub admin: AdminFlag,
+    /// None where the flag is not given.
+    pub controller: Option<ControllerMode>,
     /// `None`: what the authentication asks for, or all.
     pub protocol: Option<Protocol>,
     pub sasl: bool,
@@ -122,6 +125,7 @@ impl Default for Settings {
             test_clock: false,
             tls: Tls::default(),
             admin: AdminFlag::default(),
+            controller: None,
             protocol: None,
             sasl: false,
             auth_file: None,
@@ -238,6 +242,7 @@ impl Settings {
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
+            "controller" => self.controller = Some(controller(name, value)?),
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.pools.push(pools::parse(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
@@ -305,6 +310,15 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
 }
 
+fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {
+    match value {
+        "auto" => Ok(ControllerMode::Auto),
+        "dry-run" => Ok(ControllerMode::DryRun),
+        "off" => Ok(ControllerMode::Off),
+        _ => Err(Error::Limit(format!("{name} {value}: give auto, dry-run or off"))),
+    }
+}
+
 fn busy_poll(name: &str, value: &str) -> Result<BusyPoll, Error> {
     match value.trim() {
         "auto" => Ok(BusyPoll::Auto),
@@ -353,6 +367,7 @@ mod tests {
                 "extended" => "idle_timeout=9",
                 "stats-delimiter" => "#",
                 "admin" => "off",
+                "controller" => "auto",
                 "protocol" => "binary",
                 "busy-poll" => "never",
                 "flash" => "/f:1g",

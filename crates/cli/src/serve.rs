@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder};
+use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode};
 use ebbtide_server::ebbtide::{self, ByteSize, Policy};
 use ebbtide_server::{BoundServer, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
@@ -209,8 +209,16 @@ fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
 /// `user`: who root is to become, and so who is to own the sockets' files.
 pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions, Error> {
     let Addresses { listeners, alternatives } = listeners::resolve(settings)?;
+    let admin = settings.admin.resolve(&listeners);
+    if settings.controller == Some(ControllerMode::Auto) && admin.is_none() {
+        let advice = format!("give --admin 127.0.0.1:{DEFAULT_PORT}, or --controller off");
+        return Err(Error::Limit(format!(
+            "--controller auto: the controller runs with the admin HTTP, which is off; {advice}"
+        )));
+    }
     Ok(ServerOptions {
-        admin: settings.admin.resolve(&listeners),
+        controller: settings.controller.unwrap_or_default(),
+        admin,
         listeners,
         alternatives,
         socket_owner: user.map(|user| (user.uid.as_raw(), user.gid.as_raw())),

@@ -51,6 +51,9 @@ pub enum Error {
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// The codec of a typed cache refuses a key or a value.
+    #[error("the codec refuses the {part}: {reason}")]
+    Codec { part: &'static str, reason: String },
     /// The loader of a key asks for the same key.
     #[error("the loader of key {key} loads the same key: it would wait for itself")]
     RecursiveLoad { key: String },

@@ -42,8 +42,10 @@ mod memory_monitor;
 mod meta_flags;
 mod pool;
 mod pool_budgets;
+mod pool_controller;
 mod pool_options;
 mod pool_state;
+mod pool_wishes;
 mod pools;
 mod profile;
 mod removal;
@@ -52,10 +54,20 @@ mod scan;
 mod upload;
 mod wakeup;
 
+/// The code of the guide compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct Guide;
+
 pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
 pub use error::Error;
-pub use library::{Cache, CacheBuilder, InsertOptions, Iter, LoadError, Loaded, Pool, Stats, Value, ValueRef};
+#[cfg(feature = "serde")]
+pub use library::Postcard;
+pub use library::{
+    Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
+    ValueRef,
+};
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;

@@ -290,7 +290,7 @@ mod tests {
         (30_000..60_000).take_while(|_| flash.tier.has_space()).for_each(insert);
         assert!(!flash.tier.has_space());
         cache.resize(ByteSize::mib(32)).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while !cache.engine().default_pool.store.resize_done() {
             assert!(Instant::now() < deadline, "evictions wait for flash");
             std::thread::sleep(Duration::from_millis(1));

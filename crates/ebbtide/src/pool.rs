@@ -228,6 +228,7 @@ impl Pool {
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.
+    /// From then on a [`crate::memcached::PoolController`] leaves this pool as it is, until [`Pool::release`].
     ///
     /// # Errors
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
@@ -235,22 +236,21 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        engine.pools.set_bounds(&self.0.pool, |share| {
-            (share.min_bytes, share.max_bytes) = (min.as_bytes(), max.as_bytes());
-        })?;
+        engine.pools.fix(&self.0.pool, min.as_bytes(), max.as_bytes())?;
         engine.run_soon();
         Ok(())
     }
 
-    /// Releases the memory above this pool's minimum to the other pools, until the next `resize`.
+    /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move
+    /// memory of this pool.
     ///
     /// # Errors
-    /// `PoolRemoved`.
+    /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.
     pub fn release(&self) -> Result<(), Error> {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        engine.pools.set_bounds(&self.0.pool, |share| share.max_bytes = share.min_bytes.max(share.floor_bytes))?;
+        engine.pools.release(&self.0.pool)?;
         engine.run_soon();
         Ok(())
     }

@@ -55,8 +55,13 @@ fn what_memory_has_no_room_for_is_found_on_flash() {
     }
     let in_memory = cache.stats().items;
     assert!(in_memory < u64::from(OBJECTS) * 3 / 4, "{in_memory} fit the memory");
-    let mut found = 0;
+    let (mut found, mut refused) = (0, 0);
     for number in 0..OBJECTS {
+        // The device has taken all that waits for it then: on a slow one, promotions are refused for want of space.
+        let now = flash(&cache).promotions_refused;
+        if std::mem::replace(&mut refused, now) != now {
+            cache.maintain(Duration::ZERO);
+        }
         if let Lookup::Hit(item) = cache.get(&number.to_le_bytes()) {
             assert_eq!(item.to_vec(), value(number, 1, bytes_of(number)));
             assert_eq!(item.flags(), number);
@@ -70,7 +75,6 @@ fn what_memory_has_no_room_for_is_found_on_flash() {
     assert!(stats.tier.hits_large > 100 && stats.tier.hits_small > 5000, "{stats:?}");
     match promotion {
         FlashPromotion::Always => {
-            // A busy disk may leave no room on flash for what a promotion would evict.
             assert!(stats.served <= stats.promotions_refused && stats.served < stats.promoted / 4, "{stats:?}");
             assert!(stats.unchanged > 0, "what comes and goes unchanged is not written again");
         }
@@ -234,11 +238,11 @@ fn what_cannot_be_flash_is_refused_by_name() {
     assert!(reason.contains("in use") || reason.contains("lock"), "{reason}");
     drop(first);
     // The background thread may be the last to let go.
-    let mut reopened = (0..1000).map_while(|_| {
+    let mut reopened = (0..12_000).map_while(|_| {
         std::thread::sleep(Duration::from_millis(10));
         Cache::builder().flash(&file, ByteSize::mib(64)).build().err()
     });
-    assert!(reopened.by_ref().count() < 1000, "it is free again");
+    assert!(reopened.by_ref().count() < 12_000, "it is free again");
 }
 
 #[test]

@@ -253,6 +253,8 @@ fn memory_and_flash_belong_together() {
     let build = |with_file: bool| {
         let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
+        // A slow device delays what is evicted, and loses none of it.
+        let builder = builder.flash_demotion_wait(Duration::from_secs(60));
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
         if with_file { builder.memory_file(&path) } else { builder }.build().unwrap()
     };

@@ -259,10 +259,17 @@ mod tests {
             }
             run_delay().expect("Linux tells")
         };
-        // One more than processors: together they lose what one would need.
+        // One more than processors: together they lose what one would need. With other processors than those that are
+        // counted, as where a quota of time is counted, they may have to share for longer.
         let processors = std::thread::available_parallelism().unwrap().get();
-        let threads: Vec<_> = (0..=processors).map(|_| std::thread::spawn(thread)).collect();
-        let lost: Duration = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        assert!(lost > Duration::from_millis(100), "{lost:?}");
+        let mut lost = Duration::ZERO;
+        for _ in 0..100 {
+            let threads: Vec<_> = (0..=processors).map(|_| std::thread::spawn(thread)).collect();
+            lost += threads.into_iter().map(|thread| thread.join().unwrap()).sum::<Duration>();
+            if lost > Duration::from_millis(100) {
+                return;
+            }
+        }
+        panic!("only {lost:?}");
     }
 }

@@ -6,6 +6,7 @@ use common::flash_server::{FlashServer, objects, read};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::memcached::{ByteSize, Cache, FlashPromotion};
+use ebbtide_server::ServerOptions;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -140,7 +141,9 @@ fn binary_commands_find_what_is_on_flash() {
 #[test]
 fn a_stop_answers_what_waits_for_flash() {
     let flash_objects = objects("key", 200, 300);
-    let FlashServer { mut server, folder: _folder } = FlashServer::new(&flash_objects);
+    let options = ServerOptions { stop_timeout: PATIENCE, ..options() };
+    let FlashServer { mut server, folder: _folder } =
+        FlashServer::with(&flash_objects, FlashPromotion::Always, options);
     let mut stream = server.connect();
     let keys: Vec<&str> = flash_objects.iter().map(|(key, _)| key.as_str()).collect();
     stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");

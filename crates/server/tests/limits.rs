@@ -3,15 +3,16 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
+use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{BoundServer, Error, Listen, Server, ServerOptions, TlsOptions};
+use ebbtide_testkit::repeat_after_stalls;
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(64)).build().expect("a cache")
@@ -69,6 +70,10 @@ fn idle_connections_are_closed() {
 
 #[test]
 fn who_ends_no_command_is_idle_and_who_is_slow_is_not() {
+    repeat_after_stalls(Duration::from_secs(3), kick_who_ends_no_command);
+}
+
+fn kick_who_ends_no_command() {
     let timeout = Some(Duration::from_secs(2));
     let server = TestServer::with(ServerOptions { idle_timeout: timeout, threads: 1, ..options() });
     assert_bytes(&server.talk(&set("k", &value(12 << 20))), b"STORED\r\n");
@@ -93,7 +98,7 @@ fn who_ends_no_command_is_idle_and_who_is_slow_is_not() {
 
 #[test]
 fn a_stop_sends_what_is_pending() {
-    let mut server = TestServer::new();
+    let mut server = TestServer::with(ServerOptions { stop_timeout: PATIENCE, ..options() });
     let value = value(12 << 20);
     assert_bytes(&server.talk(&set("k", &value)), b"STORED\r\n");
     let mut idle = server.connect();
@@ -181,11 +186,13 @@ fn what_cannot_be_bound_is_named() {
 
 #[test]
 fn nobody_connects_before_the_cache_is_there() {
-    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let address = probe.local_addr().expect("an address");
-    drop(probe);
-    let opened =
-        BoundServer::new(ServerOptions { listeners: vec![Listen::Tcp(address)], ..options() }).expect("an address");
+    // Smaller numbers than those that the kernel assigns to clients and listeners of other tests.
+    let ports = (0..500).map(|step| 10_000 + ((std::process::id() + step * 37) % 20_000) as u16);
+    let mut tried = ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()).filter_map(|address| {
+        let listeners = vec![Listen::Tcp(address)];
+        Some((address, BoundServer::new(ServerOptions { listeners, ..options() }).ok()?))
+    });
+    let (address, opened): (SocketAddr, _) = tried.next().expect("a free port");
     let refused = TcpStream::connect(address).expect_err("nobody listens");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     let running = opened.serve(cache()).expect("a server").start().expect("threads");

@@ -11,9 +11,12 @@ use common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
 use common::{TestServer, assert_bytes, options, read_exactly, set, value};
 use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::ServerOptions;
+use ebbtide_testkit::repeat_after_stalls;
 
 const TOUCH: u8 = 0x1C;
 const FILLERS: u32 = 1_000_000;
+/// Shorter than the two seconds that a write waits for a reader.
+const MAX_ATTEMPT: Duration = Duration::from_millis(1500);
 
 /// A server of one worker over a full cache that evicts nothing.
 struct Full {
@@ -78,6 +81,10 @@ fn answered(mut asked: Vec<(TcpStream, Vec<u8>)>) {
 
 #[test]
 fn every_write_that_waits_parks_its_connection_alone() {
+    repeat_after_stalls(MAX_ATTEMPT, park_each_write_that_waits);
+}
+
+fn park_each_write_that_waits() {
     let kept: &[(&str, &[u8])] = &[
         ("held", b"h"),
         ("replaced", b"old"),
@@ -153,6 +160,10 @@ fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_write_that_waits_for_too_long_is_refused() {
+    repeat_after_stalls(2 * MAX_ATTEMPT, refuse_a_write_that_waits_for_too_long);
+}
+
+fn refuse_a_write_that_waits_for_too_long() {
     let full = Full::with(&[("held", b"h"), ("old", b"o")]);
     let held = full.server.cache.get(b"held").hit().expect("it was set");
     full.delete_fillers();
@@ -170,6 +181,10 @@ fn a_write_that_waits_for_too_long_is_refused() {
 
 #[test]
 fn a_client_that_leaves_while_its_write_waits_is_forgotten() {
+    repeat_after_stalls(MAX_ATTEMPT, leave_while_writes_wait);
+}
+
+fn leave_while_writes_wait() {
     let full = Full::with(&[("held", b"h")]);
     let held = full.server.cache.get(b"held").hit().expect("it was set");
     full.delete_fillers();
@@ -186,6 +201,10 @@ fn a_client_that_leaves_while_its_write_waits_is_forgotten() {
 
 #[test]
 fn a_server_that_stops_ends_what_waits() {
+    repeat_after_stalls(MAX_ATTEMPT, stop_while_a_write_waits);
+}
+
+fn stop_while_a_write_waits() {
     let mut full = Full::with(&[("held", b"h")]);
     let cache = full.server.cache.clone();
     let held = cache.get(b"held").hit().expect("it was set");

@@ -9,6 +9,7 @@
 //! | `check` | a run of random operations against the model |
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
+//! | `stalls` | bounds in real time on machines that stall |
 #![forbid(unsafe_code)]
 
 mod check;
@@ -16,6 +17,7 @@ mod generator;
 mod model;
 mod operation;
 mod random;
+mod stalls;
 mod stamp;
 
 pub use check::{Subject, check};
@@ -23,4 +25,5 @@ pub use generator::{Generator, Lives, Shape, Step};
 pub use model::Model;
 pub use operation::{Answer, Hit, Life, Mode, Operation, Write};
 pub use random::Random;
+pub use stalls::repeat_after_stalls;
 pub use stamp::Stamp;

@@ -70,6 +70,7 @@ pub const FLAGS: &[Flag] = &[
     flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),
     flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
     own("admin", "addr:port|off", "HTTP with metrics and the dashboard (default:\n127.0.0.1:11212 for a server on port 11211, else off)"),
+    own("controller", "auto|dry-run|off", "move memory between pools to where it earns hits; needs the\nadmin HTTP (default: dry-run)"),
     own("config", "file", "settings in TOML: long names of flags as keys; the command line\nwins over files"),
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },

@@ -553,7 +553,7 @@ mod tests {
             drop(one);
             assert!(getter.join().unwrap());
             assert!(cache.peek(b"got").is_hit(), "it was promoted");
-            let (is_pinned, is_hit) = results.recv_timeout(Duration::from_secs(5)).unwrap();
+            let (is_pinned, is_hit) = results.recv_timeout(Duration::from_secs(120)).unwrap();
             assert!(is_hit);
             assert!(!is_pinned, "the callback of another read runs while the getter's item is alive");
         });

@@ -19,6 +19,7 @@ pub(crate) mod lookup_counters;
 mod lookups_async;
 mod pool;
 mod stats;
+mod typed;
 mod value;
 mod writes;
 
@@ -29,6 +30,9 @@ pub use iter::Iter;
 pub use loader::{LoadError, Loaded};
 pub use pool::Pool;
 pub use stats::Stats;
+#[cfg(feature = "serde")]
+pub use typed::Postcard;
+pub use typed::{Codec, PlainBytes, TypedCache};
 pub use value::{Value, ValueRef};
 
 use ebbtide_store::Ttl;

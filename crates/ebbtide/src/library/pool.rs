@@ -66,6 +66,25 @@ impl Pool {
         values
     }
 
+    /// A copy of `length` bytes of a value, from `offset` on: fewer at its end, none after it. Of a long value in
+    /// memory only these bytes are read; flash reads the whole value.
+    pub fn get_range(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
+        self.with_item(key.as_ref(), |item| {
+            let mut range = Vec::with_capacity(length.min(item.len().saturating_sub(offset)));
+            let mut skip = offset;
+            for slice in item.slices() {
+                let left = length - range.len();
+                let bytes = slice.get(skip..).unwrap_or_default();
+                range.extend_from_slice(&bytes[..bytes.len().min(left)]);
+                skip = skip.saturating_sub(slice.len());
+                if range.len() == length {
+                    break;
+                }
+            }
+            range
+        })
+    }
+
     /// Whether a get would find the key. It is no lookup for the statistics.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
         self.commands.contains(key.as_ref())
@@ -125,6 +144,14 @@ impl Pool {
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
     pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
         self.commands.resize(min, max)
+    }
+
+    /// Ends [`Pool::resize`]: the bounds of the options hold again.
+    ///
+    /// # Errors
+    /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.
+    pub fn release(&self) -> Result<(), Error> {
+        self.commands.release()
     }
 
     /// The interface with CAS tokens, client flags and borrowed hits, which the memcached-compatible server uses.

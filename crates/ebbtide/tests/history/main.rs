@@ -23,6 +23,7 @@
 //!     EBBTIDE_HISTORY_OPERATIONS=10000000 cargo test -p ebbtide --test history
 
 mod player;
+mod pools;
 mod record;
 mod value;
 
@@ -239,6 +240,7 @@ fn run(case: &Case) -> (u64, FlashStats) {
         done: AtomicU64::new(0),
         hits: AtomicU64::new(0),
         over: AtomicBool::new(false),
+        pool: cache.pool("default").expect("every cache has it"),
         cache,
     };
     let mut life = 1;
@@ -261,6 +263,7 @@ fn run(case: &Case) -> (u64, FlashStats) {
         println!("  life {life} {}", stats.notices.join(", "));
         device.set(Faults { read_errors: 2000, read_flips: 1000, ..Faults::default() });
         table.cache = case.cache(&device, Some(removals));
+        table.pool = table.cache.pool("default").expect("every cache has it");
         mover.go_on(&table.cache, 0);
         life += 1;
     }

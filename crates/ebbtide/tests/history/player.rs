@@ -3,7 +3,7 @@
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
 use ebbtide::memcached::{
-    Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, ReadOutcome, ReadPurpose, Stored, Ttl,
+    Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, Pool, ReadOutcome, ReadPurpose, Stored, Ttl,
 };
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,6 +18,8 @@ const TOKENS_MOST: usize = 6;
 /// What all threads share.
 pub struct Table {
     pub cache: Cache,
+    /// The one that its players use.
+    pub pool: Pool,
     pub record: Record,
     pub keys: u64,
     pub now: Box<dyn Fn() -> Bounds + Send + Sync>,
@@ -38,7 +40,7 @@ pub struct Bounds {
 pub struct Player<'a> {
     table: &'a Table,
     /// Waits for flash, or does not.
-    cache: Cache,
+    cache: Pool,
     waits: bool,
     thread: usize,
     random: Random,
@@ -47,13 +49,13 @@ pub struct Player<'a> {
 }
 
 fn full(error: &Error) {
-    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(matches!(error, Error::OutOfMemory { .. } | Error::PoolRemoved { .. }), "{error}");
 }
 
 impl<'a> Player<'a> {
     pub fn new(table: &'a Table, thread: usize, seed: u64) -> Self {
         let random = Random::new(seed << 8 | thread as u64);
-        Self { table, cache: table.cache.clone(), waits: true, thread, random, tokens: Vec::new() }
+        Self { table, cache: table.pool.clone(), waits: true, thread, random, tokens: Vec::new() }
     }
 
     /// Until all threads together have done so many.
@@ -182,7 +184,7 @@ impl<'a> Player<'a> {
             receiver.recv().expect("the read ends");
         }
         // A caller that holds a value must not wait for other reads.
-        let waiting = std::mem::replace(&mut self.cache, self.table.cache.without_waiting());
+        let waiting = std::mem::replace(&mut self.cache, self.table.pool.without_waiting());
         // An operation that would wait is refused.
         self.cache.set_patience(Patience::Spent);
         self.waits = false;

@@ -94,6 +94,8 @@ impl LogFile {
 #[derive(Default)]
 pub(super) struct TestFaults {
     pub stalls: AtomicBool,
+    /// Somebody has come with records since this was cleared.
+    pub is_reached: AtomicBool,
     pub delay_ms: AtomicU64,
     pub fails: AtomicBool,
 }
@@ -101,6 +103,7 @@ pub(super) struct TestFaults {
 #[cfg(test)]
 impl TestFaults {
     fn apply(&self) -> io::Result<()> {
+        self.is_reached.store(true, Relaxed);
         while self.stalls.load(Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }

@@ -12,7 +12,7 @@ use super::wal_buffer::{LogWrite, WalBuffer, remove_stale};
 use crate::FlashHash;
 use crate::device::{self, BLOCK};
 use crate::recovery::LoggedDeletion;
-use ebbtide_testkit::Random;
+use ebbtide_testkit::{Random, repeat_after_stalls};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,7 +20,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
@@ -30,8 +31,22 @@ const BLOCKS: u32 = 3;
 /// Where the ring of large objects begins.
 const LARGE: u64 = BLOCK as u64 * (1 + BLOCKS as u64);
 
+/// Longer than anything here takes: only a failure waits for it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// In memory where that is a filesystem: a log counts as lost when its file takes nothing for a second, as the disk of a
+/// busy machine may.
 fn folder() -> TempDir {
-    tempfile::tempdir().unwrap()
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[track_caller]
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn open(folder: &TempDir) -> DeletionLog {

@@ -12,7 +12,7 @@ use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::{Listen, Running, Server, ServerOptions};
 
 /// Longer than anything here takes: only a failure waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct TestServer {
     pub cache: Cache,

@@ -2,12 +2,11 @@
 
 use super::*;
 use std::env;
-use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
+use std::process::{Child, Command, Stdio};
 
 const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
 const SEED: &str = "EBBTIDE_KILLS_SEED";
+const STEP: &str = "EBBTIDE_KILLS_STEP";
 /// Each of a thread, and one for the time.
 const THREADS: u64 = 4;
 const TIME: u64 = THREADS;
@@ -111,27 +110,74 @@ fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
     }
     let folder = folder();
     let mut random = Random::new(1);
-    for round in 0..ROUNDS {
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args([
-                "deletion_log::tests::kills::a_kill_at_any_instant_loses_nothing_that_had_returned",
-                "--exact",
-                "--nocapture",
-            ])
-            .env(FOLDER, folder.path())
-            .env(SEED, random.below(1 << 40).to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        thread::sleep(Duration::from_micros(3000 + random.below(100_000)));
+    let returned = Returned::open(folder.path());
+    let has_enough = || (0..THREADS).all(|thread| returned.get(thread) > 1000);
+    let deadline = Instant::now() + PATIENCE;
+    // On a slow machine a process has logged little when it is killed: there are more rounds, and longer ones.
+    for round in (0..).take_while(|round| *round < ROUNDS || !has_enough() && Instant::now() < deadline) {
+        let test = "deletion_log::tests::kills::a_kill_at_any_instant_loses_nothing_that_had_returned";
+        let mut child = child(test, folder.path(), (SEED, random.below(1 << 40).to_string()));
+        thread::sleep(Duration::from_micros(3000 + random.below(100_000 * (1 + round / ROUNDS))));
         let ended = child.try_wait().unwrap();
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(ended.is_none(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
     }
     let log = DeletionLog::open(&folder.path().join("log"), 16, Some(folder.path())).unwrap();
-    let returned = Returned::open(folder.path());
     returned.check(&log.read(LIVES, returned.get(RUN_PLACE)).unwrap());
-    assert!((0..THREADS).all(|thread| returned.get(thread) > 1000));
+    assert!(has_enough());
+}
+
+/// This test's process once more, with something to be told by.
+fn child(test: &str, folder: &Path, (name, value): (&str, String)) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(FOLDER, folder).env(name, value);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Starts as a cache does, logs a removal, and ends before this step as if it were killed there.
+fn end_in_a_start(folder: &Path, step: u64) -> ! {
+    let returned = Returned::open(folder);
+    let log = DeletionLog::open(&folder.join("log"), 16, Some(folder)).unwrap();
+    let before = returned.get(RUN_PLACE);
+    let end_before = |at: u64| {
+        if step == at {
+            std::process::exit(0)
+        }
+    };
+    if before == 0 {
+        log.begin(LIVES, 1, 0, 0, 1000).unwrap();
+        returned.set(RUN_PLACE, 1);
+    } else {
+        returned.check(&log.read(LIVES, before).unwrap());
+        end_before(0);
+        log.announce_run(before + 1).unwrap();
+        end_before(1);
+        returned.set(RUN_PLACE, before + 1);
+        end_before(2);
+        log.set_run(before + 1).unwrap();
+    }
+    end_before(3);
+    log.begin_wal_buffer().unwrap();
+    let number = returned.get(0) + 1;
+    log.log_removal(StoreKind::Small, hash(number), number * THREADS);
+    returned.set(0, number);
+    std::process::exit(0)
+}
+
+#[test]
+fn a_kill_between_two_steps_of_a_start_loses_no_removal() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        end_in_a_start(Path::new(&folder), env::var(STEP).unwrap().parse().unwrap());
+    }
+    let folder = folder();
+    let mut random = Random::new(1);
+    // Each step at least twice, then any.
+    for round in 0..30 {
+        let step = if round < 10 { (round + 4) % 5 } else { random.below(5) };
+        let test = "deletion_log::tests::kills::a_kill_between_two_steps_of_a_start_loses_no_removal";
+        let output = child(test, folder.path(), (STEP, step.to_string())).wait_with_output().unwrap();
+        assert!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(Returned::open(folder.path()).get(0) > 2);
 }

@@ -1,0 +1,141 @@
+//! Histories of pools: each has its own record, and a value of another pool is foreign. Threads use them while they are
+//! resized, flushed, removed and added again, and handles of removed pools and of their values are held.
+//!
+//! The record of a pool goes on when the pool is removed and another one gets its name: removal counts as a flush, so
+//! anything that a removed pool served later, or that its successor found, would be stale.
+
+use crate::player::{Player, Table};
+use crate::record::Record;
+use crate::value;
+use crate::{Mover, THREADS, origins, unix_ms};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Handle, Pool, PoolOptions};
+use ebbtide_testkit::Random;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Of all pools together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+const OPERATIONS: u64 = 90_000;
+const ROUNDS: u64 = 6;
+const KEYS: u64 = 900;
+/// Threads of one pool.
+const PLAYERS: usize = 2;
+const TENANT: &str = "tenant";
+
+fn table(cache: &Cache, pool: Pool, mover: &Arc<Mover>) -> Table {
+    let times = Arc::clone(mover);
+    Table {
+        cache: cache.clone(),
+        pool,
+        record: Record::new(KEYS, THREADS + 1),
+        keys: KEYS,
+        now: Box::new(move || times.bounds()),
+        done: AtomicU64::new(0),
+        hits: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+    }
+}
+
+/// Values that are kept beyond the life of their pool, with what they were.
+fn hold(pool: &Pool, random: &mut Random) -> Vec<(Handle, Vec<u8>)> {
+    let keys: Vec<_> = (0..40).map(|_| value::name(random.below(KEYS))).collect();
+    let held = keys.iter().filter_map(|key| pool.get(key).hit()?.to_handle().ok());
+    held.map(|handle| {
+        let bytes = handle.slice_at(0).to_vec();
+        (handle, bytes)
+    })
+    .collect()
+}
+
+/// What an operator does to the pools of a cache, until the players of a round are done.
+fn manage(cache: &Cache, tables: [&Table; 3], random: &mut Random, is_over: impl Fn() -> bool) {
+    let [default, other, tenant] = tables;
+    let mut is_removed = false;
+    while !is_over() {
+        thread::sleep(Duration::from_millis(1));
+        let (low, high) = (ByteSize::kib(random.below(1024)), ByteSize::kib(1024 + random.below(4096)));
+        match random.below(40) {
+            0..8 => other.pool.resize(low, high).expect("the bounds fit"),
+            8 => other.pool.release().expect("it is there"),
+            9 | 10 => {
+                let table = [default, other, tenant][random.below(3) as usize];
+                let operation = table.record.begin(THREADS, (table.now)().earliest);
+                table.pool.flush(Duration::ZERO);
+                table.record.flushed(operation);
+                table.record.over(THREADS);
+            }
+            11 if !is_removed => {
+                let held = hold(&tenant.pool, random);
+                let operation = tenant.record.begin(THREADS, (tenant.now)().earliest);
+                cache.remove_pool(TENANT).expect("it is there");
+                tenant.record.flushed(operation);
+                tenant.record.over(THREADS);
+                is_removed = true;
+                assert!(
+                    held.iter().all(|(handle, bytes)| handle.slice_at(0) == &bytes[..]),
+                    "a handle keeps its bytes"
+                );
+            }
+            _ => {}
+        }
+    }
+    if !is_removed {
+        let operation = tenant.record.begin(THREADS, (tenant.now)().earliest);
+        cache.remove_pool(TENANT).expect("it is there");
+        tenant.record.flushed(operation);
+        tenant.record.over(THREADS);
+    }
+}
+
+fn run(seed: u64, operations: u64) {
+    let (before, unix) = (Instant::now(), unix_ms());
+    let builder = Cache::builder().memory(ByteSize::mib(6)).max_value(ByteSize::kib(64)).seed(seed);
+    let cache = builder.pool(PoolOptions::named("other")).build().expect("the options are possible");
+    let mover = Arc::new(Mover {
+        clock: Clock::System,
+        built: [before, Instant::now()],
+        origins: origins(Clock::System, unix, unix_ms()),
+        started: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+    });
+    let pool = |name: &str| cache.pool(name).expect("it is there");
+    let mut tenant = None;
+    let (default, other) = (table(&cache, pool("default"), &mover), table(&cache, pool("other"), &mover));
+    let mut random = Random::new(seed);
+    for round in 1..=ROUNDS {
+        cache.add_pool(&PoolOptions::named(TENANT)).expect("the name is free");
+        let tenant: &mut Table = tenant.get_or_insert_with(|| table(&cache, pool(TENANT), &mover));
+        tenant.pool = pool(TENANT);
+        let tenant = &*tenant;
+        let tables = [&default, &other, tenant];
+        thread::scope(|scope| {
+            let last = operations / 3 * round / ROUNDS;
+            let play = |(table, thread)| {
+                let seed = seed * ROUNDS + round;
+                scope.spawn(move || Player::new(table, thread, seed).play(last))
+            };
+            let players = tables.into_iter().flat_map(|table| (0..PLAYERS).map(move |thread| (table, thread)));
+            let players: Vec<_> = players.map(play).collect();
+            manage(&cache, tables, &mut random, || players.iter().all(|player| player.is_finished()));
+            players.into_iter().for_each(|player| player.join().expect("nobody saw anything wrong"));
+        });
+        tables.iter().for_each(|table| table.record.verify().unwrap_or_else(|wrong| panic!("{wrong}")));
+        let stats = cache.stats();
+        assert!(stats.memory_used_bytes <= 6 << 20, "{stats:?}");
+    }
+    assert!([&default, &other].iter().all(|table| table.hits.load(Relaxed) > operations / 100), "they found something");
+    cache.verify();
+}
+
+#[test]
+fn pools_read_nothing_stale_foreign_or_removed() {
+    let asked = std::env::var("EBBTIDE_HISTORY_OPERATIONS").ok();
+    let operations = asked.map_or(OPERATIONS, |number| number.parse().expect("a number of operations"));
+    let seeds = operations.div_ceil(10 * OPERATIONS);
+    for seed in 0..seeds {
+        let began = Instant::now();
+        run(seed, operations / seeds);
+        println!("seed {seed}: {:?}", began.elapsed());
+    }
+}
