@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::PressureOptions;
+use ebbtide_server::ebbtide::memcached::ControllerMode;
 use ebbtide_server::{BusyPoll, PoolRule, Protocol};
 
 use self::admin::AdminFlag;
@@ -38,6 +39,8 @@ const MIN_VALUE_LIMIT: u64 = 1024;
 const MAX_VALUE_LIMIT: u64 = 1 << 30;
 /// From here on memcached thinks that the number of threads is a mistake.
 const MANY_THREADS: usize = 64;
+/// A day: no service manager waits for longer.
+const SAVE_SECONDS_MAX: u64 = 86_400;
 
 /// What the flags set, in the units of the engine; the defaults are memcached's.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +71,8 @@ pub struct Settings {
     pub test_clock: bool,
     pub tls: Tls,
     pub admin: AdminFlag,
+    /// None where the flag is not given.
+    pub controller: Option<ControllerMode>,
     /// `None`: what the authentication asks for, or all.
     pub protocol: Option<Protocol>,
     pub sasl: bool,
@@ -75,6 +80,8 @@ pub struct Settings {
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
     pub memory_file: Option<PathBuf>,
+    /// Of the save at a stop; `None` for the default of the library.
+    pub save_limit: Option<Duration>,
     pub memory_monitor: Option<PressureOptions>,
     pub user: Option<String>,
     pub core_dumps: bool,
@@ -118,12 +125,14 @@ impl Default for Settings {
             test_clock: false,
             tls: Tls::default(),
             admin: AdminFlag::default(),
+            controller: None,
             protocol: None,
             sasl: false,
             auth_file: None,
             daemon: false,
             pid_file: None,
             memory_file: None,
+            save_limit: None,
             memory_monitor: None,
             user: None,
             core_dumps: false,
@@ -225,11 +234,15 @@ impl Settings {
             "daemon" => self.daemon = true,
             "pidfile" => self.pid_file = Some(value.into()),
             "memory-file" => self.memory_file = Some(value.into()),
+            "save-seconds" => {
+                self.save_limit = Some(Duration::from_secs(values::number(name, value, 1..=SAVE_SECONDS_MAX)?));
+            }
             "memory-monitor" => self.memory_monitor = pressure::parse(name, value)?,
             "user" => self.user = Some(value.to_owned()),
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
+            "controller" => self.controller = Some(controller(name, value)?),
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.pools.push(pools::parse(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
@@ -297,6 +310,15 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
 }
 
+fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {
+    match value {
+        "auto" => Ok(ControllerMode::Auto),
+        "dry-run" => Ok(ControllerMode::DryRun),
+        "off" => Ok(ControllerMode::Off),
+        _ => Err(Error::Limit(format!("{name} {value}: give auto, dry-run or off"))),
+    }
+}
+
 fn busy_poll(name: &str, value: &str) -> Result<BusyPoll, Error> {
     match value.trim() {
         "auto" => Ok(BusyPoll::Auto),
@@ -345,6 +367,7 @@ mod tests {
                 "extended" => "idle_timeout=9",
                 "stats-delimiter" => "#",
                 "admin" => "off",
+                "controller" => "auto",
                 "protocol" => "binary",
                 "busy-poll" => "never",
                 "flash" => "/f:1g",

@@ -12,11 +12,14 @@
 //! [`Profiler`] is all of it. The method is that of Dynacache (HotCloud'15, sections 3.1 and 3.2), with the sampling by
 //! hash of SHARDS (FAST'15) in place of a sample of applications.
 //!
+//! [`controller`] moves memory between pools by their curves, [`division`] is the best division of them all.
 //! [`divide`] is apart from that: the bytes of each pool from its minimum, maximum and weight.
 
 #![forbid(unsafe_code)]
 
+pub mod arbiter;
 mod buckets;
+pub mod controller;
 mod curve;
 pub mod division;
 mod entropy;
@@ -25,6 +28,7 @@ mod histogram;
 mod layer;
 pub mod pressure;
 mod profiler;
+mod rate;
 mod sampler;
 mod shares;
 mod stack;
@@ -33,5 +37,6 @@ pub use buckets::BucketedStack;
 pub use curve::{Cliff, Curve, Point};
 pub use entropy::miss_entropy;
 pub use profiler::{Options, Profiler};
+pub use rate::Rate;
 pub use shares::{NAME_CHARACTERS_MAX, POOLS_MAX, Share, SharesError, check_name, divide};
 pub use stack::Stack;

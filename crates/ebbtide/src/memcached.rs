@@ -21,6 +21,9 @@ pub use crate::memory_file::{MemorySaved, MemoryStart};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::pool::Pool;
+pub use crate::pool_controller::{
+    ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove,
+};
 pub use crate::pool_options::PoolOptions;
 pub use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 pub use crate::removal::{Cause, Removal};

@@ -9,6 +9,7 @@ use crate::flash::tier::FlashTier;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_state::PoolState;
+use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, SharesError, check_name, divide};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +46,7 @@ struct PoolTable {
     /// The memory of all pools and of flash.
     memory_bytes: u64,
     flash: Option<Arc<FlashTier>>,
+    wishes: PoolWishes,
     /// The pool that is being added.
     joining: Option<Share>,
     /// The pool at which the next turns of a sweep begin.
@@ -146,6 +148,7 @@ impl Pools {
             dropped: Stats::default(),
             memory_bytes: template.memory_bytes,
             flash: flash.clone(),
+            wishes: PoolWishes::default(),
             joining: None,
             sweep_from: 0,
             template,
@@ -217,7 +220,8 @@ impl Pools {
             return Err(Error::Configuration { option: "pool", value: share.name, reason });
         }
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
-        let bytes = divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
+        let divided = table.wishes.divide(table.available_bytes(), &shares);
+        let bytes = divided.map_err(|error| refuse(&share.name, &error))?;
         let seed = store.seed.wrapping_add(shares.len() as u64);
         let options = Options { memory_bytes: bytes[bytes.len() - 1], seed, ..store };
         let options = PlannedPool { share: share.clone(), options }.first_options();
@@ -271,6 +275,7 @@ impl Pools {
             return Err(Error::Configuration { option: "pool", value: name.to_owned(), reason });
         }
         let PoolEntry { share, pool, .. } = table.entries.remove(at);
+        table.wishes.forget(name);
         pool.remove();
         shrink_to(&pool.store, share.floor_bytes);
         table.removed.push(Arc::clone(&pool));
@@ -279,20 +284,46 @@ impl Pools {
         divided.map(|()| pool)
     }
 
-    /// Changes the bounds of a pool.
-    pub fn set_bounds(&self, pool: &PoolState, change: impl FnOnce(&mut Share)) -> Result<(), Error> {
-        let mut table = self.table();
-        let Some(at) = table.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool)) else {
-            return Err(Error::PoolRemoved { name: pool.name.to_string() });
+    /// All pools with their budgets, and the memory of them together.
+    pub fn readings(&self) -> (u64, Vec<PoolBudget>) {
+        let table = self.table();
+        let reading = |entry: &PoolEntry| PoolBudget {
+            share: entry.share.clone(),
+            is_fixed: table.wishes.is_fixed(&entry.share.name),
+            memory_bytes: entry.target_bytes,
+            used_bytes: entry.pool.store.counter_snapshot().memory_used_bytes,
         };
-        let before = table.entries[at].share.clone();
-        change(&mut table.entries[at].share);
+        (table.available_bytes(), table.entries.iter().map(reading).collect())
+    }
+
+    /// Budgets that the controller wants, by name. Bounds and budgets set by hand hold.
+    pub fn want(&self, budgets: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
+        let mut table = self.table();
+        table.wishes.want(budgets);
         let divided = table.divide();
-        if divided.is_err() {
-            table.entries[at].share = before;
-        }
         self.is_settled.store(false, Ordering::Release);
         divided
+    }
+
+    /// Changes the bounds of a pool by hand: a controller leaves the pool as it is until it is released.
+    pub fn fix(&self, pool: &PoolState, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
+        let mut table = self.table();
+        let before = table.set_bounds(pool, (min_bytes, max_bytes))?;
+        table.wishes.fix(&pool.name, before);
+        self.is_settled.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives a pool that was sized by hand the bounds of its options again.
+    pub fn release(&self, pool: &PoolState) -> Result<(), Error> {
+        let mut table = self.table();
+        let at = table.position(pool)?;
+        let share = &table.entries[at].share;
+        let bounds = table.wishes.configured_bounds(&pool.name).unwrap_or((share.min_bytes, share.max_bytes));
+        table.set_bounds(pool, bounds)?;
+        table.wishes.release(&pool.name);
+        self.is_settled.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Changes the memory of all pools and of flash.
@@ -358,6 +389,25 @@ impl Pools {
 }
 
 impl PoolTable {
+    fn position(&self, pool: &PoolState) -> Result<usize, Error> {
+        let at = self.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool));
+        at.ok_or_else(|| Error::PoolRemoved { name: pool.name.to_string() })
+    }
+
+    /// Changes the bounds of a pool. Answers those that it had.
+    fn set_bounds(&mut self, pool: &PoolState, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
+        let at = self.position(pool)?;
+        let share = &mut self.entries[at].share;
+        let before = (share.min_bytes, share.max_bytes);
+        (share.min_bytes, share.max_bytes) = bounds;
+        let divided = self.divide();
+        if divided.is_err() {
+            let share = &mut self.entries[at].share;
+            (share.min_bytes, share.max_bytes) = before;
+        }
+        divided.map(|()| before)
+    }
+
     fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
         self.entries.iter().map(|entry| &entry.pool).chain(&self.removed)
     }
@@ -379,7 +429,8 @@ impl PoolTable {
 
     fn divide(&mut self) -> Result<(), Error> {
         let shares: Vec<Share> = self.shares().collect();
-        let bytes = divide(self.available_bytes(), &shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
+        let divided = self.wishes.divide(self.available_bytes(), &shares);
+        let bytes = divided.map_err(|error| refuse(DEFAULT_POOL, &error))?;
         self.set_targets(&bytes);
         Ok(())
     }

@@ -10,7 +10,9 @@
 
 use crate::byte_size::ByteSize;
 use crate::cache::Cache;
-use ebbtide_control::{Curve, Options, Profiler};
+use crate::pool::Pool;
+use crate::pool_state::PoolState;
+use ebbtide_control::{Curve, Options, Point, Profiler};
 use ebbtide_store::{AccessSample, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,7 +29,7 @@ const MAX_SAMPLES_PER_SECOND: u64 = 8000;
 const HALF_LIFE_MS: f64 = 1_800_000.0;
 const AGING_MS: u64 = 60_000;
 /// Sampled gets that a curve needs.
-const MIN_GETS: f64 = 1000.0;
+pub(crate) const MIN_GETS: f64 = 1000.0;
 /// Points of a curve, from a 64th of the memory to eight times as much.
 const POINTS: usize = 37;
 const OCTAVES_DOWN: f64 = 6.0;
@@ -39,11 +41,16 @@ const USUAL_DENSITY: f64 = 0.85;
 /// Looks between which evictions are counted.
 const EVICTION_WINDOW_MS: u64 = 60_000;
 
-/// The profile of a cache. While it lives the cache samples accesses; one profile of a cache at a time.
+/// The profile of a pool. While it lives the pool samples accesses; one profile of a pool at a time.
 #[derive(Debug)]
 pub struct CacheProfile {
-    cache: Cache,
+    pool: Pool,
     profiler: Profiler,
+    /// Gets of sampled keys, and how many of them hit.
+    sampled_gets: u64,
+    sampled_hits: u64,
+    /// All gets, by the sample.
+    gets: f64,
     flushes: u64,
     /// Milliseconds of the cache's time.
     updated_ms: u64,
@@ -93,15 +100,23 @@ pub struct Verdict {
 }
 
 impl CacheProfile {
-    /// Begins to sample the accesses of a cache.
+    /// Begins to sample the accesses of a cache without other pools, or of the pool `default`.
     pub fn of(cache: &Cache) -> Self {
-        let store = &cache.engine().default_pool.store;
+        Self::of_pool(cache)
+    }
+
+    /// Begins to sample the accesses of a pool.
+    pub fn of_pool(pool: &Pool) -> Self {
+        let PoolState { store, clock, .. } = &*pool.0.pool;
         let max_sampled = store.options().memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES;
-        let now_ms = cache.engine().clock.now_ms();
+        let now_ms = clock.now_ms();
         store.sample_accesses(1.0);
         Self {
-            cache: cache.clone(),
+            pool: pool.clone(),
             profiler: Profiler::new(Options::live(max_sampled.clamp(MIN_SAMPLED, MAX_SAMPLED) as usize)),
+            sampled_gets: 0,
+            sampled_hits: 0,
+            gets: 0.0,
             flushes: store.flushes(),
             updated_ms: now_ms,
             aged_ms: now_ms,
@@ -112,19 +127,23 @@ impl CacheProfile {
 
     /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
     pub fn update(&mut self) {
-        let engine = self.cache.engine();
-        let store = &engine.default_pool.store;
-        let now_ms = engine.clock.now_ms();
+        let PoolState { store, clock, .. } = &*self.pool.0.pool;
+        let now_ms = clock.now_ms();
         let flushes = store.flushes();
         if flushes != self.flushes {
             self.flushes = flushes;
             self.profiler.clear();
         }
-        let (profiler, mut taken) = (&mut self.profiler, 0u64);
+        let (profiler, mut taken, mut hits, mut gets) = (&mut self.profiler, 0u64, 0, 0);
+        let rate = profiler.sample_rate();
         let dropped = store.take_access_samples(|sample| {
             taken += 1;
+            hits += u64::from(matches!(sample.access, SampledAccess::Hit { .. }));
+            gets += u64::from(matches!(sample.access, SampledAccess::Hit { .. } | SampledAccess::Miss));
             note(profiler, sample, now_ms / 1000);
         });
+        (self.sampled_gets, self.sampled_hits) = (self.sampled_gets + gets, self.sampled_hits + hits);
+        self.gets += gets as f64 / rate;
         self.dropped += dropped;
         // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
         let max = (MAX_SAMPLES_PER_SECOND * now_ms.saturating_sub(self.updated_ms).max(1000) / 1000) as f64;
@@ -139,7 +158,7 @@ impl CacheProfile {
             self.profiler.age((-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp());
             self.aged_ms = now_ms;
         }
-        self.evictions.push_back((now_ms, self.cache.counter_snapshot().evictions));
+        self.evictions.push_back((now_ms, self.pool.counter_snapshot().evictions));
         while self.evictions.front().is_some_and(|&(at, _)| now_ms.saturating_sub(at) > EVICTION_WINDOW_MS) {
             self.evictions.pop_front();
         }
@@ -147,7 +166,7 @@ impl CacheProfile {
 
     /// The curve; `None` before enough was seen. With the miss ratio that was measured the level of the curve is that.
     pub fn curve(&self, measured_miss_ratio: Option<f64>) -> Option<CacheCurve> {
-        let counters = self.cache.counter_snapshot();
+        let counters = self.pool.counter_snapshot();
         let limit = counters.memory_limit_bytes;
         let mut sizes: Vec<u64> = (0..POINTS)
             .map(|step| limit as f64 * (OCTAVES * step as f64 / (POINTS - 1) as f64 - OCTAVES_DOWN).exp2())
@@ -175,7 +194,7 @@ impl CacheProfile {
 
     /// What to think of the size of the cache; `None` before enough was seen.
     pub fn verdict(&self, measured_miss_ratio: Option<f64>) -> Option<Verdict> {
-        let limit = self.cache.counter_snapshot().memory_limit_bytes;
+        let limit = self.pool.counter_snapshot().memory_limit_bytes;
         let step_bytes = 1u64 << (limit / 4).max(1).ilog2();
         let sizes = [limit.saturating_sub(step_bytes).max(1), limit, limit + step_bytes];
         let points = self.points(&sizes, measured_miss_ratio)?;
@@ -190,14 +209,48 @@ impl CacheProfile {
         })
     }
 
+    /// The miss ratio by budget at these sizes, which ascend. Empty while a curve would be made of too few gets.
+    pub(crate) fn budget_curve(&self, sizes: &[u64], min_gets: f64) -> Curve {
+        if self.curve_gets() < min_gets.max(1.0) {
+            return Curve::default();
+        }
+        let density = self.density();
+        let mut scaled: Vec<(u64, u64)> = sizes.iter().map(|&bytes| ((bytes as f64 * density) as u64, bytes)).collect();
+        scaled.dedup_by_key(|(objects, _)| *objects);
+        let objects: Vec<u64> = scaled.iter().map(|(objects, _)| *objects).collect();
+        let points = self.profiler.curve(&objects);
+        let point = |(point, &(_, memory_bytes)): (&Point, &(u64, u64))| Point { memory_bytes, ..*point };
+        Curve::new(points.points().iter().zip(&scaled).map(point).collect())
+    }
+
+    /// All gets since the start, by the sample.
+    pub(crate) fn gets(&self) -> f64 {
+        self.gets
+    }
+
+    /// Gets of sampled keys since the start, and how many of them hit.
+    pub(crate) fn sampled(&self) -> (u64, u64) {
+        (self.sampled_gets, self.sampled_hits)
+    }
+
+    /// Sampled gets that the curve is made of: older ones count less.
+    pub(crate) fn curve_gets(&self) -> f64 {
+        self.profiler.gets() * self.profiler.sample_rate()
+    }
+
+    /// Whether the pool was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.pool.0.pool.is_removed()
+    }
+
     /// Points at these sizes, which ascend.
     fn points(&self, sizes: &[u64], measured_miss_ratio: Option<f64>) -> Option<Vec<CurvePoint>> {
-        if self.profiler.gets() * self.profiler.sample_rate() < MIN_GETS {
+        if self.curve_gets() < MIN_GETS {
             return None;
         }
         let density = self.density();
         let in_objects = |bytes: u64| (bytes as f64 * density) as u64;
-        let limit = self.cache.counter_snapshot().memory_limit_bytes;
+        let limit = self.pool.counter_snapshot().memory_limit_bytes;
         let level = self.profiler.curve(&[in_objects(limit)]).points().first()?.miss_ratio;
         let shift = measured_miss_ratio.map_or(0.0, |measured| measured - level);
         let mut scaled: Vec<u64> = sizes.iter().map(|&bytes| in_objects(bytes)).collect();
@@ -207,13 +260,13 @@ impl CacheProfile {
     }
 
     fn is_full(&self) -> bool {
-        let counters = self.cache.counter_snapshot();
+        let counters = self.pool.counter_snapshot();
         counters.evictions > 0 && counters.memory_used_bytes as f64 >= FULL_SHARE * counters.memory_limit_bytes as f64
     }
 
     /// Share of the memory that holds live objects.
     fn density(&self) -> f64 {
-        let stats = self.cache.stats();
+        let stats = self.pool.stats();
         match (self.is_full(), stats.live_bytes as f64 / stats.memory_used_bytes.max(1) as f64) {
             (true, density) if density > 0.0 => density.min(1.0),
             _ => USUAL_DENSITY,
@@ -225,14 +278,14 @@ impl CacheProfile {
         let (first, last) = (self.evictions.front()?, self.evictions.back()?);
         let evicted = last.1.saturating_sub(first.1);
         let seconds = last.0.saturating_sub(first.0) as f64 / 1000.0;
-        let items = self.cache.counter_snapshot().items as f64;
+        let items = self.pool.counter_snapshot().items as f64;
         (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))
     }
 }
 
 impl Drop for CacheProfile {
     fn drop(&mut self) {
-        self.cache.engine().default_pool.store.sample_accesses(0.0);
+        self.pool.0.pool.store.sample_accesses(0.0);
     }
 }
 

@@ -92,9 +92,9 @@ fn memory_moves_between_pools() {
     pool.resize(ByteSize::mib(24), ByteSize::mib(32)).unwrap();
     assert_eq!((limit(&pool), limit(&cache)), (24 * MIB, 8 * MIB));
     pool.release().unwrap();
-    assert_eq!(limit(&pool), 24 * MIB, "its minimum");
-    pool.resize(ByteSize::mib(2), ByteSize::mib(32)).unwrap();
+    assert_eq!((limit(&pool), limit(&cache)), (16 * MIB, 16 * MIB), "the bounds of its options");
     pool.release().unwrap();
+    pool.resize(ByteSize::mib(2), ByteSize::mib(2)).unwrap();
     assert_eq!((limit(&pool), limit(&cache)), (2 * MIB, 30 * MIB));
     cache.resize(ByteSize::mib(16)).unwrap();
     assert_eq!((limit(&pool), limit(&cache)), (2 * MIB, 14 * MIB));

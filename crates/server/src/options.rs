@@ -3,6 +3,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebbtide::memcached::ControllerMode;
+
 use crate::auth::Auth;
 use crate::tls::Certificates;
 use crate::{Error, FlashRating, PoolRule, TlsOptions};
@@ -73,6 +75,9 @@ pub struct ServerOptions {
     pub verbosity: u32,
     /// (`--admin`) The admin HTTP. Default: none, and then commands are not sampled either.
     pub admin: Option<Admin>,
+    /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default: a
+    /// dry run, which says what it would do.
+    pub controller: ControllerMode,
     /// (`-A`) Whether clients may stop the server. Default: no.
     pub allow_shutdown: bool,
     /// (`-F`) Whether clients may empty the cache with `flush_all`. Default: yes, as memcached.
@@ -136,6 +141,7 @@ impl Default for ServerOptions {
             stop_timeout: Duration::from_secs(2),
             verbosity: 0,
             admin: None,
+            controller: ControllerMode::DryRun,
             allow_shutdown: false,
             allow_flush: true,
             allow_dump: true,

@@ -146,6 +146,14 @@ impl Pool {
         self.commands.resize(min, max)
     }
 
+    /// Ends [`Pool::resize`]: the bounds of the options hold again.
+    ///
+    /// # Errors
+    /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.
+    pub fn release(&self) -> Result<(), Error> {
+        self.commands.release()
+    }
+
     /// The interface with CAS tokens, client flags and borrowed hits, which the memcached-compatible server uses.
     #[doc(hidden)]
     pub fn memcached(&self) -> &memcached::Pool {

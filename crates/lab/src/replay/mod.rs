@@ -17,6 +17,7 @@
 //! comes faster than it writes is dropped.
 
 mod audit;
+mod auto_division;
 mod batches;
 mod grid;
 mod player;
@@ -25,9 +26,10 @@ mod pools;
 mod report;
 mod run;
 
+pub use auto_division::{Decision, MoveReport};
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
-pub use pools::{Decision, Divide, PoolReport};
+pub use pools::{Divide, PoolReport};
 pub use report::{AuditReport, ReplayReport};
 pub use run::replay;
 pub(crate) use run::replay_requests;
@@ -58,7 +60,8 @@ pub struct ReplayArgs {
     /// Divide the memory among the pools of this file; the trace needs a column `pool`, or keys of text
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub pools: Option<PathBuf>,
-    /// By what the memory is divided: the weights of the file, equally, or the bytes of each pool's objects
+    /// By what the memory is divided: the weights of the file, equally, the bytes of each pool's objects, or the hits
+    /// that it earns: as a controller sees them in the replay (auto), or as the whole trace shows them before (optimal)
     #[arg(long, value_name = "HOW", requires = "pools", default_value_t, value_enum)]
     pub divide: Divide,
     #[command(flatten)]

@@ -9,6 +9,7 @@ use ebbtide::ByteSize;
 use ebbtide_control::{Share, divide};
 use serde::Serialize;
 
+use super::auto_division::optimal;
 use super::pool_file::PoolSpec;
 use crate::Error;
 use crate::trace::{Op, PoolRules, Request, TraceReader};
@@ -16,7 +17,7 @@ use crate::trace::{Op, PoolRules, Request, TraceReader};
 /// The pool of requests that no other pool claims.
 const DEFAULT_POOL: &str = "default";
 /// The smallest cache that is worth a replay.
-const FLOOR_BYTES: u64 = 1 << 20;
+pub(super) const FLOOR_BYTES: u64 = 1 << 20;
 
 /// How `--divide` divides the memory. Minimum and maximum of a pool hold in all ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -28,6 +29,10 @@ pub enum Divide {
     Equal,
     /// By the bytes of the distinct objects of each pool in the trace, which is read twice.
     Proportional,
+    /// By the weights at first; then a controller moves memory where it earns hits.
+    Auto,
+    /// Where it earns most hits over the whole trace, which is read twice.
+    Optimal,
 }
 
 /// What one pool did; the names of the fields are the names in the JSON object.
@@ -42,10 +47,6 @@ pub struct PoolReport {
     /// The pool's part of the memory.
     pub memory_bytes: u64,
 }
-
-/// A change of the division during a replay. No division that changes is implemented, so there is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Decision {}
 
 /// The pools of a replay.
 #[derive(Clone, Debug)]
@@ -66,10 +67,15 @@ impl Pools {
     ///
     /// # Errors
     /// What does not fit, with all numbers.
-    pub(super) fn divide(&self, memory: ByteSize, weights: Option<&[u32]>) -> Result<Vec<ByteSize>, Error> {
+    pub(super) fn divide(
+        &self,
+        memory: ByteSize,
+        floor_bytes: u64,
+        weights: Option<&[u32]>,
+    ) -> Result<Vec<ByteSize>, Error> {
         let weighted = |(number, spec): (usize, &PoolSpec)| Share {
             weight: weights.map_or(spec.share.weight, |weights| weights[number]),
-            floor_bytes: FLOOR_BYTES,
+            floor_bytes,
             ..spec.share.clone()
         };
         let shares: Vec<_> = self.specs.iter().enumerate().map(weighted).collect();
@@ -85,12 +91,17 @@ impl Pools {
     pub(super) fn weights(
         &self,
         way: Divide,
+        (memory, floor_bytes): (ByteSize, u64),
         open: impl FnOnce() -> Result<Router, Error>,
     ) -> Result<Option<Vec<u32>>, Error> {
         match way {
-            Divide::Static => Ok(None),
+            Divide::Static | Divide::Auto => Ok(None),
             Divide::Equal => Ok(Some(vec![1; self.specs.len()])),
             Divide::Proportional => Ok(Some(scaled(&open()?.footprints(self.specs.len())?))),
+            Divide::Optimal => {
+                let mut router = open()?;
+                Ok(Some(scaled(&optimal(&self.specs, floor_bytes, memory, || router.next_request())?)))
+            }
         }
     }
 

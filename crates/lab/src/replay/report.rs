@@ -1,7 +1,8 @@
 use serde::Serialize;
 
 use super::audit::Findings;
-use super::pools::{Decision, PoolReport};
+use super::auto_division::Decision;
+use super::pools::PoolReport;
 use crate::Error;
 use crate::flash::FlashReport;
 

@@ -8,15 +8,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats};
 
 use super::ReplayArgs;
 use super::audit::Findings;
+use super::auto_division::AutoDivision;
 use super::batches::{BATCH, Batches, Routed};
 use super::grid::Cell;
 use super::player::{Player, ReplayCounts};
 use super::pool_file::{self, PoolSpec};
-use super::pools::{PoolReport, Pools};
+use super::pools::{Divide, FLOOR_BYTES, PoolReport, Pools};
 use super::report::{AuditReport, ReplayReport};
 use crate::Error;
 use crate::flash::FlashReport;
@@ -25,6 +27,8 @@ use crate::workload::mix;
 
 /// The largest value that a cache takes without `--max-value`.
 const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
+/// Segments of a pool at its smallest memory, where memory moves between pools.
+const FLOOR_SEGMENTS: u64 = 32;
 
 /// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
@@ -35,38 +39,54 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         return replay_requests(|| reader.next_request(), &trace, format, args, cell);
     };
     let pools = Pools { specs: pool_file::read(file)? };
-    let weights = pools.weights(args.divide, || {
+    let is_auto = args.divide == Divide::Auto;
+    if is_auto && args.threads > 1 {
+        let reason = "the controller of --divide auto needs one thread".to_owned();
+        return Err(Error::Configuration { option: "--threads", value: args.threads.to_string(), reason });
+    }
+    // A pool that shrinks to its floor must still take its largest value.
+    let floor_bytes = FLOOR_BYTES.max(if is_auto { args.max_value.map_or(0, |value| 2 * value.as_bytes()) } else { 0 });
+    let weights = pools.weights(args.divide, (cell.memory, floor_bytes), || {
         if args.trace == Path::new(STANDARD_INPUT) {
             let reason = "standard input can be read once, and this division reads the trace twice".to_owned();
-            return Err(Error::Configuration { option: "--divide", value: "proportional".to_owned(), reason });
+            let value = args.divide.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+            return Err(Error::Configuration { option: "--divide", value, reason });
         }
         pools.route(TraceReader::open(&args.trace, args.format)?)
     })?;
-    let memory = pools.divide(cell.memory, weights.as_deref())?;
+    let memory = pools.divide(cell.memory, floor_bytes, weights.as_deref())?;
     let build_pool = |(spec, memory): (&PoolSpec, &ByteSize)| {
         let cell = Cell { memory: *memory, policy: spec.policy.unwrap_or(cell.policy), ..cell };
-        let half = ByteSize::bytes(memory.as_bytes() / 2);
-        let max_value = args.max_value.unwrap_or(VALUE_LIMIT.min(half));
-        build(args, cell).max_value(max_value).build().map_err(|error| Error::Configuration {
+        let smallest = ByteSize::bytes(if is_auto { floor_bytes } else { memory.as_bytes() });
+        let max_value = args.max_value.unwrap_or(VALUE_LIMIT.min(ByteSize::bytes(smallest.as_bytes() / 2)));
+        let mut builder = build(args, cell).max_value(max_value);
+        if is_auto && args.segment_size.is_none() {
+            builder = builder.segment_size(ByteSize::bytes(floor_bytes / FLOOR_SEGMENTS));
+        }
+        builder.build().map_err(|error| Error::Configuration {
             option: "pool",
             value: spec.share.name.clone(),
             reason: error.to_string(),
         })
     };
     let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
+    let mut auto = match is_auto {
+        true => Some(AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory)?),
+        false => None,
+    };
     let mut router = pools.route(reader)?;
     let (trace, format) = (router.name().to_owned(), router.format());
     let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
-    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches)?;
-    let pool_report = |((spec, memory), counts): ((&PoolSpec, &ByteSize), &ReplayCounts)| PoolReport {
+    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches, auto.as_mut())?;
+    let pool_report = |((spec, cache), counts): ((&PoolSpec, &Cache), &ReplayCounts)| PoolReport {
         name: spec.share.name.clone(),
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
-        memory_bytes: memory.as_bytes(),
+        memory_bytes: cache.stats().memory_limit_bytes,
     };
-    report.pools = Some(pools.specs.iter().zip(&memory).zip(&played).map(pool_report).collect());
-    report.decisions = Some(Vec::new());
+    report.pools = Some(pools.specs.iter().zip(&caches).zip(&played).map(pool_report).collect());
+    report.decisions = Some(auto.map_or_else(Vec::new, |auto| auto.decisions));
     Ok(report)
 }
 
@@ -82,7 +102,7 @@ pub(crate) fn replay_requests(
     let builder = args.max_value.into_iter().fold(builder, CacheBuilder::max_value);
     let cache = args.flash.add_flash_tier(builder, cell.number).build()?;
     let routed = || Ok(source()?.map(|request| Routed { request, pool: 0 }));
-    let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache])?;
+    let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache], None)?;
     Ok(report)
 }
 
@@ -94,6 +114,7 @@ fn replay_routed(
     args: &ReplayArgs,
     cell: Cell,
     caches: &[Cache],
+    auto: Option<&mut AutoDivision>,
 ) -> Result<(ReplayReport, Vec<ReplayCounts>), Error> {
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
@@ -102,7 +123,7 @@ fn replay_routed(
     let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
     let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], ..Played::default() };
     match args.threads {
-        1 => play_on_this_thread(caches, &mut batches, team(), &mut played)?,
+        1 => play_on_this_thread(caches, &mut batches, team(), &mut played, auto)?,
         threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
@@ -195,12 +216,20 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
     batches: &mut Batches<S>,
     mut team: Team,
     played: &mut Played,
+    mut auto: Option<&mut AutoDivision>,
 ) -> Result<(), Error> {
     let mut requests = Vec::with_capacity(BATCH);
     while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
         let start = Instant::now();
         caches.iter().for_each(|cache| cache.maintain(now));
+        if let Some(auto) = &mut auto {
+            let counts: Vec<&ReplayCounts> = team.0.iter().map(|player| &player.counts).collect();
+            auto.advance(now, caches, &counts)?;
+        }
         for routed in requests.drain(..) {
+            if let Some(auto) = &mut auto {
+                auto.observe(&routed.request, routed.pool, now.as_secs());
+            }
             team.play(&routed, now.as_millis() as u64);
         }
         played.busy += start.elapsed();

@@ -41,6 +41,7 @@ pub fn overview(state: &AdminState) -> Value {
         "pools": pools(&readings),
         "ttl_buckets": ttl_buckets(&readings.segments),
         "verdict": shared.sizing.verdict(),
+        "division": shared.sizing.division(),
         "latency_us": latencies(&observer),
         "hot_keys_hidden": hidden(shared),
         "hot_keys": hot_keys(shared, observer.key_rate()),

@@ -29,6 +29,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
         .route("/api/curves", get(curves_json))
+        .route("/api/decisions", get(decisions_json))
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(health))
         .route("/readyz", get(ready))
@@ -81,6 +82,10 @@ async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(quer
     Json(state.shared.sizing.curve(memory_bytes)).into_response()
 }
 
+async fn decisions_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
+    Json(state.shared.sizing.decisions(state.started_unix.as_millis() as u64))
+}
+
 async fn metrics_text(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::metrics(&state))
 }
@@ -108,8 +113,8 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text =
-        "not here; there are / (the dashboard) /api/overview /api/history /api/curves /metrics /healthz /readyz\n";
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/curves /api/decisions \
+         /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

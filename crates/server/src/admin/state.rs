@@ -23,7 +23,7 @@ pub struct AdminState {
 
 impl AdminState {
     pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
-        shared.sizing.start(&shared.cache);
+        shared.sizing.start(&shared.cache, shared.options.controller);
         Self {
             started_unix: unix_now().saturating_sub(shared.uptime()),
             shared,
@@ -46,7 +46,10 @@ impl AdminState {
         observer.observe(snapshot);
         let (gets, hits) = observer.gets_and_hits();
         drop(observer);
-        self.shared.sizing.update(gets, hits);
+        if let Some(decision) = self.shared.sizing.update(gets, hits) {
+            eprintln!("ebbtide: {decision}");
+            lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
+        }
     }
 }
 

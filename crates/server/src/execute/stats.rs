@@ -188,6 +188,9 @@ impl Executor {
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
         }
+        if let Some(division) = self.shared.sizing.division() {
+            stat(out, "pool_division", division);
+        }
         if let Some(flash) = self.cache.flash_stats() {
             stat(out, "flash_health", health(flash.tier.device.health));
             statistics::write_stats(FLASH, &flash, out);

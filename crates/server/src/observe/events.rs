@@ -16,6 +16,7 @@ pub enum EventKind {
     Eviction,
     Expiry,
     Resize,
+    Division,
     Flush,
     Connections,
     Warning,

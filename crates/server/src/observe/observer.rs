@@ -82,6 +82,11 @@ impl Observer {
     }
 
     /// The newest first.
+    /// Notes a decision of the controller of pools.
+    pub fn note_division(&mut self, now_unix_ms: u64, decision: String) {
+        self.events.note(now_unix_ms, EventKind::Division, decision, 1);
+    }
+
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.newest()
     }

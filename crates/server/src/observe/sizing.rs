@@ -1,18 +1,26 @@
-//! Whether the cache has the right size: the profile of its accesses, taken in once a second by the admin thread.
+//! Whether the cache and its pools have the right size: profiles of their accesses, taken in once a second by the admin
+//! thread, and the controller that moves memory between the pools.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ebbtide::memcached::{ByteSize, Cache, CacheProfile, CurvePoint, Verdict};
+use ebbtide::memcached::{
+    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, Verdict,
+};
 use serde_json::{Value, json};
 
 /// Gets that tell the miss ratio that the level of a curve is set by.
 const MIN_GETS: u64 = 1000;
 
-/// The profile, and what was last made of it for threads that do not wait for it.
+/// The pool whose curve is that of the cache.
+const DEFAULT_POOL: &str = "default";
+
+/// The profiles, and what was last made of them for threads that do not wait for them.
 #[derive(Debug, Default)]
 pub struct Sizing {
-    profile: Mutex<Option<CacheProfile>>,
+    controller: Mutex<Option<PoolController>>,
     latest: Mutex<LatestVerdict>,
+    /// What the controller said last; empty before that, with one pool, and where it is off.
+    division: Mutex<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,17 +31,43 @@ struct LatestVerdict {
 
 impl Sizing {
     /// Begins to sample the accesses of a cache.
-    pub fn start(&self, cache: &Cache) {
-        *lock(&self.profile) = Some(CacheProfile::of(cache));
+    pub fn start(&self, cache: &Cache, mode: ControllerMode) {
+        let controller = PoolController::new(cache, mode, ControllerOptions::default());
+        *lock(&self.controller) = Some(controller.expect("the defaults have a meaning"));
     }
 
-    /// Takes in what was sampled. `gets` and `hits` are those of the last minutes.
-    pub fn update(&self, gets: u64, hits: u64) {
-        let mut profile = lock(&self.profile);
-        let Some(profile) = profile.as_mut() else { return };
-        profile.update();
+    /// Takes in what was sampled. `gets` and `hits` are those of the last minutes. Answers a new decision in words.
+    pub fn update(&self, gets: u64, hits: u64) -> Option<String> {
+        let mut controller = lock(&self.controller);
+        let controller = controller.as_mut()?;
+        let said = match controller.update() {
+            Ok(decision) => decision.map(words),
+            Err(error) => Some(format!("the controller of pools was refused: {error}")),
+        };
         let miss_ratio = (gets >= MIN_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64);
-        *lock(&self.latest) = LatestVerdict { verdict: profile.verdict(miss_ratio), miss_ratio };
+        let verdict = controller.profile(DEFAULT_POOL).and_then(|profile| profile.verdict(miss_ratio));
+        *lock(&self.latest) = LatestVerdict { verdict, miss_ratio };
+        controller.state().clone_into(&mut lock(&self.division));
+        said
+    }
+
+    /// What the controller of pools did or did not do last, in words.
+    pub fn division(&self) -> Option<String> {
+        Some(lock(&self.division).clone()).filter(|text| !text.is_empty())
+    }
+
+    /// The decisions as JSON, the newest first; `started_unix_ms` is when the cache's time began.
+    pub fn decisions(&self, started_unix_ms: u64) -> Value {
+        let controller = lock(&self.controller);
+        let Some(controller) = controller.as_ref() else { return json!({ "controller": "off", "decisions": [] }) };
+        let mode = match controller.mode() {
+            ControllerMode::Off => "off",
+            ControllerMode::DryRun => "dry-run",
+            ControllerMode::Auto => "auto",
+        };
+        let decisions = controller.decisions().map(|decision| decision_json(decision, started_unix_ms));
+        let newest: Vec<Value> = decisions.collect::<Vec<_>>().into_iter().rev().collect();
+        json!({ "controller": mode, "state": self.division(), "decisions": newest })
     }
 
     /// The verdict in a line; `None` before enough was seen, and without an admin interface.
@@ -44,12 +78,12 @@ impl Sizing {
     /// The curve as JSON, and the point at `memory_bytes`, if one is asked for.
     pub fn curve(&self, memory_bytes: Option<u64>) -> Value {
         let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);
-        let profile = lock(&self.profile);
-        let found = profile.as_ref().and_then(|profile| {
+        let controller = lock(&self.controller);
+        let found = controller.as_ref().and_then(|controller| controller.profile(DEFAULT_POOL)).and_then(|profile| {
             let what_if = memory_bytes.and_then(|bytes| profile.what_if(ByteSize::bytes(bytes), miss_ratio));
             Some((profile.curve(miss_ratio)?, what_if))
         });
-        drop(profile);
+        drop(controller);
         let Some((curve, what_if)) = found else {
             return json!({ "verdict": null, "points": [], "note": "too few gets were sampled yet" });
         };
@@ -67,6 +101,31 @@ impl Sizing {
             "dropped_samples": curve.dropped_samples,
         })
     }
+}
+
+/// A decision in words, for the log and the events.
+fn words(decision: &PoolDecision) -> String {
+    let prefix = if decision.is_applied { "pools" } else { "pools (dry run)" };
+    format!("{prefix}: {}", decision.reason)
+}
+
+fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
+    let step = |step: &ebbtide::memcached::PoolMove| {
+        json!({
+            "from": step.from,
+            "to": step.to,
+            "bytes": step.bytes,
+            "gained_hits_per_second": step.gained_hits_per_second,
+            "lost_hits_per_second": step.lost_hits_per_second,
+        })
+    };
+    json!({
+        "time_unix_ms": started_unix_ms + decision.at.as_millis() as u64,
+        "applied": decision.is_applied,
+        "undo": decision.is_undo,
+        "moves": decision.moves.iter().map(step).collect::<Vec<_>>(),
+        "reason": decision.reason,
+    })
 }
 
 /// What a thread that panicked left behind is whole: each update of it is one assignment.

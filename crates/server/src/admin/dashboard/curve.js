@@ -13,6 +13,8 @@ const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, m
 function showVerdict(overview) {
   byId("verdict").hidden = !overview.verdict;
   setText(byId("verdict"), overview.verdict ?? "");
+  byId("division").hidden = !overview.division;
+  setText(byId("division"), overview.division ? `Pools: ${overview.division}` : "");
   curve.flashBytes = overview.flash?.capacity_bytes ?? 0;
 }
 

@@ -1,0 +1,166 @@
+//! What is to be done, and why, in plain words.
+
+use std::fmt;
+
+/// Memory that passes from one pool to another one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// `None`: from memory that no pool had.
+    pub from: Option<String>,
+    pub to: String,
+    pub bytes: u64,
+    /// Predicted hits a second that the receiver gains and the giver loses.
+    pub gained_hits_per_second: f64,
+    pub lost_hits_per_second: f64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Keep(KeepReason),
+    /// New budgets in the order of the pools.
+    Move {
+        moves: Vec<Move>,
+        bytes: Vec<u64>,
+    },
+    /// Moves that return what a trial moved, with the predicted and the measured change of hits a second.
+    Undo {
+        moves: Vec<Move>,
+        bytes: Vec<u64>,
+        predicted: f64,
+        measured: f64,
+    },
+}
+
+impl Decision {
+    /// The new budgets, where there are any.
+    pub fn bytes(&self) -> Option<&[u64]> {
+        match self {
+            Self::Keep(_) => None,
+            Self::Move { bytes, .. } | Self::Undo { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// The moves, none where the budgets stay.
+    pub fn moves(&self) -> &[Move] {
+        match self {
+            Self::Keep(_) => &[],
+            Self::Move { moves, .. } | Self::Undo { moves, .. } => moves,
+        }
+    }
+}
+
+/// Why the budgets stay as they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepReason {
+    /// No pool has a curve yet.
+    NothingSeen,
+    /// The best division would gain no more than what is wanted, in weighted hits a second.
+    LittleGain { gain: f64, wanted: f64 },
+    /// It would gain no more than the error of its prediction.
+    Uncertain { gain: f64, uncertainty: f64 },
+    /// Receivers of earlier moves are filling.
+    Filling,
+    /// The hit ratios of the present division are being measured, after earlier moves or at the start.
+    Measuring,
+    /// The cache as a whole is shrinking.
+    Shrinking,
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NothingSeen => write!(f, "too few accesses were sampled"),
+            Self::LittleGain { gain, wanted } => write!(
+                f,
+                "the best division would gain {} hits a second, and {} are worth a move",
+                count(gain),
+                count(wanted)
+            ),
+            Self::Uncertain { gain, uncertainty } => write!(
+                f,
+                "the best division would gain {} hits a second, give or take {}",
+                count(gain),
+                count(uncertainty)
+            ),
+            Self::Filling => write!(f, "pools that grew are filling"),
+            Self::Measuring => write!(f, "the hit ratios of the present division are being measured"),
+            Self::Shrinking => write!(f, "the cache is shrinking"),
+        }
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (to, bytes) = (&self.to, size(self.bytes));
+        let from = self.from.as_deref().unwrap_or("unused memory");
+        let (gained, lost) = (count(self.gained_hits_per_second), count(self.lost_hits_per_second));
+        write!(f, "{to} +{bytes} from {from}: {gained} more hits a second, {lost} fewer")
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Keep(reason) = self {
+            return write!(f, "nothing moves: {reason}");
+        }
+        let moves: Vec<String> = self.moves().iter().map(Move::to_string).collect();
+        if let Self::Undo { predicted, measured, .. } = self {
+            let (predicted, measured) = (count(*predicted), count(*measured));
+            write!(f, "undo, {predicted} more hits a second were predicted and {measured} measured: ")?;
+        }
+        write!(f, "{}", moves.join("; "))
+    }
+}
+
+/// `0.4`, `12`, `1,900`.
+fn count(number: f64) -> String {
+    if number.abs() < 10.0 {
+        return format!("{number:.1}").replace("-0.0", "0.0");
+    }
+    let digits = format!("{:.0}", number.abs());
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if number < 0.0 { format!("-{grouped}") } else { grouped }
+}
+
+/// `512 KiB`, `1.5 MiB`, `64 MiB`.
+fn size(bytes: u64) -> String {
+    let (number, unit) = match bytes {
+        ..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
+        0x10_0000..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),
+        _ => (bytes as f64 / f64::from(1 << 30), "GiB"),
+    };
+    if number < 10.0 && number.fract() > 0.05 { format!("{number:.1} {unit}") } else { format!("{number:.0} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_names_pools_bytes_and_hits() {
+        let step = |from: Option<&str>, bytes, gained, lost| Move {
+            from: from.map(str::to_owned),
+            to: "users".to_owned(),
+            bytes,
+            gained_hits_per_second: gained,
+            lost_hits_per_second: lost,
+        };
+        let moves = vec![step(Some("feed"), 64 << 20, 1900.4, 100.0), step(None, 3 << 19, 0.44, 0.0)];
+        let text = Decision::Move { moves: moves.clone(), bytes: Vec::new() }.to_string();
+        assert_eq!(
+            text,
+            "users +64 MiB from feed: 1,900 more hits a second, 100 fewer; \
+             users +1.5 MiB from unused memory: 0.4 more hits a second, 0.0 fewer"
+        );
+        let undo = Decision::Undo { moves: moves[..1].to_vec(), bytes: Vec::new(), predicted: 1800.0, measured: -12.0 };
+        assert!(undo.to_string().starts_with("undo, 1,800 more hits a second were predicted and -12 measured: users"));
+        assert_eq!([1234567.0, 999.6, 0.04].map(count), ["1,234,567", "1,000", "0.0"]);
+    }
+}

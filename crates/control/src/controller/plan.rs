@@ -1,0 +1,165 @@
+//! The best division by the curves, and one step towards it.
+
+use super::decision::{KeepReason, Move};
+use super::situation::{ControllerOptions, PoolReading, Situation};
+use crate::division::{DivisionError, Tenant, divide};
+
+/// Steps in which a memory is divided: finer ones cost time and gain nothing.
+const DIVISION_STEPS: u64 = 512;
+/// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
+const NORMAL_975: f64 = 1.96;
+
+/// What to do now.
+pub(super) enum Plan {
+    Keep(KeepReason),
+    Move { moves: Vec<Move>, bytes: Vec<u64> },
+}
+
+/// Plans moves of at most `step_bytes`. `may` tells whether a pool may grow, and shrink.
+pub(super) fn plan(
+    situation: &Situation<'_>,
+    options: &ControllerOptions,
+    step_bytes: u64,
+    may: impl Fn(usize) -> (bool, bool),
+) -> Result<Plan, DivisionError> {
+    let pools = situation.pools;
+    let tenants: Vec<Tenant> = pools.iter().enumerate().map(|(at, pool)| tenant(pool, may(at))).collect();
+    let division = divide(&tenants, situation.total_bytes, (situation.total_bytes / DIVISION_STEPS).max(1))?;
+    let targets = &division.bytes;
+    let present: Vec<u64> = pools.iter().map(|pool| pool.memory_bytes).collect();
+    let gain: f64 = (0..pools.len()).map(|at| change(&pools[at], present[at], targets[at])).sum();
+    let misses: f64 = (0..pools.len()).map(|at| misses(&pools[at])).sum();
+    let uncertainty = (0..pools.len()).map(|at| uncertainty(&pools[at], targets[at]).powi(2)).sum::<f64>().sqrt();
+    let wanted = misses * options.min_gain;
+    if pools.iter().all(|pool| pool.curve.points().is_empty()) {
+        return Ok(Plan::Keep(KeepReason::NothingSeen));
+    }
+    if gain <= wanted {
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain: gain.max(0.0), wanted }));
+    }
+    if gain <= uncertainty {
+        return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty }));
+    }
+    let moves = moves(situation, targets, options.min_move_bytes, step_bytes);
+    if moves.is_empty() {
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted }));
+    }
+    let mut bytes = present;
+    let at = |name: &str| pools.iter().position(|pool| pool.name == name);
+    for step in &moves {
+        step.from.as_deref().and_then(at).into_iter().for_each(|from| bytes[from] -= step.bytes);
+        at(&step.to).into_iter().for_each(|to| bytes[to] += step.bytes);
+    }
+    Ok(Plan::Move { moves, bytes })
+}
+
+fn tenant(pool: &PoolReading, (may_grow, may_shrink): (bool, bool)) -> Tenant {
+    // Without a curve nobody knows what memory is worth, unless there are no gets: then it is worth nothing.
+    let stays = pool.is_fixed || pool.curve.points().is_empty() && pool.gets_per_second > 0.0;
+    let has = pool.memory_bytes;
+    // A budget outside its bounds is the division's to correct, not the controller's.
+    let (min_bytes, max_bytes) = (pool.min_bytes.min(has), pool.max_bytes.max(has));
+    Tenant {
+        curve: pool.curve.clone(),
+        gets: pool.gets_per_second,
+        value: pool.hit_value,
+        min_bytes: if stays || !may_shrink { has } else { min_bytes },
+        max_bytes: if stays || !may_grow { has } else { max_bytes },
+    }
+}
+
+/// Refuses bounds that contradict each other.
+pub(super) fn check_bounds(pools: &[PoolReading]) -> Result<(), DivisionError> {
+    let Some(tenant) = pools.iter().position(|pool| pool.min_bytes > pool.max_bytes) else { return Ok(()) };
+    let PoolReading { min_bytes, max_bytes, .. } = pools[tenant];
+    Err(DivisionError::Bounds { tenant, min_bytes, max_bytes })
+}
+
+/// Value a second that another budget gains; negative where it loses.
+fn change(pool: &PoolReading, from_bytes: u64, to_bytes: u64) -> f64 {
+    let ratio = |bytes| pool.curve.miss_ratio_at(bytes).unwrap_or(1.0);
+    pool.gets_per_second * pool.hit_value * (ratio(from_bytes) - ratio(to_bytes))
+}
+
+fn misses(pool: &PoolReading) -> f64 {
+    pool.gets_per_second * pool.hit_value * pool.curve.miss_ratio_at(pool.memory_bytes).unwrap_or(0.0)
+}
+
+/// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are the
+/// keys of the profile.
+fn uncertainty(pool: &PoolReading, to_bytes: u64) -> f64 {
+    let between = |part: fn(&crate::Point) -> f64| {
+        let points = pool.curve.points().iter().map(|point| crate::Point { miss_ratio: part(point), ..*point });
+        let curve = crate::Curve::new(points.collect());
+        let ratio = |bytes| curve.miss_ratio_at(bytes).unwrap_or(1.0);
+        ratio(pool.memory_bytes) - ratio(to_bytes)
+    };
+    if to_bytes == pool.memory_bytes || pool.curve.points().is_empty() {
+        return 0.0;
+    }
+    let [middle, low, high] =
+        [between(|point| point.miss_ratio), between(|point| point.low), between(|point| point.high)];
+    let of_keys = (low - middle).abs().max((high - middle).abs());
+    let of_gets = NORMAL_975 * (middle.abs().max(1.0 / pool.sampled_gets.max(1.0)) / pool.sampled_gets.max(1.0)).sqrt();
+    pool.gets_per_second * pool.hit_value * (of_keys + of_gets)
+}
+
+/// A pool that is away from its target.
+struct Side {
+    pool: Option<usize>,
+    bytes: u64,
+    /// Value a second of each byte, over the distance to the target.
+    per_byte: f64,
+}
+
+/// Pairs the givers that lose least with the receivers that gain most.
+fn moves(situation: &Situation<'_>, targets: &[u64], min_bytes: u64, step_bytes: u64) -> Vec<Move> {
+    let pools = situation.pools;
+    let used: u64 = pools.iter().map(|pool| pool.memory_bytes).sum();
+    let side = |at: usize| {
+        let (has, target) = (pools[at].memory_bytes, targets[at]);
+        let bytes = has.abs_diff(target);
+        Side { pool: Some(at), bytes, per_byte: change(&pools[at], has, target).abs() / bytes.max(1) as f64 }
+    };
+    let sides = |is_one: fn(u64, u64) -> bool| {
+        (0..pools.len()).filter(move |&at| is_one(targets[at], pools[at].memory_bytes)).map(side)
+    };
+    let unused = situation.total_bytes.saturating_sub(used);
+    let unused = (unused > 0).then_some(Side { pool: None, bytes: unused, per_byte: 0.0 });
+    let mut givers: Vec<Side> = unused.into_iter().chain(sides(|target, has| target < has)).collect();
+    let mut receivers: Vec<Side> = sides(|target, has| target > has).collect();
+    givers.sort_by(|one, other| other.per_byte.total_cmp(&one.per_byte));
+    receivers.sort_by(|one, other| one.per_byte.total_cmp(&other.per_byte));
+    for sides in [&mut givers, &mut receivers] {
+        sides.retain(|side| side.bytes >= min_bytes);
+    }
+    let (mut moves, mut left) = (Vec::new(), step_bytes.max(min_bytes));
+    // Each round ends with a giver, a receiver or the step used up.
+    while left >= min_bytes
+        && let (Some(giver), Some(receiver)) = (givers.last_mut(), receivers.last_mut())
+        && receiver.per_byte > giver.per_byte
+    {
+        let bytes = giver.bytes.min(receiver.bytes).min(left);
+        let hits = |side: &Side| side.pool.map_or(0.0, |at| hits(&pools[at], side.per_byte * bytes as f64));
+        let name = |side: &Side| side.pool.map(|at| pools[at].name.clone());
+        moves.push(Move {
+            from: name(giver),
+            to: name(receiver).unwrap_or_default(),
+            bytes,
+            gained_hits_per_second: hits(receiver),
+            lost_hits_per_second: hits(giver),
+        });
+        left -= bytes;
+        for (side, sides) in [(giver.bytes - bytes, &mut givers), (receiver.bytes - bytes, &mut receivers)] {
+            match (side < min_bytes, sides.last_mut()) {
+                (false, Some(last)) => last.bytes = side,
+                _ => _ = sides.pop(),
+            }
+        }
+    }
+    moves
+}
+
+fn hits(pool: &PoolReading, value: f64) -> f64 {
+    if pool.hit_value > 0.0 { value / pool.hit_value } else { 0.0 }
+}

@@ -1,0 +1,241 @@
+//! The controller of a live cache: measures its pools, decides, and moves memory.
+//!
+//! ```text
+//! access samples of each pool -> CacheProfile -> curve, rate --+
+//! budgets and bounds of each pool (pools.rs) ------------------+-> Controller -> budgets -> pools.rs
+//! ```
+//! The caller calls [`PoolController::update`] once a second, from one thread. Every ten seconds it decides. All
+//! mathematics is in `ebbtide_control::controller`.
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::pool_options::DEFAULT_POOL;
+use crate::pool_wishes::PoolBudget;
+use crate::profile::{CacheProfile, MIN_GETS};
+use ebbtide_control::Rate;
+use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub use ebbtide_control::controller::{ControllerOptions, InvalidController, Move as PoolMove};
+
+/// Time between two decisions: a step is evicted within it.
+const INTERVAL_MS: u64 = 10_000;
+/// Gets of this long ago weigh half in the rate of a pool.
+const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
+/// A pool with fewer gets than a curve needs gets one all the same after this time.
+const PATIENCE_MS: u64 = 600_000;
+/// Points of a curve for each doubling of the memory.
+const POINTS_PER_OCTAVE: usize = 6;
+/// Decisions that are kept.
+const KEPT: usize = 100;
+
+/// Whether the controller moves memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ControllerMode {
+    /// It profiles the pool `default` alone, and decides nothing.
+    Off,
+    /// It says what it would do first, and moves nothing.
+    #[default]
+    DryRun,
+    /// It moves memory.
+    Auto,
+}
+
+/// A decision to move memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolDecision {
+    /// Time since the start of the cache.
+    pub at: Duration,
+    /// Whether the memory was moved.
+    pub is_applied: bool,
+    /// Whether it returns what earlier decisions had moved in vain.
+    pub is_undo: bool,
+    pub moves: Vec<PoolMove>,
+    /// The decision in words.
+    pub reason: String,
+}
+
+struct ProfiledPool {
+    name: String,
+    profile: CacheProfile,
+    rate: Rate,
+    since_ms: u64,
+}
+
+/// The controller of a cache. It holds the cache, and profiles all of its pools: a cache has one at a time.
+pub struct PoolController {
+    cache: Cache,
+    mode: ControllerMode,
+    controller: Controller,
+    pools: Vec<ProfiledPool>,
+    decided_ms: u64,
+    total_bytes: u64,
+    decisions: VecDeque<PoolDecision>,
+    state: String,
+}
+
+impl PoolController {
+    /// Begins to profile all pools of a cache.
+    ///
+    /// # Errors
+    /// The option without a meaning.
+    pub fn new(cache: &Cache, mode: ControllerMode, options: ControllerOptions) -> Result<Self, InvalidController> {
+        let mut controller = Self {
+            cache: cache.clone(),
+            mode,
+            controller: Controller::new(options)?,
+            pools: Vec::new(),
+            decided_ms: cache.engine().clock.now_ms(),
+            total_bytes: 0,
+            decisions: VecDeque::new(),
+            state: String::new(),
+        };
+        controller.follow_pools();
+        Ok(controller)
+    }
+
+    pub fn mode(&self) -> ControllerMode {
+        self.mode
+    }
+
+    /// Takes in what was sampled since the last call, and decides when that is due. Answers a new decision to move
+    /// memory.
+    ///
+    /// # Errors
+    /// Budgets that the pools refuse; they stay as they were.
+    pub fn update(&mut self) -> Result<Option<&PoolDecision>, Error> {
+        self.follow_pools();
+        self.pools.iter_mut().for_each(|pool| pool.profile.update());
+        let now_ms = self.cache.engine().clock.now_ms();
+        let since_ms = now_ms.saturating_sub(self.decided_ms);
+        if since_ms < INTERVAL_MS || self.pools.len() < 2 || self.mode == ControllerMode::Off {
+            return Ok(None);
+        }
+        self.decided_ms = now_ms;
+        for pool in &mut self.pools {
+            pool.rate.update(pool.profile.gets() as u64, since_ms as f64 / 1000.0, RATE_HALF_LIFE_SECONDS);
+        }
+        self.decide(now_ms)
+    }
+
+    /// The newest decisions, oldest first.
+    pub fn decisions(&self) -> impl Iterator<Item = &PoolDecision> {
+        self.decisions.iter()
+    }
+
+    /// The last decision, or why nothing moves, in words; empty before that, as with one pool.
+    pub fn state(&self) -> &str {
+        &self.state
+    }
+
+    /// The profile of a pool.
+    pub fn profile(&self, pool: &str) -> Option<&CacheProfile> {
+        self.pools.iter().find(|profiled| profiled.name == pool).map(|profiled| &profiled.profile)
+    }
+
+    /// Profiles the pools that there are.
+    fn follow_pools(&mut self) {
+        // A profile holds its pool: one that was removed is let go.
+        self.pools.retain(|pool| !pool.profile.is_removed());
+        let now_ms = self.cache.engine().clock.now_ms();
+        for name in self.cache.pools() {
+            let is_left_out = self.mode == ControllerMode::Off && name != DEFAULT_POOL;
+            if is_left_out || self.pools.iter().any(|pool| pool.name == name) {
+                continue;
+            }
+            // Unless it was removed just now.
+            if let Ok(pool) = self.cache.pool(&name) {
+                let profile = CacheProfile::of_pool(&pool);
+                self.pools.push(ProfiledPool { name, profile, rate: Rate::default(), since_ms: now_ms });
+            }
+        }
+    }
+
+    fn decide(&mut self, now_ms: u64) -> Result<Option<&PoolDecision>, Error> {
+        let (total_bytes, budgets) = self.cache.engine().pools.readings();
+        let readings: Vec<PoolReading> =
+            budgets.iter().filter_map(|budget| self.reading(budget, total_bytes, now_ms)).collect();
+        if readings.len() != budgets.len() {
+            // A pool was added or removed in between.
+            return Ok(None);
+        }
+        let is_shrinking = total_bytes < std::mem::replace(&mut self.total_bytes, total_bytes);
+        let now_seconds = now_ms as f64 / 1000.0;
+        let situation = Situation { now_seconds, total_bytes, is_shrinking, pools: &readings };
+        let decided = match self.mode {
+            ControllerMode::Auto => self.controller.decide(&situation),
+            ControllerMode::DryRun | ControllerMode::Off => self.controller.advise(&situation),
+        };
+        let decision = decided.map_err(|error| Error::Configuration {
+            option: "pool",
+            value: "controller".to_owned(),
+            reason: error.to_string(),
+        })?;
+        self.state = decision.to_string();
+        let Some(bytes) = decision.bytes().filter(|_| !self.is_repeated(&decision)) else { return Ok(None) };
+        let is_applied = self.mode == ControllerMode::Auto;
+        if is_applied {
+            let names = readings.iter().map(|reading| reading.name.clone());
+            self.cache.engine().pools.want(names.zip(bytes.iter().copied()))?;
+            self.cache.engine().run_soon();
+        }
+        if self.decisions.len() == KEPT {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(PoolDecision {
+            at: Duration::from_millis(now_ms),
+            is_applied,
+            is_undo: matches!(decision, Decision::Undo { .. }),
+            moves: decision.moves().to_vec(),
+            reason: decision.to_string(),
+        });
+        Ok(self.decisions.back())
+    }
+
+    /// Whether a dry run has said so already: between the same pools in the same direction.
+    fn is_repeated(&self, decision: &Decision) -> bool {
+        let pairs = |moves: &[PoolMove]| -> Vec<(Option<String>, String)> {
+            moves.iter().map(|step| (step.from.clone(), step.to.clone())).collect()
+        };
+        self.mode == ControllerMode::DryRun
+            && self.decisions.back().is_some_and(|last| pairs(&last.moves) == pairs(decision.moves()))
+    }
+
+    fn reading(&self, budget: &PoolBudget, total_bytes: u64, now_ms: u64) -> Option<PoolReading> {
+        let share = &budget.share;
+        let pool = self.pools.iter().find(|pool| pool.name == share.name)?;
+        let (gets, hits) = pool.profile.sampled();
+        let min_gets = if now_ms.saturating_sub(pool.since_ms) < PATIENCE_MS { MIN_GETS } else { 1.0 };
+        Some(PoolReading {
+            name: share.name.clone(),
+            memory_bytes: budget.memory_bytes,
+            used_bytes: budget.used_bytes,
+            min_bytes: share.min_bytes.max(share.floor_bytes),
+            max_bytes: share.max_bytes,
+            is_fixed: budget.is_fixed,
+            hit_value: 1.0,
+            curve: pool.profile.budget_curve(&sizes(share.floor_bytes, total_bytes), min_gets),
+            sampled_gets: pool.profile.curve_gets(),
+            gets_per_second: pool.rate.per_second(),
+            gets,
+            hits,
+        })
+    }
+}
+
+/// Sizes of budgets, from the smallest one to all memory.
+fn sizes(from_bytes: u64, to_bytes: u64) -> Vec<u64> {
+    let octaves = (to_bytes.max(1) as f64 / from_bytes.max(1) as f64).log2().max(0.0);
+    let count = (octaves * POINTS_PER_OCTAVE as f64).ceil() as usize + 1;
+    let size = |at: usize| (from_bytes as f64 * (at as f64 / POINTS_PER_OCTAVE as f64).exp2()).round() as u64;
+    let mut sizes: Vec<u64> = (0..count).map(size).collect();
+    sizes.dedup();
+    sizes
+}
+
+impl std::fmt::Debug for PoolController {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolController").field("mode", &self.mode).field("state", &self.state).finish_non_exhaustive()
+    }
+}

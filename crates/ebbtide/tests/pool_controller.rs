@@ -1,0 +1,119 @@
+//! The controller of a live cache: memory goes to the pool that earns hits by it.
+
+use ebbtide::memcached::{
+    ByteSize, Cache, Clock, ControllerMode, ControllerOptions, Lookup, Pool, PoolController, PoolDecision, PoolOptions,
+};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+/// A cache with the pools `again`, `once` and `default`, and its controller.
+struct Load {
+    cache: Cache,
+    again: Pool,
+    once: Pool,
+    controller: PoolController,
+    second: u64,
+    number: u64,
+}
+
+impl Load {
+    fn new(mode: ControllerMode) -> Self {
+        let pools = [PoolOptions::named("again"), PoolOptions::named("once"), PoolOptions::named("default").weight(0)];
+        let builder = Cache::builder().memory(ByteSize::mib(9)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = pools.into_iter().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap();
+        let controller = PoolController::new(&cache, mode, ControllerOptions::default()).unwrap();
+        let [again, once] = ["again", "once"].map(|name| cache.pool(name).unwrap());
+        Self { cache, again, once, controller, second: 0, number: 0 }
+    }
+
+    /// Seconds of look-aside load: 200 gets a second of 5,000 keys in `again`, and of new keys in `once`.
+    fn run(&mut self, seconds: u64) -> Vec<PoolDecision> {
+        let mut decisions = Vec::new();
+        for _ in 0..seconds {
+            self.second += 1;
+            for _ in 0..200 {
+                self.number += 1;
+                // Keys in the order of a permutation that is walked again and again, each second from another start.
+                let key = self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) % 5000;
+                look_aside(&self.again, key);
+                look_aside(&self.once, self.number);
+            }
+            self.cache.maintain(Duration::from_secs(self.second));
+            decisions.extend(self.controller.update().unwrap().cloned());
+            let budgets: u64 = self.limits().iter().sum();
+            assert!(budgets <= 9 * MIB, "{budgets}");
+        }
+        decisions
+    }
+
+    fn limits(&self) -> [u64; 3] {
+        ["again", "once", "default"].map(|name| self.cache.pool(name).unwrap().stats().memory_limit_bytes)
+    }
+}
+
+fn look_aside(pool: &Pool, key: u64) {
+    let key = key.to_le_bytes();
+    if matches!(pool.get(&key), Lookup::Miss) {
+        pool.insert(&key, &[7; 1000]).apply().unwrap();
+    }
+}
+
+#[test]
+fn memory_goes_where_it_earns_hits() {
+    let mut load = Load::new(ControllerMode::Auto);
+    let before = load.limits();
+    let decisions = load.run(900);
+    let [again, once, _] = load.limits();
+    assert!(before[0] < 9 * MIB / 2 && again > 5 * MIB && once < 4 * MIB, "{before:?} {:?}", load.limits());
+    let first = &decisions[0];
+    assert!(first.is_applied && !first.is_undo && first.reason.starts_with("again +"), "{first:?}");
+    assert!(first.moves.iter().map(|step| step.bytes).sum::<u64>() <= 9 * MIB / 20 + 1, "{first:?}");
+    assert_eq!(load.controller.decisions().count(), decisions.len());
+    let later = load.run(900);
+    assert!(later.is_empty(), "a stationary load moves nothing: {later:?}");
+    assert!(load.controller.state().starts_with("nothing moves: "), "{}", load.controller.state());
+    load.cache.verify();
+}
+
+#[test]
+fn a_dry_run_says_so_and_moves_nothing() {
+    let mut load = Load::new(ControllerMode::DryRun);
+    let before = load.limits();
+    let decisions = load.run(300);
+    assert_eq!(load.limits(), before);
+    assert!(!decisions.is_empty() && decisions.iter().all(|decision| !decision.is_applied), "{decisions:?}");
+    assert!(decisions[0].reason.starts_with("again +"), "{decisions:?}");
+    assert!(decisions.len() < 10, "a dry run does not repeat itself: {decisions:?}");
+}
+
+#[test]
+fn a_pool_sized_by_hand_stays_until_it_is_released() {
+    let mut load = Load::new(ControllerMode::Auto);
+    load.again.resize(ByteSize::mib(4), ByteSize::mib(4)).unwrap();
+    load.run(400);
+    assert_eq!(load.limits()[0], 4 * MIB);
+    load.again.release().unwrap();
+    load.run(600);
+    assert!(load.limits()[0] > 5 * MIB, "{:?}", load.limits());
+}
+
+#[test]
+fn a_removed_pool_is_forgotten_and_a_smaller_limit_holds() {
+    let mut load = Load::new(ControllerMode::Auto);
+    load.run(400);
+    load.cache.resize(ByteSize::mib(6)).unwrap();
+    load.run(60);
+    assert!(load.limits().iter().sum::<u64>() <= 6 * MIB, "{:?}", load.limits());
+    assert!(load.controller.profile("once").is_some());
+    let cache = load.cache.clone();
+    drop(load.once);
+    cache.remove_pool("once").unwrap();
+    cache.maintain(Duration::from_secs(load.second + 1));
+    load.controller.update().unwrap();
+    assert!(load.controller.profile("once").is_none());
+    cache.maintain(Duration::from_secs(load.second + 2));
+    let limits: u64 =
+        ["again", "default"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
+    assert_eq!(limits, 6 * MIB, "no handle holds the removed pool");
+}

@@ -1,0 +1,232 @@
+//! `--divide auto` and `--divide optimal`: memory where it earns hits.
+//!
+//! `auto` is the controller of a live server in the trace's own time: each pool has a profiler that sees the requests
+//! as they are played, and every ten seconds of the trace the controller decides. `optimal` knows the whole trace
+//! before the first request: it is the best division that stays.
+
+use std::time::Duration;
+
+use ebbtide::memcached::{ByteSize, Cache};
+use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation};
+use ebbtide_control::division::{self, DivisionError, Tenant};
+use ebbtide_control::{Curve, Options, Point, Profiler, Rate};
+use serde::Serialize;
+
+use super::player::ReplayCounts;
+use super::pool_file::PoolSpec;
+use crate::Error;
+use crate::trace::{Op, Request};
+
+/// Time between two decisions.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Accesses of this long ago weigh half in a curve, and in a rate.
+const PROFILE_HALF_LIFE_SECONDS: f64 = 1800.0;
+const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
+/// Points of a curve for each doubling of the memory.
+const POINTS_PER_OCTAVE: usize = 8;
+/// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes
+/// beside them.
+const USUAL_DENSITY: f64 = 0.92;
+const OBJECT_OVERHEAD_BYTES: u64 = 16;
+
+/// A change of the division during a replay. The names of the fields are the names in the JSON object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// Time of the trace.
+    pub seconds: f64,
+    /// Whether it returns memory that earlier moves had misplaced.
+    pub is_undo: bool,
+    pub moves: Vec<MoveReport>,
+    /// The decision in words.
+    pub reason: String,
+}
+
+/// Memory that passed from a pool to another one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MoveReport {
+    pub from: Option<String>,
+    pub to: String,
+    pub bytes: u64,
+    pub gained_hits_per_second: f64,
+    pub lost_hits_per_second: f64,
+}
+
+/// A profile of one pool's requests.
+pub(super) struct PoolProfile {
+    profiler: Profiler,
+    rate: Rate,
+}
+
+/// The controller of a replay.
+pub(super) struct AutoDivision {
+    controller: Controller,
+    profiles: Vec<PoolProfile>,
+    specs: Vec<PoolSpec>,
+    floor_bytes: u64,
+    total_bytes: u64,
+    decided: Duration,
+    pub(super) decisions: Vec<Decision>,
+}
+
+/// Feeds a profiler with a request.
+fn observe(profiler: &mut Profiler, request: &Request, now: u64) {
+    let bytes = u64::from(request.key_size) + u64::from(request.value_size) + OBJECT_OVERHEAD_BYTES;
+    let (key, ttl) = (request.key, request.ttl_seconds);
+    match request.op {
+        Op::Get | Op::Gets => profiler.get(key, bytes, ttl, now),
+        Op::Delete => profiler.delete(key, now),
+        _ => profiler.set(key, bytes, ttl, now),
+    }
+}
+
+/// Sizes from a smallest to a largest memory.
+fn sizes(from_bytes: u64, to_bytes: u64) -> Vec<u64> {
+    let octaves = (to_bytes.max(1) as f64 / from_bytes.max(1) as f64).log2().max(0.0);
+    let count = (octaves * POINTS_PER_OCTAVE as f64).ceil() as usize + 1;
+    let size = |at: usize| (from_bytes as f64 * (at as f64 / POINTS_PER_OCTAVE as f64).exp2()).round() as u64;
+    let mut sizes: Vec<u64> = (0..count).map(size).collect();
+    sizes.dedup();
+    sizes
+}
+
+/// The curve by memory of a profiler that counts bytes of objects, of which each byte of memory holds `density`.
+fn curve(profiler: &Profiler, sizes: &[u64], density: f64) -> Curve {
+    let mut objects: Vec<u64> = sizes.iter().map(|&bytes| (bytes as f64 * density) as u64).collect();
+    objects.dedup();
+    if objects.len() < sizes.len() {
+        return Curve::default();
+    }
+    let point = |(point, &memory_bytes): (&Point, &u64)| Point { memory_bytes, ..*point };
+    Curve::new(profiler.curve(&objects).points().iter().zip(sizes).map(point).collect())
+}
+
+impl AutoDivision {
+    pub(super) fn new(specs: Vec<PoolSpec>, floor_bytes: u64, total: ByteSize) -> Result<Self, Error> {
+        let controller = Controller::new(ControllerOptions::default()).map_err(|error| Error::Configuration {
+            option: "--divide",
+            value: "auto".to_owned(),
+            reason: error.to_string(),
+        })?;
+        let profile = |_| PoolProfile { profiler: Profiler::new(Options::default()), rate: Rate::default() };
+        let profiles = specs.iter().map(profile).collect();
+        let (decided, decisions) = (Duration::ZERO, Vec::new());
+        Ok(Self { controller, profiles, specs, floor_bytes, total_bytes: total.as_bytes(), decided, decisions })
+    }
+
+    /// A request of this pool is about to be played.
+    pub(super) fn observe(&mut self, request: &Request, pool: usize, now_seconds: u64) {
+        observe(&mut self.profiles[pool].profiler, request, now_seconds);
+    }
+
+    /// Decides, when it is time, and changes the memory of the caches.
+    pub(super) fn advance(&mut self, now: Duration, caches: &[Cache], counts: &[&ReplayCounts]) -> Result<(), Error> {
+        let since = now.saturating_sub(self.decided);
+        if since < INTERVAL {
+            return Ok(());
+        }
+        self.decided = now;
+        for (profile, counts) in self.profiles.iter_mut().zip(counts) {
+            let seconds = since.as_secs_f64();
+            profile.rate.update(counts.hits + counts.misses, seconds, RATE_HALF_LIFE_SECONDS);
+            profile.profiler.age((-std::f64::consts::LN_2 * seconds / PROFILE_HALF_LIFE_SECONDS).exp());
+        }
+        let pools: Vec<PoolReading> = (0..caches.len()).map(|at| self.reading(at, &caches[at], counts[at])).collect();
+        let situation = Situation {
+            now_seconds: now.as_secs_f64(),
+            total_bytes: self.total_bytes,
+            is_shrinking: false,
+            pools: &pools,
+        };
+        let choice = self.controller.decide(&situation).map_err(refused)?;
+        let Some(bytes) = choice.bytes() else { return Ok(()) };
+        // Those that shrink first: all together never have more than the total.
+        let mut order: Vec<usize> = (0..caches.len()).collect();
+        order.sort_by_key(|&at| bytes[at] > pools[at].memory_bytes);
+        for at in order.into_iter().filter(|&at| bytes[at] != pools[at].memory_bytes) {
+            caches[at].resize(ByteSize::bytes(bytes[at])).map_err(Error::Cache)?;
+        }
+        self.decisions.push(Decision::new(now, &choice));
+        Ok(())
+    }
+
+    fn reading(&self, at: usize, cache: &Cache, counts: &ReplayCounts) -> PoolReading {
+        let (share, profile) = (&self.specs[at].share, &self.profiles[at]);
+        let stats = cache.stats();
+        let is_full = stats.evictions > 0 && stats.live_bytes > 0;
+        let with_overhead = stats.live_bytes + stats.items * OBJECT_OVERHEAD_BYTES;
+        let density = match is_full {
+            true => (with_overhead as f64 / stats.memory_limit_bytes as f64).clamp(0.5, 1.0),
+            false => USUAL_DENSITY,
+        };
+        PoolReading {
+            name: share.name.clone(),
+            memory_bytes: stats.memory_limit_bytes,
+            used_bytes: stats.memory_used_bytes,
+            min_bytes: share.min_bytes.max(self.floor_bytes),
+            max_bytes: share.max_bytes,
+            is_fixed: false,
+            hit_value: 1.0,
+            curve: curve(&profile.profiler, &sizes(self.floor_bytes, self.total_bytes), density),
+            sampled_gets: profile.profiler.gets(),
+            gets_per_second: profile.rate.per_second(),
+            gets: counts.hits + counts.misses,
+            hits: counts.hits,
+        }
+    }
+}
+
+fn refused(error: DivisionError) -> Error {
+    Error::Configuration { option: "--divide", value: "auto".to_owned(), reason: error.to_string() }
+}
+
+impl Decision {
+    fn new(now: Duration, choice: &Choice) -> Self {
+        let step = |step: &ebbtide_control::controller::Move| MoveReport {
+            from: step.from.clone(),
+            to: step.to.clone(),
+            bytes: step.bytes,
+            gained_hits_per_second: step.gained_hits_per_second,
+            lost_hits_per_second: step.lost_hits_per_second,
+        };
+        Self {
+            seconds: now.as_secs_f64(),
+            is_undo: matches!(choice, Choice::Undo { .. }),
+            moves: choice.moves().iter().map(step).collect(),
+            reason: choice.to_string(),
+        }
+    }
+}
+
+/// The best division that stays, from all requests of a trace with the numbers of their pools: bytes of each pool.
+pub(super) fn optimal(
+    specs: &[PoolSpec],
+    floor_bytes: u64,
+    total: ByteSize,
+    mut next: impl FnMut() -> Result<Option<(Request, usize)>, Error>,
+) -> Result<Vec<u64>, Error> {
+    let mut profilers: Vec<Profiler> = specs.iter().map(|_| Profiler::new(Options::exact())).collect();
+    let mut now = 0;
+    loop {
+        match next() {
+            Ok(Some((request, pool))) => {
+                // The time of a profiler must not fall.
+                now = request.time_seconds.max(now);
+                observe(&mut profilers[pool], &request, now);
+            }
+            Ok(None) => break,
+            Err(Error::Malformed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let sizes = sizes(floor_bytes, total.as_bytes());
+    let tenant = |(spec, profiler): (&PoolSpec, &Profiler)| Tenant {
+        curve: curve(profiler, &sizes, USUAL_DENSITY),
+        gets: profiler.gets(),
+        value: 1.0,
+        min_bytes: spec.share.min_bytes.max(floor_bytes),
+        max_bytes: spec.share.max_bytes,
+    };
+    let tenants: Vec<Tenant> = specs.iter().zip(&profilers).map(tenant).collect();
+    let step_bytes = (total.as_bytes() / 2048).max(1);
+    Ok(division::divide(&tenants, total.as_bytes(), step_bytes).map_err(refused)?.bytes)
+}
