@@ -4,9 +4,9 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Debian packages that the tests use: the server to compare with, its conformance tool, what builds the clients,
-# and a browser for the dashboard.
-DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev \
+# Debian packages that the tests use: the server to compare with, its conformance tool, what builds the clients and
+# the programs in C and checks them, and a browser for the dashboard.
+DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev valgrind pkg-config \
     libcache-memcached-fast-perl nutcracker php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # What reads a client's bytes, how long each is fuzzed, and the fuzzer's version.
 FUZZ := text meta binary
@@ -19,7 +19,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build run test tools check unit loom conformance clients fuzz deb clean
+.PHONY: help build run test tools check unit loom conformance clients python fuzz deb clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -29,6 +29,7 @@ help:
 	@echo "make loom         the concurrency models"
 	@echo "make conformance  the server beside memcached"
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
+	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         the parsers against random bytes (FUZZ_SECONDS=60 each)"
 
@@ -44,6 +45,7 @@ test: tools
 	$(MAKE) loom
 	$(MAKE) conformance
 	$(MAKE) clients
+	$(MAKE) python
 	$(MAKE) fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
@@ -90,6 +92,14 @@ conformance: build
 clients: build
 	$(MAKE) -C clients -j2
 	$(PYTHON) -m pytest -n 4 clients
+
+# As its users install it, but for the profile: a build for release would take minutes.
+python:
+	python3 -m venv target/python
+	target/python/bin/python -m pip install --quiet --disable-pip-version-check pytest==9.2.0
+	MATURIN_PEP517_ARGS="--profile dev" target/python/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --force-reinstall --no-deps ./python
+	target/python/bin/python -m pytest python/tests
 
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:

@@ -38,3 +38,12 @@ def test_the_text_has_a_line_for_each_finding():
     verdicts = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert len(verdicts) == 11 and set(verdicts) <= {"ok", "advice", "PROBLEM"}
     assert done.returncode == int("PROBLEM" in verdicts)
+
+
+def test_the_memory_file_is_looked_at(tmp_path):
+    path = tmp_path / "memory"
+    path.write_bytes(b"")
+    path.chmod(0o666)
+    report = json.loads(doctor("--json", "-m", "8m", "-c", 10, "-e", path).stdout)
+    found = next(finding for finding in report["findings"] if finding["name"] == "memory file")
+    assert found["verdict"] == "problem" and "chmod go-w" in found["advice"] and "mode 0666" in found["found"]

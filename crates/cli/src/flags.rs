@@ -39,6 +39,8 @@ const MIN_VALUE_LIMIT: u64 = 1024;
 const MAX_VALUE_LIMIT: u64 = 1 << 30;
 /// From here on memcached thinks that the number of threads is a mistake.
 const MANY_THREADS: usize = 64;
+/// A day: no service manager waits for longer.
+const SAVE_SECONDS_MAX: u64 = 86_400;
 
 /// What the flags set, in the units of the engine; the defaults are memcached's.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +80,8 @@ pub struct Settings {
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
     pub memory_file: Option<PathBuf>,
+    /// Of the save at a stop; `None` for the default of the library.
+    pub save_limit: Option<Duration>,
     pub memory_monitor: Option<PressureOptions>,
     pub user: Option<String>,
     pub core_dumps: bool,
@@ -140,6 +144,7 @@ impl Default for Settings {
             daemon: false,
             pid_file: None,
             memory_file: None,
+            save_limit: None,
             memory_monitor: None,
             user: None,
             core_dumps: false,
@@ -242,6 +247,9 @@ impl Settings {
             "daemon" => self.daemon = true,
             "pidfile" => self.pid_file = Some(value.into()),
             "memory-file" => self.memory_file = Some(value.into()),
+            "save-seconds" => {
+                self.save_limit = Some(Duration::from_secs(values::number(name, value, 1..=SAVE_SECONDS_MAX)?));
+            }
             "memory-monitor" => self.memory_monitor = pressure::parse(name, value)?,
             "user" => self.user = Some(value.to_owned()),
             "enable-coredumps" => self.core_dumps = true,

@@ -5,8 +5,12 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+
+/// How long the last answers may take.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 /// The manager that started this process, if it wants to hear of it.
 #[derive(Clone)]
@@ -31,8 +35,11 @@ impl Supervisor {
         self.tell(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
     }
 
-    pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=sending the last answers");
+    /// The cache is kept for up to `close_limit`: the manager waits for that long, and for its own limit if that is
+    /// longer.
+    pub fn stopping(&self, close_limit: Duration) {
+        let limit_us = (close_limit + LAST_ANSWERS).as_micros();
+        self.tell(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={limit_us}\nSTATUS=sending the last answers"));
     }
 
     /// Brackets a reload: says that it begins, does it, says that it is over and what came of it.

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode};
 use ebbtide_server::ebbtide::{self, ByteSize, Policy};
@@ -58,7 +59,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
         announce(&settings, &options, &kept, exposure);
     }
     let supervisor = Supervisor::from_environment();
-    obey_signals(server.stop_handle(), server.reload_handle(), supervisor.clone())?;
+    obey_signals(server.stop_handle(), server.reload_handle(), supervisor.clone(), close_limit(&settings)?)?;
     if daemon::is_copy() {
         daemon::ready(settings.verbosity > 0)?;
     }
@@ -119,17 +120,28 @@ fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The longest time that a stop keeps the cache.
+pub fn close_limit(settings: &Settings) -> Result<Duration, Error> {
+    cache_builder(settings).map(|builder| builder.close_limit())
+}
+
+fn cache_builder(settings: &Settings) -> Result<CacheBuilder, Error> {
+    let mut builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
+    if let Some(path) = &settings.memory_file {
+        builder = builder.memory_file(path);
+    }
+    if let Some(limit) = settings.save_limit {
+        builder = builder.save_limit(limit);
+    }
+    if let Some(limit) = settings.flash.drain_limit() {
+        builder = builder.flash_drain(limit);
+    }
+    Ok(builder)
+}
+
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
-    let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
+    let builder = cache_builder(settings)?;
     memory_for_flash(settings, &builder)?;
-    let builder = match &settings.memory_file {
-        Some(path) => builder.memory_file(path),
-        None => builder,
-    };
-    let builder = match settings.flash.drain_limit() {
-        Some(limit) => builder.flash_drain(limit),
-        None => builder,
-    };
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
         ebbtide::flash::remove_stale_wal_buffers();
@@ -291,7 +303,12 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
 }
 
 /// SIGTERM, SIGINT and, as memcached's graceful stop, SIGUSR1 stop the server; SIGHUP has it read its files again.
-fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) -> Result<(), Error> {
+fn obey_signals(
+    stop: StopHandle,
+    reload: ReloadHandle,
+    supervisor: Supervisor,
+    close_limit: Duration,
+) -> Result<(), Error> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
         .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
     thread::Builder::new()
@@ -309,7 +326,7 @@ fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) 
                 } else {
                     eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
                 }
-                supervisor.stopping();
+                supervisor.stopping(close_limit);
                 stop.stop();
             }
         })

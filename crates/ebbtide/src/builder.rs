@@ -32,6 +32,16 @@ const TOKENS_SHARE: u64 = 64;
 /// The identity of a caller's device: the caller knows which data is on it.
 const DEVICE_IDENTITY: u64 = 0;
 
+/// How long a stop writes the memory file. A service manager commonly waits 90 s for a stop.
+#[derive(Clone, Copy, Debug)]
+struct SaveLimit(Duration);
+
+impl Default for SaveLimit {
+    fn default() -> Self {
+        Self(Duration::from_secs(60))
+    }
+}
+
 /// Options of a cache; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
@@ -47,6 +57,7 @@ pub struct CacheBuilder {
     flash_max_idle: Option<u32>,
     pools: Vec<PoolOptions>,
     memory_file: Option<PathBuf>,
+    save_limit: SaveLimit,
     memory_monitor: Option<PressureOptions>,
 }
 
@@ -70,6 +81,23 @@ impl CacheBuilder {
     pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
         self.memory_file = Some(path.as_ref().to_owned());
         self
+    }
+
+    /// How long `Cache::close` writes the memory file. If that is not enough the next start is cold.
+    /// Default 60 s.
+    pub fn save_limit(mut self, limit: Duration) -> Self {
+        self.save_limit = SaveLimit(limit);
+        self
+    }
+
+    /// The time of the save; `None` without a memory file.
+    pub(crate) fn save_time(&self) -> Option<Duration> {
+        self.memory_file.is_some().then_some(self.save_limit.0)
+    }
+
+    /// The time of the drain.
+    pub(crate) fn drain_limit(&self) -> Duration {
+        self.flash_waits.drain
     }
 
     /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the
@@ -228,7 +256,7 @@ impl CacheBuilder {
             None => None,
         };
         let engine_memory = memory.memory.clone();
-        let (stores, time, memory_file) = memory.finish()?;
+        let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
         let pools = shares.into_iter().zip(stores).collect();
         let options = Options { memory_bytes: configured_bytes, ..options };
         let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
@@ -278,7 +306,7 @@ impl CacheBuilder {
         opened.map_err(|error| self.flash_error(&error))
     }
 
-    fn has_flash(&self) -> bool {
+    pub(crate) fn has_flash(&self) -> bool {
         self.flash_device.is_some() || !self.flash.is_empty()
     }
 

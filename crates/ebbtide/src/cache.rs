@@ -83,6 +83,8 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is configured for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let engine = self.engine();
+        let participant = engine.default_pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.resize(memory.as_bytes())?;
         engine.memory_monitor.iter().for_each(|monitor| monitor.configure(memory.as_bytes()));
         if engine.clock.is_manual() {
@@ -112,6 +114,8 @@ impl Cache {
     /// `PoolExists`; `Configuration` if the name or the shares cannot work; `OutOfMemory` if the others cannot free
     /// memory.
     pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
+        let participant = self.engine().default_pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         self.engine().add_pool(options)
     }
 
@@ -122,6 +126,8 @@ impl Cache {
     /// `UnknownPool`; `Configuration` for the pool `default`, which stays.
     pub fn remove_pool(&self, name: &str) -> Result<(), Error> {
         let engine = self.engine();
+        let participant = engine.default_pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         drop(engine.pools.remove(name)?);
         engine.run_soon();
         Ok(())

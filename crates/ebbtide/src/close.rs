@@ -1,16 +1,28 @@
 //! The end of a cache that is to come back.
 //!
 //! ```text
-//! with a memory file      flash: checkpoint       ->  memory: image in the file
-//! with flash alone        memory: drained to flash ->  flash: checkpoint
+//! changes are refused, those in progress end -> the maintenance ends
+//!     -> with a memory file    flash: checkpoint        ->  memory: image in the file
+//!     -> with flash alone      memory: drained to flash ->  flash: checkpoint
 //! ```
+//! A change in progress is waited for, and is saved. A later one is refused as `Closed`, and changes nothing. Reads and
+//! handles go on.
 
+use crate::builder::CacheBuilder;
 use crate::cache::Cache;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::flash::drain::FlashDrained;
+use crate::flash::threads::MAX_SHUTDOWN;
 use crate::memory_file::{MemorySaved, MemoryStart};
 use crate::memory_monitor::MemoryMonitorStats;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a stop waits for changes in progress: longer than any change waits for memory.
+const MAX_CHANGE_WAIT: Duration = Duration::from_secs(30);
+const CHANGE_STEP: Duration = Duration::from_micros(100);
 
 /// What [`Cache::close`] kept of the objects in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,9 +38,9 @@ impl Cache {
     /// (`CacheBuilder::memory_file`) if there is one, else to flash (`CacheBuilder::flash_drain`),
     /// and leaves on flash what its next start must know.
     ///
-    /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does
-    /// nothing. Takes as long as the file system does for the memory in use, and waits for flash, half a minute at
-    /// most, beside the time of the drain.
+    /// Other threads may use the cache meanwhile: their writes are done and kept, or refused as `Closed` (a delete
+    /// answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The memory file
+    /// is unlocked at the end. A second call does nothing. `CacheBuilder::close_limit` is the longest time.
     ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
@@ -38,10 +50,12 @@ impl Cache {
         if engine.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(report);
         }
+        let is_quiet = engine.stop_changes();
         // Maintenance ends when it sees the flag under this lock.
         let _maintaining = engine.maintaining.lock().expect("no holder of the lock panics");
         let pool = &engine.default_pool;
-        let flash = engine.flash().filter(|flash| engine.memory_file.is_none() && !flash.drain_limit.is_zero());
+        let flash =
+            engine.flash().filter(|flash| engine.memory_file.is_none() && !flash.drain_limit.is_zero() && is_quiet);
         if let Some(flash) = flash {
             pool.store.finish_jobs(&pool.participant(), engine.clock.tick());
             report.drained = Some(flash.drain(&pool.store, &pool.participant(), || engine.clock.tick()));
@@ -49,6 +63,9 @@ impl Cache {
         let flash_run = engine.flash().map_or(0, |flash| flash.tier.run_number());
         self.close_flash();
         if let Some(file) = &engine.memory_file {
+            if !is_quiet {
+                return Err(file.give_up(&format!("a change of the cache has not ended for {MAX_CHANGE_WAIT:?}")));
+            }
             let pools = engine.pools.present();
             report.saved = file.save(&pools, &pool.participant(), &engine.clock, flash_run)?;
         }
@@ -63,5 +80,32 @@ impl Cache {
     /// What the memory monitor saw and did; `None` without one.
     pub fn memory_monitor(&self) -> Option<MemoryMonitorStats> {
         self.engine().memory_monitor.as_ref().map(|monitor| monitor.stats())
+    }
+}
+
+impl CacheBuilder {
+    /// The longest time that [`Cache::close`] takes, so that a service manager waits for it.
+    pub fn close_limit(&self) -> Duration {
+        let save = self.save_time().unwrap_or(Duration::ZERO);
+        let flash = if self.has_flash() { MAX_SHUTDOWN } else { Duration::ZERO };
+        let drains = self.has_flash() && save.is_zero();
+        MAX_CHANGE_WAIT + save + flash + if drains { self.drain_limit() } else { Duration::ZERO }
+    }
+}
+
+impl Engine {
+    /// Refuses changes, and waits for those in progress. False if one has not ended in time.
+    fn stop_changes(&self) -> bool {
+        let mut pools = self.pools.others();
+        pools.push(self.default_pool.clone());
+        pools.iter().for_each(|pool| pool.store.refuse_changes());
+        let deadline = Instant::now() + MAX_CHANGE_WAIT;
+        while pools.iter().any(|pool| pool.store.has_changes()) {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(CHANGE_STEP);
+        }
+        true
     }
 }

@@ -10,7 +10,8 @@
 //! ```
 //! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
 //! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
-//! that was not found is removed from flash all the same, since the device may have failed to read it.
+//! that was not found is removed from flash all the same, since the device may have failed to read it. In a closed
+//! cache nothing is removed, and the answer is that of an absent key.
 
 use crate::access::Access;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
@@ -71,15 +72,18 @@ impl Access {
 
     /// Removes a key if memory has it.
     pub fn delete_in_memory(&self, key: &[u8]) -> bool {
-        let store = &self.pool.store;
-        is_key(key) && store.delete_present(&self.pool.participant(), key, store.hash(key), self.pool.clock.now_ms())
+        let (store, participant) = (&self.pool.store, self.pool.participant());
+        let Some(_change) = participant.begin_change() else { return false };
+        is_key(key) && store.delete_present(&participant, key, store.hash(key), self.pool.clock.now_ms())
     }
 
     /// Removes a key of which this copy, or none, was found. `None`, with nothing changed, if the key has another
     /// value.
     fn delete_found(&self, key: &[u8], copy: Option<u64>) -> Option<bool> {
         let (store, now_ms) = (&self.pool.store, self.pool.clock.now_ms());
-        match store.delete_found(&self.pool.participant(), (key, store.hash(key)), copy, now_ms) {
+        let participant = self.pool.participant();
+        let Some(_change) = participant.begin_change() else { return Some(false) };
+        match store.delete_found(&participant, (key, store.hash(key)), copy, now_ms) {
             Changed::Done(()) => Some(true),
             Changed::Absent => Some(false),
             Changed::Exists => None,
@@ -88,8 +92,9 @@ impl Access {
 
     /// Removes a key from both tiers. Flash is not read: the answer is that of its approximate index.
     pub fn delete_unread(&self, key: &[u8]) -> bool {
-        let store = &self.pool.store;
-        is_key(key) && store.delete(&self.pool.participant(), key, store.hash(key), self.pool.clock.now_ms())
+        let (store, participant) = (&self.pool.store, self.pool.participant());
+        let Some(_change) = participant.begin_change() else { return false };
+        is_key(key) && store.delete(&participant, key, store.hash(key), self.pool.clock.now_ms())
     }
 
     pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
@@ -100,8 +105,9 @@ impl Access {
         if self.promote_if_on_flash(key).is_err() {
             return Changed::Exists;
         }
-        let store = &self.pool.store;
-        store.delete_if(&self.pool.participant(), key, store.hash(key), token, self.pool.clock.now_ms())
+        let (store, participant) = (&self.pool.store, self.pool.participant());
+        let Some(_change) = participant.begin_change() else { return Changed::Absent };
+        store.delete_if(&participant, key, store.hash(key), token, self.pool.clock.now_ms())
     }
 }
 

@@ -66,6 +66,9 @@ pub enum Error {
     /// As many scans are under way as can be.
     #[error("{limit} scans are under way, as many as there can be: finish or drop one")]
     ScanLimit { limit: usize },
+    /// The cache was closed: nothing was changed.
+    #[error("the cache is closed")]
+    Closed,
     /// No pool has this name.
     #[error("there is no pool `{name}`")]
     UnknownPool { name: String },

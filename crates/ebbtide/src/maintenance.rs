@@ -164,8 +164,9 @@ impl Engine {
     /// Does all maintenance that is due, with a manual clock.
     pub fn run_all_maintenance(&self, now_ms: u64) {
         let pool = &*self.default_pool;
-        pool.rebalance_memory();
         let participant = pool.participant();
+        let Some(_change) = participant.begin_change() else { return };
+        pool.rebalance_memory();
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {

@@ -96,9 +96,9 @@ impl Pool {
         self.0.upload(false, key, length, flags, ttl, mode)
     }
 
-    /// Removes a key. False if it was absent. If only flash may have the key the calling thread waits for the device,
-    /// as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
-    /// some absent keys; [`Pool::try_delete`] knows.
+    /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread
+    /// waits for the device, as a get does. A handle that does not wait answers by the approximate index of flash,
+    /// which is true also for some absent keys; [`Pool::try_delete`] knows.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.0.delete(key)
     }
@@ -203,8 +203,11 @@ impl Pool {
     }
 
     /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits.
+    /// A closed cache is not flushed.
     pub fn flush(&self, delay: Duration) {
         let pool = &*self.0.pool;
+        let participant = pool.participant();
+        let Some(_change) = participant.begin_change() else { return };
         pool.store.flush(pool.clock.now_ms(), delay.as_millis() as u64);
         if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
             flash.tier.announce_flush();
@@ -231,6 +234,8 @@ impl Pool {
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
     pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
         let engine = &self.0.owner.0;
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.pools.fix(&self.0.pool, min.as_bytes(), max.as_bytes())?;
         engine.run_soon();
         Ok(())
@@ -243,6 +248,8 @@ impl Pool {
     /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.
     pub fn release(&self) -> Result<(), Error> {
         let engine = &self.0.owner.0;
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.pools.release(&self.0.pool)?;
         engine.run_soon();
         Ok(())

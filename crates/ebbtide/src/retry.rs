@@ -224,6 +224,8 @@ impl PoolState {
         let mut attempt = Attempt::new(waiting);
         let mut patience = attempt.patience();
         loop {
+            // Waits in it have bounds, and a closer waits for longer.
+            let _change = participant.begin_change().ok_or(Error::Closed)?;
             if !may_go_on() {
                 return Err(Error::OutOfMemory { reason: WaitReason::Demotion.explain() });
             }

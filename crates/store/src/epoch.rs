@@ -8,11 +8,15 @@
 //! makes every thread of the process execute a barrier (membarrier, private expedited). If the system refuses
 //! membarrier, the reader executes a fence.
 //!
+//! A change of the store uses the same race: the writer sets its cell and then reads whether changes are refused, the
+//! closer refuses changes and then reads the cells. A change that was not refused is seen, and the closer waits for its
+//! end.
+//!
 //! A reader that wrote an older epoch than it could have read only delays reuse. A pin must not be held across a system
 //! call that can block, nor while the thread waits for a free segment.
 
 use crate::pause_point::{PausePoint, pause_point};
-use crate::sync::{AtomicU64, Mutex, Ordering, Padded, fence, lock};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Padded, fence, lock};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +34,8 @@ pub struct Domain {
     /// that come meanwhile share the next.
     fenced: AtomicU64,
     fencing: Mutex<()>,
+    /// Whether changes are refused, for good.
+    refuses_changes: AtomicBool,
     #[cfg(loom)]
     fences: AtomicU64,
 }
@@ -47,6 +53,8 @@ struct Readers {
 #[derive(Default)]
 struct ReaderCell {
     epoch: Padded<AtomicU64>,
+    /// 1 while the thread changes the store. The closer reads it.
+    changing: Padded<AtomicU64>,
 }
 
 /// The time of an unlinking; the unlinked memory is free when every pin is younger.
@@ -61,6 +69,7 @@ impl Domain {
             asymmetric: barrier::register(),
             fenced: AtomicU64::new(UNPINNED),
             fencing: Mutex::new(()),
+            refuses_changes: AtomicBool::new(false),
             #[cfg(loom)]
             fences: AtomicU64::new(0),
         })
@@ -85,6 +94,7 @@ impl Domain {
             cell,
             number,
             depth: Cell::new(0),
+            changes: Cell::new(0),
             // Not from the participant's number: short-lived threads would all draw the same.
             random: Cell::new(0x5851_F42D_4C95_7F2D_u64.wrapping_mul(2 * joined + 1)),
         }))
@@ -95,6 +105,23 @@ impl Domain {
         // Release pairs with the Acquire in `pin`: a reader that pins a later epoch, which does not hold the ticket
         // back, sees the unlinking. The barrier in `fence_after` is for readers that pin this epoch or an older one.
         Ticket(self.epoch.fetch_add(1, Ordering::Release))
+    }
+
+    /// Refuses changes that begin from now on.
+    pub fn refuse_changes(&self) {
+        // Release pairs with the Acquire in `begin_change`: for changes that begin after the fence of `has_changes`.
+        self.refuses_changes.store(true, Ordering::Release);
+    }
+
+    /// After `refuse_changes`: whether a change may be in progress. False stays false.
+    pub fn has_changes(&self) -> bool {
+        if !self.asymmetric {
+            self.fence();
+        } else if !barrier::all_threads() {
+            return true;
+        }
+        // Acquire pairs with the Release at the end of a change: what it has written.
+        lock(&self.readers).cells.iter().flatten().any(|cell| cell.changing.load(Ordering::Acquire) != 0)
     }
 
     fn fence(&self) {
@@ -146,6 +173,7 @@ struct Reader {
     cell: Arc<ReaderCell>,
     number: usize,
     depth: Cell<u32>,
+    changes: Cell<u32>,
     random: Cell<u64>,
 }
 
@@ -180,6 +208,30 @@ impl Participant {
         Pin(self.clone())
     }
 
+    /// Begins a change of the store, which lasts until the answer is dropped. `None` after `refuse_changes`. Changes
+    /// nest. A thread that waits without a bound in time must not be in one.
+    #[inline(always)]
+    pub fn begin_change(&self) -> Option<Change<'_>> {
+        let reader = &*self.0;
+        let depth = reader.changes.get();
+        if depth == 0 {
+            reader.cell.changing.store(1, Ordering::Relaxed);
+            // Pairs with the fence in `has_changes`.
+            if reader.domain.asymmetric {
+                barrier::this_thread();
+            } else {
+                reader.domain.fence();
+            }
+            // Acquire pairs with the Release in `refuse_changes`.
+            if reader.domain.refuses_changes.load(Ordering::Acquire) {
+                reader.cell.changing.store(0, Ordering::Release);
+                return None;
+            }
+        }
+        reader.changes.set(depth + 1);
+        Some(Change(reader))
+    }
+
     /// Whether this thread holds a pin.
     pub fn is_pinned(&self) -> bool {
         self.0.depth.get() > 0
@@ -198,6 +250,21 @@ impl Participant {
         let next = self.0.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0.random.set(next);
         (next >> 32) as u32
+    }
+}
+
+/// A change of the store in progress.
+pub struct Change<'p>(&'p Reader);
+
+impl Drop for Change<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let depth = self.0.changes.get() - 1;
+        self.0.changes.set(depth);
+        if depth == 0 {
+            // Pairs with the Acquire in `has_changes`.
+            self.0.cell.changing.store(0, Ordering::Release);
+        }
     }
 }
 
@@ -294,6 +361,21 @@ mod tests {
         drop(pin);
         assert!(ticket < domain.safe_below(ticket));
         assert!(lock(&domain.readers).cells.is_empty());
+    }
+
+    #[test]
+    fn changes_end_before_a_store_is_quiet() {
+        let domain = Domain::new();
+        let participant = domain.participate();
+        let change = participant.begin_change().unwrap();
+        domain.refuse_changes();
+        let nested = participant.begin_change().expect("part of the one in progress");
+        assert!(domain.has_changes());
+        drop(nested);
+        assert!(domain.has_changes());
+        drop(change);
+        assert!(!domain.has_changes() && participant.begin_change().is_none());
+        assert!(!domain.has_changes(), "a refused change is none");
     }
 
     #[test]

@@ -169,6 +169,17 @@ impl Store {
         self.domain.participate()
     }
 
+    /// Refuses changes by `Participant::begin_change` from now on: the store is about to end. `has_changes` tells when
+    /// it is quiet.
+    pub fn refuse_changes(&self) {
+        self.domain.refuse_changes();
+    }
+
+    /// After `refuse_changes`: whether a change may be in progress.
+    pub fn has_changes(&self) -> bool {
+        self.domain.has_changes()
+    }
+
     /// The hash of a key, which all operations take.
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! floor 3   cli
-//! floor 2   server   lab
+//! floor 2   server   lab   capi   python
 //! floor 1   ebbtide
 //! floor 0   store  flash  control  protocol
 //! beside    testkit (only as a dev-dependency), fuzz, xtask
@@ -15,7 +15,7 @@ const RULE: &str = "arrow";
 const TESTKIT: &str = "ebbtide-testkit";
 
 /// Every package of the workspace, with what it may import of ours.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     // The server takes the cache that the flags describe.
     ("ebbtide-cli", &["ebbtide-server", "ebbtide-lab"]),
     ("ebbtide-server", &["ebbtide", "ebbtide-protocol"]),
@@ -25,6 +25,8 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("ebbtide-flash", &[]),
     ("ebbtide-control", &[]),
     ("ebbtide-protocol", &[]),
+    ("ebbtide-capi", &["ebbtide"]),
+    ("ebbtide-python", &["ebbtide"]),
     (TESTKIT, &["ebbtide", "ebbtide-store"]),
     ("ebbtide-fuzz", &["ebbtide-lab", "ebbtide-protocol"]),
     ("xtask", &[]),

@@ -1,4 +1,4 @@
-//! Every crate root outside the store forbids unsafe code; flash allows it for its devices alone.
+//! Every crate root outside the store and the C interface forbids unsafe code; flash allows it for its devices alone.
 
 use super::problem::Problem;
 use super::source::Source;
@@ -6,7 +6,7 @@ use super::tree::Tree;
 use super::workspace::Workspace;
 
 /// Packages that may hold unsafe code; they deny undocumented blocks instead.
-const UNSAFE_ALLOWED: [&str; 1] = ["ebbtide-store"];
+const UNSAFE_ALLOWED: [&str; 2] = ["ebbtide-store", "ebbtide-capi"];
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 /// Denies unsafe code, so that one folder can allow it.
 const FENCED: &str = "ebbtide-flash";

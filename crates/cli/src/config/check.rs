@@ -56,6 +56,8 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report.line("  of the memory", format!("{for_flash} for its indexes and buffers"));
     }
     report.line("memory-file", settings.memory_file.as_ref().map_or("none".into(), |path| path.display().to_string()));
+    let stop = serve::close_limit(settings)?;
+    report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
     pools(settings, &cache, &mut report)?;
     for bytes in SAMPLE_VALUES {

@@ -21,6 +21,10 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// How long it waits for the writes that the next start needs: up to a hundredth of flash.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(30);
 
+/// The longest shutdown.
+pub(crate) const MAX_SHUTDOWN: Duration = Duration::from_secs(40);
+const _: () = assert!(MAX_SHUTDOWN.as_secs() == 2 * MAX_THREAD_WAIT.as_secs() + MAX_CLOSE_WAIT.as_secs());
+
 thread_local! {
     /// Whether the thread belongs to a flash tier of any cache: such a thread never waits for a shutdown.
     static IS_FLASH_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -162,8 +166,7 @@ impl FlashShutdown {
                 }
             }
             None if !is_flash_thread => {
-                let max = 2 * MAX_THREAD_WAIT + MAX_CLOSE_WAIT;
-                drop(shutdown.closed.wait_timeout_while(shutdown.stage(), max, |stage| stage.is_closing));
+                drop(shutdown.closed.wait_timeout_while(shutdown.stage(), MAX_SHUTDOWN, |stage| stage.is_closing));
             }
             None => {}
         }

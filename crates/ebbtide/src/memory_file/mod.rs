@@ -15,6 +15,7 @@
 //! has the number of flash's last run, and memory that is older than flash is not used.
 
 mod blocks;
+mod bounded_file;
 mod pool_images;
 mod superblock;
 
@@ -24,11 +25,12 @@ use crate::error::Error;
 use crate::pool_state::PoolState;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
+use bounded_file::BoundedFile;
 use ebbtide_store::{EngineMemory, ImageError, Participant, Store};
 use pool_images::LoadedPools;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -96,6 +98,8 @@ pub(crate) struct MemoryFile {
     path: PathBuf,
     file: Mutex<Option<File>>,
     pub start: MemoryStart,
+    /// How long a stop writes it.
+    save_limit: Duration,
 }
 
 /// What a cache begins with: for each pool a store from the file, or an empty one.
@@ -174,8 +178,8 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(self) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
-        let file = self.file.map(|(opened, start)| opened.begin(start)).transpose()?;
+    pub fn finish(self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
+        let file = self.file.map(|(opened, start)| opened.begin(start, save_limit)).transpose()?;
         Ok((self.stores, self.time, file))
     }
 }
@@ -275,10 +279,10 @@ impl Opened {
     ///
     /// # Errors
     /// The file system's.
-    fn begin(self, start: MemoryStart) -> Result<MemoryFile, Error> {
+    fn begin(self, start: MemoryStart, save_limit: Duration) -> Result<MemoryFile, Error> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.sync_all());
         emptied.map_err(|error| refused(&self.path, format!("cannot be emptied: {error}")))?;
-        Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start })
+        Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start, save_limit })
     }
 }
 
@@ -298,14 +302,13 @@ impl MemoryFile {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
         let started = Instant::now();
         let write = || {
-            let mut file = &file;
-            file.seek(SeekFrom::Start(BLOCK_BYTES))?;
-            let mut writer = BlockWriter::new(file);
+            let mut start = &file;
+            start.seek(SeekFrom::Start(BLOCK_BYTES))?;
+            let mut writer = BlockWriter::new(BoundedFile::new(&file, started + self.save_limit));
             let now_ms = time.now_ms();
             let pools = pools.iter().map(|pool| (&*pool.name, &*pool.store));
             let saved = pool_images::save(pools, participant, now_ms, &mut writer)?;
             let image_bytes = writer.finish()?;
-            file.flush()?;
             file.sync_data()?;
             let superblock = Superblock { image_bytes, flash_run, stopped: Elapsed::now(), time: time.saved(now_ms) };
             file.write_all_at(&superblock.encode(), 0)?;
@@ -313,9 +316,21 @@ impl MemoryFile {
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
         write().map(Some).map_err(|error: io::Error| {
-            // What was written has no superblock, so it is not used whether or not this succeeds.
+            let is_late = error.kind() == io::ErrorKind::TimedOut;
+            // Without a superblock the image is not used: whether this succeeds changes the reason only.
             let _ = file.set_len(0);
-            refused(&self.path, format!("the memory could not be saved, and the next start is cold: {error}"))
+            let _ = file.write_all_at(&superblock::not_saved(is_late), 0);
+            let reason = match is_late {
+                true => format!("that took more than the {:?} of --save-seconds", self.save_limit),
+                false => error.to_string(),
+            };
+            refused(&self.path, format!("the memory could not be saved, and the next start is cold: {reason}"))
         })
+    }
+
+    /// Lets go of the file without a save: the next start is cold.
+    pub fn give_up(&self, reason: &str) -> Error {
+        drop(self.file.lock().expect("no holder of the lock panics").take());
+        refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))
     }
 }

@@ -4,6 +4,8 @@
 //! magic 8 B | version u32 | 0 u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | XXH3-64 of what precedes u64 | 0 ... up to 4096 B
 //! ```
+//! A stop that could not save memory leaves this block alone, with 2^64 - 1 image bytes and a reason in place of the
+//! flash run: 1 for the time limit, 2 for the file system.
 
 use crate::clock::{Elapsed, SavedTime};
 use std::fs::File;
@@ -29,6 +31,18 @@ pub(super) struct Superblock {
     pub stopped: Elapsed,
     /// Time as the cache counted it then.
     pub time: SavedTime,
+}
+
+/// Image bytes of a stop that saved nothing.
+const NOT_SAVED: u64 = u64::MAX;
+const REASON_TIME: u64 = 1;
+const REASON_FILE_SYSTEM: u64 = 2;
+
+/// The block of a stop that could not save memory.
+pub(super) fn not_saved(is_late: bool) -> [u8; BLOCK_BYTES as usize] {
+    let time = SavedTime { epoch_seconds: 0, now_ms: 0, skipped_ms: 0 };
+    let flash_run = if is_late { REASON_TIME } else { REASON_FILE_SYSTEM };
+    Superblock { image_bytes: NOT_SAVED, flash_run, stopped: Elapsed::now(), time }.encode()
 }
 
 /// Whether a file may be emptied: it is empty, was started by a stop that was cut short, or has a superblock.
@@ -90,6 +104,13 @@ impl Superblock {
         }
         if number(CHECKED_BYTES) != XxHash3_64::oneshot(&block[..CHECKED_BYTES]) {
             return Err("the file is damaged: its first block has another checksum".to_owned());
+        }
+        if number(16) == NOT_SAVED {
+            let reason = match number(24) {
+                REASON_TIME => "it took longer than --save-seconds",
+                _ => "the file system refused it",
+            };
+            return Err(format!("the last stop could not save memory: {reason}"));
         }
         let boot = u128::from_le_bytes(block[48..64].try_into().expect("sixteen bytes"));
         Ok(Self {

@@ -5,12 +5,14 @@
 //! | `machine` | what the kernel shows in its files |
 //! | `memory` | whether the memory is there, and how it is managed |
 //! | `limits` | open files, backlog, cores, clock |
+//! | `memory_file` | where the memory file is, and whether a start would take it |
 //! | `probes` | what has to be tried: direct I/O, io_uring, membarrier |
 
 mod finding;
 mod limits;
 mod machine;
 mod memory;
+mod memory_file;
 mod probes;
 
 use std::io;
@@ -41,6 +43,9 @@ pub struct DoctorArgs {
     /// A folder in which to try direct I/O
     #[arg(long, value_name = "DIR")]
     pub path: Option<PathBuf>,
+    /// The server's memory file (its -e)
+    #[arg(long, short = 'e', value_name = "FILE")]
+    pub memory_file: Option<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -72,6 +77,7 @@ fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
         probes::io_uring(machine),
     ];
     findings.extend(args.path.as_deref().map(probes::direct_io));
+    findings.extend(args.memory_file.as_deref().map(|path| memory_file::examine(path, args.memory)));
     findings
 }
 

@@ -26,6 +26,7 @@ mod flushed;
 mod flushed_search;
 mod ghosts;
 mod history;
+#[cfg(not(loom))]
 mod idle_demotion;
 #[cfg(all(test, not(loom)))]
 mod interleaved_tests;
@@ -51,6 +52,7 @@ mod state;
 #[cfg(not(loom))]
 pub use drain::Drain;
 pub use history::History;
+#[cfg(not(loom))]
 pub use idle_demotion::IdleDemotion;
 pub use maintenance::{Blocker, Progress};
 pub use policy::{Policy, UnknownPolicy};

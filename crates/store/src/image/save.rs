@@ -24,7 +24,8 @@ pub struct Saved {
 impl Store {
     /// Writes the image of the store to `out`. Jobs are finished and all segments sealed first.
     ///
-    /// No other thread may change the store meanwhile. Uploads that are not finished are not in the image.
+    /// No other thread may change the store meanwhile: see [`Store::refuse_changes`]. Reads are no changes. Uploads
+    /// that are not finished are not in the image.
     ///
     /// # Errors
     /// Those of `out`.
@@ -40,11 +41,23 @@ impl Store {
             assert_eq!(self.segments.header(segment).state(), State::Sealed, "{segment:?} of a quiet store");
             bytes += self.save_segment(segment, out)?;
         }
-        for segment in self.segments.ids().filter(|segment| self.segments.header(*segment).state() == State::Body) {
+        for segment in self.bodies(participant) {
             bytes += self.save_segment(segment, out)?;
         }
         out.write_all(&0_u32.to_le_bytes())?;
         Ok(Saved { items: self.counters.items(), bytes })
+    }
+
+    /// The body segments of all values: those of an upload, which its owner may drop now, are in no value.
+    fn bodies(&self, participant: &Participant) -> Vec<SegmentId> {
+        let _pin = participant.pin();
+        let mut bodies = Vec::new();
+        for bucket in 0..self.index.length() {
+            for slot in self.index.read_bucket(bucket).slots.into_iter().filter(|slot| !slot.is_empty()) {
+                bodies.extend(std::iter::successors(self.footprint(slot).body, |body| self.next_body(*body)));
+            }
+        }
+        bodies
     }
 
     fn save_head(&self, now_ms: u64, out: &mut impl Write) -> io::Result<()> {
@@ -75,7 +88,7 @@ impl Store {
         let mut put = Put::default();
         for first in (0..length).step_by(CHUNK_BYTES / size_of::<Bucket>()) {
             for bucket in first..length.min(first + CHUNK_BYTES / size_of::<Bucket>()) {
-                let words: [u64; BUCKET_SLOTS + 1] = self.index.words(bucket);
+                let words: [u64; BUCKET_SLOTS + 1] = self.index.locked_words(bucket);
                 words.iter().for_each(|word| _ = put.u64(*word));
             }
             put.write_to(out)?;

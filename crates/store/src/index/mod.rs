@@ -263,10 +263,16 @@ impl Index {
         true
     }
 
-    /// The words of a bucket, as an image keeps them.
-    pub fn words(&self, bucket: usize) -> [u64; BUCKET_SLOTS + 1] {
-        let Bucket { control, slots } = self.buckets.at(bucket);
-        std::array::from_fn(|at| at.checked_sub(1).map_or(control, |slot| &slots[slot]).load(Ordering::Acquire))
+    /// The words of a bucket, as an image keeps them: read under its lock, without the mark of the lock.
+    pub fn locked_words(&self, bucket: usize) -> [u64; BUCKET_SLOTS + 1] {
+        let control = self.lock_bucket(bucket);
+        let mut words = [control.word(); BUCKET_SLOTS + 1];
+        let slots = &self.buckets.at(bucket).slots;
+        for (word, slot) in words[1..].iter_mut().zip(slots) {
+            *word = slot.load(Ordering::Acquire);
+        }
+        self.unlock_bucket(bucket, control, control.sequence());
+        words
     }
 
     /// Gives an index without entries the size of another one.

@@ -5,6 +5,7 @@
 //! in an `OperationLog`, outside of loom, and judged at the end: some order of the operations must explain every
 //! answer.
 
+mod changes;
 mod handles;
 mod index;
 mod issued_tokens;

@@ -364,7 +364,7 @@ impl Item<'_> {
 
 impl Store {
     /// The next body of the value.
-    pub(super) fn next_body(&self, body: SegmentId) -> Option<SegmentId> {
+    pub(crate) fn next_body(&self, body: SegmentId) -> Option<SegmentId> {
         SegmentId::from_link(self.segments.header(body).next.load(Ordering::Relaxed))
     }
 

@@ -1,0 +1,286 @@
+/* The C interface of Ebbtide. Made by cbindgen from crates/capi: change it there.
+ *
+ * A cache is opened by ebbtide_open() and ends with ebbtide_close() and ebbtide_free(). Every function may be called from
+ * any thread, but for ebbtide_free() and ebbtide_value_free(), which no other call with the same pointer may overlap.
+ * A function that can fail answers an ebbtide_status; ebbtide_last_error() has the reason in words.
+ * Keys and values are bytes with a length, and may contain zeros. */
+
+#ifndef EBBTIDE_H
+#define EBBTIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// The TTL that the options of the cache name.
+#define EBBTIDE_TTL_DEFAULT 0
+
+// A TTL that never ends.
+#define EBBTIDE_TTL_NEVER UINT64_MAX
+
+// What a function answers.
+typedef enum ebbtide_status {
+    // It was done.
+    EBBTIDE_STATUS_OK = 0,
+    // The key is absent; nothing was changed.
+    EBBTIDE_STATUS_MISS = 1,
+    // A null pointer, a string that is no UTF-8, or an option that cannot work.
+    EBBTIDE_STATUS_INVALID_ARGUMENT = 2,
+    // The key has no byte or too many.
+    EBBTIDE_STATUS_KEY_LENGTH = 3,
+    // The value is longer than the cache takes, or than the buffer given.
+    EBBTIDE_STATUS_TOO_LARGE = 4,
+    // No memory is free, and nothing can be evicted now.
+    EBBTIDE_STATUS_OUT_OF_MEMORY = 5,
+    // The value of an increment is not a decimal number.
+    EBBTIDE_STATUS_NOT_NUMERIC = 6,
+    // No pool has this name, or it was removed.
+    EBBTIDE_STATUS_UNKNOWN_POOL = 7,
+    // The cache was closed.
+    EBBTIDE_STATUS_CLOSED = 8,
+    // Every other refusal; `ebbtide_last_error` names it.
+    EBBTIDE_STATUS_REFUSED = 9,
+    // The cache has found itself broken. Nothing may be relied on after this.
+    EBBTIDE_STATUS_BROKEN = 10,
+} ebbtide_status;
+
+// A cache, or one of its pools.
+typedef struct ebbtide_cache ebbtide_cache;
+
+// The value of a hit. It stays as it is whatever happens to its key, until `ebbtide_value_free`.
+typedef struct ebbtide_value ebbtide_value;
+
+// Options of a cache. `ebbtide_options_init` fills in the defaults; strings end with a zero byte, null is "none".
+typedef struct ebbtide_options {
+    // Bytes of this struct, set by `ebbtide_options_init`: a program that was compiled with an older header is
+    // recognized by it.
+    size_t size;
+    // All memory that the cache may use: entries, index and spares. Default 64 MiB.
+    uint64_t memory_bytes;
+    // The most memory that `ebbtide_resize` accepts; address space is reserved for it. 0: four times the memory, or
+    // that of the machine if it is more.
+    uint64_t memory_ceiling_bytes;
+    // The largest value. 0: the default of the cache, 1 MiB.
+    uint64_t max_value_bytes;
+    // Milliseconds that an entry lives which is inserted with the TTL `EBBTIDE_TTL_DEFAULT`. 0: for ever.
+    uint64_t default_ttl_ms;
+    // A file that `ebbtide_close` saves the entries to, and the next cache with the same file begins with.
+    const char *memory_file;
+    // A file or block device that is the flash tier.
+    const char *flash_path;
+    // Bytes of the flash tier.
+    uint64_t flash_bytes;
+    // The name of the eviction policy.
+    const char *policy;
+} ebbtide_options;
+
+// Options of a pool.
+typedef struct ebbtide_pool_options {
+    // Bytes of this struct, set by `ebbtide_pool_options_init`.
+    size_t size;
+    // Memory that the pool has in any case. 0: as little as it works with.
+    uint64_t min_bytes;
+    // Memory that the pool never exceeds. 0: no bound.
+    uint64_t max_bytes;
+    // The pool's part of the memory between the bounds, relative to the other pools. Default 1.
+    uint32_t weight;
+} ebbtide_pool_options;
+
+// Counters since the cache was opened, and gauges.
+typedef struct ebbtide_statistics {
+    // Lookups that found a value.
+    uint64_t hits;
+    // Lookups that found none.
+    uint64_t misses;
+    // Entries in memory.
+    uint64_t entries;
+    // The memory budget.
+    uint64_t memory_limit_bytes;
+    // The used part of the budget.
+    uint64_t memory_used_bytes;
+    // Writes that stored a value.
+    uint64_t inserts;
+    // Entries that left memory to make space.
+    uint64_t evictions;
+    // Expired and invalidated entries whose memory was freed.
+    uint64_t expirations;
+} ebbtide_statistics;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Opens a cache. With a memory file or flash it begins with what these hold.
+//
+// # Safety
+// `options` is null (then the defaults are taken) or was filled by `ebbtide_options_init`; `cache` points to memory
+// for a pointer.
+enum ebbtide_status ebbtide_open(const struct ebbtide_options *options, struct ebbtide_cache **cache);
+
+// Ends the cache: saves it to its memory file, if it has one, and leaves on flash what the next start must know. From
+// then on every call with a handle of this cache or of one of its pools answers `CLOSED`; values keep their bytes. The
+// handle is still to be freed.
+//
+// # Safety
+// `cache` is null or a handle that was not freed.
+enum ebbtide_status ebbtide_close(struct ebbtide_cache *cache);
+
+// Frees a handle of a cache or a pool. The cache lives until its last handle and its last value are freed; without
+// `ebbtide_close` what it has in memory is lost. Does nothing with null.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; it is not used afterwards.
+void ebbtide_free(struct ebbtide_cache *cache);
+
+// Changes the memory of the whole cache. Shrinking evicts in the background.
+//
+// # Safety
+// `cache` is null or a handle that was not freed.
+enum ebbtide_status ebbtide_resize(const struct ebbtide_cache *cache, uint64_t memory_bytes);
+
+// Inserts or overwrites. `ttl_ms` is `EBBTIDE_TTL_DEFAULT`, `EBBTIDE_TTL_NEVER` or milliseconds.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key` and `value` have as many bytes as said.
+enum ebbtide_status ebbtide_insert(const struct ebbtide_cache *cache,
+                                   const uint8_t *key,
+                                   size_t key_length,
+                                   const uint8_t *value,
+                                   size_t value_length,
+                                   uint64_t ttl_ms);
+
+// Looks a key up. A hit is a value that is to be freed by `ebbtide_value_free`; a miss leaves null in `value`.
+//
+// # Safety
+// As `ebbtide_insert`; `value` points to memory for a pointer.
+enum ebbtide_status ebbtide_get(const struct ebbtide_cache *cache,
+                                const uint8_t *key,
+                                size_t key_length,
+                                struct ebbtide_value **value);
+
+// Looks a key up and copies the value into a buffer. `length` is set to the bytes of the value, also where they are
+// more than the buffer has: then nothing is copied, and the answer is `TOO_LARGE`.
+//
+// # Safety
+// As `ebbtide_insert`; `buffer` has `capacity` bytes that may be written, `length` points to a `size_t`.
+enum ebbtide_status ebbtide_get_into(const struct ebbtide_cache *cache,
+                                     const uint8_t *key,
+                                     size_t key_length,
+                                     uint8_t *buffer,
+                                     size_t capacity,
+                                     size_t *length);
+
+// Whether a get would hit: `OK` or `MISS`.
+//
+// # Safety
+// As `ebbtide_insert`.
+enum ebbtide_status ebbtide_contains(const struct ebbtide_cache *cache, const uint8_t *key, size_t key_length);
+
+// Removes a key: `OK`, or `MISS` if it was absent.
+//
+// # Safety
+// As `ebbtide_insert`.
+enum ebbtide_status ebbtide_remove(const struct ebbtide_cache *cache, const uint8_t *key, size_t key_length);
+
+// Gives an entry a new TTL, as `ebbtide_insert` knows them.
+//
+// # Safety
+// As `ebbtide_insert`.
+enum ebbtide_status ebbtide_touch(const struct ebbtide_cache *cache,
+                                  const uint8_t *key,
+                                  size_t key_length,
+                                  uint64_t ttl_ms);
+
+// Adds to the decimal number that a value is, modulo 2^64. `number` may be null; else it gets the new number.
+//
+// # Safety
+// As `ebbtide_insert`; `number` is null or points to a `uint64_t`.
+enum ebbtide_status ebbtide_increment(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      uint64_t delta,
+                                      uint64_t *number);
+
+// Subtracts from the decimal number that a value is, down to 0.
+//
+// # Safety
+// As `ebbtide_increment`.
+enum ebbtide_status ebbtide_decrement(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      uint64_t delta,
+                                      uint64_t *number);
+
+// Makes every entry of the cache or pool absent.
+//
+// # Safety
+// `cache` is null or a handle that was not freed.
+enum ebbtide_status ebbtide_invalidate_all(const struct ebbtide_cache *cache);
+
+// Fills in the defaults. Does nothing with null.
+//
+// # Safety
+// `options` is null or points to memory for the struct.
+void ebbtide_options_init(struct ebbtide_options *options);
+
+// Fills in the defaults. Does nothing with null.
+//
+// # Safety
+// `options` is null or points to memory for the struct.
+void ebbtide_pool_options_init(struct ebbtide_pool_options *options);
+
+// Adds a pool. `options` may be null.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `name` is null or ends with a zero byte; `options` is null or was
+// filled by `ebbtide_pool_options_init`.
+enum ebbtide_status ebbtide_pool_add(const struct ebbtide_cache *cache,
+                                     const char *name,
+                                     const struct ebbtide_pool_options *options);
+
+// A handle of a pool, for all functions that take a cache; to be freed by `ebbtide_free`. The first handle of a cache
+// is of its pool `default`.
+//
+// # Safety
+// As `ebbtide_pool_add`; `pool` points to memory for a pointer.
+enum ebbtide_status ebbtide_pool(const struct ebbtide_cache *cache, const char *name, struct ebbtide_cache **pool);
+
+// Removes a pool with all its entries. Handles of it miss, and refuse writes as `UNKNOWN_POOL`.
+//
+// # Safety
+// As `ebbtide_pool_add`.
+enum ebbtide_status ebbtide_pool_remove(const struct ebbtide_cache *cache, const char *name);
+
+// The statistics of the pool of this handle.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `statistics` is null or points to memory for the struct.
+enum ebbtide_status ebbtide_stats(const struct ebbtide_cache *cache, struct ebbtide_statistics *statistics);
+
+// Why the last function that failed on this thread did, as text that ends with a zero byte. Empty before the first
+// failure; a success does not change it. The pointer is good until the next call on this thread.
+const char *ebbtide_last_error(void);
+
+// The bytes of a value. Null for null.
+//
+// # Safety
+// `value` is null or comes from `ebbtide_get` and was not freed.
+const uint8_t *ebbtide_value_data(const struct ebbtide_value *value);
+
+// How many bytes a value has. 0 for null.
+//
+// # Safety
+// As `ebbtide_value_data`.
+size_t ebbtide_value_length(const struct ebbtide_value *value);
+
+// Frees a value. Does nothing with null.
+//
+// # Safety
+// As `ebbtide_value_data`; the value is not used afterwards.
+void ebbtide_value_free(struct ebbtide_value *value);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* EBBTIDE_H */

@@ -1,0 +1,26 @@
+//! The C interface of the cache: `include/ebbtide.h`, a shared and a static library.
+//!
+//! A cache or a pool is an opaque pointer to [`ebbtide_cache`], a hit one to [`ebbtide_value`]. What a caller can get
+//! wrong without leaving C (a null pointer, a wrong length of a string, a cache that was closed) is answered by a
+//! status; what it cannot be asked about (a pointer that was freed, a length beyond the buffer) is the caller's
+//! promise, which the functions' safety sections name. No panic crosses the boundary: it is a status of its own.
+#![allow(non_camel_case_types)]
+#![warn(missing_docs)]
+
+mod cache;
+mod options;
+mod pool;
+mod statistics;
+mod status;
+mod value;
+
+pub use cache::{
+    ebbtide_cache, ebbtide_close, ebbtide_contains, ebbtide_decrement, ebbtide_free, ebbtide_get, ebbtide_get_into,
+    ebbtide_increment, ebbtide_insert, ebbtide_invalidate_all, ebbtide_open, ebbtide_remove, ebbtide_resize,
+    ebbtide_touch,
+};
+pub use options::{ebbtide_options, ebbtide_options_init};
+pub use pool::{ebbtide_pool, ebbtide_pool_add, ebbtide_pool_options, ebbtide_pool_options_init, ebbtide_pool_remove};
+pub use statistics::{ebbtide_statistics, ebbtide_stats};
+pub use status::{ebbtide_last_error, ebbtide_status};
+pub use value::{ebbtide_value, ebbtide_value_data, ebbtide_value_free, ebbtide_value_length};

@@ -1,0 +1,31 @@
+"""An in-process cache: TTL-indexed segments in memory and on flash, pools, warm restart."""
+
+from ._ebbtide import (
+    Cache,
+    Closed,
+    ConfigurationError,
+    Error,
+    Items,
+    NotNumeric,
+    OutOfMemory,
+    Pool,
+    TooLarge,
+    UnknownPool,
+    __version__,
+)
+from .memoize import memoize
+
+__all__ = [
+    "Cache",
+    "Closed",
+    "ConfigurationError",
+    "Error",
+    "Items",
+    "NotNumeric",
+    "OutOfMemory",
+    "Pool",
+    "TooLarge",
+    "UnknownPool",
+    "__version__",
+    "memoize",
+]

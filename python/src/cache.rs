@@ -1,0 +1,131 @@
+//! A cache: its options, its pools, its end.
+
+use crate::arguments::{size, ttl};
+use crate::error::{closed, of, value};
+use crate::pool::Pool;
+use ebbtide::{Policy, PoolOptions};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A cache in this process. Sizes are bytes, or text such as "64m"; times are seconds.
+#[pyclass(frozen, extends = Pool, module = "ebbtide")]
+pub struct Cache {
+    cache: ebbtide::Cache,
+    is_closed: Arc<AtomicBool>,
+    may_wait: bool,
+}
+
+impl Cache {
+    fn open(&self) -> PyResult<&ebbtide::Cache> {
+        // Pairs with the store of `close`.
+        if self.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(&self.cache) }
+    }
+}
+
+#[pymethods]
+impl Cache {
+    /// Opens a cache. With a memory file or flash it begins with what these hold.
+    #[new]
+    #[pyo3(signature = (memory=None, *, default_ttl=None, max_value=None, policy=None, memory_file=None, flash=None, flash_size=None))]
+    #[expect(clippy::too_many_arguments, reason = "the keyword arguments of the Python class")]
+    fn new(
+        python: Python<'_>,
+        memory: Option<Bound<'_, PyAny>>,
+        default_ttl: Option<f64>,
+        max_value: Option<Bound<'_, PyAny>>,
+        policy: Option<&str>,
+        memory_file: Option<PathBuf>,
+        flash: Option<PathBuf>,
+        flash_size: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let mut builder = ebbtide::Cache::builder();
+        if let Some(memory) = memory {
+            builder = builder.memory(size(&memory, "memory")?);
+        }
+        if let Some(seconds) = default_ttl {
+            builder = builder.default_ttl(ttl(seconds)?);
+        }
+        if let Some(max_value) = max_value {
+            builder = builder.max_value(size(&max_value, "max_value")?);
+        }
+        if let Some(name) = policy {
+            builder = builder.policy(name.parse::<Policy>().map_err(|unknown| value(unknown.to_string()))?);
+        }
+        if let Some(path) = memory_file {
+            builder = builder.memory_file(path);
+        }
+        let may_wait = flash.is_some();
+        builder = match (flash, flash_size) {
+            (Some(path), Some(bytes)) => builder.flash(path, size(&bytes, "flash_size")?),
+            (None, None) => builder,
+            _ => return Err(value("flash and flash_size belong together: a path and a size")),
+        };
+        let cache = python.detach(|| builder.build()).map_err(of)?;
+        let is_closed = Arc::<AtomicBool>::default();
+        let pool = Pool::new(cache.pool("default").map_err(of)?, Arc::clone(&is_closed), may_wait);
+        Ok(PyClassInitializer::from(pool).add_subclass(Self { cache, is_closed, may_wait }))
+    }
+
+    /// A pool by its name.
+    fn pool(&self, name: &str) -> PyResult<Pool> {
+        let pool = self.open()?.pool(name).map_err(of)?;
+        Ok(Pool::new(pool, Arc::clone(&self.is_closed), self.may_wait))
+    }
+
+    /// The names of all pools, `default` first.
+    fn pools(&self) -> PyResult<Vec<String>> {
+        Ok(self.open()?.pools())
+    }
+
+    /// Adds a pool. The others shrink for it in the background.
+    #[pyo3(signature = (name, *, min=None, max=None, weight=1))]
+    fn add_pool(
+        &self,
+        name: &str,
+        min: Option<Bound<'_, PyAny>>,
+        max: Option<Bound<'_, PyAny>>,
+        weight: u32,
+    ) -> PyResult<Pool> {
+        let mut options = PoolOptions::named(name).weight(weight);
+        if let Some(min) = min {
+            options = options.min(size(&min, "min")?);
+        }
+        if let Some(max) = max {
+            options = options.max(size(&max, "max")?);
+        }
+        self.open()?.add_pool(&options).map_err(of)?;
+        self.pool(name)
+    }
+
+    /// Removes a pool with all its entries; handles of it miss, and refuse writes.
+    fn remove_pool(&self, name: &str) -> PyResult<()> {
+        self.open()?.remove_pool(name).map_err(of)
+    }
+
+    /// Changes the memory of all pools together.
+    fn resize(&self, python: Python<'_>, memory: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (cache, memory) = (self.open()?, size(memory, "memory")?);
+        python.detach(|| cache.resize(memory)).map_err(of)
+    }
+
+    /// Ends the cache: saves it to its memory file, if it has one. Every later call fails with `Closed`. A second close
+    /// does nothing.
+    fn close(&self, python: Python<'_>) -> PyResult<()> {
+        // Pairs with the loads of `open` and of the operations.
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        python.detach(|| self.cache.close()).map_err(of)
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_arguments))]
+    fn __exit__(&self, python: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(python)
+    }
+}

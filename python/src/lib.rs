@@ -1,0 +1,21 @@
+//! The native half of the Python package `ebbtide`: a cache, its pools, errors. `ebbtide/__init__.py` is the rest.
+//!
+//! Keys are `str` or `bytes`, values anything with bytes. The interpreter lock is held for what memory answers at once,
+//! and released for what may wait: opening, closing, and every operation of a cache that has flash.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod cache;
+mod error;
+mod pool;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<cache::Cache>()?;
+    module.add_class::<pool::Pool>()?;
+    module.add_class::<pool::Items>()?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    error::add(module)
+}

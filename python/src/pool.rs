@@ -1,0 +1,206 @@
+//! The operations on keys, of a cache and of its pools alike.
+
+use crate::arguments;
+use crate::error::{closed, of};
+use ebbtide::{InsertOptions, Value};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A pool of a cache; see `Cache.pool`. A `Cache` has the same operations, on its pool `default`.
+#[pyclass(frozen, subclass, module = "ebbtide")]
+pub struct Pool {
+    pool: ebbtide::Pool,
+    /// Shared with the cache.
+    is_closed: Arc<AtomicBool>,
+    /// Whether an operation may wait for a device.
+    may_wait: bool,
+}
+
+impl Pool {
+    pub fn new(pool: ebbtide::Pool, is_closed: Arc<AtomicBool>, may_wait: bool) -> Self {
+        Self { pool, is_closed, may_wait }
+    }
+
+    /// Runs an operation, without the interpreter lock where it may wait.
+    fn run<T: Send>(&self, python: Python<'_>, operation: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
+        // Pairs with the store of `Cache.close`.
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        if self.may_wait { Ok(python.detach(|| operation(&self.pool))) } else { Ok(operation(&self.pool)) }
+    }
+
+    fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        if self.may_wait {
+            let value = self.run(python, |pool| pool.get(&*key))?;
+            return Ok(value.map(|value| PyBytes::new(python, &value)));
+        }
+        self.run(python, |_| ())?;
+        Ok(self.pool.with(&*key, |value| PyBytes::new(python, value)))
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// The value of a key as bytes, or `default` after a miss.
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.find(key)?.map(Bound::into_any).or(default))
+    }
+
+    /// The hits of several keys, by key.
+    fn get_many<'py>(&self, python: Python<'py>, keys: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+        let bytes = keys.iter().map(arguments::key).collect::<PyResult<Vec<_>>>()?;
+        let values = self.run(python, |pool| pool.get_many(&bytes))?;
+        let found = PyDict::new(python);
+        for (key, value) in keys.iter().zip(values) {
+            if let Some(value) = value {
+                found.set_item(key, PyBytes::new(python, &value))?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Inserts or overwrites; `ttl` in seconds, None for the default of the cache.
+    #[pyo3(signature = (key, value, ttl=None))]
+    fn set(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<()> {
+        let python = key.py();
+        let (key, value) = (arguments::key(key)?, arguments::value(value)?);
+        let options = match ttl {
+            Some(seconds) => InsertOptions::new().ttl(arguments::ttl(seconds)?),
+            None => InsertOptions::new(),
+        };
+        self.run(python, |pool| pool.insert_with(&*key, &*value, options))?.map_err(of)
+    }
+
+    /// Inserts all entries of a dict.
+    #[pyo3(signature = (entries, ttl=None))]
+    fn set_many(&self, entries: &Bound<'_, PyDict>, ttl: Option<f64>) -> PyResult<()> {
+        entries.iter().try_for_each(|(key, value)| self.set(&key, &value, ttl))
+    }
+
+    /// Removes a key. False if it was absent.
+    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        self.run(python, |pool| pool.remove(&*key))
+    }
+
+    /// Gives an entry a new life of `ttl` seconds. False if it is absent.
+    fn touch(&self, key: &Bound<'_, PyAny>, ttl: f64) -> PyResult<bool> {
+        let python = key.py();
+        let (key, ttl) = (arguments::key(key)?, arguments::ttl(ttl)?);
+        self.run(python, |pool| pool.touch(&*key, ttl))?.map_err(of)
+    }
+
+    /// Adds to the decimal number that a value is, modulo 2**64. None if the key is absent.
+    #[pyo3(signature = (key, delta=1))]
+    fn increment(&self, key: &Bound<'_, PyAny>, delta: u64) -> PyResult<Option<u64>> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        self.run(python, |pool| pool.increment(&*key, delta))?.map_err(of)
+    }
+
+    /// Subtracts, down to 0. None if the key is absent.
+    #[pyo3(signature = (key, delta=1))]
+    fn decrement(&self, key: &Bound<'_, PyAny>, delta: u64) -> PyResult<Option<u64>> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        self.run(python, |pool| pool.decrement(&*key, delta))?.map_err(of)
+    }
+
+    /// Makes every entry absent.
+    fn clear(&self, python: Python<'_>) -> PyResult<()> {
+        self.run(python, ebbtide::Pool::invalidate_all)
+    }
+
+    /// Iterates over (key, value) of all entries, in no order. An entry that is written or removed meanwhile may be
+    /// met or not.
+    fn items(&self, python: Python<'_>) -> PyResult<Items> {
+        let entries = self.run(python, |pool| pool.iter())?.map_err(of)?;
+        Ok(Items { entries: std::sync::Mutex::new(entries) })
+    }
+
+    /// Counters since the start, and gauges.
+    fn stats<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.run(python, |pool| pool.stats())?;
+        let found = PyDict::new(python);
+        for (name, value) in [
+            ("hits", stats.hits),
+            ("misses", stats.misses),
+            ("entries", stats.entries),
+            ("memory_limit_bytes", stats.memory_limit_bytes),
+            ("memory_used_bytes", stats.memory_used_bytes),
+            ("inserts", stats.inserts),
+            ("evictions", stats.evictions),
+            ("expirations", stats.expirations),
+        ] {
+            found.set_item(name, value)?;
+        }
+        found.set_item("hit_ratio", stats.hit_ratio())?;
+        Ok(found)
+    }
+
+    /// The name of the pool.
+    #[getter]
+    fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        self.find(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.set(key, value, None)
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.delete(key)? { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        self.run(python, |pool| pool.contains_key(&*key))
+    }
+
+    fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
+        self.run(python, |pool| pool.entry_count() as usize)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.is_closed.load(Ordering::Acquire) { "closed" } else { "open" };
+        format!("<ebbtide pool {:?}, {state}>", self.pool.name())
+    }
+}
+
+/// The iterator of `items()`.
+#[pyclass(frozen, module = "ebbtide")]
+pub struct Items {
+    entries: std::sync::Mutex<ebbtide::Iter>,
+}
+
+type Entry<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+#[pymethods]
+impl Items {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, python: Python<'py>) -> Option<Entry<'py>> {
+        // The lock is taken without the interpreter lock, so that two threads cannot wait for each other's.
+        let next: Option<(Box<[u8]>, Value)> = python.detach(|| self.entries.lock().expect("no step panics").next());
+        next.map(|(key, value)| (PyBytes::new(python, &key), PyBytes::new(python, &value)))
+    }
+}
