@@ -12,9 +12,10 @@ from harness import EBBTIDE, ROOT, Server, free_port
 
 # A last word of a name says what is counted, or the name is of something without a unit.
 UNITS = ("_bytes", "_seconds", "_ratio", "_info")
-PLAIN = {"ebbtide_connections", "ebbtide_connections_limit", "ebbtide_items", "ebbtide_segments"}
+PLAIN = {"ebbtide_connections", "ebbtide_connections_limit", "ebbtide_items", "ebbtide_pool_items", "ebbtide_segments"}
 LABELS = {
     "command": r"get|gat|set|delete|incr|decr|touch|cas|other",
+    "pool": r"default",
     "result": r"hit|miss|mismatch|stored|not_stored|too_large|out_of_memory",
     "reason": r"memory|index_full|segment|flushed|expired|evicted|compacted",
     "use": r"live|expired|dead|index|metadata|free",

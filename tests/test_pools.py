@@ -1,16 +1,24 @@
 """Pools: keys to pools by their longest prefix, over every protocol, and memory that no other tenant takes."""
 
+import json
+import signal
 import subprocess
+import threading
 
 import packets
 import pytest
+from harness import EBBTIDE, USER, Server, free_port, wait_for
 from packets import Reader, request
-from harness import EBBTIDE, USER, Server
+from prometheus_client.parser import text_string_to_metric_families
 from pymemcache.client.base import Client
-from test_udp import Datagrams, free_port
+from test_udp import Datagrams
 
 TENANTS = [f"t{number}:" for number in range(8)]
 RULES = [flag for tenant in TENANTS for flag in ("--pool", f"{tenant[:-1]}:prefix={tenant}")]
+
+
+def connect(server):
+    return Client(("127.0.0.1", server.port), timeout=60, default_noreply=False)
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +31,10 @@ def server():
 
 @pytest.fixture()
 def client(server):
-    client = Client(("127.0.0.1", server.port), timeout=30, default_noreply=False)
+    client = connect(server)
     client.flush_all()
+    # Flushed entries count as items until the maintenance has come to their pool.
+    wait_for(lambda: not items(server), "pools without entries")
     yield client
     client.close()
 
@@ -146,10 +156,22 @@ def test_multigets_over_pools_answer_in_the_order_of_the_keys(server, client):
     assert [line.split()[1].decode() for line in answer.split(b"\r\n") if line.startswith(b"VALUE ")] == wanted
 
 
+def test_a_memory_file_brings_all_pools_back(tmp_path):
+    with Server(EBBTIDE, "-m", "64", "-e", tmp_path / "memory", "--pool", "a:prefix=a:", "--pool", "b:prefix=b:") as server:
+        client = connect(server)
+        for key in ("a:1", "b:1", "x"):
+            client.set(key, key)
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+        server.bring_back()
+        assert connect(server).get_many(["a:1", "b:1", "x"]) == {"a:1": b"a:1", "b:1": b"b:1", "x": b"x"}
+        assert items(server) == {"a": 1, "b": 1, "default": 1}
+
+
 def test_a_flooded_tenant_takes_nothing_from_another(client):
     flags = ["-m", "64", "--pool", "quiet:prefix=q:,min=16m", "--pool", "loud:prefix=l:"]
     with Server(EBBTIDE, *flags) as server:
-        client = Client(("127.0.0.1", server.port), timeout=30, default_noreply=False)
+        client = connect(server)
         for number in range(5000):
             client.set(f"q:{number}", b"q" * 1000, noreply=True)
         for number in range(1500):
@@ -203,6 +225,147 @@ def test_a_reset_begins_the_counts_of_all_pools_anew(server, client):
     assert (pools["t7"]["hits"], pools["default"]["hits"], pools["default"]["misses"]) == (1, 0, 1)
 
 
+def reload(server, config, text):
+    """Has the server read its file again."""
+    config.write_text(text)
+    server.process.send_signal(signal.SIGHUP)
+
+
+def table(name, prefix, *more):
+    return "\n".join(["[[pool]]", f'name = "{name}"', f"prefix = {prefix!r}", *more, ""])
+
+
+def test_a_reload_adds_resizes_and_removes_pools(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    config.write_text(table("a", "a:") + table("b", "b:"))
+    with Server(EBBTIDE, "-m", "64", "--config", config, "-U", free_port()) as server:
+        client = connect(server)
+        for key in ("a:1", "b:1", "c:1", "x"):
+            client.set(key, "old")
+        client.get_many(["a:1", "b:1", "x", "y"])
+        before = pool_stats(server)
+        reload(server, config, table("b", "b:", 'min = "20m"', "weight = 3") + table("c", "c:", 'max = "8m"'))
+        wait_for(lambda: set(pool_stats(server)) == {"default", "b", "c"}, "the pools of the file")
+        wait_for(lambda: pool_stats(server)["c"]["limit_bytes"] == 8 << 20, "the memory of the new pool")
+        pools = pool_stats(server)
+        assert (pools["b"]["min_bytes"], pools["b"]["weight"], pools["c"]["max_bytes"]) == (20 << 20, 3, 8 << 20)
+        # Kept entries and counts stay, those of the removed pool are gone; a class that is free is given again.
+        assert client.get("b:1") == b"old" and client.get("x") == b"old" and client.get("a:1") is None
+        assert (before["b"]["class"], pools["b"]["class"], pools["c"]["class"]) == (3, 3, 2)
+        assert pools["default"]["hits"] == before["default"]["hits"] == 1
+        # The entry of the pool default is not the key's any more, and does not come back with the key.
+        assert client.get("c:1") is None
+        wait_for(lambda: items(server) == {"b": 1, "default": 1}, "the end of entries that belong to another pool")
+        client.set("c:1", "new")
+        assert items(server) == {"b": 1, "c": 1, "default": 1}
+        assert "SIGHUP" not in server.messages()
+
+        def has_one_pool():
+            # Refused while the reload before still deletes entries.
+            reload(server, config, "threads = 4\n")
+            return set(pool_stats(server)) == {"default"}
+
+        wait_for(has_one_pool, "the one pool")
+        assert client.get("c:1") is None and client.get("b:1") is None and client.get("x") == b"old"
+        wait_for(lambda: pool_stats(server)["default"]["limit_bytes"] > 60 << 20, "the memory of all pools")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (table("a", "a:") + table("b", "a:"), ["`a:`", "`a`", "`b`"]),
+        (table("a", "a:", 'min = "100m"'), ["104857600", "67108864"]),
+        (table("a", "a:", 'policy = "lru"'), ["`a`", "policy", "restart"]),
+        (table("a", "a:", "size = 1"), ["ebbtide.toml:1", "size is unknown"]),
+        ("[[pool]\n", ["ebbtide.toml:1"]),
+    ],
+)
+def test_a_refused_reload_changes_nothing(tmp_path, text, parts):
+    config = tmp_path / "ebbtide.toml"
+    config.write_text(table("a", "a:") + table("c", "c:"))
+    with Server(EBBTIDE, "-m", "64", "--config", config) as server:
+        client = connect(server)
+        client.set("a:1", "x")
+        client.set("c:1", "y")
+        before = pool_stats(server)
+        reload(server, config, text)
+        wait_for(lambda: "SIGHUP: what is refused stays as it was" in server.messages(), "the refusal")
+        assert all(part in server.messages() for part in parts), server.messages()
+        assert client.get("a:1") == b"x" and client.get("c:1") == b"y"
+        same = ("limit_bytes", "items", "min_bytes", "max_bytes", "class", "policy", "evictions")
+        after = pool_stats(server)
+        assert {name: [pool[field] for field in same] for name, pool in after.items()} == {
+            name: [pool[field] for field in same] for name, pool in before.items()
+        }
+
+
+def test_clients_see_no_error_while_pools_are_reloaded(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    texts = [table("a", "a:") + table("b", "b:"), table("b", "b:") + table("c", "a:1"), ""]
+    config.write_text(texts[0])
+    with Server(EBBTIDE, "-m", "64", "--config", config) as server:
+        done, failures = threading.Event(), []
+
+        def work(number):
+            client = connect(server)
+            count = 0
+            try:
+                while not done.is_set():
+                    count += 1
+                    key = f"{'abx'[count % 3]}:{number}{count % 100}"
+                    assert client.set(key, str(count))
+                    # A reload in between makes it a miss; an older value is an error.
+                    assert client.get(key) in (None, str(count).encode())
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        names = [{"default", "a", "b"}, {"default", "b", "c"}, {"default"}]
+        for step in range(1, 7):
+            # A reload is refused while the one before still deletes entries.
+            def is_reloaded():
+                reload(server, config, texts[step % 3])
+                return set(pool_stats(server)) == names[step % 3]
+
+            wait_for(is_reloaded, "the pools of the file")
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not failures
+
+
+def test_pools_are_in_json_and_metrics():
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--pool", "users:prefix=u:,min=8m,max=16m,weight=3") as server:
+        client = connect(server)
+        client.set("u:1", "x")
+        client.get_many(["u:1", "u:2", "y"])
+        pools = {pool["name"]: pool for pool in json.loads(server.fetch("/api/pools"))["pools"]}
+        users = pools["users"]
+        assert set(pools) == {"default", "users"} and users["prefixes"] == ["u:"] and users["policy"] == "s3fifo"
+        assert (users["min_bytes"], users["max_bytes"], users["weight"], users["class"]) == (8 << 20, 16 << 20, 3, 2)
+        assert (users["items"], users["hits"], users["misses"], users["stored"]) == (1, 1, 1, 1)
+        assert pools["default"]["max_bytes"] is None and pools["default"]["misses"] == 1
+        overview = json.loads(server.fetch("/api/overview"))
+        assert [pool["name"] for pool in overview["pools"]] == ["default", "users"]
+        families = {family.name: family for family in text_string_to_metric_families(server.fetch("/metrics"))}
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for name, family in families.items()
+            if name.startswith("ebbtide_pool_")
+            for sample in family.samples
+        }
+        assert samples["ebbtide_pool_gets_total", "users", "hit"] == samples["ebbtide_pool_items", "users"] == 1
+        assert samples["ebbtide_pool_gets_total", "default", "miss"] == 1
+        assert samples["ebbtide_pool_memory_limit_bytes", "users"] == 16 << 20
+        top = subprocess.run(
+            [EBBTIDE, "top", f"127.0.0.1:{server.port}", "--json", "--once"], capture_output=True, text=True, timeout=60
+        )
+        assert [pool["name"] for pool in json.loads(top.stdout)["pools"]] == ["default", "users"], top
+
+
 def check(*flags):
     return subprocess.run([EBBTIDE, *USER, "--check", *flags], capture_output=True, text=True, timeout=60)
 
@@ -230,7 +393,6 @@ def test_the_check_says_what_each_pool_gets(tmp_path):
         (["-m", "64", "--pool", "a:prefix=x,min=8m,max=4m"], ["8388608", "4194304"]),
         (["-m", "64", "--pool", "a:prefix=x,max=1m"], ["1048576", "2097152", "-I"]),
         (["-m", "4", "--pool", "a:prefix=x", "--pool", "b:prefix=y"], ["4194304", "6291456", "-I"]),
-        (["-e", "/dev/shm/none", "--pool", "a:prefix=x"], ["-e /dev/shm/none", "--pool"]),
         ([flag for number in range(1024) for flag in ("--pool", f"{number}:prefix={number}:")], ["1025 pools", "1024"]),
     ],
 )

@@ -17,8 +17,8 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebbtide_server::ebbtide::PressureOptions;
 use ebbtide_server::ebbtide::memcached::ControllerMode;
+use ebbtide_server::ebbtide::{Policy, PressureOptions};
 use ebbtide_server::{BusyPoll, PoolRule, Protocol};
 
 use self::admin::AdminFlag;
@@ -29,7 +29,7 @@ pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
 pub use self::extended::OPTIONS;
 pub use self::line::{Given, read as read_line};
-pub use self::pools::{escape as escape_pool_text, rules as pool_rules};
+pub use self::pools::escape as escape_pool_text;
 pub use self::table::{FLAGS, Flag, Group, Meaning};
 pub use self::tls::Tls;
 
@@ -269,6 +269,16 @@ impl Settings {
         Ok(())
     }
 
+    pub fn policy(&self) -> Result<Policy, Error> {
+        let Some(name) = &self.policy else { return Ok(Policy::default()) };
+        name.parse().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))
+    }
+
+    /// The pools of the server, the pool `default` first, each with its policy.
+    pub fn pool_rules(&self) -> Result<Vec<PoolRule>, Error> {
+        self.policy().map(|policy| pools::rules(&self.pools, policy))
+    }
+
     /// To be called when all flags are taken: what none of them can decide alone.
     pub fn finish(&mut self) -> Result<(), Error> {
         // As in memcached, UDP brings TCP to its port.
@@ -286,7 +296,7 @@ impl Settings {
 
     fn check(&self) -> Result<(), Error> {
         auth::check(self)?;
-        pools::check(&self.pools, self.memory_file.as_deref())?;
+        pools::check(&self.pools)?;
         let (memory, max_value) = (self.memory_bytes, self.max_value_bytes);
         let advice = if max_value < MIN_VALUE_LIMIT {
             "Item max size cannot be less than 1024 bytes. Increase -I to 1k or more."

@@ -75,7 +75,10 @@ fn server(args: &[OsString]) -> Result<ExitCode, Error> {
         Request::Serve(settings) if settings.daemon && !daemon::is_copy() => {
             return daemon::start(args);
         }
-        Request::Serve(settings) => serve::run(*settings)?,
+        Request::Serve(settings) => {
+            let args = args.to_vec();
+            serve::run(*settings, move || config::read_pools(args.iter().cloned()))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

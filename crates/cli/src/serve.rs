@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode};
-use ebbtide_server::ebbtide::{self, ByteSize, Policy};
-use ebbtide_server::{BoundServer, Protocol, ReloadHandle, ServerOptions, StopHandle};
+use ebbtide_server::ebbtide::{self, ByteSize};
+use ebbtide_server::{BoundServer, PoolRule, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -19,8 +19,8 @@ use crate::notify::Supervisor;
 use crate::process::{self, PidFile};
 use crate::{daemon, listeners, startup};
 
-/// Serves until a signal or a client that may ends it.
-pub fn run(settings: Settings) -> Result<(), Error> {
+/// Serves until a signal or a client that may ends it. `pools` reads the pools of the settings again.
+pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> + Send + 'static) -> Result<(), Error> {
     for warning in &settings.warnings {
         eprintln!("ebbtide: warning: {warning}");
     }
@@ -59,7 +59,8 @@ pub fn run(settings: Settings) -> Result<(), Error> {
         announce(&settings, &options, &kept, exposure);
     }
     let supervisor = Supervisor::from_environment();
-    obey_signals(server.stop_handle(), server.reload_handle(), supervisor.clone(), close_limit(&settings)?)?;
+    let handles = (server.stop_handle(), server.reload_handle());
+    obey_signals(handles, supervisor.clone(), close_limit(&settings)?, pools)?;
     if daemon::is_copy() {
         daemon::ready(settings.verbosity > 0)?;
     }
@@ -180,7 +181,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         .memory(ByteSize::bytes(memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
         .evict(settings.evicts);
-    builder = builder.policy(policy(settings)?);
+    builder = builder.policy(settings.policy()?);
     builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));
     if let Some(options) = settings.memory_monitor {
         builder = builder.memory_monitor(options);
@@ -192,11 +193,6 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         builder = builder.segment_size(ByteSize::bytes(bytes));
     }
     Ok(builder)
-}
-
-fn policy(settings: &Settings) -> Result<Policy, Error> {
-    let Some(name) = &settings.policy else { return Ok(Policy::default()) };
-    name.parse().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))
 }
 
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
@@ -253,7 +249,7 @@ pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,
-        pools: flags::pool_rules(&settings.pools, policy(settings)?),
+        pools: settings.pool_rules()?,
         flash_rating: settings.flash.rating(),
         flash_paths: settings.flash.paths.iter().map(|(path, _)| path.clone()).collect(),
         protocol: settings.protocol.unwrap_or(Protocol::Auto),
@@ -304,10 +300,10 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
 
 /// SIGTERM, SIGINT and, as memcached's graceful stop, SIGUSR1 stop the server; SIGHUP has it read its files again.
 fn obey_signals(
-    stop: StopHandle,
-    reload: ReloadHandle,
+    (stop, reload): (StopHandle, ReloadHandle),
     supervisor: Supervisor,
     close_limit: Duration,
+    pools: impl Fn() -> Result<Vec<PoolRule>, Error> + Send + 'static,
 ) -> Result<(), Error> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
         .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
@@ -316,8 +312,8 @@ fn obey_signals(
         .spawn(move || {
             for signal in signals.forever() {
                 if signal == SIGHUP {
-                    if let Err(error) = supervisor.reloading(|| reload.reload()) {
-                        eprintln!("ebbtide: SIGHUP: what could not be read stays as it was: {error}");
+                    if let Err(error) = supervisor.reloading(|| reload_all(&reload, &pools)) {
+                        eprintln!("ebbtide: SIGHUP: what is refused stays as it was: {error}");
                     }
                     continue;
                 }
@@ -332,4 +328,15 @@ fn obey_signals(
         })
         .map(drop)
         .map_err(|error| Error::System(format!("cannot start a thread: {error}")))
+}
+
+/// Reads certificates, users and pools again.
+fn reload_all(reload: &ReloadHandle, pools: impl Fn() -> Result<Vec<PoolRule>, Error>) -> Result<(), String> {
+    let files = reload.reload().map_err(|error| error.to_string());
+    let pools = pools().map_err(|error| error.to_string());
+    let pools = pools.and_then(|rules| reload.reload_pools(&rules).map_err(|error| error.to_string()));
+    match (files, pools) {
+        (Err(files), Err(pools)) => Err(format!("{files}; {pools}")),
+        (files, pools) => files.and(pools),
+    }
 }

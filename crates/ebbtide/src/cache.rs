@@ -119,6 +119,14 @@ impl Cache {
         self.engine().add_pool(options)
     }
 
+    /// Whether the cache could have these pools in place of those that it has. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Cache::add_pool`].
+    pub fn check_pools(&self, pools: &[PoolOptions]) -> Result<(), Error> {
+        self.engine().pools.check(pools)
+    }
+
     /// Removes a pool with all its entries. Handles that exist miss, and refuse writes as `PoolRemoved`; the other
     /// pools get the memory, the last of it when the last handle is dropped.
     ///

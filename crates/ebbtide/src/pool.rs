@@ -8,6 +8,7 @@ use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::insert::Insert;
 use crate::lookup::{Item, Lookup};
 use crate::meta_flags::MetaFlagsOutcome;
+use crate::pool_options::PoolOptions;
 use crate::removal::Removal;
 use crate::retry::Patience;
 use crate::scan::Scan;
@@ -237,6 +238,20 @@ impl Pool {
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
         engine.pools.fix(&self.0.pool, min.as_bytes(), max.as_bytes())?;
+        engine.run_soon();
+        Ok(())
+    }
+
+    /// Changes bounds and weight to those of these options, and ends [`Pool::resize`]. Name, policy and largest value
+    /// stay.
+    ///
+    /// # Errors
+    /// As [`Pool::resize`].
+    pub fn configure(&self, options: &PoolOptions) -> Result<(), Error> {
+        let engine = &self.0.owner.0;
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
+        engine.pools.configure(&self.0.pool, options)?;
         engine.run_soon();
         Ok(())
     }

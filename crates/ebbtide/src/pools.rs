@@ -284,6 +284,27 @@ impl Pools {
         divided.map(|()| pool)
     }
 
+    /// Whether the memory can be divided among these pools, in place of those that there are.
+    pub fn check(&self, pools: &[PoolOptions]) -> Result<(), Error> {
+        let table = self.table();
+        plan(&Options { memory_bytes: table.available_bytes(), ..table.template.clone() }, pools).map(drop)
+    }
+
+    /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
+    pub fn configure(&self, pool: &PoolState, options: &PoolOptions) -> Result<(), Error> {
+        let mut table = self.table();
+        let at = table.position(pool)?;
+        let before = table.entries[at].share.clone();
+        table.entries[at].share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
+        let divided = table.divide();
+        match divided {
+            Ok(()) => table.wishes.release(&pool.name),
+            Err(_) => table.entries[at].share = before,
+        }
+        self.is_settled.store(false, Ordering::Release);
+        divided
+    }
+
     /// All pools with their budgets, and the memory of them together.
     pub fn readings(&self) -> (u64, Vec<PoolBudget>) {
         let table = self.table();

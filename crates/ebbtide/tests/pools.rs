@@ -288,3 +288,24 @@ fn memory_moves_while_pools_are_used() {
     }
     cache.verify();
 }
+
+#[test]
+fn pools_are_checked_without_a_change_and_configured() {
+    let cache = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+    let cache = cache.pool(PoolOptions::named("a")).build().unwrap();
+    let a = cache.pool("a").unwrap();
+    let before = a.stats().memory_limit_bytes;
+    let wanted =
+        |mib| [PoolOptions::named("a").min(ByteSize::mib(mib)), PoolOptions::named("b").min(ByteSize::mib(10))];
+    cache.check_pools(&wanted(20)).unwrap();
+    let refused = cache.check_pools(&wanted(24)).unwrap_err().to_string();
+    assert!(refused.contains("a 25165824") && refused.contains("b 10485760"), "{refused}");
+    assert_eq!((cache.pools(), a.stats().memory_limit_bytes), (vec!["default".into(), "a".into()], before));
+    a.resize(ByteSize::mib(1), ByteSize::mib(4)).unwrap();
+    a.configure(&PoolOptions::named("a").weight(3)).unwrap();
+    cache.maintain(Duration::from_secs(10));
+    assert_eq!(a.stats().memory_limit_bytes, 24 << 20, "three of four parts, without the bounds set by hand");
+    assert!(a.configure(&PoolOptions::named("a").min(ByteSize::mib(33))).is_err());
+    assert_eq!(a.stats().memory_limit_bytes, 24 << 20);
+    cache.verify();
+}

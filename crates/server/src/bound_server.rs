@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use ebbtide::memcached::{Cache, Cause, Pool, Removal};
+use ebbtide::memcached::Cache;
 use mio::{Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slab::Slab;
@@ -23,7 +23,7 @@ use crate::shared::Shared;
 use crate::stats_prefix::PrefixStats;
 use crate::tls::Certificates;
 use crate::udp::{Udp, UdpSocket};
-use crate::watch::{WatchKind, Watching};
+use crate::watch::Watching;
 use crate::worker;
 use crate::{Error, Listen, ServerOptions};
 
@@ -180,20 +180,9 @@ impl Server {
 fn watch_evictions(pools: &PoolSet) -> Result<Arc<Watching>, Error> {
     let watching = Arc::new(Watching::default());
     for entry in &pools.entries {
-        watch_pool(&watching, &entry.pool)?;
+        watching.watch_evictions(&entry.pool).map_err(Error::Cache)?;
     }
     Ok(watching)
-}
-
-/// Tells watchers of evictions of a pool.
-pub fn watch_pool(watching: &Arc<Watching>, pool: &Pool) -> Result<(), Error> {
-    let told = Arc::clone(watching);
-    let listener = move |removal: Removal<'_>| {
-        if told.wants(WatchKind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
-            told.evict(&removal);
-        }
-    };
-    pool.on_removal(listener).map_err(Error::Cache)
 }
 
 /// Increases the process's limit of open files to `needed`, as far as that is allowed.

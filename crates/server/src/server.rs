@@ -6,14 +6,16 @@ use std::thread::{self, JoinHandle};
 
 use mio::Poll;
 
-use crate::Error;
 use crate::acceptor::Acceptor;
 use crate::admin;
 use crate::health_log::HealthLog;
+use crate::inbox::Inbox;
+use crate::pools::Reload;
 use crate::shared::Shared;
 use crate::stop::{StopHandle, StopOnPanic};
 use crate::udp::{self, Udp};
 use crate::worker::Worker;
+use crate::{Error, PoolRule};
 
 /// A server whose addresses are bound, and that serves once it runs.
 pub struct Server {
@@ -47,7 +49,9 @@ impl Server {
 
     /// What has the server read its files again; to be taken before it runs.
     pub fn reload_handle(&self) -> ReloadHandle {
-        ReloadHandle { shared: Arc::clone(&self.acceptor.shared) }
+        let udp = self.udp.iter().map(Udp::inbox);
+        let inboxes = self.acceptor.inboxes.iter().map(Arc::clone).chain(udp).collect();
+        ReloadHandle { shared: Arc::clone(&self.acceptor.shared), inboxes }
     }
 
     /// Serves on this thread and its workers, until the server is stopped by a handle or by a client that may.
@@ -105,6 +109,8 @@ fn join_all(workers: impl Iterator<Item = JoinHandle<()>>) {
 #[derive(Clone)]
 pub struct ReloadHandle {
     shared: Arc<Shared>,
+    /// Of the threads that execute commands.
+    inboxes: Arc<[Arc<Inbox>]>,
 }
 
 impl ReloadHandle {
@@ -116,6 +122,15 @@ impl ReloadHandle {
             (Err(certificates), Err(users)) => Err(Error::Several(vec![certificates, users])),
             (certificates, users) => certificates.and(users),
         }
+    }
+
+    /// Changes the pools of the cache to those of these rules, among them one of the pool `default`. One reload at a
+    /// time.
+    ///
+    /// # Errors
+    /// `Pool`, `Cache`: pools that do not fit change nothing.
+    pub fn reload_pools(&self, rules: &[PoolRule]) -> Result<(), Error> {
+        Reload { shared: &self.shared, inboxes: &self.inboxes }.run(rules)
     }
 }
 

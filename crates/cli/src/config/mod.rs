@@ -11,6 +11,8 @@ mod toml_file;
 
 use std::ffi::OsString;
 
+use ebbtide_server::PoolRule;
+
 use crate::error::Error;
 use crate::flags::{self, Given, Origin, Settings};
 
@@ -59,6 +61,14 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> 
     settings.finish()?;
     let settings = Box::new(settings);
     Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
+}
+
+/// The pools that the arguments of a server and their files say now.
+pub fn read_pools(args: impl IntoIterator<Item = OsString>) -> Result<Vec<PoolRule>, Error> {
+    match read(args)? {
+        Request::Serve(settings) => settings.pool_rules(),
+        other => unreachable!("a server was started by these arguments: {other:?}"),
+    }
 }
 
 fn take(settings: &mut Settings, layer: Vec<PlacedValue>) -> Result<(), Error> {

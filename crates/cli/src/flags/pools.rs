@@ -3,8 +3,6 @@
 //! The first colon ends the name, so prefixes may have colons. A backslash takes the next character as it is: a comma
 //! of a prefix, or a colon of a name.
 
-use std::path::Path;
-
 use ebbtide_server::PoolRule;
 use ebbtide_server::ebbtide::memcached::Policy;
 
@@ -95,24 +93,18 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Whether the pools fit together, and with `-e`.
-pub fn check(pools: &[PoolRule], memory_file: Option<&Path>) -> Result<(), Error> {
-    PoolRule::check_all(pools).map_err(|error| Error::Limit(format!("--pool: {error}")))?;
-    match memory_file {
-        Some(path) if !pools.is_empty() => Err(Error::Limit(format!(
-            "-e {}: a cache with pools cannot keep them in a memory file; leave out -e, or --pool",
-            path.display()
-        ))),
-        _ => Ok(()),
-    }
+/// Whether the pools fit together.
+pub fn check(pools: &[PoolRule]) -> Result<(), Error> {
+    PoolRule::check_all(pools).map_err(|error| Error::Limit(format!("--pool: {error}")))
 }
 
 /// The rules of the server: those of the flags, each with its policy, and one of the pool `default`.
 pub fn rules(pools: &[PoolRule], policy: Policy) -> Vec<PoolRule> {
     let mut rules = pools.to_vec();
     if rules.iter().all(|rule| rule.name != "default") {
-        rules.insert(0, PoolRule::named("default"));
+        rules.push(PoolRule::named("default"));
     }
+    rules.sort_by_key(|rule| rule.name != "default");
     rules.iter_mut().for_each(|rule| rule.policy = rule.policy.or(Some(policy)));
     rules
 }

@@ -26,6 +26,8 @@ pub struct TopReport {
     pub verdict: Option<String>,
     /// `None` if the server has none.
     pub flash: Option<FlashRates>,
+    /// Sorted by name; empty if the server has one pool.
+    pub pools: Vec<PoolUse>,
     pub evictions: CounterRate,
     pub expirations: CounterRate,
     pub connections: Connections,
@@ -99,6 +101,17 @@ pub struct FlashRates {
     /// Reads and writes that wait for the device.
     pub queue: Option<u64>,
     pub health: Option<String>,
+}
+
+/// One pool of several.
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolUse {
+    pub name: String,
+    pub limit_bytes: Option<u64>,
+    pub used_bytes: Option<u64>,
+    pub items: Option<u64>,
+    pub gets: OperationRate,
+    pub evictions: CounterRate,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -181,6 +194,31 @@ impl Span<'_> {
         })
     }
 
+    fn pools(&self) -> Vec<PoolUse> {
+        let names: Vec<&str> = self.now.pools().collect();
+        if names.len() < 2 { Vec::new() } else { names.into_iter().map(|name| self.pool(name)).collect() }
+    }
+
+    fn pool(&self, name: &str) -> PoolUse {
+        let now = |field| self.now.pool_number(name, field);
+        let growth = |field| now(field)?.checked_sub(self.before?.pool_number(name, field)?);
+        let rate = |growth: Option<u64>| Some(growth? as f64 / self.seconds()?);
+        let sum = |hits: Option<u64>, misses: Option<u64>| Some(hits? + misses?);
+        let gets = sum(growth("hits"), growth("misses"));
+        PoolUse {
+            name: name.to_owned(),
+            limit_bytes: now("limit_bytes"),
+            used_bytes: now("used_bytes"),
+            items: now("items"),
+            gets: OperationRate {
+                per_second: rate(gets),
+                total: sum(now("hits"), now("misses")),
+                hit_ratio: ratio(growth("hits"), gets),
+            },
+            evictions: CounterRate { per_second: rate(growth("evictions")), total: now("evictions") },
+        }
+    }
+
     fn cpu_cores(&self) -> Option<f64> {
         let used = |sample: &StatsSample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
         let cores = (used(self.now)? - used(self.before?)?) / self.seconds()?;
@@ -242,6 +280,7 @@ impl TopReport {
                 segments_free: now.own_number("segments_free"),
             },
             flash: span.flash(),
+            pools: span.pools(),
             evictions: span.counter(&["evictions"]),
             // memcached counts apart what its crawler found.
             expirations: span.counter(&["reclaimed", "crawler_reclaimed"]),
@@ -304,6 +343,27 @@ mod tests {
         assert_eq!((flash.hits.per_second, flash.hits.total, flash.hits.hit_ratio), (Some(20.0), Some(80), Some(0.4)));
         assert_eq!(flash.written_bytes.per_second, Some(200.0));
         assert_eq!(flash.health.as_deref(), Some("degraded"));
+    }
+
+    #[test]
+    fn pools_have_rates_of_their_own() {
+        let sample = |seconds, hits: u64| {
+            let pools = format!(
+                "a:class 2\na:hits {hits}\na:misses 10\na:limit_bytes 64\na:used_bytes 32\na:items 3\na:evictions {hits}\n\
+                 default:class 1\ndefault:hits 0\ndefault:misses 0"
+            );
+            StatsSample::from_lines(Instant::now() + Duration::from_secs(seconds), "pid 7", "").with_pools(&pools)
+        };
+        let (before, now) = (sample(0, 10), sample(1000, 2010));
+        let report = TopReport::new("t", Some(&before), &now);
+        assert_eq!(report.pools.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["a", "default"]);
+        let pool = &report.pools[0];
+        assert_eq!((pool.limit_bytes, pool.used_bytes, pool.items), (Some(64), Some(32), Some(3)));
+        assert_eq!((pool.gets.total, pool.gets.hit_ratio), (Some(2020), Some(1.0)));
+        assert!(pool.evictions.per_second.is_some_and(|rate| (rate - 2.0).abs() < 0.1));
+        assert_eq!(report.pools[1].gets.hit_ratio, None);
+        let single = now.with_pools("default:class 1");
+        assert!(TopReport::new("t", None, &single).pools.is_empty());
     }
 
     #[test]

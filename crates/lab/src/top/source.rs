@@ -7,8 +7,8 @@ use crate::Error;
 
 /// A server that takes longer counts as gone.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of one answer: some ten times those of the longest known.
-const MAX_ANSWER_BYTES: u64 = 256 << 10;
+/// Bytes of one answer: more than those of the statistics of as many pools as a server can have.
+const MAX_ANSWER_BYTES: u64 = 8 << 20;
 
 /// What the server counts, at one moment.
 #[derive(Clone, Debug)]
@@ -17,13 +17,21 @@ pub struct StatsSample {
     stats: BTreeMap<String, String>,
     /// The answer to `stats ebbtide`; empty for other servers.
     own: BTreeMap<String, String>,
+    /// The answer to `stats pools`; empty for other servers.
+    pools: BTreeMap<String, String>,
 }
 
 impl StatsSample {
     #[cfg(test)]
     pub fn from_lines(taken: Instant, stats: &str, own: &str) -> Self {
         let parse = |text: &str| text.lines().filter_map(|line| stat(&format!("STAT {line}"))).collect();
-        Self { taken, stats: parse(stats), own: parse(own) }
+        Self { taken, stats: parse(stats), own: parse(own), pools: BTreeMap::new() }
+    }
+
+    #[cfg(test)]
+    pub fn with_pools(self, pools: &str) -> Self {
+        let pools = pools.lines().filter_map(|line| stat(&format!("STAT {line}"))).collect();
+        Self { pools, ..self }
     }
 
     pub fn number(&self, name: &str) -> Option<u64> {
@@ -58,6 +66,16 @@ impl StatsSample {
     pub fn requests(&self) -> u64 {
         let counted = ["cmd_get", "cmd_set", "cmd_touch", "delete_hits", "delete_misses", "incr_hits", "incr_misses"];
         self.sum(&counted).unwrap_or(0)
+    }
+
+    /// The names of the pools, sorted.
+    pub fn pools(&self) -> impl Iterator<Item = &str> {
+        self.pools.keys().filter_map(|name| name.strip_suffix(":class"))
+    }
+
+    /// From `stats pools`.
+    pub fn pool_number(&self, pool: &str, field: &str) -> Option<u64> {
+        self.pools.get(&format!("{pool}:{field}"))?.parse().ok()
     }
 
     /// `ebbtide 0.1.0`, `memcached 1.6.18`
@@ -98,15 +116,19 @@ impl StatsSource {
             None => self.connect().map_err(|source| Error::Connection { target: self.target.clone(), source })?,
         };
         let stats = self.ask(&mut connection, "stats")?.map_err(|reason| self.unexpected(reason))?;
-        let mut own = BTreeMap::new();
+        let (mut own, mut pools) = (BTreeMap::new(), BTreeMap::new());
         if connection.is_ours {
             match self.ask(&mut connection, "stats ebbtide")? {
                 Ok(stats) => own = stats,
                 Err(_) => connection.is_ours = false,
             }
         }
+        if connection.is_ours {
+            // An older server has no pools.
+            pools = self.ask(&mut connection, "stats pools")?.unwrap_or_default();
+        }
         self.connection = Some(connection);
-        Ok(StatsSample { taken: Instant::now(), stats, own })
+        Ok(StatsSample { taken: Instant::now(), stats, own, pools })
     }
 
     fn connect(&self) -> io::Result<StatsConnection> {

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
-use super::measures::{FlashRates, TopReport};
+use super::measures::{FlashRates, PoolUse, TopReport};
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
@@ -110,6 +110,7 @@ impl TopView {
         }
         lines.push(Line::default());
         lines.extend(self.state(room));
+        lines.extend(of_pools(&report.pools));
         lines
     }
 
@@ -181,6 +182,25 @@ fn of_flash(flash: &FlashRates, room: usize) -> [Line<'static>; 2] {
     let (written, queue) = (byte_rate(flash.written_bytes.per_second), count(flash.queue));
     let more = format!("{health}{hits} hits, {of_all} of all, {written} written, {queue} in the queue");
     [with_bar("Flash", bytes(flash.used_bytes), bar, full), line("", more, String::new())]
+}
+
+fn of_pools(pools: &[PoolUse]) -> Vec<Line<'static>> {
+    if pools.is_empty() {
+        return Vec::new();
+    }
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    let head = format!(
+        "{:<16}{:>10}{:>11}{:>11}{:>11}{:>10}{:>10}",
+        "pool", "gets", "hit ratio", "used", "of", "items", "evicted"
+    );
+    let mut lines = vec![Line::default(), Line::styled(head, dim)];
+    lines.extend(pools.iter().map(|pool| {
+        let (gets, ratio) = (rate(pool.gets.per_second), percent(pool.gets.hit_ratio));
+        let (used, limit) = (bytes(pool.used_bytes), bytes(pool.limit_bytes));
+        let (items, evicted) = (count(pool.items), rate(pool.evictions.per_second));
+        Line::raw(format!("{:<16}{gets:>10}{ratio:>11}{used:>11}{limit:>11}{items:>10}{evicted:>10}", pool.name))
+    }));
+    lines
 }
 
 fn line(name: &'static str, value: String, more: String) -> Line<'static> {
@@ -293,6 +313,26 @@ mod tests {
             "healthy, 45/s hits, 50.0 % of all, 2 KiB/s written, 5 in the queue",
             "CPU - cores",
         ] {
+            assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
+        }
+    }
+
+    #[test]
+    fn each_of_several_pools_has_a_line() {
+        let sample = |seconds, gets: u32| {
+            let pools = format!(
+                "users:class 2\nusers:hits {gets}\nusers:misses 0\nusers:limit_bytes 4194304\nusers:used_bytes 2097152\n\
+                 users:items 7\nusers:evictions 0\ndefault:class 1"
+            );
+            let taken = Instant::now() + Duration::from_secs(seconds);
+            StatsSample::from_lines(taken, NOW, "").with_pools(&pools)
+        };
+        let report = TopReport::new("host:1", Some(&sample(0, 0)), &sample(10_000, 0));
+        let mut view = TopView::new(report.clone(), Duration::from_secs(1));
+        view.update(report);
+        let screen = screen(&view, 80, 30);
+        for row in ["pool gets hit ratio used of items evicted", "users 0/s - 2 MiB 4 MiB 7 0/s", "default - - - - - -"]
+        {
             assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
         }
     }

@@ -5,10 +5,12 @@ use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 
 use super::flash;
-use super::metrics_page::{MetricsPage, labels};
+use super::metrics_page::{MetricSample, MetricsPage, labels};
 use super::overview::resident_bytes;
 use super::state::AdminState;
 use crate::observe::{CommandKind, LatencyHistogram};
+use crate::pools::PoolReading;
+use crate::shared::Shared;
 use crate::statistics::{CACHE, Readings, SERVER};
 
 /// What the body is.
@@ -33,11 +35,44 @@ pub fn metrics(state: &AdminState) -> String {
     let readings = Readings::of(&state.shared);
     page.add_rows(SERVER, &readings);
     page.add_rows(CACHE, &readings);
+    pools(&mut page, &state.shared);
     durations(&mut page, state);
     restart(&mut page, &state.shared.cache);
     flash::metrics(&mut page, state);
     // Names and labels are the literals above: the encoder finds nothing to refuse, as a test shows.
     TextEncoder::new().encode_to_string(&page.families).unwrap_or_default()
+}
+
+/// Name, help and value of a metric of pools.
+type PoolMetric = (&'static str, &'static str, fn(&PoolReading) -> u64);
+
+/// Each pool, by name.
+fn pools(page: &mut MetricsPage, shared: &Shared) {
+    let readings = shared.pools.current().read(&shared.totals());
+    let labels: Vec<[(&str, &str); 1]> =
+        readings.iter().map(|reading| [("pool", reading.rule.name.as_str())]).collect();
+    let samples = |read: fn(&PoolReading) -> u64| -> Vec<MetricSample<'_>> {
+        labels.iter().zip(&readings).map(|(labels, reading)| (&labels[..], read(reading) as f64)).collect()
+    };
+    let gauges: [PoolMetric; 3] = [
+        ("ebbtide_pool_memory_limit_bytes", "Memory that the pool may use.", |r| r.stats.memory_limit_bytes),
+        ("ebbtide_pool_memory_used_bytes", "Memory of the pool but for free segments.", |r| r.stats.memory_used_bytes),
+        ("ebbtide_pool_items", "Objects in the pool.", |r| r.stats.items),
+    ];
+    gauges.into_iter().for_each(|(name, help, read)| page.gauge(name, help, &samples(read)));
+    let of_gets: Vec<[(&str, &str); 2]> =
+        labels.iter().flat_map(|[label]| [[*label, ("result", "hit")], [*label, ("result", "miss")]]).collect();
+    let gets = readings.iter().flat_map(|reading| [reading.totals.gets.hits, reading.totals.gets.misses]);
+    let gets: Vec<MetricSample<'_>> = of_gets.iter().zip(gets).map(|(label, n)| (&label[..], n as f64)).collect();
+    page.counter("ebbtide_pool_gets_total", "Gets of keys of the pool, by result.", &gets);
+    let counters: [PoolMetric; 3] = [
+        ("ebbtide_pool_stores_total", "Values stored in the pool.", |r| r.totals.stored),
+        ("ebbtide_pool_evictions_total", "Objects of the pool that were alive and had to go.", |r| r.totals.evictions),
+        ("ebbtide_pool_expirations_total", "Dead objects of the pool whose memory was taken back.", |r| {
+            r.totals.expired
+        }),
+    ];
+    counters.into_iter().for_each(|(name, help, read)| page.counter(name, help, &samples(read)));
 }
 
 /// The memory file and the memory monitor.

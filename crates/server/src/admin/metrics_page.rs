@@ -92,7 +92,7 @@ impl MetricsPage {
         self.counter(name, help, &[(&[], value as f64)]);
     }
 
-    fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
+    pub fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
         let metrics = samples.iter().map(|(pairs, value)| counter(pairs, *value));
         self.add(name, help, MetricType::COUNTER, metrics.collect());
     }

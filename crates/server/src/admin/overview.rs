@@ -3,12 +3,13 @@
 
 use std::sync::MutexGuard;
 
-use ebbtide::memcached::SegmentSnapshot;
+use ebbtide::memcached::{Policy, SegmentSnapshot};
 use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
 use crate::observe::{HotKeys, LatencyHistogram, Observer, hottest, printable};
+use crate::pools::PoolReading;
 use crate::shared::Shared;
 use crate::statistics::{self, CACHE, Readings, SERVER};
 use crate::sync::lock;
@@ -38,7 +39,7 @@ pub fn overview(state: &AdminState) -> Value {
         "threads": shared.options.threads,
         "memory": { "resident_bytes": resident_bytes() },
         "flash": flash,
-        "pools": pools(&readings),
+        "pools": pool_list(shared),
         "ttl_buckets": ttl_buckets(&readings.segments),
         "verdict": shared.sizing.verdict(),
         "division": shared.sizing.division(),
@@ -52,17 +53,35 @@ pub fn overview(state: &AdminState) -> Value {
     answer
 }
 
-fn pools(readings: &Readings) -> Value {
-    let Readings { totals, cache, segments, .. } = readings;
-    json!([{
-        "name": "default",
-        "limit_bytes": cache.memory_limit_bytes,
-        "used_bytes": cache.memory_used_bytes,
-        "live_bytes": segments.live_bytes,
-        "items": cache.items,
-        "hits": totals.get_hits,
-        "misses": totals.get_misses,
-    }])
+/// `/api/pools`.
+pub fn pools(state: &AdminState) -> Value {
+    json!({ "pools": pool_list(&state.shared) })
+}
+
+fn pool_list(shared: &Shared) -> Vec<Value> {
+    shared.pools.current().read(&shared.totals()).iter().map(pool).collect()
+}
+
+fn pool(reading: &PoolReading) -> Value {
+    let PoolReading { class, rule, stats, totals, .. } = reading;
+    json!({
+        "name": rule.name,
+        "class": class,
+        "prefixes": rule.prefixes.iter().map(|prefix| printable(prefix)).collect::<Vec<_>>(),
+        "limit_bytes": stats.memory_limit_bytes,
+        "used_bytes": stats.memory_used_bytes,
+        "live_bytes": stats.live_bytes,
+        "items": stats.items,
+        "hits": totals.gets.hits,
+        "misses": totals.gets.misses,
+        "stored": totals.stored,
+        "evictions": totals.evictions,
+        "expired": totals.expired,
+        "min_bytes": rule.min_bytes,
+        "max_bytes": rule.max_bytes,
+        "weight": rule.weight,
+        "policy": rule.policy.map(Policy::name),
+    })
 }
 
 fn ttl_buckets(census: &SegmentSnapshot) -> Vec<Value> {

@@ -28,6 +28,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/", get(dashboard::page))
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
+        .route("/api/pools", get(pools_json))
         .route("/api/curves", get(curves_json))
         .route("/api/decisions", get(decisions_json))
         .route("/metrics", get(metrics_text))
@@ -72,6 +73,10 @@ async fn history_json(FromState(state): FromState<Arc<AdminState>>) -> impl Into
     Json(overview::history(&state))
 }
 
+async fn pools_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
+    Json(overview::pools(&state))
+}
+
 /// `?memory=BYTES` asks for the point of another limit, too.
 async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
     let memory_bytes = match query.as_deref().map(|query| query.strip_prefix("memory=").map(str::parse)) {
@@ -113,7 +118,7 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/curves /api/decisions \
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/pools /api/curves /api/decisions \
          /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }

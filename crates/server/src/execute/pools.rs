@@ -52,9 +52,8 @@ impl Executor {
     fn count_gets(&self, pool: usize, hits: u64, misses: u64) {
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
-        if pool > 0
-            && let Some(gets) = self.router.gets(pool)
-        {
+        if !self.router.is_single() {
+            let gets = self.router.gets(pool);
             gets.hits.add(hits);
             gets.misses.add(misses);
         }

@@ -33,6 +33,9 @@ impl Executor {
         }
         let verbosity = self.shared.verbosity.load(Ordering::Relaxed);
         stat(out, "verbosity", verbosity);
+        if !self.router.is_single() {
+            stat(out, "pools", self.router.set().entries.len());
+        }
         stat(out, "evictions", if self.cache.evicts() { "on" } else { "off" });
         match unix {
             Some((path, _)) => stat(out, "domain_socket", path.display()),

@@ -1,14 +1,14 @@
-//! Gets by pool. Each worker counts for itself, as in `counters.rs`. The pool `default` counts nothing: its gets are
-//! those of no other pool.
+//! Gets by pool. Each worker counts for itself, as in `counters.rs`. Nothing is counted here while there is one pool:
+//! the gets of the server are its gets.
 
 use std::sync::Mutex;
 
-use crate::counters::WorkerCounter;
+use crate::counters::{CommandTotals, WorkerCounter};
 
 /// What is counted of one pool.
 #[derive(Default)]
 pub struct PoolCounts {
-    /// One per worker; none of the pool `default`.
+    /// One per worker.
     pub workers: Box<[WorkerGets]>,
     /// Values at the last `stats reset`.
     pub baseline: Mutex<PoolTotals>,
@@ -38,6 +38,11 @@ pub struct PoolTotals {
 }
 
 impl Gets {
+    /// All gets of a server.
+    pub fn of(totals: &CommandTotals) -> Self {
+        Self { hits: totals.get_hits, misses: totals.get_misses }
+    }
+
     /// The gets that `other` does not have. Counts that are not read at one moment may contradict each other.
     pub fn without(self, other: Self) -> Self {
         Self { hits: self.hits.saturating_sub(other.hits), misses: self.misses.saturating_sub(other.misses) }

@@ -4,14 +4,18 @@
 //! PoolRule --PublishedPools::new, reload--> PoolSet --Router::refresh, once a round--> Router of each thread
 //! ```
 //! A [`PoolSet`] never changes. A reload publishes another one, and each thread takes it over between two rounds of its
-//! event loop. So routing a key takes neither a lock nor an allocation.
+//! event loop. So routing a key takes neither a lock nor an allocation. Entries whose keys belong to another pool since
+//! a reload are deleted in the background (`sweep.rs`).
 
 mod counts;
 mod prefix_table;
+mod reload;
 mod router;
 mod rule;
 mod set;
+mod sweep;
 
+pub use reload::Reload;
 pub use router::Router;
 pub use rule::PoolRule;
 pub use set::{PoolReading, PoolSet, PublishedPools};

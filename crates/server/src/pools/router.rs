@@ -55,10 +55,10 @@ impl Router {
         self.set.entries[self.find(key)].class
     }
 
-    /// Where this thread counts the gets of a pool; nowhere for the pool `default`.
+    /// Where this thread counts the gets of a pool.
     #[inline]
-    pub fn gets(&self, number: usize) -> Option<&WorkerGets> {
-        self.set.entries[number].counts.workers.get(self.worker)
+    pub fn gets(&self, number: usize) -> &WorkerGets {
+        &self.set.entries[number].counts.workers[self.worker]
     }
 
     pub fn set(&self) -> &PoolSet {

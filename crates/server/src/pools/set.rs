@@ -1,15 +1,16 @@
 //! The pools of a server at one time, and how others take their place.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::memcached::{Cache, CounterSnapshot, Pool, Stats};
+use ebbtide::memcached::{Cache, CounterSnapshot, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot};
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
 use super::prefix_table::PrefixTable;
 use super::{DEFAULT_POOL, PoolRule};
 use crate::Error;
-use crate::counters::CommandTotals;
+use crate::counters::{CommandCounters, CommandTotals};
 use crate::sync::lock;
 
 /// A pool that the server routes keys to.
@@ -26,6 +27,9 @@ pub struct PoolSet {
     /// The pool `default` first.
     pub entries: Vec<PoolEntry>,
     pub prefixes: PrefixTable,
+    /// With one pool: gets of the server that were those of other pools. With several: gets of the pool `default` that
+    /// its counts do not have.
+    uncounted: Gets,
 }
 
 /// What a pool has and has counted.
@@ -45,6 +49,8 @@ pub struct PublishedPools {
     published: Mutex<Arc<PoolSet>>,
     /// Changes when another set is published.
     version: AtomicU64,
+    /// Set while entries whose keys belong to another pool are deleted.
+    pub is_sweeping: AtomicBool,
 }
 
 impl PoolSet {
@@ -57,26 +63,63 @@ impl PoolSet {
         let mut entries = Vec::new();
         for (class, rule) in (1..).zip(std::iter::once(&default).chain(others)) {
             let pool = cache.pool(&rule.name).map_err(Error::Cache)?;
-            let counts = Arc::new(if class == 1 { PoolCounts::default() } else { PoolCounts::new(workers) });
+            let counts = Arc::new(PoolCounts::new(workers));
             entries.push(PoolEntry { class, rule: rule.clone(), pool, counts });
         }
         Ok(Self::of(entries))
     }
 
+    /// The set after this one: the pools of the cache that the rules name. The others keep their classes.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn successor(&self, cache: &Cache, rules: &[PoolRule], totals: &[CommandCounters]) -> Result<Self, Error> {
+        let mut next = Self::new(cache, rules, totals.len())?;
+        let totals = &CommandTotals::sum(totals.iter());
+        let mut classes: BTreeSet<u32> = self.entries.iter().map(|entry| entry.class).collect();
+        for entry in &mut next.entries {
+            match self.entries.iter().find(|before| before.rule.name == entry.rule.name) {
+                Some(before) => (entry.class, entry.counts) = (before.class, Arc::clone(&before.counts)),
+                None => {
+                    let free = (1..).find(|class| !classes.contains(class));
+                    entry.class = free.expect("there are fewer pools than numbers");
+                    classes.insert(entry.class);
+                }
+            }
+        }
+        let all = Gets::of(totals);
+        let of_default = self.gets_of_default(all);
+        let counted = if next.is_single() { all } else { next.entries[0].counts.gets() };
+        next.uncounted = if next.is_single() { counted.without(of_default) } else { of_default.without(counted) };
+        Ok(next)
+    }
+
+    fn is_single(&self) -> bool {
+        self.entries.len() == 1
+    }
+
+    /// Gets of the pool `default`, of all gets of the server.
+    fn gets_of_default(&self, all: Gets) -> Gets {
+        if self.is_single() {
+            return all.without(self.uncounted);
+        }
+        let mut gets = self.entries[0].counts.gets();
+        gets += self.uncounted;
+        gets
+    }
+
     fn of(entries: Vec<PoolEntry>) -> Self {
         let prefixes = entries.iter().enumerate();
         let prefixes = prefixes.flat_map(|(at, entry)| entry.rule.prefixes.iter().map(move |prefix| (&prefix[..], at)));
-        Self { prefixes: PrefixTable::new(prefixes), entries }
+        Self { prefixes: PrefixTable::new(prefixes), entries, uncounted: Gets::default() }
     }
 
     /// What each pool has and has counted, beside the counts of the whole server.
     pub fn read(&self, totals: &CommandTotals) -> Vec<PoolReading> {
-        let mut others = Gets::default();
-        self.entries[1..].iter().for_each(|entry| others += entry.counts.gets());
-        let all = Gets { hits: totals.get_hits, misses: totals.get_misses };
+        let of_default = self.gets_of_default(Gets::of(totals));
         let read = |entry: &PoolEntry| {
             let stats = entry.pool.stats();
-            let gets = if entry.class == 1 { all.without(others) } else { entry.counts.gets() };
+            let gets = if entry.class == 1 { of_default } else { entry.counts.gets() };
             let Stats { stored_total: stored, evictions, expired, .. } = stats;
             let totals = PoolTotals { gets, stored, evictions, expired };
             let since_reset = totals.since(&lock(&entry.counts.baseline));
@@ -91,6 +134,29 @@ impl PoolSet {
         for (entry, reading) in self.entries.iter().zip(self.read(totals)) {
             *lock(&entry.counts.baseline) = reading.totals;
         }
+    }
+
+    /// The sums of all pools; the oldest age. Pools of different sizes may divide TTLs differently.
+    pub fn segment_snapshot(&self) -> SegmentSnapshot {
+        let mut snapshots = self.entries.iter().map(|entry| entry.pool.segment_snapshot());
+        let mut sum = snapshots.next().expect("there is the pool default");
+        for snapshot in snapshots {
+            sum.live_bytes += snapshot.live_bytes;
+            sum.expired_bytes += snapshot.expired_bytes;
+            sum.dead_bytes += snapshot.dead_bytes;
+            sum.index_bytes += snapshot.index_bytes;
+            sum.metadata_bytes += snapshot.metadata_bytes;
+            sum.free_bytes += snapshot.free_bytes;
+            sum.segments_free += snapshot.segments_free;
+            sum.segments_open += snapshot.segments_open;
+            sum.segments_sealed += snapshot.segments_sealed;
+            sum.segments_retired += snapshot.segments_retired;
+            sum.age_seconds = sum.age_seconds.max(snapshot.age_seconds);
+            snapshot.ttl_buckets.iter().for_each(|bucket| add_bucket(&mut sum.ttl_buckets, bucket));
+        }
+        // Those that do not expire are last.
+        sum.ttl_buckets.sort_by_key(|bucket| bucket.ttl_seconds.unwrap_or((u32::MAX, u32::MAX)));
+        sum
     }
 
     /// The sums of all pools.
@@ -111,13 +177,35 @@ impl PoolSet {
     }
 }
 
+fn add_bucket(buckets: &mut Vec<TtlBucketSnapshot>, bucket: &TtlBucketSnapshot) {
+    match buckets.iter_mut().find(|other| other.ttl_seconds == bucket.ttl_seconds) {
+        Some(sum) => {
+            sum.segments += bucket.segments;
+            sum.segment_bytes += bucket.segment_bytes;
+            sum.live_bytes += bucket.live_bytes;
+            sum.expired_bytes += bucket.expired_bytes;
+            sum.items += bucket.items;
+        }
+        None => buckets.push(*bucket),
+    }
+}
+
 impl PublishedPools {
     pub fn new(set: PoolSet) -> Self {
-        Self { published: Mutex::new(Arc::new(set)), version: AtomicU64::new(0) }
+        Self { published: Mutex::new(Arc::new(set)), version: AtomicU64::new(0), is_sweeping: AtomicBool::new(false) }
     }
 
     pub fn current(&self) -> Arc<PoolSet> {
         Arc::clone(&lock(&self.published))
+    }
+
+    /// Has all threads take this set over in their next rounds. Returns the set before: it is not used any more when
+    /// nobody else holds it.
+    pub fn publish(&self, set: PoolSet) -> Arc<PoolSet> {
+        let mut published = lock(&self.published);
+        let before = std::mem::replace(&mut *published, Arc::new(set));
+        self.version.fetch_add(1, Ordering::Relaxed);
+        before
     }
 
     /// Changes with the set; another thread's set may be newer than the version that is read before it.

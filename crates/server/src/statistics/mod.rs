@@ -38,7 +38,7 @@ impl Readings {
         Self {
             totals: shared.totals(),
             cache: shared.cache.stats(),
-            segments: shared.cache.segment_snapshot(),
+            segments: shared.pools.current().segment_snapshot(),
             connections: lock(&shared.connections).len() as u64,
             connections_limit: shared.options.max_connections as u64,
             accepted: shared.accepted.load(Ordering::Relaxed),

@@ -89,6 +89,10 @@ impl Udp {
         Ok(Self { sockets, poll, inbox: Arc::new(Inbox::new(waker)), shared })
     }
 
+    pub fn inbox(&self) -> Arc<Inbox> {
+        Arc::clone(&self.inbox)
+    }
+
     /// The addresses, with the ports that were really taken.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().map(|socket| socket.address).collect()

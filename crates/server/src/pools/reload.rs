@@ -1,0 +1,152 @@
+//! Other pools while the server runs.
+//!
+//! ```text
+//! check --> route without the removed pools --> remove, resize, add --> route to all --> sweep
+//! ```
+//! A removed pool gets no keys any more when it is removed, and an added one exists before it gets keys: no client sees
+//! an error. What the check refuses changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ebbtide::memcached::{Error as CacheError, PoolOptions};
+
+use super::{PoolRule, PoolSet, sweep};
+use crate::Error;
+use crate::inbox::Inbox;
+use crate::shared::Shared;
+
+/// How long a reload waits for the threads to take its pools over, and for memory of an added pool.
+const PATIENCE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// What a reload needs.
+pub struct Reload<'a> {
+    pub shared: &'a Arc<Shared>,
+    /// The threads that route keys.
+    pub inboxes: &'a [Arc<Inbox>],
+}
+
+fn refuse(name: &str, reason: impl Into<String>) -> Error {
+    Error::Pool { name: name.escape_debug().to_string(), reason: reason.into() }
+}
+
+/// Names the pool where the cache does.
+fn refused(error: CacheError) -> Error {
+    match error {
+        CacheError::Configuration { option: "pool", value, reason } => Error::Pool { name: value, reason },
+        other => Error::Cache(other),
+    }
+}
+
+impl Reload<'_> {
+    /// Changes the pools to those of these rules. The rules of the pool `default` are among them.
+    ///
+    /// # Errors
+    /// `Pool`, `Cache`: nothing was changed, unless the message says what was.
+    pub fn run(&self, rules: &[PoolRule]) -> Result<(), Error> {
+        let shared = self.shared;
+        let before = shared.pools.current();
+        if before.entries.iter().map(|entry| &entry.rule).eq(rules) {
+            return Ok(());
+        }
+        self.check(&before, rules)?;
+        let is_removed = |name: &str| rules.iter().all(|rule| rule.name != name);
+        let removed: Vec<String> =
+            before.entries[1..].iter().map(|entry| entry.rule.name.clone()).filter(|name| is_removed(name)).collect();
+        let exists = |rule: &&PoolRule| before.entries.iter().any(|entry| entry.rule.name == rule.name);
+        let kept: Vec<PoolRule> = rules.iter().filter(exists).cloned().collect();
+        let added: Vec<&PoolRule> = rules.iter().filter(|rule| !exists(rule)).collect();
+        drop(before);
+        self.publish(&kept)?;
+        for name in &removed {
+            shared.cache.remove_pool(name).map_err(refused)?;
+        }
+        self.resize(&kept)?;
+        for rule in added {
+            self.add(rule)?;
+        }
+        self.publish(rules)?;
+        sweep::start(shared)
+    }
+
+    fn check(&self, before: &PoolSet, rules: &[PoolRule]) -> Result<(), Error> {
+        PoolRule::check_all(rules)?;
+        if self.shared.pools.is_sweeping.load(Ordering::Relaxed) {
+            let reason = "entries that the last reload gave to other pools are still being deleted; try again later";
+            return Err(refuse("default", reason));
+        }
+        for entry in &before.entries {
+            let is_changed = |rule: &&PoolRule| rule.name == entry.rule.name && rule.policy != entry.rule.policy;
+            if rules.iter().any(|rule| is_changed(&rule)) {
+                let reason = "its policy cannot change while the server runs; restart, or give the pool another name";
+                return Err(refuse(&entry.rule.name, reason));
+            }
+        }
+        let options: Vec<PoolOptions> = rules.iter().map(PoolRule::options).collect();
+        self.shared.cache.check_pools(&options).map_err(refused)
+    }
+
+    /// Has all threads route keys by these rules, and waits until they do.
+    fn publish(&self, rules: &[PoolRule]) -> Result<(), Error> {
+        let shared = self.shared;
+        let set = shared.pools.current().successor(&shared.cache, rules, &shared.counters)?;
+        let before = shared.pools.publish(set);
+        for inbox in self.inboxes {
+            inbox.waker.wake().map_err(Error::Poll)?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while Arc::strong_count(&before) > 1 && !shared.is_stopping() {
+            if Instant::now() > deadline {
+                return Err(refuse("default", "a thread does not take the pools over; the reload is not complete"));
+            }
+            thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Gives the pools their bounds and weights: smaller minimums first, because larger ones need their memory.
+    fn resize(&self, rules: &[PoolRule]) -> Result<(), Error> {
+        let set = |rule: &PoolRule| {
+            let pool = self.shared.cache.pool(&rule.name).map_err(refused)?;
+            pool.configure(&rule.options()).map_err(refused)
+        };
+        let mut waiting: Vec<&PoolRule> = rules.iter().collect();
+        // Ends: each round sets at least one pool, or is the last.
+        loop {
+            let before = waiting.len();
+            let mut refused = None;
+            waiting.retain(|rule| match set(rule) {
+                Ok(()) => false,
+                Err(error) => {
+                    refused = Some(error);
+                    true
+                }
+            });
+            match refused {
+                None => return Ok(()),
+                Some(error) if waiting.len() == before => return Err(error),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Adds a pool. The memory of removed pools is not free at once.
+    fn add(&self, rule: &PoolRule) -> Result<(), Error> {
+        let shared = self.shared;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match shared.cache.add_pool(&rule.options()) {
+                Ok(()) => break,
+                Err(CacheError::Configuration { .. }) if Instant::now() < deadline && !shared.is_stopping() => {
+                    thread::sleep(INTERVAL);
+                }
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        let pool = shared.cache.pool(&rule.name).map_err(refused)?;
+        shared.watching.watch_evictions(&pool).map_err(refused)
+    }
+}

@@ -1,0 +1,62 @@
+//! Deletes the entries whose keys belong to another pool since a reload.
+//!
+//! Nobody reads such an entry. It must be gone before another reload could give its key back to its pool: clients have
+//! written newer values to the other pool meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use ebbtide::memcached::{Pool, Scan};
+
+use super::PoolSet;
+use crate::Error;
+use crate::shared::Shared;
+
+/// Interval of attempts to scan a pool that clients scan as often as they can.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Starts to delete, in the background.
+pub fn start(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.pools.is_sweeping.store(true, Ordering::Relaxed);
+    let for_thread = Arc::clone(shared);
+    let run = move || {
+        let set = for_thread.pools.current();
+        for number in 0..set.entries.len() {
+            sweep(&for_thread, &set, number);
+        }
+        for_thread.pools.is_sweeping.store(false, Ordering::Relaxed);
+    };
+    thread::Builder::new().name("pool-sweep".to_owned()).spawn(run).map(drop).map_err(Error::Thread)
+}
+
+/// Deletes the entries of one pool that are not its own.
+fn sweep(shared: &Shared, set: &PoolSet, number: usize) {
+    let pool = &set.entries[number].pool;
+    let Some(mut scan) = begin(shared, pool) else { return };
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut has_more = true;
+    while has_more && !shared.is_stopping() {
+        has_more = scan.advance(|entry| {
+            if set.prefixes.find(entry.key()) != number {
+                keys.push(entry.key().to_vec());
+            }
+        });
+        for key in keys.drain(..) {
+            pool.delete(&key);
+        }
+    }
+}
+
+/// A scan of the pool. `None` when the server stops.
+fn begin(shared: &Shared, pool: &Pool) -> Option<Scan> {
+    // Ends: each scan of a client ends when its reader has read it or is gone.
+    while !shared.is_stopping() {
+        match pool.scan() {
+            Ok(scan) => return Some(scan),
+            Err(_) => thread::sleep(INTERVAL),
+        }
+    }
+    None
+}
