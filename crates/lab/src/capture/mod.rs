@@ -28,7 +28,7 @@ use connection::Watching;
 use recorder::Recorder;
 use report::CaptureReport;
 
-/// Lines in a second that an Ebbtide server is asked for at most: some 1 % of the time of one worker.
+/// Lines in a second that an Ebbtide server is asked for at most: enough for a curve after a minute.
 const MAX_LINES_PER_SECOND: f64 = 20_000.0;
 /// The largest sample: one key of these.
 const MAX_SAMPLE: u32 = 1 << 20;
