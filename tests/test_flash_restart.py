@@ -78,10 +78,9 @@ class Client:
             answer = told(connection, command)
             if value is None:
                 self.present.pop(number, None)
-            elif b"NOT_STORED" in answer:
-                # It had left flash as well.
-                self.present.pop(number, None)
-            else:
+            elif b"NOT_STORED" not in answer:
+                # Else it was a miss, which removes nothing: a start may find the value in a region that was reclaimed
+                # and not written since. It is the key's last one.
                 self.present[number] = value
         self.open = None
 
