@@ -18,7 +18,7 @@
 // A TTL that never ends.
 #define EBBTIDE_TTL_NEVER UINT64_MAX
 
-// What a function answers.
+// Result of a function.
 typedef enum ebbtide_status {
     // It was done.
     EBBTIDE_STATUS_OK = 0,
@@ -57,8 +57,8 @@ typedef struct ebbtide_options {
     size_t size;
     // All memory that the cache may use: entries, index and spares. Default 64 MiB.
     uint64_t memory_bytes;
-    // The most memory that `ebbtide_resize` accepts; address space is reserved for it. 0: four times the memory, or
-    // that of the machine if it is more.
+    // The most memory that `ebbtide_resize` accepts; address space is reserved for it. Default 0: four times
+    // `memory_bytes`, or the memory of the machine where it is larger.
     uint64_t memory_ceiling_bytes;
     // The largest value. 0: the default of the cache, 1 MiB.
     uint64_t max_value_bytes;

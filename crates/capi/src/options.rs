@@ -15,8 +15,8 @@ pub struct ebbtide_options {
     pub size: usize,
     /// All memory that the cache may use: entries, index and spares. Default 64 MiB.
     pub memory_bytes: u64,
-    /// The most memory that `ebbtide_resize` accepts; address space is reserved for it. 0: four times the memory, or
-    /// that of the machine if it is more.
+    /// The most memory that `ebbtide_resize` accepts; address space is reserved for it. Default 0: four times
+    /// `memory_bytes`, or the memory of the machine where it is larger.
     pub memory_ceiling_bytes: u64,
     /// The largest value. 0: the default of the cache, 1 MiB.
     pub max_value_bytes: u64,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a static library of Rust takes from the system.
+/// System libraries that a static library of Rust needs.
 const SYSTEM_LIBRARIES: [&str; 4] = ["-lm", "-lpthread", "-ldl", "-lgcc_s"];
 
 /// The folder that cargo has put the libraries into.

@@ -97,7 +97,7 @@ pub struct Settings {
     pub flash: FlashFlags,
     /// One line for each flag that changes nothing here.
     pub warnings: Vec<String>,
-    /// What was given, in the order in which it counts.
+    /// The settings given, in the order in which they apply.
     pub origins: Vec<Origin>,
 }
 

@@ -71,7 +71,7 @@ fn left(flag: &Flag) -> String {
     format!("  {short}--{}{value}", flag.long)
 }
 
-/// What stands before the first explanation, and the default.
+/// The help up to its first explanation, followed by the default.
 fn beginning(flag: &Flag) -> String {
     let help = flag.text();
     let before_default = help.find(" (default").unwrap_or(help.len());
@@ -89,7 +89,7 @@ fn row(text: &mut String, left: &str, right: &str) {
     lines.for_each(|line| text.push_str(&format!("{:LEFT$}{line}\n", "")));
 }
 
-/// Lines of at most so many columns, broken between words.
+/// Breaks text between words into lines of at most `columns` columns.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -19,7 +19,7 @@
 
 use crate::shares::{Share, SharesError, divide};
 
-/// What the parties want of one pool.
+/// The demands of all parties on one pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Bounds and weight of the configuration.
@@ -28,7 +28,7 @@ pub struct Claim {
     pub by_hand_bytes: Option<u64>,
     /// The budget that the controller wants.
     pub controller_bytes: Option<u64>,
-    /// What the index of the pool takes, with the segments that must fit beside it.
+    /// Bytes of the pool's index and of the segments that must fit beside it.
     pub index_bytes: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Every flag that memcached 1.6 knows, as it spells them, and what it means here.
 
-/// What a flag is about.
+/// Group of a flag in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     Network,
@@ -214,7 +214,7 @@ impl Flag {
         self.help.replace('\n', " ")
     }
 
-    /// What the help says of the default, if it does.
+    /// The default as the help prints it; `None` prints nothing.
     pub fn default_text(&self) -> Option<String> {
         let text = self.text();
         let (_, rest) = text.split_once("(default: ")?;
