@@ -14,6 +14,17 @@ pub struct Point {
     pub byte_miss_ratio: f64,
 }
 
+/// Ascending memory sizes of a curve from one size to another, `points_per_octave` for each doubling; the last one is
+/// the first that is not smaller than `to_bytes`.
+pub fn memory_sizes(from_bytes: u64, to_bytes: u64, points_per_octave: usize) -> Vec<u64> {
+    let octaves = (to_bytes.max(1) as f64 / from_bytes.max(1) as f64).log2().max(0.0);
+    let count = (octaves * points_per_octave as f64).ceil() as usize + 1;
+    let size = |at: usize| (from_bytes as f64 * (at as f64 / points_per_octave as f64).exp2()).round() as u64;
+    let mut sizes: Vec<u64> = (0..count).map(size).collect();
+    sizes.dedup();
+    sizes
+}
+
 /// Points by ascending memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
@@ -131,6 +142,14 @@ mod tests {
             byte_miss_ratio: miss_ratio,
         };
         Curve::new(points.iter().map(point).collect())
+    }
+
+    #[test]
+    fn sizes_reach_the_largest_memory() {
+        assert_eq!(memory_sizes(100, 400, 1), [100, 200, 400]);
+        assert_eq!(memory_sizes(100, 150, 1), [100, 200]);
+        assert_eq!(memory_sizes(400, 100, 8), [400]);
+        assert_eq!(memory_sizes(1, 3, 4), [1, 2, 3], "equal sizes stand once");
     }
 
     #[test]

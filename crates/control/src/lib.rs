@@ -34,7 +34,7 @@ mod shares;
 mod stack;
 
 pub use buckets::BucketedStack;
-pub use curve::{Cliff, Curve, Point};
+pub use curve::{Cliff, Curve, Point, memory_sizes};
 pub use entropy::miss_entropy;
 pub use profiler::{Options, Profiler};
 pub use rate::Rate;

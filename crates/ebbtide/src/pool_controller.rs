@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::pool_options::DEFAULT_POOL;
 use crate::pool_wishes::PoolBudget;
 use crate::profile::{CacheProfile, MIN_GETS};
-use ebbtide_control::Rate;
 use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
+use ebbtide_control::{Rate, memory_sizes};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -215,23 +215,15 @@ impl PoolController {
             max_bytes: share.max_bytes,
             is_fixed: budget.is_fixed,
             hit_value: 1.0,
-            curve: pool.profile.budget_curve(&sizes(share.floor_bytes, total_bytes), min_gets),
+            curve: pool
+                .profile
+                .budget_curve(&memory_sizes(share.floor_bytes, total_bytes, POINTS_PER_OCTAVE), min_gets),
             sampled_gets: pool.profile.curve_gets(),
             gets_per_second: pool.rate.per_second(),
             gets,
             hits,
         })
     }
-}
-
-/// Sizes of budgets, from the smallest one to all memory.
-fn sizes(from_bytes: u64, to_bytes: u64) -> Vec<u64> {
-    let octaves = (to_bytes.max(1) as f64 / from_bytes.max(1) as f64).log2().max(0.0);
-    let count = (octaves * POINTS_PER_OCTAVE as f64).ceil() as usize + 1;
-    let size = |at: usize| (from_bytes as f64 * (at as f64 / POINTS_PER_OCTAVE as f64).exp2()).round() as u64;
-    let mut sizes: Vec<u64> = (0..count).map(size).collect();
-    sizes.dedup();
-    sizes
 }
 
 impl std::fmt::Debug for PoolController {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation};
 use ebbtide_control::division::{self, DivisionError, Tenant};
-use ebbtide_control::{Curve, Options, Point, Profiler, Rate};
+use ebbtide_control::{Curve, Options, Point, Profiler, Rate, memory_sizes};
 use serde::Serialize;
 
 use super::player::ReplayCounts;
@@ -77,16 +77,6 @@ fn observe(profiler: &mut Profiler, request: &Request, now: u64) {
         Op::Delete => profiler.delete(key, now),
         _ => profiler.set(key, bytes, ttl, now),
     }
-}
-
-/// Sizes from a smallest to a largest memory.
-fn sizes(from_bytes: u64, to_bytes: u64) -> Vec<u64> {
-    let octaves = (to_bytes.max(1) as f64 / from_bytes.max(1) as f64).log2().max(0.0);
-    let count = (octaves * POINTS_PER_OCTAVE as f64).ceil() as usize + 1;
-    let size = |at: usize| (from_bytes as f64 * (at as f64 / POINTS_PER_OCTAVE as f64).exp2()).round() as u64;
-    let mut sizes: Vec<u64> = (0..count).map(size).collect();
-    sizes.dedup();
-    sizes
 }
 
 /// The curve by memory of a profiler that counts bytes of objects, of which each byte of memory holds `density`.
@@ -166,7 +156,11 @@ impl AutoDivision {
             max_bytes: share.max_bytes,
             is_fixed: false,
             hit_value: 1.0,
-            curve: curve(&profile.profiler, &sizes(self.floor_bytes, self.total_bytes), density),
+            curve: curve(
+                &profile.profiler,
+                &memory_sizes(self.floor_bytes, self.total_bytes, POINTS_PER_OCTAVE),
+                density,
+            ),
             sampled_gets: profile.profiler.gets(),
             gets_per_second: profile.rate.per_second(),
             gets: counts.hits + counts.misses,
@@ -218,7 +212,7 @@ pub(super) fn optimal(
             Err(error) => return Err(error),
         }
     }
-    let sizes = sizes(floor_bytes, total.as_bytes());
+    let sizes = memory_sizes(floor_bytes, total.as_bytes(), POINTS_PER_OCTAVE);
     let tenant = |(spec, profiler): (&PoolSpec, &Profiler)| Tenant {
         curve: curve(profiler, &sizes, USUAL_DENSITY),
         gets: profiler.gets(),
