@@ -10,6 +10,7 @@
 use crate::clock::EngineClock;
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
+use crate::flash::pool_flash::PoolFlash;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
@@ -44,6 +45,14 @@ pub(crate) struct Engine {
 /// one shuts the cache down.
 pub(crate) struct Owner(pub Arc<Engine>);
 
+/// A pool of a new engine.
+pub(crate) struct NewPool {
+    pub share: Share,
+    pub flash_share: Option<u8>,
+    pub store: Store,
+    pub flash: Option<Arc<PoolFlash>>,
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.flash_shutdown.close(true);
@@ -53,7 +62,7 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        pools: Vec<(Share, Store)>,
+        pools: Vec<NewPool>,
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
@@ -62,16 +71,15 @@ impl Engine {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
         let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue };
-        let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()
-            .map(|(share, store)| {
-                let (name, flash) = (share.name.clone(), of_default.take());
-                (share, PoolState::new(name, store, parts.clone(), flash))
+            .map(|NewPool { share, flash_share, store, flash }| {
+                let name = share.name.clone();
+                (share, flash_share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
         Arc::new(Self {
-            default_pool: Arc::clone(&pools[0].1),
+            default_pool: Arc::clone(&pools[0].2),
             pools: Pools::new(template, pools, flash),
             clock,
             parts,
@@ -102,6 +110,6 @@ impl Engine {
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {
-        self.default_pool.flash.as_ref()
+        self.default_pool.flash.as_ref().map(|flash| &flash.shared)
     }
 }

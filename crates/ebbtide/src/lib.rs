@@ -30,6 +30,7 @@ mod delete;
 mod engine;
 mod error;
 pub mod flash;
+mod flash_shares;
 mod insert;
 mod library;
 mod lookup;

@@ -16,13 +16,22 @@ pub struct PoolOptions {
     pub(crate) weight: u32,
     pub(crate) policy: Option<Policy>,
     pub(crate) max_value: Option<u64>,
+    pub(crate) flash_share: Option<u8>,
 }
 
 impl PoolOptions {
     /// A pool of weight 1 without bounds. A name has 1 to 64 printable characters without blanks; `default` changes the
     /// options of the pool that every cache has.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, policy: None, max_value: None }
+        Self {
+            name: name.into(),
+            min_bytes: 0,
+            max_bytes: u64::MAX,
+            weight: 1,
+            policy: None,
+            max_value: None,
+            flash_share: None,
+        }
     }
 
     /// Memory that the pool has in any case. Default: as little as it works with, twice its largest value.
@@ -52,6 +61,13 @@ impl PoolOptions {
     /// The largest value. Default: that of the cache. A pool needs twice as much memory.
     pub fn max_value(mut self, value: ByteSize) -> Self {
         self.max_value = Some(value.as_bytes());
+        self
+    }
+
+    /// Percent of flash, 1 to 100, that the pool may have while flash is full. Default: what the shares of others
+    /// leave, divided among the pools without one as the memory is.
+    pub fn flash_share(mut self, percent: u8) -> Self {
+        self.flash_share = Some(percent);
         self
     }
 

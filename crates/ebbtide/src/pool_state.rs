@@ -2,7 +2,7 @@
 //! participants of threads.
 
 use crate::clock::EngineClock;
-use crate::flash::tier::FlashTier;
+use crate::flash::pool_flash::PoolFlash;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
@@ -26,7 +26,7 @@ pub(crate) struct PoolState {
     pub name: Box<str>,
     pub store: Arc<Store>,
     pub clock: Arc<EngineClock>,
-    pub flash: Option<Arc<FlashTier>>,
+    pub flash: Option<Arc<PoolFlash>>,
     memory: Arc<EngineMemory>,
     /// Tells the thread's participant for `memory`.
     memory_key: Weak<EngineMemory>,
@@ -53,7 +53,8 @@ thread_local! {
 }
 
 impl PoolState {
-    pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
+    /// With flash its store must have been told of that already.
+    pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<PoolFlash>>) -> Arc<Self> {
         let PoolParts { memory, clock, queue } = parts;
         Arc::new_cyclic(|this| Self {
             name: name.into(),
@@ -76,6 +77,7 @@ impl PoolState {
     pub fn remove(&self) {
         // Before the flush: a write that has passed the check is flushed, or its item is not served.
         self.is_removed.store(true, Ordering::Relaxed);
+        self.flash.iter().for_each(|flash| flash.remove());
         self.store.flush(self.clock.now_ms(), 0);
     }
 

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
+use crate::flash_shares;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_state::PoolState;
@@ -58,6 +59,7 @@ struct PoolTable {
 /// A pool that is about to be added.
 pub(crate) struct JoiningPool {
     pub share: Share,
+    flash_share: Option<u8>,
     options: Options,
 }
 
@@ -88,6 +90,7 @@ fn store_options(template: &Options, options: &PoolOptions) -> Options {
 #[derive(Clone)]
 pub(crate) struct PlannedPool {
     pub share: Share,
+    pub flash_share: Option<u8>,
     /// With its part of the memory.
     pub options: Options,
 }
@@ -115,9 +118,15 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<Plan
     all.sort_by_key(|options| options.name != DEFAULT_POOL);
     let options: Vec<Options> = all.iter().map(|options| store_options(template, options)).collect();
     let shares: Vec<Share> = all.iter().zip(&options).map(|(pool, options)| pool.share(floor_bytes(options))).collect();
-    let planned = |(share, options)| PlannedPool { share, options };
+    let flash_shares: Vec<_> = all.iter().map(|pool| (&*pool.name, pool.flash_share)).collect();
+    flash_shares::check(&flash_shares)?;
+    let planned = |((share, options), pool): ((Share, Options), &&PoolOptions)| PlannedPool {
+        share,
+        flash_share: pool.flash_share,
+        options,
+    };
     if pools.is_empty() {
-        return Ok(shares.into_iter().zip(options).map(planned).collect());
+        return Ok(shares.into_iter().zip(options).zip(&all).map(planned).collect());
     }
     if shares.len() > MAX_POOLS as usize {
         let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
@@ -130,15 +139,19 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<Plan
         seed: template.seed.wrapping_add(number),
         ..options
     });
-    Ok(shares.into_iter().zip(options).map(planned).collect())
+    Ok(shares.into_iter().zip(options).zip(&all).map(planned).collect())
 }
 
 impl Pools {
     /// With the memory of all pools and of flash in the template.
-    pub fn new(template: Options, pools: Vec<(Share, Arc<PoolState>)>, flash: Option<Arc<FlashTier>>) -> Self {
-        let entry = |(share, pool): (Share, Arc<PoolState>)| {
+    pub fn new(
+        template: Options,
+        pools: Vec<(Share, Option<u8>, Arc<PoolState>)>,
+        flash: Option<Arc<FlashTier>>,
+    ) -> Self {
+        let entry = |(share, flash_share, pool): (Share, Option<u8>, Arc<PoolState>)| {
             let target_bytes = pool.store.memory_bytes();
-            PoolEntry { share, pool, target_bytes }
+            PoolEntry { share, pool, target_bytes, flash_share }
         };
         let entries = pools.into_iter().map(entry).collect();
         let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
@@ -153,6 +166,7 @@ impl Pools {
             sweep_from: 0,
             template,
         };
+        table.divide_flash();
         // The shares fit, and were divided so. Stores of a memory file have other budgets.
         let is_settled = table.entries.len() == 1 || table.divide().is_err();
         Self {
@@ -219,17 +233,22 @@ impl Pools {
             let reason = format!("the cache has {MAX_POOLS} pools, as many as it can: remove one");
             return Err(Error::Configuration { option: "pool", value: share.name, reason });
         }
+        let of_entry = |entry: &'_ PoolEntry| (entry.share.name.clone(), entry.flash_share);
+        let flash_shares: Vec<_> = table.entries.iter().map(of_entry).collect();
+        let flash_shares = flash_shares.iter().map(|(name, share)| (name.as_str(), *share));
+        flash_shares::check(&flash_shares.chain([(share.name.as_str(), options.flash_share)]).collect::<Vec<_>>())?;
+        let flash_share = options.flash_share;
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let divided = table.wishes.divide(table.available_bytes(), &shares);
         let bytes = divided.map_err(|error| refuse(&share.name, &error))?;
         let seed = store.seed.wrapping_add(shares.len() as u64);
         let options = Options { memory_bytes: bytes[bytes.len() - 1], seed, ..store };
-        let options = PlannedPool { share: share.clone(), options }.first_options();
+        let options = PlannedPool { share: share.clone(), flash_share, options }.first_options();
         table.entries[0].pool.store.share_memory();
         table.joining = Some(share.clone());
         table.set_targets(&bytes);
         self.is_settled.store(false, Ordering::Release);
-        Ok(JoiningPool { share, options })
+        Ok(JoiningPool { share, flash_share, options })
     }
 
     /// Adds the pool that `open` makes of its store, if there is memory for it. `None` while there is none.
@@ -250,6 +269,7 @@ impl Pools {
             share: joining.share.clone(),
             pool,
             target_bytes: joining.options.memory_bytes,
+            flash_share: joining.flash_share,
         });
         table.divide()?;
         Ok(Some(()))
@@ -294,6 +314,13 @@ impl Pools {
     pub fn configure(&self, pool: &PoolState, options: &PoolOptions) -> Result<(), Error> {
         let mut table = self.table();
         let at = table.position(pool)?;
+        let of_entry = |(position, entry): (usize, &PoolEntry)| {
+            let share = if position == at { options.flash_share } else { entry.flash_share };
+            (entry.share.name.clone(), share)
+        };
+        let flash_shares: Vec<_> = table.entries.iter().enumerate().map(of_entry).collect();
+        flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
+        table.entries[at].flash_share = options.flash_share;
         let before = table.entries[at].share.clone();
         table.entries[at].share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
         let divided = table.divide();
@@ -456,8 +483,19 @@ impl PoolTable {
         Ok(())
     }
 
+    /// Divides flash among the pools.
+    fn divide_flash(&self) {
+        let Some(flash) = &self.flash else { return };
+        let pools: Vec<_> = self.entries.iter().map(|entry| (entry.flash_share, entry.target_bytes)).collect();
+        let bytes = flash_shares::divide(flash.tier.capacity_bytes(), &pools);
+        for (entry, bytes) in self.entries.iter().zip(bytes) {
+            entry.pool.flash.iter().for_each(|flash| flash.on_flash.set_share_bytes(bytes));
+        }
+    }
+
     fn set_targets(&mut self, bytes: &[u64]) {
         self.entries.iter_mut().zip(bytes).for_each(|(entry, bytes)| entry.target_bytes = *bytes);
+        self.divide_flash();
     }
 
     /// Memory that no pool holds.

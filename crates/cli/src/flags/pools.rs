@@ -1,4 +1,4 @@
-//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo`.
+//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo,flash=20%`.
 //!
 //! The first colon ends the name, so prefixes may have colons. A backslash takes the next character as it is: a comma
 //! of a prefix, or a colon of a name.
@@ -9,8 +9,7 @@ use ebbtide_server::ebbtide::memcached::Policy;
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str =
-    "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME if wanted";
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME, flash=PERCENT% if wanted";
 /// With it and one pool of weight 1 the smaller one gets a millionth.
 const WEIGHT_MAX: u32 = 1_000_000;
 
@@ -53,6 +52,12 @@ fn set(rule: &mut PoolRule, option: &str) -> Result<(), String> {
         }
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
+        }
+        "flash" => {
+            let percent = value.strip_suffix('%').unwrap_or(value).parse().ok();
+            let percent = percent.filter(|percent| (1..=100).contains(percent));
+            rule.flash_percent =
+                Some(percent.ok_or_else(|| format!("flash={value}: give a whole number of percent from 1 to 100"))?);
         }
         _ => return Err(format!("{name} is unknown; {USAGE}")),
     }
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_name_and_its_options_are_understood() {
-        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru";
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru,flash=20%";
         let expected = PoolRule {
             name: "users".to_owned(),
             prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
@@ -123,6 +128,7 @@ mod tests {
             max_bytes: Some(1 << 30),
             weight: 2,
             policy: Some(Policy::Lru),
+            flash_percent: Some(20),
         };
         assert_eq!(parse("--pool", text).unwrap(), expected);
         assert_eq!(parse("--pool", "default").unwrap(), PoolRule::named("default"));
@@ -141,6 +147,7 @@ mod tests {
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
             ("a:policy=best", "policy=best"),
+            ("a:flash=101%", "percent from 1 to 100"),
         ] {
             let message = parse("--pool", text).unwrap_err().to_string();
             assert!(message.starts_with(&format!("--pool {text}: ")) && message.contains(part), "{message}");

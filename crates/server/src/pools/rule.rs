@@ -22,20 +22,35 @@ pub struct PoolRule {
     pub weight: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
+    /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
+    /// as the memory is.
+    pub flash_percent: Option<u8>,
 }
 
 impl PoolRule {
     /// A pool of weight 1 without prefixes and bounds.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), prefixes: Vec::new(), min_bytes: 0, max_bytes: None, weight: 1, policy: None }
+        Self {
+            name: name.into(),
+            prefixes: Vec::new(),
+            min_bytes: 0,
+            max_bytes: None,
+            weight: 1,
+            policy: None,
+            flash_percent: None,
+        }
     }
 
     /// The options of the pool in the cache.
     pub fn options(&self) -> PoolOptions {
         let options =
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
-        match self.policy {
+        let options = match self.policy {
             Some(policy) => options.policy(policy),
+            None => options,
+        };
+        match self.flash_percent {
+            Some(percent) => options.flash_share(percent),
             None => options,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::memcached::{Cache, CounterSnapshot, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot};
+use ebbtide::memcached::{Cache, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot};
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
 use super::prefix_table::PrefixTable;
@@ -38,6 +38,8 @@ pub struct PoolReading {
     pub rule: PoolRule,
     pub pool: Pool,
     pub stats: Stats,
+    /// With flash.
+    pub flash: Option<FlashPoolStats>,
     /// Since the start of the server.
     pub totals: PoolTotals,
     /// Since the last `stats reset`.
@@ -124,7 +126,8 @@ impl PoolSet {
             let totals = PoolTotals { gets, stored, evictions, expired };
             let since_reset = totals.since(&lock(&entry.counts.baseline));
             let (class, rule, pool) = (entry.class, entry.rule.clone(), entry.pool.clone());
-            PoolReading { class, rule, pool, stats, totals, since_reset }
+            let flash = pool.flash_stats();
+            PoolReading { class, rule, pool, stats, flash, totals, since_reset }
         };
         self.entries.iter().map(read).collect()
     }
