@@ -22,6 +22,7 @@
 pub mod advise;
 pub mod bench;
 pub mod capture;
+mod conclusion;
 pub mod doctor;
 mod error;
 pub mod flash;

@@ -17,13 +17,17 @@ use crate::workload::WeightedChoice;
 /// What to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// Content of tweets: cluster 52
+    /// Content of tweets: cluster 52 (c)
+    #[value(name = "tweets", alias = "c")]
     C,
-    /// User metadata: cluster 17
+    /// User metadata: cluster 17 (u1)
+    #[value(name = "users", alias = "u1")]
     U1,
-    /// User metadata, a cache with a short TTL: cluster 18
+    /// User metadata, a cache with a short TTL: cluster 18 (u2)
+    #[value(name = "users-short-ttl", alias = "u2")]
     U2,
-    /// Negative results: cluster 44
+    /// Negative results: cluster 44 (n)
+    #[value(name = "negative-results", alias = "n")]
     N,
     /// Short-lived counters and state: cluster 23, not fitted
     Livepipeline,

@@ -39,6 +39,7 @@ use std::path::PathBuf;
 use ebbtide::{ByteSize, Policy};
 
 use crate::flash::FlashArgs;
+use crate::generate::CountArg;
 use crate::trace::Format;
 
 /// The arguments of `ebbtide replay`.
@@ -75,6 +76,9 @@ pub struct ReplayArgs {
     /// Refuse a trace with a malformed line instead of skipping the line
     #[arg(long)]
     pub strict: bool,
+    /// Requests at the beginning that fill the cache and do not count; with --threads 1
+    #[arg(long, value_name = "COUNT")]
+    pub warmup: Option<CountArg>,
     /// Check every answer against an exact model of each key; takes about 100 bytes of memory per key of the trace
     #[arg(long)]
     pub audit: bool,
@@ -110,6 +114,7 @@ impl ReplayArgs {
             format: None,
             strict: true,
             audit: false,
+            warmup: None,
             segment_size: None,
             merge_run: None,
             max_value: None,
