@@ -1,6 +1,5 @@
 //! The closing sentence of a comparison: what the curves of several policies come to.
 
-use ebbtide::ByteSize;
 use ebbtide_control::Curve;
 
 /// Differences of memory under this share are no finding.
@@ -21,8 +20,11 @@ fn alone(policy: &str, curve: &Curve) -> Option<String> {
     let (first, last) = (curve.points().first()?, curve.points().last()?);
     // Nine tenths of what all of the memory earns.
     let wanted = last.miss_ratio + (first.miss_ratio - last.miss_ratio) / 10.0;
-    let memory = ByteSize::bytes(curve.memory_for(wanted)?);
+    let memory = size(curve.memory_for(wanted)?);
     let misses = percent(wanted);
+    if percent(first.miss_ratio) == percent(last.miss_ratio) {
+        return Some(format!("{policy} misses {misses} with any memory from {} on", size(first.memory_bytes)));
+    }
     Some(format!(
         "{policy} misses {misses} with {memory}; more memory, to {}, brings that to {}",
         size(last.memory_bytes),
@@ -40,12 +42,9 @@ fn comparison(curves: &[&(&str, &Curve)]) -> Option<String> {
     }
     let wanted = (low + high) / 2.0;
     let needs = curves.iter().filter_map(|(policy, curve)| Some((*policy, curve.memory_for(wanted)?)));
-    let (mut best, mut worst): (Option<(&str, u64)>, Option<(&str, u64)>) = (None, None);
-    for one in needs {
-        best = Some(best.filter(|best| best.1 <= one.1).unwrap_or(one));
-        worst = Some(worst.filter(|worst| worst.1 >= one.1).unwrap_or(one));
-    }
-    let ((best, min_bytes), (worst, max_bytes)) = (best?, worst?);
+    let needs: Vec<(&str, u64)> = needs.collect();
+    let (best, min_bytes) = *needs.iter().min_by_key(|need| need.1)?;
+    let (worst, max_bytes) = *needs.iter().max_by_key(|need| need.1)?;
     let saved = 1.0 - min_bytes as f64 / max_bytes.max(1) as f64;
     if saved < MIN_DIFFERENCE {
         return Some(format!("all policies need about {} for {} misses", size(min_bytes), percent(wanted)));
@@ -60,7 +59,7 @@ fn comparison(curves: &[&(&str, &Curve)]) -> Option<String> {
 }
 
 fn size(bytes: u64) -> String {
-    crate::mrc::rounded_size(bytes as f64)
+    crate::format::bytes(Some(bytes))
 }
 
 /// Three digits at most.
@@ -93,6 +92,8 @@ mod tests {
         assert!(found.starts_with("s3fifo needs 33 % less memory than lru for 40 % misses"), "{found}");
         assert!(sentence(&[("a", &good), ("b", &good)]).unwrap().starts_with("all policies need about"));
         assert!(sentence(&[("a", &good)]).unwrap().starts_with("a misses 24 % with"));
+        let flat = sentence(&[("a", &curve(&[(10, 0.5), (30, 0.5)]))]).unwrap();
+        assert_eq!(flat, "a misses 50 % with any memory from 10 MiB on");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod conclusion;
 pub mod doctor;
 mod error;
 pub mod flash;
+mod format;
 pub mod generate;
 pub mod keys;
 pub mod mrc;

@@ -11,7 +11,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Replace the file if it exists
-    #[arg(long)]
+    #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
     /// Format of the trace; oracle-general has neither operations nor TTLs
     #[arg(long, value_enum, default_value_t)]

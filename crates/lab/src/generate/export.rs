@@ -28,18 +28,18 @@ pub(super) fn write(
     let mut counts = OperationCounts::default();
     let progress = Progress::new("requests", expected);
     let note = |counts: &OperationCounts| {
-        if counts.requests % PROGRESS_REQUESTS == 0 {
+        if counts.requests.is_multiple_of(PROGRESS_REQUESTS) {
             progress.show(counts.requests, counts.requests);
         }
     };
     match format {
         ExportFormat::Csv => {
             out.write_all(CSV_HEADER)?;
-            out.write_all(b"\n")?;
+            out.write_all(if workload.has_pools() { b",pool\n" } else { b"\n" })?;
             for request in workload.requests() {
                 counts.add(&request);
                 note(&counts);
-                write_csv_line(&request, None, out)?;
+                write_csv_line(&request, workload.pool_of(&request).as_deref(), out)?;
             }
         }
         ExportFormat::OracleGeneral => {

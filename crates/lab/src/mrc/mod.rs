@@ -31,7 +31,7 @@ use crate::Error;
 use crate::progress::Progress;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::{Format, LabelBy, loaded::LoadedTrace, write_file};
+use crate::trace::{Format, LabelBy, loaded::LoadedTrace, write_report};
 use group::{By, RequestGroup};
 pub(crate) use planning::TraceLoad;
 use policy::CurvePolicy;
@@ -69,8 +69,8 @@ pub struct MrcArgs {
     /// Draw the curves as a picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Replace the files of --csv and --svg if they exist
-    #[arg(long)]
+    /// Replace files that exist without a line on standard error
+    #[arg(long, visible_alias = "force")]
     overwrite: bool,
     /// Print one JSON object in place of a table and a plot
     #[arg(long)]
@@ -110,10 +110,10 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
     };
     let report = Report::new(&workload, args.exact, curves(args, &parts, &sizes)?);
     if let Some(path) = &args.csv {
-        write_file(path, args.overwrite, report.csv().as_bytes())?;
+        write_report(path, args.overwrite, report.csv().as_bytes())?;
     }
     if let Some(path) = &args.svg {
-        write_file(path, args.overwrite, svg::draw(&report)?.as_bytes())?;
+        write_report(path, args.overwrite, svg::draw(&report)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     if args.json {

@@ -44,7 +44,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         let mut read = 0_u64;
         let next = || {
             read += 1;
-            if let Some(progress) = progress.as_ref().filter(|_| read % PROGRESS_REQUESTS == 0) {
+            if let Some(progress) = progress.as_ref().filter(|_| read.is_multiple_of(PROGRESS_REQUESTS)) {
                 progress.show(read, reader.position());
             }
             reader.next_request()
