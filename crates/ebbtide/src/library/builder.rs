@@ -75,8 +75,8 @@ impl CacheBuilder {
         self.engine(|engine| engine.memory_monitor(options))
     }
 
-    /// Sets the listener of removals. It is told of every entry that leaves the memory of the cache, in any pool, exactly
-    /// once: with its key, its value and the [`RemovalCause`].
+    /// Sets the listener of removals. It is told of every entry that leaves the memory of the cache, in any pool,
+    /// exactly once: with its key, its value and the [`RemovalCause`].
     ///
     /// - It is called by the thread that has removed the entry, before the operation returns, and outside of all locks.
     ///   The maintenance thread calls it for entries that it evicts or expires, for removals by a thread that holds a
@@ -109,7 +109,7 @@ impl CacheBuilder {
     pub fn eviction_listener(self, listener: impl Fn(&[u8], Value, RemovalCause) + Send + Sync + 'static) -> Self {
         let listener =
             Arc::new(move |key: &[u8], value: &Arc<[u8]>, cause| listener(key, Arc::clone(value).into(), cause));
-        self.engine(|engine| engine.eviction_listener(listener))
+        self.engine(|engine| engine.eviction_listener(Arc::new(listener)))
     }
 
     /// Where the time comes from. Default: the system. Tests use [`Clock::Manual`].

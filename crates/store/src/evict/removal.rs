@@ -1,5 +1,5 @@
-//! Listeners of removals. Those of `on_removal` are told of items that were evicted, have expired, or were flushed; that
-//! of `on_any_removal` also of items that a caller removes or replaces.
+//! Listeners of removals. Those of `on_removal` are told of items that were evicted, have expired, or were flushed;
+//! that of `on_any_removal` also of items that a caller removes or replaces.
 //!
 //! A copy of an item that replaces it (a new expiry, another segment, a number counted in place) is no removal. Each
 //! other item that leaves the index is told once, by the thread that has emptied its slot.
