@@ -9,8 +9,8 @@
 //! ```
 //! The store notes an item under its locks, so an event is a copy of key and value. The thread that has removed the
 //! items tells their events when its operation holds no lock any more. It cannot do so while it runs the listener,
-//! which would recurse, nor while it holds a hit, because writes of the listener would find no memory. Then the events wait
-//! for the maintenance thread, or with a manual clock for the next operation.
+//! which would recurse, nor while it holds a hit, because writes of the listener would find no memory. Then the events
+//! wait for the maintenance thread, or with a manual clock for the next operation.
 //!
 //! Bounds: a long operation tells its events whenever they have [`MAX_THREAD_BYTES`]. When waiting events have
 //! [`MAX_WAITING_BYTES`], each operation tells

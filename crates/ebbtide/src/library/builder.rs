@@ -89,8 +89,8 @@ impl CacheBuilder {
     ///   evicted again is told again. Entries that are on flash only, and entries of a removed pool or an ended cache,
     ///   are not told.
     /// - Events that wait for the maintenance thread take up to 4 MiB beside the memory of the cache. When they have
-    ///   that, each operation tells some of them before it returns. The one exception to "exactly once": a removal that the
-    ///   listener itself causes then is only counted, in [`crate::Stats::untold_removals`].
+    ///   that, each operation tells some of them before it returns. The one exception to "exactly once": a removal that
+    ///   the listener itself causes then is only counted, in [`crate::Stats::untold_removals`].
     ///
     /// ```
     /// use ebbtide::{ByteSize, Cache, RemovalCause};
