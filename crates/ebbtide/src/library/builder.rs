@@ -109,7 +109,7 @@ impl CacheBuilder {
     pub fn eviction_listener(self, listener: impl Fn(&[u8], Value, RemovalCause) + Send + Sync + 'static) -> Self {
         let listener =
             Arc::new(move |key: &[u8], value: &Arc<[u8]>, cause| listener(key, Arc::clone(value).into(), cause));
-        self.engine(|engine| engine.eviction_listener(Arc::new(listener)))
+        self.engine(|engine| engine.eviction_listener(listener))
     }
 
     /// Where the time comes from. Default: the system. Tests use [`Clock::Manual`].
