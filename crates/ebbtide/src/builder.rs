@@ -235,8 +235,7 @@ impl CacheBuilder {
             value: format!("{:?}", self.memory_monitor),
             reason: error.to_string(),
         })?;
-        let max_bytes = options.effective_memory_bytes_max();
-        options.memory_bytes_max = Some(max_bytes);
+        options.memory_bytes_max = Some(options.effective_memory_bytes_max());
         let planned = pools::plan(&options, &self.pools)?;
         let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
