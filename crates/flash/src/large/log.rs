@@ -25,6 +25,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 /// Free regions that stay a log's when the others are given away: each group may be about to open one.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
+/// Bytes of pools in one region, by the numbers of their incarnations.
+pub(super) type RegionPools = Mutex<Vec<(u16, u32)>>;
+
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
 pub struct LargeLog {
@@ -35,7 +38,7 @@ pub struct LargeLog {
     pub(super) regions: Box<[Region]>,
     pub(super) pools: Arc<LivePools>,
     /// Bytes of each pool in a region's present life.
-    pub(super) region_pools: Box<[Mutex<Vec<(u16, u32)>>]>,
+    pub(super) region_pools: Box<[RegionPools]>,
     /// The open region of each group.
     pub(super) expiry_groups: Box<[Mutex<Option<OpenRegion>>]>,
     pub(super) slots: Box<[RwLock<Option<StagedRegion>>]>,
