@@ -51,9 +51,9 @@ fn pools_keep_values_beyond_memory_apart() {
     for pool in &pools[1..] {
         assert!(pool.stats().evictions > 100, "the keys need more than the memory of {}", pool.name());
     }
-    for pool in 0..3 {
+    for (pool, name) in POOLS.iter().enumerate() {
         let found = hits(&pools, pool, 1);
-        assert!(found > KEYS * 9 / 10, "{found} of {KEYS} in {}", POOLS[pool]);
+        assert!(found > KEYS * 9 / 10, "{found} of {KEYS} in {name}");
     }
     let on_flash: Vec<_> = pools.iter().map(|pool| pool.flash_stats().unwrap()).collect();
     assert!(on_flash.iter().all(|stats| stats.hits > 100 && stats.bytes > 1 << 20), "{on_flash:?}");
