@@ -124,10 +124,12 @@ pub enum Retention {
     /// Items used at least once, as many as fit.
     Used,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each counted use; at most seven eighths of a
-    /// segment, give or take a part of an item, so that something is freed.
+    /// segment, give or take a part of an item, so that something is freed. The first use of a `young` item does not
+    /// count where two uses are needed (see `returns`).
     Qualified {
         unused_bytes: u64,
         bytes_per_use: u64,
+        young: bool,
     },
 }
 
@@ -195,14 +197,15 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
 /// better.
 fn qualified(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
     let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
-    let (unused_bytes, aging) = match view.rounds {
-        0 => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
-        _ => (0, Aging::Decrement),
+    let young = view.rounds == 0;
+    let (unused_bytes, aging) = match young {
+        true => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
+        false => (0, Aging::Decrement),
     };
     EvictionChoice {
         first: view.segment,
         count: 1,
-        retention: Retention::Qualified { unused_bytes, bytes_per_use },
+        retention: Retention::Qualified { unused_bytes, bytes_per_use, young },
         aging,
     }
 }
@@ -260,11 +263,11 @@ mod tests {
         assert_eq!((young.first.number(), young.count, young.aging), (1, 1, Aging::Reset));
         assert_eq!(
             young.retention,
-            Retention::Qualified { unused_bytes: 22, bytes_per_use: 150 },
+            Retention::Qualified { unused_bytes: 22, bytes_per_use: 150, young: true },
             "objects have 50 bytes"
         );
         let old = choose(Policy::S3Fifo, &views[1..], 4, 0);
-        assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150 });
+        assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150, young: false });
         assert_eq!(old.aging, Aging::Decrement);
     }
 
