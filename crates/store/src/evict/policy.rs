@@ -15,9 +15,10 @@
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
 //! from a small queue of young segments. Items that qualify move on to old segments, where each round costs them one
-//! use. A key that returns soon after its eviction starts with one use. Unlike in the paper a use counts by the byte,
-//! as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per use. A young item of less
-//! than half the mean size is kept without a use.
+//! use. A key that returns soon after its eviction starts with as many uses as it needs to move on. Unlike in the paper
+//! a use counts by the byte, as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per
+//! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
+//! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
 use crate::segment::SegmentId;
 use std::str::FromStr;

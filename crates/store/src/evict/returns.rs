@@ -216,7 +216,8 @@ mod tests {
 
     /// Hashes of probes.
     fn probe(number: u64) -> u64 {
-        let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed =
+            (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed & !(0xFF << PROBE_SHIFT)
     }
 
