@@ -49,6 +49,7 @@ mod pool_wishes;
 mod pools;
 mod profile;
 mod removal;
+mod removal_events;
 mod retry;
 mod scan;
 mod upload;
@@ -67,7 +68,8 @@ pub use error::Error;
 pub use library::Postcard;
 pub use library::{
     Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
-    ValueRef,
+    ValueRef, WeakCache,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
+pub use removal_events::RemovalCause;
