@@ -136,7 +136,7 @@ impl Store {
         let leaver = place.filter(|_| !takes_over);
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
         let old = place.map(|place| self.footprint(place.slot));
-        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new);
+        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
         let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);
@@ -160,6 +160,7 @@ impl Store {
         condition: Condition,
         (place, vacancy): (Option<&SlotPlace>, Option<Vacancy>),
         new: Option<NewItem>,
+        moment: Moment,
     ) -> Placement {
         match (place, new) {
             (Some(place), Some(new)) => {
