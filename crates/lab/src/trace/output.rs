@@ -1,7 +1,8 @@
 //! Files that commands write, compressed by their name; `-` is standard output.
 //!
-//! A trace, which may be a capture that nobody can repeat, is never replaced unless that is asked for. A report can be
-//! made again from its trace, and a generated trace from its seed: they are replaced, and a line on standard error says so. An empty file is not worth a word.
+//! A trace that is captured or made of others is never replaced unless that is asked for. A report can be made again
+//! from its trace, and a generated trace from its seed: they are replaced, and a line on standard error says so. An
+//! empty file is not worth a word.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
