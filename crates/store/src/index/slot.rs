@@ -110,11 +110,6 @@ impl Slot {
         self.0 & COUNTED_BIT != 0
     }
 
-    /// The slot for another location.
-    pub fn relocated(self, to: Location) -> Self {
-        Self(self.0 & !LOCATION_MASK | to.bits())
-    }
-
     /// The slot for another location, with another frequency.
     pub fn moved(self, to: Location, frequency: u8) -> Self {
         Self::new(self.tag(), frequency, to)
