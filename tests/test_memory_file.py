@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -197,3 +198,57 @@ def test_a_mapped_file_needs_space_for_the_memory():
         command = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-m", str(megabytes), "-e", path]
         result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and "its file system has" in result.stderr and path in result.stderr, result.stderr
+
+
+def test_a_kill_during_a_stop_is_cold_or_complete(folder):
+    with with_file(folder / "memory") as server:
+        for round_ in range(6):
+            with server.connect() as connection:
+                connection.ask(b"flush_all\r\n")
+                for number in range(3000):
+                    connection.send(b"set key%d 0 0 500 noreply\r\n%s\r\n" % (number, b"%-500d" % (number + round_)))
+                connection.ask(b"mn\r\n")
+            server.process.send_signal(signal.SIGTERM)
+            # The pauses differ by more than the stop takes on a fast machine; either outcome is right.
+            time.sleep(round_ * 0.004)
+            server.kill()
+            told = len(server.messages())
+            server.bring_back()
+            is_warm = "memory is warm: 3000 objects" in server.messages()[told:]
+            assert is_warm or "memory starts empty" in server.messages()[told:], server.messages()[told:]
+            with server.connect() as connection:
+                for number in range(0, 3000, 50):
+                    answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+                    right = b"VALUE key%d 0 500\r\n%s\r\nEND\r\n" % (number, b"%-500d" % (number + round_))
+                    assert answer == (right if is_warm else b"END\r\n")
+
+
+def test_another_version_of_the_server_stays_warm_and_another_format_is_cold(folder, tmp_path):
+    """An upgrade and the rollback, as the same program with another version number in it."""
+    other = tmp_path / "ebbtide"
+    program = pathlib.Path(EBBTIDE).read_bytes()
+    version = subprocess.run([EBBTIDE, "--version"], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    number = re.search(r"\d+\.\d+\.\d+", version)[0].encode()
+    other.write_bytes(program.replace(b"ebbtide " + number, b"ebbtide " + number[:-1] + b"9"))
+    other.chmod(0o755)
+    path = folder / "memory"
+    with with_file(path) as server:
+        with server.connect() as connection:
+            assert connection.ask(b"set a 7 0 1\r\n1\r\n") == b"STORED\r\n"
+        for binary in (str(other), EBBTIDE):
+            stopped(server, signal.SIGTERM)
+            server.binary = binary
+            told = len(server.messages())
+            server.bring_back()
+            is_other = b"ebbtide " + number[:-1] + b"9" in server.messages()[told:].encode()
+            assert is_other == (binary == str(other)), server.messages()[told:]
+            assert "memory is warm: 1 objects" in server.messages()[told:]
+            with server.connect() as connection:
+                assert connection.ask(b"get a\r\n", b"END\r\n") == b"VALUE a 7 1\r\n1\r\nEND\r\n"
+        stopped(server, signal.SIGTERM)
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(b"\x63")
+        told = len(server.messages())
+        server.bring_back()
+        assert "memory starts empty: the file has format 99" in server.messages()[told:]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import resource
 import signal
 import socket

@@ -330,6 +330,13 @@ fn a_stop_keeps_what_each_of_many_pools_has() {
             let after: Vec<_> = names.iter().map(|name| entries(&cache.pool(name).unwrap())).collect();
             assert!(after == before, "round {round}");
         }
+        cache.close().unwrap();
+        drop(cache);
+        // The memory of pools that are not configured any more is free.
+        let cache = build(&[]);
+        let held = fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(is_warm(&cache) && held < 5 << 20, "{held} bytes for an empty pool");
+        cache.verify();
     }
 }
 

@@ -31,7 +31,7 @@ use crate::pool_state::PoolState;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_store::{EngineMemory, ImageError, Participant, Store};
+use ebbtide_store::{EngineMemory, FRAME_BYTES, ImageError, Participant, Store};
 pub use medium::MemoryFileMode;
 use open::{Opened, open, refused};
 use pool_images::LoadedPools;
@@ -281,13 +281,16 @@ impl Opened {
             if !mode.is_mapped() {
                 return file.set_len(0).and_then(|()| file.sync_all());
             }
+            // Of a warm file the frames stay that pools have: not the image, nor what dropped pools had after those.
             let frames_end = match start {
-                MemoryStart::Warm { .. } => Superblock::read(&file).map_or(0, |superblock| superblock.image_offset()),
+                MemoryStart::Warm { .. } => {
+                    let image = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
+                    image.min(FRAMES_OFFSET + u64::from(memory.frames_end()) * FRAME_BYTES as u64)
+                }
                 MemoryStart::Cold { .. } => 0,
             };
             file.write_all_at(&superblock::in_use(), 0)?;
             file.sync_all()?;
-            // The block stays, and of a warm file the frames.
             file.set_len(frames_end.max(BLOCK_BYTES))
         };
         invalidate().map_err(|error| refused(&path, format!("cannot be invalidated: {error}")))?;
@@ -371,5 +374,40 @@ impl MemoryFile {
     pub fn give_up(&self, reason: &str) -> Error {
         drop(self.file.lock().expect("no holder of the lock panics").take());
         refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Cache;
+    use crate::pool_options::PoolOptions;
+    use crate::pools;
+    use ebbtide_store::Options;
+
+    #[test]
+    fn a_start_that_ends_early_changes_nothing() {
+        for folder in [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()].into_iter().flatten() {
+            let path = folder.path().join("memory");
+            let pool = PoolOptions::named("second");
+            let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(&path);
+            let cache = builder.pool(pool.clone()).build().unwrap();
+            for number in 0..20_000_u32 {
+                for pool in [cache.pool("default").unwrap(), cache.pool("second").unwrap()] {
+                    pool.insert(&number.to_le_bytes(), &[7; 100]).apply().unwrap();
+                }
+            }
+            cache.close().unwrap();
+            drop(cache);
+            let before = std::fs::read(&path).unwrap();
+            let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
+            // Both pools are loaded, then one of them is given up with its frames.
+            for pools in [vec![pool], Vec::new()] {
+                let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
+                assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
+                drop(memory);
+                assert!(std::fs::read(&path).unwrap() == before);
+            }
+        }
     }
 }

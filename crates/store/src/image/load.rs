@@ -66,6 +66,9 @@ const HISTORY_WORDS_MAX: u32 = 1 << 31;
 /// Frames that an image can have: those of 64 TiB.
 const FRAMES_MAX: u32 = 1 << 25;
 
+/// Buckets whose items are prefetched together, so that the cache misses overlap.
+const BUCKETS_AHEAD: usize = 8;
+
 fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Damaged(what.into()))
 }
@@ -183,12 +186,7 @@ impl Store {
         let store = Self::with_memory(options, &reserve(max_bytes)?, rule, Start::FromImage)?;
         store.take_over(&head)?;
         let records = store.load_segments(&mut take, bytes)?;
-        let checked = CheckedSegments {
-            arena: &store.segments.arena,
-            hash: &store.hash,
-            segment_bytes: store.segments.segment_bytes(),
-            records,
-        };
+        let checked = CheckedSegments { segments: &store.segments, hash: &store.hash, records };
         for record in checked.records.values() {
             check(checked.is_intact(record), "the bytes of a segment have another checksum")?;
         }
@@ -238,17 +236,26 @@ impl Store {
         checked: &CheckedSegments<'_>,
         take: &mut Take<'_, impl Read>,
     ) -> Result<u64, ImageError> {
-        let mut items = 0;
-        for bucket in 0..head.split.buckets() {
-            let mut words = [0; BUCKET_SLOTS + 1];
-            for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
-                *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+        let slots = |words: [u64; BUCKET_SLOTS + 1]| {
+            words.into_iter().skip(1).map(Slot::from_word).filter(|slot| !slot.is_empty())
+        };
+        let (length, mut items) = (head.split.buckets(), 0);
+        for first in (0..length).step_by(BUCKETS_AHEAD) {
+            let mut buckets = [[0; BUCKET_SLOTS + 1]; BUCKETS_AHEAD];
+            let count = BUCKETS_AHEAD.min(length - first);
+            for words in &mut buckets[..count] {
+                for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
+                    *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+                }
+                slots(*words).for_each(|slot| checked.prefetch(slot));
             }
-            for slot in words[1..].iter().map(|word| Slot::from_word(*word)).filter(|slot| !slot.is_empty()) {
-                check(checked.fits(slot, bucket, head.split), "a slot points at no item")?;
-                items += 1;
+            for (bucket, words) in (first..).zip(&buckets[..count]) {
+                for slot in slots(*words) {
+                    check(checked.fits(slot, bucket, head.split), "a slot points at no item")?;
+                    items += 1;
+                }
+                check(self.index.restore_words(bucket, *words), "a bucket is locked")?;
             }
-            check(self.index.restore_words(bucket, words), "a bucket is locked")?;
         }
         Ok(items)
     }
