@@ -134,6 +134,7 @@ impl Store {
 
     /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of
     /// which some are to be withheld. False if they do not fit, or another store has one of the frames.
+    #[cfg(not(loom))]
     pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
