@@ -228,7 +228,7 @@ def test_another_version_of_the_server_stays_warm_and_another_format_is_cold(fol
     other = tmp_path / "ebbtide"
     program = pathlib.Path(EBBTIDE).read_bytes()
     version = subprocess.run([EBBTIDE, "--version"], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
-    number = re.search(r"\d+\.\d+\.\d+", version)[0].encode()
+    number = re.search(r"ebbtide (\d+\.\d+\.\d+)", version)[1].encode()
     other.write_bytes(program.replace(b"ebbtide " + number, b"ebbtide " + number[:-1] + b"9"))
     other.chmod(0o755)
     path = folder / "memory"
