@@ -332,10 +332,11 @@ fn a_stop_keeps_what_each_of_many_pools_has() {
         }
         cache.close().unwrap();
         drop(cache);
-        // The memory of pools that are not configured any more is free.
+        // Memory of pools that are not configured any more goes to the others.
         let cache = build(&[]);
+        fill(&cache, 0..60_000);
         let held = fs::metadata(&path).unwrap().blocks() * 512;
-        assert!(is_warm(&cache) && held < 5 << 20, "{held} bytes for an empty pool");
+        assert!(is_warm(&cache) && held < 27 << 20, "{held} bytes");
         cache.verify();
     }
 }
