@@ -49,6 +49,7 @@ mod pool_wishes;
 mod pools;
 mod profile;
 mod removal;
+mod removal_events;
 mod retry;
 mod scan;
 mod upload;
@@ -59,6 +60,11 @@ mod wakeup;
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
 
+/// The code of the migration page compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library-migration.md")]
+struct Migration;
+
 pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
@@ -67,7 +73,8 @@ pub use error::Error;
 pub use library::Postcard;
 pub use library::{
     Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
-    ValueRef,
+    ValueRef, WeakCache,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
+pub use removal_events::RemovalCause;
