@@ -12,7 +12,7 @@ use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
-use crate::pools;
+use crate::pools::{self, Plan};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy};
@@ -222,8 +222,16 @@ impl CacheBuilder {
         let max_bytes = options.effective_memory_bytes_max();
         options.memory_bytes_max = Some(max_bytes);
         let planned = pools::plan(&options, &self.pools)?;
+        let Plan { stores: planned, mut compact } = planned;
         let shares: Vec<_> = planned.iter().map(|pool| pool.share.clone()).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
+        if !compact.is_empty() {
+            memory.store().share_memory();
+        }
+        if self.memory_file.is_some() {
+            // A store of the file may have more memory than its part for now.
+            compact.iter_mut().for_each(|(share, plan)| plan.memory_bytes = share.floor_bytes);
+        }
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -259,7 +267,7 @@ impl CacheBuilder {
         let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
         let pools = shares.into_iter().zip(stores).collect();
         let options = Options { memory_bytes: configured_bytes, ..options };
-        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
+        let engine = Engine::new(options, (pools, compact), time, flash, (memory_file, monitor), engine_memory)?;
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

@@ -8,6 +8,7 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
+use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
@@ -53,12 +54,12 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        pools: Vec<(Share, Store)>,
+        (pools, compact): (Vec<(Share, Store)>, Vec<(Share, CompactPlan)>),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
         memory: EngineMemory,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, Error> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
         let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue };
@@ -70,9 +71,16 @@ impl Engine {
                 (share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
-        Arc::new(Self {
+        let compact = compact
+            .into_iter()
+            .map(|(share, plan)| {
+                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].1)?;
+                Ok((share, pool))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        Ok(Arc::new(Self {
             default_pool: Arc::clone(&pools[0].1),
-            pools: Pools::new(template, pools, flash),
+            pools: Pools::new(template, pools, compact, flash),
             clock,
             parts,
             maintaining: Mutex::new(()),
@@ -81,7 +89,7 @@ impl Engine {
             is_closed: AtomicBool::new(false),
             memory_file,
             memory_monitor,
-        })
+        }))
     }
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.

@@ -25,6 +25,9 @@ mod byte_size;
 mod cache;
 mod clock;
 mod close;
+mod compact_pool;
+mod compact_pools;
+mod compact_state;
 mod debug;
 mod delete;
 mod engine;
@@ -61,13 +64,13 @@ struct Guide;
 
 pub use byte_size::ByteSize;
 pub use clock::Clock;
-pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
+pub use ebbtide_store::{CompactLookup as Lookup, MissTicket, Policy, Ttl, UnknownPolicy};
 pub use error::Error;
 #[cfg(feature = "serde")]
 pub use library::Postcard;
 pub use library::{
-    Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
-    ValueRef,
+    Cache, CacheBuilder, Codec, CompactPool, CompactStats, InsertOptions, Iter, LoadError, Loaded, NegativeCache,
+    PlainBytes, Pool, Stats, TypedCache, Value, ValueRef,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;

@@ -1,6 +1,7 @@
 //! A cache: its pool `default`, and what concerns all of its pools.
 
 use super::builder::CacheBuilder;
+use super::compact::CompactPool;
 use super::pool::Pool;
 use super::stats::{Counts, Stats};
 use crate::byte_size::ByteSize;
@@ -50,12 +51,20 @@ impl Cache {
     /// A handle of a pool.
     ///
     /// # Errors
-    /// `UnknownPool`.
+    /// `UnknownPool`; `PoolKind` for a compact pool.
     pub fn pool(&self, name: &str) -> Result<Pool, Error> {
         Ok(Pool { commands: self.commands.pool(name)?, ..self.pool.clone() })
     }
 
-    /// The names of all pools, `default` first.
+    /// A handle of a compact pool.
+    ///
+    /// # Errors
+    /// `UnknownPool`; `PoolKind` for a pool that is not compact.
+    pub fn compact_pool(&self, name: &str) -> Result<CompactPool, Error> {
+        self.commands.compact_pool(name).map(CompactPool::new)
+    }
+
+    /// The names of all pools, `default` first and compact ones last.
     pub fn pools(&self) -> Vec<String> {
         self.commands.pools()
     }
