@@ -221,17 +221,10 @@ impl CacheBuilder {
         })?;
         let max_bytes = options.effective_memory_bytes_max();
         options.memory_bytes_max = Some(max_bytes);
-        let planned = pools::plan(&options, &self.pools)?;
-        let Plan { stores: planned, mut compact } = planned;
+        let plan = pools::plan(&options, &self.pools)?.beside_memory_file(self.memory_file.is_some());
+        let Plan { stores: planned, compact } = plan;
         let shares: Vec<_> = planned.iter().map(|pool| pool.share.clone()).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
-        if !compact.is_empty() {
-            memory.store().share_memory();
-        }
-        if self.memory_file.is_some() {
-            // A store of the file may have more memory than its part for now.
-            compact.iter_mut().for_each(|(share, plan)| plan.memory_bytes = share.floor_bytes);
-        }
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {

@@ -4,6 +4,7 @@ use crate::byte_size::ByteSize;
 use crate::compact_state::CompactState;
 use crate::engine::Owner;
 use crate::error::Error;
+use crate::lookup::{Item, Lookup};
 use crate::pool_options::PoolOptions;
 use ebbtide_store::{CompactLookup, CompactMode, CompactSizes, CompactStats, MissTicket, Stats, Stored, Ttl};
 use std::sync::Arc;
@@ -30,6 +31,15 @@ impl CompactPool {
     #[inline]
     pub fn get<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> CompactLookup<R> {
         self.pool.get(key, read)
+    }
+
+    /// As `get`, as an item: that of a negative result has an empty value.
+    pub fn look_up(&self, key: &[u8]) -> Lookup<'static> {
+        match self.get(key, |value| Item::of_compact(key, value)) {
+            CompactLookup::Hit(item) => Lookup::Hit(item),
+            CompactLookup::Negative => Lookup::Hit(Item::of_compact(key, &[])),
+            CompactLookup::Miss => Lookup::Miss,
+        }
     }
 
     /// Loads the sets of these keys into the processor's cache.

@@ -8,7 +8,7 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
-use crate::compact_state::{CompactPlan, CompactState};
+use crate::compact_state::CompactState;
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
@@ -16,6 +16,7 @@ use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
+use crate::pool_plan::CompactPlans;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use ebbtide_control::Share;
@@ -54,7 +55,7 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        (pools, compact): (Vec<(Share, Store)>, Vec<(Share, CompactPlan)>),
+        (pools, compact): (Vec<(Share, Store)>, CompactPlans),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
@@ -71,6 +72,9 @@ impl Engine {
                 (share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
+        if !compact.is_empty() {
+            pools[0].1.store.share_memory();
+        }
         let compact = compact
             .into_iter()
             .map(|(share, plan)| {

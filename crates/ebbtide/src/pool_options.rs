@@ -65,9 +65,9 @@ impl PoolOptions {
         self
     }
 
-    /// Makes this a compact pool: all keys have `key_bytes` bytes and all values `value_bytes`, which may be 0. An object
-    /// has no bytes of overhead but 8 for a set of up to 32. Key and value together have at most 128 bytes. It is used
-    /// by [`crate::Cache::compact_pool`]; policy and largest value have no meaning for it.
+    /// Makes this a compact pool: all keys have `key_bytes` bytes and all values `value_bytes`, which may be 0. An
+    /// object has no overhead but its part of the 8 bytes of a set, of 4 to 32 objects. Key and value together have at
+    /// most 128 bytes. [`crate::Cache::compact_pool`] gives the handle; policy and largest value have no meaning.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};

@@ -16,7 +16,7 @@
 //! A key belongs to one set. The set has 8 bytes beside its entries, so a set is as large as keeps them, and the bytes
 //! that no entry fits, within 3.5 % of the entries where up to 32 entries allow it. A frame of zeros has empty sets.
 
-use super::CompactSizes;
+use super::types::CompactSizes;
 use crate::error::Error;
 use crate::frames::FRAME_BYTES;
 

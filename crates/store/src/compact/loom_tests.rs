@@ -110,7 +110,7 @@ fn a_negative_never_outlives_an_insert() {
 
 /// Resizes from `before` to `after` sets beside a reader and a writer of another key.
 fn resize_beside(before: u64, after: u64) {
-    model(2, move || {
+    model(1, move || {
         let shared = shared(before);
         let participant = shared.memory.participate();
         shared.write(&participant, KEY, Some(1), CompactMode::Set);

@@ -7,54 +7,29 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `types` | what callers give and get |
 //! | `layout` | the format: frames, sets, control words |
 //! | `shape` | which set a key belongs to, also while the table is resized |
 //! | `words` | the bytes of sets as atomic words; reading beside writers |
 //! | `edit` | a locked set |
 //! | `table` | the operations |
-//! | `resize` | the memory of a table, and its change |
+//! | `memory` | the frames and the budget of a table |
+//! | `resize` | the change of its size |
 
 mod edit;
 mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod memory;
 mod resize;
 mod shape;
 mod stats;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod types;
 mod words;
 
 pub use stats::CompactStats;
-pub use table::{CompactTable, CompactWrite, MissTicket};
-
-/// Lengths of all entries of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactSizes {
-    pub key_bytes: usize,
-    pub value_bytes: usize,
-    /// Whether entries may expire: 4 bytes each.
-    pub has_ttl: bool,
-}
-
-/// The answer to a get of a compact table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompactLookup<T> {
-    Hit(T),
-    /// The backend has nothing for the key.
-    Negative,
-    Miss,
-}
-
-/// When a write stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompactMode {
-    Set,
-    /// Only if the key has no entry, negative ones included.
-    Add,
-    /// Only if the key has an entry.
-    Replace,
-    /// Only if the set of the key has not changed since the ticket was taken.
-    Since(MissTicket),
-}
+pub use table::CompactTable;
+pub use types::{CompactLookup, CompactMode, CompactSizes, CompactWrite, MissTicket};

@@ -1,153 +1,35 @@
-//! The memory of a compact table, and its change.
+//! The change of the size of a compact table.
 //!
 //! ```text
 //! resize --> target --maintain--> frames taken --> walk of all sets --> grace period --> frames given back
 //!                                 (larger)                              (smaller)
 //! ```
-//! A budget of so many bytes has a whole number of sets: no byte beside them but the fixed state of the table. A walk
-//! moves each entry to its set of the new size (`shape`). It locks one set, and under it the sets to which the entries
-//! move, one after the other; other threads hold one set at a time, so nobody waits in a circle.
+//! A walk moves each entry to its set of the new size (`shape`). It locks one set, and under it the sets to which the
+//! entries move, one after the other; other threads hold one set at a time, so nobody waits in a circle.
 //!
 //! Thread safety: the lock `resizing` is held by a slice of the walk, a flush, and a change of the target. The entries
 //! of a set and the cursor change under the lock of the set. A frame is given back after the grace period of the shape
 //! that named it.
 
-use super::CompactSizes;
 use super::edit::{Edit, Entry};
-use super::layout::{ENTRY_BYTES_MAX, Layout, WAYS_MAX};
+use super::layout::{CONTROL_BYTES, ENTRY_BYTES_MAX, Layout, WAYS_MAX};
+use super::memory::{Memory, Resizing};
 use super::shape::{View, set_of};
 use super::stats::{CompactStats, Event};
 use super::table::CompactTable;
+use super::types::CompactSizes;
 use crate::engine_memory::EngineMemory;
-use crate::epoch::{Domain, Participant, Ticket};
+use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::{Blocker, Progress};
-use crate::frames::{FRAME_BYTES, FrameId, Frames, Owner};
-use crate::mapping::{Pages, Table};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
-use std::sync::Arc;
+use crate::sync::{Ordering, lock};
 
 /// Sets that a call of `maintain` walks: well under a millisecond.
 const SLICE_SETS: u32 = if cfg!(loom) { 1 } else { 512 };
 /// Fewer sets are not a table.
 const SETS_MIN: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// The frames of a table.
-pub struct Memory {
-    frames: Arc<Frames>,
-    owner: Owner,
-    domain: Arc<Domain>,
-    /// Entry `i` is the frame of the sets from `i * sets_per_frame` on.
-    list: Table<AtomicU32>,
-    memory_bytes: AtomicU64,
-    pub(super) resizing: Mutex<Resizing>,
-}
-
-/// The state of a resize.
-pub struct Resizing {
-    /// Sets that the table shall have.
-    target: u32,
-    /// Sets whose memory the table holds.
-    held: u32,
-    /// Sets from `target` on left the shape before this was taken.
-    leaving: Option<Ticket>,
-}
-
-impl Memory {
-    /// Bytes of a table beside its sets: its state, and a page of the list of frames.
-    const FIXED_BYTES: u64 = size_of::<CompactTable>() as u64 + 4096;
-
-    fn new(memory: &EngineMemory, memory_bytes: u64) -> Result<Self, Error> {
-        let frames = Arc::clone(&memory.frames);
-        Ok(Self {
-            owner: frames.enrol(),
-            domain: Arc::clone(&memory.domain),
-            list: Table::new(frames.count() as usize, Pages::Small)?,
-            frames,
-            memory_bytes: AtomicU64::new(memory_bytes),
-            resizing: Mutex::new(Resizing { target: 0, held: 0, leaving: None }),
-        })
-    }
-
-    #[inline(always)]
-    pub fn frames(&self) -> &Frames {
-        &self.frames
-    }
-
-    #[inline(always)]
-    pub fn frame(&self, place: u32) -> FrameId {
-        FrameId(self.list.at(place as usize).load(Ordering::Relaxed))
-    }
-
-    /// Takes frames until the table has memory for so many sets, or there is no frame. Answers for how many.
-    fn extend(&self, layout: &Layout, held: u32, wanted: u32) -> u32 {
-        let mut places = held.div_ceil(layout.sets_per_frame);
-        let needed = wanted.div_ceil(layout.sets_per_frame);
-        while places < needed {
-            let Some(frame) = self.frames.take(self.owner, u32::MAX) else { break };
-            self.list.at(places as usize).store(frame.0, Ordering::Relaxed);
-            places += 1;
-        }
-        #[cfg(not(loom))]
-        for place in held / layout.sets_per_frame..places {
-            // A frame that is used in part has small pages: a huge one would be resident as a whole.
-            let is_whole = (place + 1) * layout.sets_per_frame <= wanted;
-            self.frames.advise(self.frame(place), if is_whole { Pages::Huge } else { Pages::Small });
-        }
-        wanted.min(places.saturating_mul(layout.sets_per_frame))
-    }
-
-    /// Gives back the memory of the sets from `kept` on.
-    ///
-    /// # Safety
-    /// No thread may have a reference to one of these sets.
-    unsafe fn give_back(&self, layout: &Layout, held: u32, kept: u32) {
-        let places = kept.div_ceil(layout.sets_per_frame)..held.div_ceil(layout.sets_per_frame);
-        for place in places {
-            // SAFETY: the caller's.
-            unsafe { self.frames.give_back(self.owner, self.frame(place)) };
-        }
-        let in_last = kept % layout.sets_per_frame;
-        if in_last > 0 {
-            // SAFETY: the caller's. The control words stay: they say that the sets are empty.
-            unsafe {
-                self.frames.release(self.frame(kept / layout.sets_per_frame), layout.set_at(in_last), FRAME_BYTES)
-            };
-        }
-    }
-
-    /// Asserts that the table has the frames of its sets.
-    pub fn verify(&self) {
-        let lent = self.frames.lent_to(self.owner).len();
-        let listed = (0..lent as u32).map(|place| self.frame(place).0).collect::<std::collections::BTreeSet<_>>();
-        assert_eq!(listed.len(), lent, "a frame is in the list once");
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        for frame in self.frames.lent_to(self.owner) {
-            // SAFETY: the table is dropped, and a thread that is in an operation holds a reference to it.
-            unsafe { self.frames.give_back(self.owner, frame) };
-        }
-    }
-}
-
-impl Layout {
-    /// Bytes of a table with so many sets.
-    fn bytes_of(&self, sets: u32) -> u64 {
-        let (frames, rest) = (sets / self.sets_per_frame, sets % self.sets_per_frame);
-        u64::from(frames) * FRAME_BYTES as u64 + u64::from(rest) * self.bytes_per_set() + Memory::FIXED_BYTES
-    }
-
-    /// Sets that fit a budget.
-    fn sets_within(&self, memory_bytes: u64) -> u32 {
-        let bytes = memory_bytes.saturating_sub(Memory::FIXED_BYTES);
-        let in_frames = bytes / FRAME_BYTES as u64 * u64::from(self.sets_per_frame);
-        let in_last = (bytes % FRAME_BYTES as u64 / self.bytes_per_set()).min(self.sets_per_frame.into());
-        u32::try_from(in_frames + in_last).unwrap_or(u32::MAX)
-    }
-}
+const _: () = assert!(size_of::<CompactTable>() as u64 + 4096 <= Memory::FIXED_BYTES);
 
 impl CompactTable {
     /// A table with this budget, in the memory of an engine.
@@ -303,7 +185,7 @@ impl CompactTable {
         let items = difference(sum(Event::Entered), sum(Event::Left));
         let sets = u64::from(self.shape.view().to);
         let live_bytes = items * self.layout.entry_bytes as u64;
-        let beside = Memory::FIXED_BYTES + sets * super::layout::CONTROL_BYTES as u64;
+        let beside = Memory::FIXED_BYTES + sets * CONTROL_BYTES as u64;
         let memory_limit_bytes = self.memory_bytes();
         CompactStats {
             items,

@@ -10,8 +10,8 @@
 //!                        walk <-- ^ cursor 2       other keys are in their set of `from`
 //!         to    | 0 | 1 | 2 | 3 | 4 | 5 |
 //! ```
-//! Thread safety: one thread at a time changes the shape. Between two versions only the cursor changes, under the lock of
-//! the set that it passes. So the set of a key changes only under the lock of that set.
+//! Thread safety: one thread at a time changes the shape. Between two versions only the cursor changes, under the lock
+//! of the set that it passes. So the set of a key changes only under the lock of that set.
 
 use crate::sync::{AtomicU32, AtomicU64, Backoff, Ordering, fence, store_over};
 
@@ -145,7 +145,7 @@ mod tests {
                 for number in 0..2000 {
                     let hash = hash(number);
                     let is_walked = set_of(hash, from) == set;
-                    assert_eq!(is_walked || before.locate(hash) == after.locate(hash), true);
+                    assert!(is_walked || before.locate(hash) == after.locate(hash));
                     let target = set_of(hash, to);
                     let is_ordered = if to > from { target >= set } else { target <= set };
                     assert!(!is_walked || after.locate(hash) == target && is_ordered);

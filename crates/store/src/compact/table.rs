@@ -2,11 +2,11 @@
 
 use super::edit::{Edit, Entry};
 use super::layout::{Control, ENTRY_BYTES_MAX, Layout};
-use super::resize::Memory;
+use super::memory::Memory;
 use super::shape::{Shape, View};
 use super::stats::{Counters, Event};
+use super::types::{CompactLookup, CompactMode, CompactSizes, CompactWrite, MissTicket};
 use super::words::{KeyWords, SetRef};
-use super::{CompactLookup, CompactMode, CompactSizes};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::frames::FrameId;
@@ -27,25 +27,6 @@ pub struct CompactTable {
     pub(super) counters: Counters,
     /// When a delayed flush takes effect; `u64::MAX` if none waits.
     flush_at_ms: AtomicU64,
-}
-
-/// A write of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct CompactWrite<'a> {
-    pub key: &'a [u8],
-    /// `None`: a negative result.
-    pub value: Option<&'a [u8]>,
-    pub ttl: Ttl,
-    pub mode: CompactMode,
-}
-
-/// The state of a key's set at one time, for a write that must not hide a later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MissTicket {
-    version: u64,
-    /// In one version a key may move to another set, whose sequence says nothing of the former one.
-    set: u32,
-    sequence: u32,
 }
 
 impl CompactTable {

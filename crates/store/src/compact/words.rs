@@ -64,9 +64,9 @@ impl<'t> SetRef<'t> {
     #[inline(always)]
     fn word_at(&self, offset: usize) -> &'t AtomicU64 {
         debug_assert!(offset.is_multiple_of(WORD_BYTES));
-        // SAFETY: the offset is in a frame (`Layout` asserts that its sets fit), the address is aligned, and memory of a
-        // frame is valid for every bit pattern. The frame is the table's (see `SetRef`), which has only atomic accesses
-        // to it; the mapping lives as long as `frames`.
+        // SAFETY: the offset is in a frame (`Layout` sees that its sets fit), the address is aligned, and a word may
+        // have any bits. The frame is the table's (see `SetRef`), which has only atomic accesses to it; the mapping
+        // lives as long as `frames`.
         unsafe { &*self.frames.bytes().base().add(offset).cast::<AtomicU64>() }
     }
 
