@@ -8,10 +8,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use ebbtide::{ByteSize, Policy};
+use ebbtide_control::{Curve, Point};
 
 use super::report::{AuditReport, ReplayReport};
 use super::{ReplayArgs, replay};
 use crate::Error;
+use crate::progress::Progress;
 use crate::report;
 use crate::trace::STANDARD_INPUT;
 
@@ -26,13 +28,16 @@ pub struct Cell {
 
 impl ReplayArgs {
     /// Every size under every policy, in the order of the arguments.
-    pub fn cells(&self) -> Vec<Cell> {
+    ///
+    /// # Errors
+    /// A share of a trace that cannot be read, or only once.
+    pub fn cells(&self) -> Result<Vec<Cell>, Error> {
         let under = |memory| self.policy.iter().map(move |&policy| Cell { number: None, memory, policy });
-        let mut cells: Vec<Cell> = self.memory.iter().flat_map(|&memory| under(memory)).collect();
+        let mut cells: Vec<Cell> = self.memory_sizes()?.into_iter().flat_map(under).collect();
         if cells.len() > 1 {
             (0..).zip(&mut cells).for_each(|(number, cell)| cell.number = Some(number));
         }
-        cells
+        Ok(cells)
     }
 
     fn jobs(&self) -> usize {
@@ -44,7 +49,7 @@ impl ReplayArgs {
 /// `ebbtide replay`: prints a report for each cell, in their order, and fails if an audit does.
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let cells = args.cells();
+    let cells = args.cells()?;
     if cells.len() > 1 && args.trace == Path::new(STANDARD_INPUT) {
         let reason = "standard input can be read once: give one --memory and one --policy, or a file".to_owned();
         return Err(Error::Configuration { option: "the trace", value: STANDARD_INPUT.to_owned(), reason });
@@ -53,12 +58,18 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         writeln!(out, "{HEAD}")?;
     }
     let mut verdict = Ok(());
+    let mut found: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
+    let progress = (cells.len() > 1).then(|| Progress::new("replays", cells.len() as u64));
     each_in_order(
         cells.len(),
         args.jobs(),
         |index| replay(&args, cells[index]),
         |index, report| {
             let report = report?;
+            if let Some(progress) = &progress {
+                progress.show(index as u64 + 1, index as u64 + 1);
+            }
+            found.entry(report.policy).or_default().push(point(cells[index], &report));
             match cells.len() > 1 && !args.json {
                 true => writeln!(out, "{}", row(cells[index], &report))?,
                 false => report::print(&report, args.json, &mut out)?,
@@ -69,7 +80,37 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
             Ok(())
         },
     )?;
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    if let Some(sentence) = conclusion(found).filter(|_| !args.json) {
+        writeln!(out, "{sentence}")?;
+    }
     verdict
+}
+
+fn point(cell: Cell, report: &ReplayReport) -> Point {
+    Point {
+        memory_bytes: cell.memory.as_bytes(),
+        miss_ratio: report.miss_ratio,
+        low: report.miss_ratio,
+        high: report.miss_ratio,
+        byte_miss_ratio: report.byte_miss_ratio,
+    }
+}
+
+/// What the replays come to, of each policy at several sizes.
+fn conclusion(found: BTreeMap<&str, Vec<Point>>) -> Option<String> {
+    let curves: Vec<(&str, Curve)> = found
+        .into_iter()
+        .map(|(policy, mut points)| {
+            points.sort_by_key(|point| point.memory_bytes);
+            points.dedup_by_key(|point| point.memory_bytes);
+            (policy, Curve::new(points))
+        })
+        .collect();
+    let curves: Vec<(&str, &Curve)> = curves.iter().map(|(policy, curve)| (*policy, curve)).collect();
+    crate::conclusion::sentence(&curves)
 }
 
 const HEAD: &str = "memory     policy        miss ratio   by bytes      objects   evictions      ops/s";
