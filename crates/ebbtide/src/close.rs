@@ -45,6 +45,12 @@ impl Cache {
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
     pub fn close(&self) -> Result<CloseReport, Error> {
+        let report = self.close_engine();
+        self.engine().tell_all_removals();
+        report
+    }
+
+    fn close_engine(&self) -> Result<CloseReport, Error> {
         let engine = self.engine();
         let mut report = CloseReport::default();
         if engine.is_closed.swap(true, Ordering::AcqRel) {

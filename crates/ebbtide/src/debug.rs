@@ -1,7 +1,7 @@
 //! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value,
 //! which may be long or a secret.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, WeakCache};
 use crate::compact_pool::CompactPool;
 use crate::flash::read::FlashReads;
 use crate::insert::Insert;
@@ -37,6 +37,12 @@ impl Debug for CompactPool {
             .field("sizes", &self.sizes())
             .field("entries", &self.stats().items)
             .finish_non_exhaustive()
+    }
+}
+
+impl Debug for WeakCache {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str("WeakCache")
     }
 }
 

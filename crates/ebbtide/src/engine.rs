@@ -19,6 +19,7 @@ use crate::memory_monitor::MemoryMonitor;
 use crate::pool_plan::CompactPlans;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
+use crate::removal_events::RemovalEvents;
 use ebbtide_control::Share;
 use ebbtide_store::{EngineMemory, Options, Store};
 use std::sync::atomic::AtomicBool;
@@ -49,6 +50,7 @@ pub(crate) struct Owner(pub Arc<Engine>);
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.flash_shutdown.close(true);
+        self.0.tell_all_removals();
     }
 }
 
@@ -60,10 +62,11 @@ impl Engine {
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
         memory: EngineMemory,
+        removals: Option<Arc<RemovalEvents>>,
     ) -> Result<Arc<Self>, Error> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
-        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue };
+        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue, removals };
         let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()
@@ -111,6 +114,11 @@ impl Engine {
         self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
         self.default_pool.wake();
         Ok(())
+    }
+
+    /// Tells the eviction listener all events that wait, and those of the calling thread. The caller holds no lock.
+    pub fn tell_all_removals(&self) {
+        self.parts.removals.iter().for_each(|removals| removals.tell_all());
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {

@@ -54,6 +54,7 @@ mod pool_wishes;
 mod pools;
 mod profile;
 mod removal;
+mod removal_events;
 mod retry;
 mod scan;
 mod upload;
@@ -72,7 +73,8 @@ pub use error::Error;
 pub use library::Postcard;
 pub use library::{
     Cache, CacheBuilder, Codec, CompactPool, CompactStats, InsertOptions, Iter, LoadError, Loaded, NegativeCache,
-    PlainBytes, Pool, Stats, TypedCache, Value, ValueRef,
+    PlainBytes, Pool, Stats, TypedCache, Value, ValueRef, WeakCache,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
+pub use removal_events::RemovalCause;

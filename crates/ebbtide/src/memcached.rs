@@ -3,7 +3,7 @@
 
 pub use crate::builder::CacheBuilder;
 pub use crate::byte_size::ByteSize;
-pub use crate::cache::Cache;
+pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
 pub use crate::close::CloseReport;
 pub use crate::compact_pool::CompactPool;

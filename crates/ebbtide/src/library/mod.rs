@@ -25,7 +25,7 @@ mod value;
 mod writes;
 
 pub use builder::CacheBuilder;
-pub use cache::Cache;
+pub use cache::{Cache, WeakCache};
 pub use compact::{CompactPool, CompactStats, NegativeCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
