@@ -92,6 +92,9 @@ fn pool(reading: &PoolReading) -> Value {
         "max_bytes": rule.max_bytes,
         "weight": rule.weight,
         "policy": rule.policy.map(Policy::name),
+        "kind": if reading.compact.is_some() { "compact" } else { "store" },
+        "negatives": reading.compact.map(|compact| compact.negatives),
+        "capacity": reading.compact.map(|compact| compact.capacity),
     })
 }
 
