@@ -2,7 +2,7 @@
 
 use crate::byte_size::ByteSize;
 use ebbtide_control::Share;
-use ebbtide_store::Policy;
+use ebbtide_store::{CompactSizes, Policy};
 
 /// The name of the pool that every cache has.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -17,6 +17,8 @@ pub struct PoolOptions {
     pub(crate) policy: Option<Policy>,
     pub(crate) max_value: Option<u64>,
     pub(crate) flash_share: Option<u8>,
+    /// Of a compact pool.
+    pub(crate) compact: Option<CompactSizes>,
 }
 
 impl PoolOptions {
@@ -31,6 +33,7 @@ impl PoolOptions {
             policy: None,
             max_value: None,
             flash_share: None,
+            compact: None,
         }
     }
 
@@ -68,6 +71,30 @@ impl PoolOptions {
     /// leave, divided among the pools without one as the memory is.
     pub fn flash_share(mut self, percent: u8) -> Self {
         self.flash_share = Some(percent);
+        self
+    }
+
+    /// Makes this a compact pool: all keys have `key_bytes` bytes and all values `value_bytes`, which may be 0. An
+    /// object has no overhead but its part of the 8 bytes of a set, of 4 to 32 objects. Key and value together have at
+    /// most 128 bytes. [`crate::Cache::compact_pool`] gives the handle; policy and largest value have no meaning.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// let absent = PoolOptions::named("absent").compact(16, 0).max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// let absent = cache.compact_pool("absent")?;
+    /// absent.insert_negative(1234u128.to_be_bytes())?;
+    /// assert_eq!(absent.get(1234u128.to_be_bytes()), Lookup::Negative);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn compact(mut self, key_bytes: usize, value_bytes: usize) -> Self {
+        self.compact = Some(CompactSizes { key_bytes, value_bytes, has_ttl: false });
+        self
+    }
+
+    /// As [`PoolOptions::compact`], with entries that may expire, to the second: 4 more bytes for each.
+    pub fn compact_with_ttl(mut self, key_bytes: usize, value_bytes: usize) -> Self {
+        self.compact = Some(CompactSizes { key_bytes, value_bytes, has_ttl: true });
         self
     }
 
