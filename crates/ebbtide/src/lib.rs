@@ -27,6 +27,7 @@ mod clock;
 mod close;
 mod debug;
 mod delete;
+mod edit;
 mod engine;
 mod error;
 pub mod flash;
@@ -51,6 +52,7 @@ mod profile;
 mod removal;
 mod retry;
 mod scan;
+pub mod structured;
 mod upload;
 mod wakeup;
 
@@ -58,6 +60,11 @@ mod wakeup;
 #[cfg(all(doctest, feature = "serde"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
+
+/// The code of the page on structured values compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/structured.md")]
+struct StructuredGuide;
 
 pub use byte_size::ByteSize;
 pub use clock::Clock;

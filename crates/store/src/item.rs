@@ -13,9 +13,11 @@
 //! plain     the client's bytes
 //! numeric   16 bytes: printed width u8, filler, an 8-aligned u64 (its place depends on the address), filler
 //! chained   total length u32, first body segment u32, then the last bytes of the value: its tail
+//! struct.   filler, an 8-aligned commit word, the content, spare bytes: drawn in `structured.rs`
 //! ```
 //! A chained value is longer than a segment: its first bytes fill body segments, linked by their headers. Published
-//! bytes never change, except the word of a numeric item, which is atomic and written under the bucket lock.
+//! bytes never change, except the word of a numeric item and the words of a structured one, which are atomic and
+//! written under the bucket lock.
 
 use crate::arena::Arena;
 use crate::segment::{Location, SegmentId};
@@ -51,6 +53,14 @@ pub enum Kind {
     Plain = 0,
     Numeric = 1,
     Chained = 2,
+    Structured = 3,
+}
+
+impl Kind {
+    /// Whether the value changes without a new item.
+    pub fn changes_in_place(self) -> bool {
+        matches!(self, Self::Numeric | Self::Structured)
+    }
 }
 
 /// Rare metadata of an item.
@@ -126,7 +136,7 @@ impl ItemHeader {
             0 => Kind::Plain,
             1 => Kind::Numeric,
             2 => Kind::Chained,
-            other => panic!("an item of kind {other}: the segment's bytes are damaged"),
+            _ => Kind::Structured,
         };
         let header = Self {
             key_length,
@@ -334,6 +344,20 @@ impl ItemAt {
             let width = arena.slice(self.value_at(), 1)[0];
             // Pairs with the Release in `set_number`, though nothing else depends on it.
             (arena.word(number_word(self.value_at())).load(Ordering::Acquire), width)
+        }
+    }
+
+    /// The atomic word of an item that changes in place: as long as it is the same, so is the value.
+    ///
+    /// # Safety
+    /// As `read`, of an item whose kind changes in place.
+    pub unsafe fn changing_word(self, arena: &Arena) -> u64 {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.header.kind {
+                Kind::Numeric => self.number(arena).0,
+                _ => self.commit(arena),
+            }
         }
     }
 

@@ -298,12 +298,19 @@ impl Store {
     }
 
     fn check_slot(&self, slot: Slot, positions: &Positions<'_>) -> Option<()> {
+        let arena = &self.segments.arena;
         let header = self.segments.header(slot.checked_segment()?);
         let end = slot.location().offset() + ITEM_HEADER_BYTES;
         if header.state() != State::Sealed || end > header.write_offset() {
             return None;
         }
         let item = self.item(slot);
+        if item.header.kind == Kind::Structured {
+            // SAFETY: nobody else knows the store, and the item lies in the bytes that were loaded.
+            let is_sound =
+                || item.at.offset() + item.header.size() <= header.write_offset() && unsafe { item.is_sound(arena) };
+            return is_sound().then_some(());
+        }
         if item.header.kind != Kind::Chained {
             return Some(());
         }
