@@ -32,6 +32,6 @@ pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
-    Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    Change, Changed, Count, CounterSnapshot, Creation, MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
+    Mode, Number, Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };

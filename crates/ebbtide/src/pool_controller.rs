@@ -103,7 +103,7 @@ impl PoolController {
     /// memory.
     ///
     /// # Errors
-    /// Budgets that the pools refuse; they stay as they were.
+    /// Budgets that the pools refuse; they stay as they were. `Closed` after [`Cache::close`].
     pub fn update(&mut self) -> Result<Option<&PoolDecision>, Error> {
         self.follow_pools();
         self.pools.iter_mut().for_each(|pool| pool.profile.update());
@@ -176,6 +176,8 @@ impl PoolController {
         let Some(bytes) = decision.bytes().filter(|_| !self.is_repeated(&decision)) else { return Ok(None) };
         let is_applied = self.mode == ControllerMode::Auto;
         if is_applied {
+            let participant = self.cache.engine().default_pool.participant();
+            let _change = participant.begin_change().ok_or(Error::Closed)?;
             let names = readings.iter().map(|reading| reading.name.clone());
             self.cache.engine().pools.want(names.zip(bytes.iter().copied()))?;
             self.cache.engine().run_soon();

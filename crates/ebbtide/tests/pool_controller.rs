@@ -88,6 +88,22 @@ fn a_dry_run_says_so_and_moves_nothing() {
 }
 
 #[test]
+fn a_closed_cache_moves_nothing() {
+    let mut seconds = 0;
+    let mut first = Load::new(ControllerMode::Auto);
+    while first.run(1).is_empty() {
+        seconds += 1;
+    }
+    let mut load = Load::new(ControllerMode::Auto);
+    load.run(seconds);
+    let before = load.limits();
+    load.cache.close().unwrap();
+    load.cache.maintain(Duration::from_secs(seconds + 1));
+    assert!(matches!(load.controller.update(), Err(ebbtide::memcached::Error::Closed)), "{}", load.controller.state());
+    assert_eq!(load.limits(), before);
+}
+
+#[test]
 fn a_pool_sized_by_hand_stays_until_it_is_released() {
     let mut load = Load::new(ControllerMode::Auto);
     load.again.resize(ByteSize::mib(4), ByteSize::mib(4)).unwrap();

@@ -27,6 +27,7 @@ mod error;
 pub mod flash;
 pub mod generate;
 pub mod keys;
+mod memory_size;
 pub mod mrc;
 mod portrait;
 mod progress;

@@ -248,7 +248,7 @@ fn a_generated_trace_replays() {
     let written = generate(&args("--preset c --requests 50k", &path)).unwrap();
     let line = ["replay", path.to_str().unwrap(), "--memory", "64m", "--audit", "--strict"];
     let args = ReplayLine::parse_from(line).args;
-    let report = replay(&args, args.cells()[0]).unwrap();
+    let report = replay(&args, args.cells().unwrap()[0]).unwrap();
     assert_eq!(report.requests, written.requests);
     assert_eq!(report.hits + report.misses, written.gets);
     // Everything fits: what misses is new, was deleted, or has expired.

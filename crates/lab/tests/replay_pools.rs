@@ -26,7 +26,7 @@ fn try_replay(trace: &str, pools: &str, flags: &str) -> Result<ReplayReport, Err
     let paths = [trace.path().to_str().unwrap(), "--pools", pools.path().to_str().unwrap()];
     let line = ["replay"].into_iter().chain(paths).chain(flags.split_whitespace());
     let args = TestArgs::parse_from(line).args;
-    replay(&args, args.cells()[0])
+    replay(&args, args.cells().unwrap()[0])
 }
 
 fn csv(rows: impl IntoIterator<Item = String>) -> String {

@@ -7,6 +7,8 @@
 //!                       60 s without
 //! ```
 //! Errors are counted over windows of 10 s. A device that failed stays so until it is opened again: it is to be looked at.
+//! Idle time counts only while the device is observed: a process that was stopped (`SIGSTOP`, a paused container, a
+//! suspended machine) finds that nothing was finished meanwhile, and that says nothing about the device.
 //!
 //! `observe` is pure but for what it remembers: times come in.
 
@@ -20,6 +22,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// With fewer transfers in a window, their errors may be those of one bad place.
 const ENOUGH: u64 = 16;
 const QUIET: Duration = Duration::from_secs(60);
+/// Limit of the idle time that counts between two observations, which are a second apart in a process that runs.
+const MAX_GAP: Duration = Duration::from_secs(5);
 
 /// From good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +51,9 @@ pub(super) struct HealthJudge {
     at_window: HealthSample,
     last_errors: u64,
     last_trouble: Duration,
+    last_observed: Duration,
+    /// Idle time that was observed.
+    idle: Duration,
 }
 
 impl HealthJudge {
@@ -57,6 +64,8 @@ impl HealthJudge {
             at_window: HealthSample::default(),
             last_errors: 0,
             last_trouble: Duration::ZERO,
+            last_observed: Duration::ZERO,
+            idle: Duration::ZERO,
         }
     }
 
@@ -65,14 +74,17 @@ impl HealthJudge {
         let finished = sample.finished - self.at_window.finished;
         let errors = sample.errors - self.at_window.errors;
         let fails_often = finished >= ENOUGH && errors * 2 >= finished;
-        if sample.errors > self.last_errors || sample.idle >= STALL {
+        let gap = now.saturating_sub(self.last_observed).min(MAX_GAP);
+        self.last_observed = now;
+        self.idle = (self.idle + gap).min(sample.idle);
+        if sample.errors > self.last_errors || self.idle >= STALL {
             self.last_trouble = now;
             self.last_errors = sample.errors;
             self.health = self.health.max(Health::Degraded);
         } else if now.saturating_sub(self.last_trouble) >= QUIET && self.health == Health::Degraded {
             self.health = Health::Healthy;
         }
-        if fails_often || sample.idle >= DEAD {
+        if fails_often || self.idle >= DEAD {
             self.health = Health::Failed;
         }
         if now.saturating_sub(self.window_began) >= WINDOW {
@@ -107,9 +119,17 @@ mod tests {
     #[test]
     fn a_stall_degrades_then_fails_for_good() {
         use Health::{Degraded, Failed, Healthy};
-        let states =
-            after(&[(1, 9, 0, 1), (2, 9, 0, 2), (29, 9, 0, 29), (30, 9, 0, 30), (31, 99, 0, 0), (300, 999, 0, 0)]);
-        assert_eq!(states, [Healthy, Degraded, Degraded, Failed, Failed, Failed]);
+        let stalled: Vec<_> = (1..=30).map(|second| (second, 9, 0, second)).collect();
+        let states = after(&[&stalled[..], &[(31, 99, 0, 0), (300, 999, 0, 0)]].concat());
+        assert_eq!((states[0], &states[1..29]), (Healthy, &[Degraded; 28][..]));
+        assert_eq!(states[29..], [Failed, Failed, Failed]);
+    }
+
+    #[test]
+    fn time_in_which_the_process_was_stopped_does_not_count() {
+        use Health::{Degraded, Healthy};
+        let states = after(&[(1, 9, 0, 1), (601, 9, 0, 601), (602, 9, 0, 602), (603, 99, 0, 0), (663, 99, 0, 0)]);
+        assert_eq!(states, [Healthy, Degraded, Degraded, Degraded, Healthy]);
     }
 
     #[test]

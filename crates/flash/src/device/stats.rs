@@ -271,7 +271,9 @@ mod tests {
         let request = TransferRequest { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) };
         device.submit(request).unwrap();
         assert_eq!(account.observe(after(1), Duration::ZERO), Health::Healthy);
-        assert_eq!(account.observe(after(3), Duration::ZERO), Health::Degraded);
+        for second in 3..30 {
+            assert_eq!(account.observe(after(second), Duration::ZERO), Health::Degraded);
+        }
         assert_eq!(account.observe(after(31), Duration::ZERO), Health::Failed);
         assert_eq!(account.health(), Health::Failed);
     }
@@ -279,8 +281,16 @@ mod tests {
     #[test]
     fn a_device_is_judged_by_what_waits_beside_it() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
-        let observe = |beside| device.account().observe(Instant::now(), Duration::from_secs(beside));
-        assert_eq!([0, 1, 3, 31].map(observe), [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed]);
+        let opened = device.account().opened;
+        let observe = |second| {
+            let waited = Duration::from_secs(second);
+            device.account().observe(opened + waited, waited)
+        };
+        let states: Vec<_> = (0..=31).map(observe).collect();
+        assert_eq!(
+            [0, 1, 3, 31].map(|second| states[second]),
+            [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 pub(super) enum EventStream {
     /// Ebbtide: samples by itself, tells the command and the TTL of each lookup.
     Detailed,
-    /// memcached from 1.6.19 on: tells deletes that succeed.
+    /// memcached that knows `watch deletions`, as 1.6.45 does and 1.6.18 does not: tells deletes that succeed.
     WithDeletions,
     /// memcached: `fetchers` and `mutations`.
     Plain,

@@ -29,6 +29,7 @@ use ebbtide::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::Error;
+use crate::memory_size::MemorySize;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::{Format, LabelBy, loaded::LoadedTrace};
@@ -36,7 +37,6 @@ use group::{By, RequestGroup};
 pub(crate) use planning::TraceLoad;
 use policy::CurvePolicy;
 use report::{Labelled, Report};
-use sizes::Size;
 
 pub(crate) use svg::{COLOURS, rounded as rounded_size};
 
@@ -52,7 +52,7 @@ pub struct MrcArgs {
     policy: Vec<CurvePolicy>,
     /// Sizes of the cache (64m, or 10% of the bytes of all objects); auto is 20 from 0.1 % of them to all
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "auto")]
-    sizes: Vec<Size>,
+    sizes: Vec<MemorySize>,
     /// A curve for each group of objects, each group with a cache of its own: size classes (octaves of bytes), prefixes of
     /// keys that are text, or the pools that the column `pool` of a csv trace names
     #[arg(long, value_name = "WHAT")]

@@ -5,9 +5,10 @@ use ebbtide_control::{Curve, Point, division::Tenant};
 
 use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
-use super::sizes::{self, Size};
+use super::sizes;
 use super::slabs;
 use crate::Error;
+use crate::memory_size::MemorySize;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::Op;
@@ -43,7 +44,7 @@ impl TraceLoad {
     pub(crate) fn of(workload: LoadedTrace, jobs: usize) -> Result<Self, Error> {
         let workload = workload.with_gets()?;
         let sample = u64::from(workload.sample);
-        let sizes = sizes::resolve(&[Size::Auto], workload.footprint_bytes)?;
+        let sizes = sizes::resolve(&[MemorySize::Auto], workload.footprint_bytes)?;
         // The engine needs more than the objects: the whole footprint fits 1.5 times it.
         let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
         let engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).collect();

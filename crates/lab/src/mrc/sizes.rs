@@ -1,10 +1,9 @@
 //! Sizes of the caches of a curve.
 
-use std::str::FromStr;
-
 use ebbtide::ByteSize;
 
 use crate::Error;
+use crate::memory_size::MemorySize as Size;
 
 /// Sizes that `auto` takes.
 const AUTO: usize = 20;
@@ -12,39 +11,13 @@ const AUTO: usize = 20;
 const AUTO_LEAST: f64 = 0.001;
 const AUTO_LEAST_BYTES: f64 = 4096.0;
 
-/// One size as it is given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Size {
-    Auto,
-    Bytes(u64),
-    /// Percent of the bytes of all objects.
-    Percent(f64),
-}
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        match text.strip_suffix('%').map(str::parse) {
-            Some(Ok(percent)) if percent > 0.0 && percent <= 10_000.0 => Ok(Self::Percent(percent)),
-            Some(_) => Err(format!("{text}: give a percentage above 0 and up to 10000")),
-            None => {
-                text.parse::<ByteSize>().map(|size| Self::Bytes(size.as_bytes())).map_err(|error| error.to_string())
-            }
-        }
-    }
-}
-
 /// The sizes in bytes, ascending, each once.
 pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, Error> {
     let footprint = footprint_bytes as f64;
     let mut bytes: Vec<u64> = Vec::new();
     for size in sizes {
         match *size {
-            Size::Bytes(count) => bytes.push(count),
+            Size::Bytes(size) => bytes.push(size.as_bytes()),
             Size::Percent(percent) => bytes.push((footprint * percent / 100.0) as u64),
             Size::Auto => {
                 let least = (footprint * AUTO_LEAST).max(AUTO_LEAST_BYTES).min(footprint);
@@ -60,7 +33,7 @@ pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, 
     }
     // A share of nothing is what the trace is to blame for.
     let (value, reason) = match footprint_bytes {
-        0 if !sizes.contains(&Size::Bytes(0)) => {
+        0 if !sizes.contains(&Size::Bytes(ByteSize::bytes(0))) => {
             ("auto", "the objects of the trace have no bytes; give sizes in bytes")
         }
         _ => ("0", "a cache has at least a byte; give a larger size or share"),
@@ -83,9 +56,6 @@ mod tests {
         assert_eq!((auto.len(), auto[0], auto[19]), (20, 1_073_742, 1 << 30));
         assert!(auto.is_sorted());
         assert!(of(&["0.00000001%"]).is_err());
-        for text in ["-1%", "0%", "x%", "many"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
-        }
         let empty = resolve(&[Size::Auto], 0).unwrap_err().to_string();
         assert!(empty.contains("the objects of the trace have no bytes"), "{empty}");
         let one = resolve(&[Size::Auto], 100).unwrap();

@@ -26,13 +26,16 @@ pub struct Cell {
 
 impl ReplayArgs {
     /// Every size under every policy, in the order of the arguments.
-    pub fn cells(&self) -> Vec<Cell> {
+    ///
+    /// # Errors
+    /// A share of a trace that cannot be read, or only once.
+    pub fn cells(&self) -> Result<Vec<Cell>, Error> {
         let under = |memory| self.policy.iter().map(move |&policy| Cell { number: None, memory, policy });
-        let mut cells: Vec<Cell> = self.memory.iter().flat_map(|&memory| under(memory)).collect();
+        let mut cells: Vec<Cell> = self.memory_sizes()?.into_iter().flat_map(under).collect();
         if cells.len() > 1 {
             (0..).zip(&mut cells).for_each(|(number, cell)| cell.number = Some(number));
         }
-        cells
+        Ok(cells)
     }
 
     fn jobs(&self) -> usize {
@@ -44,7 +47,7 @@ impl ReplayArgs {
 /// `ebbtide replay`: prints a report for each cell, in their order, and fails if an audit does.
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let cells = args.cells();
+    let cells = args.cells()?;
     if cells.len() > 1 && args.trace == Path::new(STANDARD_INPUT) {
         let reason = "standard input can be read once: give one --memory and one --policy, or a file".to_owned();
         return Err(Error::Configuration { option: "the trace", value: STANDARD_INPUT.to_owned(), reason });

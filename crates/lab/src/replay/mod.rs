@@ -25,6 +25,7 @@ mod pool_file;
 mod pools;
 mod report;
 mod run;
+mod sizes;
 
 pub use auto_division::{Decision, MoveReport};
 pub(crate) use grid::each_in_order;
@@ -39,6 +40,7 @@ use std::path::PathBuf;
 use ebbtide::{ByteSize, Policy};
 
 use crate::flash::FlashArgs;
+use crate::memory_size::MemorySize;
 use crate::trace::Format;
 
 /// The arguments of `ebbtide replay`.
@@ -46,10 +48,11 @@ use crate::trace::Format;
 pub struct ReplayArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
-    /// All the memory the cache may use, index and headers included (for example 64m); several sizes, with commas
-    /// between them, are replayed one by one
+    /// All the memory the cache may use, index and headers included: bytes (64m), a share of the bytes of the trace's
+    /// objects (10%), or auto for 1, 3, 10 and 30 %; a share is at least 256k. Several, with commas between them, are
+    /// replayed one by one
     #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
-    pub memory: Vec<ByteSize>,
+    pub memory: Vec<MemorySize>,
     /// Eviction policy: s3fifo, merge, fifo, random, cte, utilization, lru, 2q or tinylfu; with several, every size is
     /// replayed under each
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
