@@ -7,12 +7,12 @@
 //!
 //! `EBBTIDE_STRUCTURED_OPERATIONS` makes the run longer, `EBBTIDE_STRUCTURED_SEED` repeats it.
 
-use ebbtide::{ByteSize, Cache, InsertOptions, Pool, PoolOptions};
+use ebbtide::{ByteSize, Cache, InsertOptions, Policy, Pool, PoolOptions};
 use ebbtide_testkit::Random;
 use std::path::Path;
 
 const THREADS: usize = 4;
-const KEYS: usize = 150;
+const KEYS: usize = 300;
 const POOLS: [&str; 2] = ["default", "other"];
 /// Operations by default, of all threads and rounds.
 const OPERATIONS: u64 = 60_000;
@@ -61,18 +61,18 @@ impl Editor {
         let known = self.parts[place];
         let name = format!("{}:{key}", ["words", "map", "range"][structure]);
         match self.random.below(100) {
-            0..5 => {
+            0..10 => {
                 let filler = self.random.below(20_000).to_le_bytes();
                 for i in 0..8_u8 {
                     pool.insert([&filler[..], &[i]].concat(), vec![i; 400 + 100 * usize::from(i)]).unwrap();
                 }
                 return;
             }
-            5 => {
+            10 => {
                 pool.touch(&name, std::time::Duration::from_secs(100_000)).unwrap();
                 return;
             }
-            6..15 => {
+            11..20 => {
                 self.read(pool, structure, &name, known);
                 return;
             }
@@ -168,7 +168,8 @@ fn open(folder: &Path, flash: bool) -> Cache {
     let builder = Cache::builder().memory(ByteSize::mib(12)).memory_file(folder.join("memory"));
     let builder = builder.pool(PoolOptions::named("other"));
     match flash {
-        true => builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap(),
+        // Evicts by age, so that values go to flash however often they are edited.
+        true => builder.policy(Policy::Fifo).flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap(),
         false => builder.build().unwrap(),
     }
 }
@@ -179,7 +180,7 @@ fn run(flash: bool) {
     println!("EBBTIDE_STRUCTURED_SEED={seed}, flash: {flash}");
     let folder = tempfile::tempdir().unwrap();
     let mut editors: Vec<Editor> = (0..THREADS).map(|thread| Editor::new(thread, seed)).collect();
-    let mut evictions = 0;
+    let (mut evictions, mut promoted) = (0, 0);
     for _ in 0..ROUNDS {
         let cache = open(folder.path(), flash);
         let pools = POOLS.map(|name| cache.pool(name).unwrap());
@@ -191,13 +192,15 @@ fn run(flash: bool) {
         });
         cache.verify();
         evictions += cache.stats().evictions;
+        promoted += cache.memcached().flash_stats().map_or(0, |flash| flash.promoted);
         cache.close().unwrap();
     }
     let edits: u64 = editors.iter().map(|editor| editor.edits).sum();
     let losses: u64 = editors.iter().map(|editor| editor.losses).sum();
-    println!("{edits} edits, {losses} parts of values that the cache evicted, {evictions} evictions");
+    println!("{edits} edits, {losses} parts of values that the cache lost, {evictions} evictions, {promoted} promoted");
     assert!(edits > operations * THREADS as u64 && evictions > 1000, "{edits} edits, {evictions} evictions");
-    assert!(losses < edits / 2, "values live: {losses} of {edits}");
+    assert!(losses < edits, "values live: {losses} of {edits}");
+    assert!(!flash || losses + promoted > 100, "values leave the memory: {losses} lost, {promoted} promoted");
 }
 
 #[test]
