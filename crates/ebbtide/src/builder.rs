@@ -13,9 +13,11 @@ use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools;
+use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy};
+use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +44,16 @@ impl Default for SaveLimit {
     }
 }
 
+/// The eviction listener, if there is one.
+#[derive(Clone, Default)]
+struct ListenerOption(Option<EvictionListener>);
+
+impl Debug for ListenerOption {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "Some" } else { "None" })
+    }
+}
+
 /// Options of a cache; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
@@ -59,6 +71,7 @@ pub struct CacheBuilder {
     memory_file: Option<PathBuf>,
     save_limit: SaveLimit,
     memory_monitor: Option<PressureOptions>,
+    eviction_listener: ListenerOption,
 }
 
 impl CacheBuilder {
@@ -205,6 +218,12 @@ impl CacheBuilder {
         self
     }
 
+    /// Sets the listener of all removals.
+    pub(crate) fn eviction_listener(mut self, listener: EvictionListener) -> Self {
+        self.eviction_listener = ListenerOption(Some(listener));
+        self
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
@@ -240,6 +259,7 @@ impl CacheBuilder {
                 let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.check_flash(flash.tier.resumed_run_number())?;
+                memory.use_file(self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
@@ -256,10 +276,13 @@ impl CacheBuilder {
             None => None,
         };
         let engine_memory = memory.memory.clone();
-        let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
+        memory.use_file(self.save_limit.0)?;
+        let (stores, time, memory_file) = memory.finish();
         let pools = shares.into_iter().zip(stores).collect();
         let options = Options { memory_bytes: configured_bytes, ..options };
-        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory);
+        let listener = self.eviction_listener.0.clone();
+        let removals = listener.map(|listener| RemovalEvents::new(listener, flash.is_some(), clock == Clock::Manual));
+        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory, removals);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

@@ -15,7 +15,7 @@ use ebbtide_flash::admission::Limits;
 use ebbtide_flash::device::{DriveLog, Health};
 use ebbtide_store::{Number, Stats, Ttl};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A cheap clone; all clones are the same cache. It is a handle of its pool `default`: [`Pool`] has the operations on
@@ -23,6 +23,17 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Cache {
     pool: Pool,
+}
+
+/// A handle that does not keep the cache alive.
+#[derive(Clone)]
+pub struct WeakCache(Weak<Owner>);
+
+impl WeakCache {
+    /// The cache, if a handle of it exists.
+    pub fn upgrade(&self) -> Option<Cache> {
+        self.0.upgrade().map(Cache::of)
+    }
 }
 
 impl Deref for Cache {
@@ -46,9 +57,17 @@ impl CacheBuilder {
 
 impl Cache {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        let pool = Arc::clone(&engine.default_pool);
-        let owner = Arc::new(Owner(engine));
+        Self::of(Arc::new(Owner(engine)))
+    }
+
+    fn of(owner: Arc<Owner>) -> Self {
+        let pool = Arc::clone(&owner.0.default_pool);
         Self { pool: Pool(Access { pool, owner, waits: true, patience: PatienceCell::default() }) }
+    }
+
+    /// A handle that does not keep the cache alive.
+    pub fn downgrade(&self) -> WeakCache {
+        WeakCache(Arc::downgrade(&self.pool.0.owner))
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -168,6 +187,7 @@ impl Cache {
         let engine = self.engine();
         assert!(engine.clock.is_manual(), "maintain is for caches with a manual clock");
         engine.run_all_maintenance(engine.clock.set(since_start));
+        engine.tell_all_removals();
     }
 
     /// For tests of programs that go by the system's clock: moves this cache's time on, as if this time had passed. An

@@ -1,7 +1,7 @@
 //! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value,
 //! which may be long or a secret.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, WeakCache};
 use crate::flash::read::FlashReads;
 use crate::insert::Insert;
 use crate::lookup::{Handle, Item};
@@ -26,6 +26,12 @@ impl Debug for Cache {
             .field("pulse", &self.counter_snapshot())
             .field("has_flash", &self.has_flash())
             .finish_non_exhaustive()
+    }
+}
+
+impl Debug for WeakCache {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str("WeakCache")
     }
 }
 

@@ -22,10 +22,12 @@ use ebbtide_store::{Changed, KEY_LIMIT};
 
 impl Access {
     pub fn delete(&self, key: &[u8]) -> bool {
-        match &self.pool.flash {
+        let deleted = match &self.pool.flash {
             Some(flash) if self.waits && is_key(key) => self.delete_in_memory(key) || self.wait_for_delete(flash, key),
-            _ => self.delete_unread(key),
-        }
+            _ => self.remove_unread(key),
+        };
+        self.tell_removals();
+        deleted
     }
 
     #[cold]
@@ -37,13 +39,15 @@ impl Access {
 
     /// The same for a caller that does not wait. `None`: a read is pending, and nothing was changed.
     pub fn try_delete(&self, reads: &mut FlashReads, key: &[u8], wake: impl FnMut() -> ReadWake) -> Option<bool> {
-        match &self.pool.flash {
+        let deleted = match &self.pool.flash {
             Some(flash) if is_key(key) && !self.delete_in_memory(key) => {
                 self.delete_from_flash(flash, reads, key, &mut Woken(wake))
             }
             Some(_) if is_key(key) => Some(true),
-            _ => Some(self.delete_unread(key)),
-        }
+            _ => Some(self.remove_unread(key)),
+        };
+        self.tell_removals();
+        deleted
     }
 
     #[cold]
@@ -65,7 +69,7 @@ impl Access {
             waiter,
             |_, ended, is_last| {
                 let copy = ended.and_then(|ended| ended.read.value().map(|value| value.found.token.0));
-                self.delete_found(key, copy).or_else(|| is_last.then(|| self.delete_unread(key)))
+                self.delete_found(key, copy).or_else(|| is_last.then(|| self.remove_unread(key)))
             },
         )
     }
@@ -92,6 +96,16 @@ impl Access {
 
     /// Removes a key from both tiers. Flash is not read: the answer is that of its approximate index.
     pub fn delete_unread(&self, key: &[u8]) -> bool {
+        let deleted = self.remove_unread(key);
+        self.tell_removals();
+        deleted
+    }
+
+    fn tell_removals(&self) {
+        self.pool.tell_removals(&self.pool.participant());
+    }
+
+    fn remove_unread(&self, key: &[u8]) -> bool {
         let (store, participant) = (&self.pool.store, self.pool.participant());
         let Some(_change) = participant.begin_change() else { return false };
         is_key(key) && store.delete(&participant, key, store.hash(key), self.pool.clock.now_ms())
@@ -106,8 +120,11 @@ impl Access {
             return Changed::Exists;
         }
         let (store, participant) = (&self.pool.store, self.pool.participant());
-        let Some(_change) = participant.begin_change() else { return Changed::Absent };
-        store.delete_if(&participant, key, store.hash(key), token, self.pool.clock.now_ms())
+        let Some(change) = participant.begin_change() else { return Changed::Absent };
+        let deleted = store.delete_if(&participant, key, store.hash(key), token, self.pool.clock.now_ms());
+        drop(change);
+        self.tell_removals();
+        deleted
     }
 }
 

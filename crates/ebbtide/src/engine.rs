@@ -17,6 +17,7 @@ use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
+use crate::removal_events::RemovalEvents;
 use ebbtide_control::Share;
 use ebbtide_store::{EngineMemory, Options, Store};
 use std::sync::atomic::AtomicBool;
@@ -47,6 +48,7 @@ pub(crate) struct Owner(pub Arc<Engine>);
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.flash_shutdown.close(true);
+        self.0.tell_all_removals();
     }
 }
 
@@ -58,10 +60,11 @@ impl Engine {
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
         memory: EngineMemory,
+        removals: Option<Arc<RemovalEvents>>,
     ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
-        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue };
+        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue, removals };
         let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()
@@ -86,6 +89,9 @@ impl Engine {
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        if let Some(file) = self.memory_file.as_ref().filter(|_| memory_bytes > self.pools.memory_bytes()) {
+            file.check_space(memory_bytes)?;
+        }
         let resize = |for_flash| {
             let resized = self.pools.resize(memory_bytes);
             resized.map_err(|error| match error {
@@ -99,6 +105,11 @@ impl Engine {
         self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
         self.default_pool.wake();
         Ok(())
+    }
+
+    /// Tells the eviction listener all events that wait, and those of the calling thread. The caller holds no lock.
+    pub fn tell_all_removals(&self) {
+        self.parts.removals.iter().for_each(|removals| removals.tell_all());
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {

@@ -50,6 +50,7 @@ mod pool_wishes;
 mod pools;
 mod profile;
 mod removal;
+mod removal_events;
 mod retry;
 mod scan;
 pub mod structured;
@@ -66,6 +67,11 @@ struct Guide;
 #[doc = include_str!("../../../docs/structured.md")]
 struct StructuredGuide;
 
+/// The code of the migration page compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library-migration.md")]
+struct Migration;
+
 pub use byte_size::ByteSize;
 pub use clock::Clock;
 pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
@@ -74,7 +80,8 @@ pub use error::Error;
 pub use library::Postcard;
 pub use library::{
     Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
-    ValueRef,
+    ValueRef, WeakCache,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;
+pub use removal_events::RemovalCause;

@@ -15,6 +15,7 @@ use crate::memory_monitor;
 use crate::pool_budgets;
 use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
+use crate::removal_events;
 use crate::wakeup::TICK;
 use ebbtide_control::Share;
 use ebbtide_store::{Item, Participant, Progress};
@@ -52,25 +53,28 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
 fn maintain(weak: &Weak<Engine>) {
     let Some(engine) = weak.upgrade() else { return };
     let participant = engine.parts.memory.participate();
+    let removals = engine.parts.removals.clone();
     engine.parts.queue.waker.register_current_thread();
     drop(engine);
     let (mut turns, mut woken) = (Turns::default(), Instant::now());
     loop {
         let pause = {
-            let Some(engine) = weak.upgrade() else { return };
+            let Some(engine) = weak.upgrade() else { break };
             let _working = engine.maintaining.lock().expect("a verification has panicked");
             if engine.is_closed.load(Ordering::Acquire) {
-                return;
+                break;
             }
             engine.parts.queue.waker.reset();
             let elapsed = woken.elapsed();
             woken += elapsed;
             engine.run_turns(&participant, &mut turns, elapsed)
         };
+        removals.iter().for_each(|removals| removals.tell_all());
         if !pause.is_zero() {
             thread::park_timeout(pause);
         }
     }
+    removals.iter().for_each(|removals| removals.tell_all());
 }
 
 impl Engine {
@@ -151,7 +155,7 @@ impl Engine {
                 }
                 Slice::Done => {}
             }
-            if started.elapsed() > TICK {
+            if started.elapsed() > TICK || removal_events::are_many() {
                 pause = Duration::ZERO;
                 break;
             }

@@ -3,7 +3,7 @@
 
 pub use crate::builder::CacheBuilder;
 pub use crate::byte_size::ByteSize;
-pub use crate::cache::Cache;
+pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
 pub use crate::close::CloseReport;
 pub use crate::error::{Error, WaitReason};
@@ -17,7 +17,7 @@ pub use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 pub use crate::flash::tier::FlashStats;
 pub use crate::insert::Insert;
 pub use crate::lookup::{Handle, Item, Lookup};
-pub use crate::memory_file::{MemorySaved, MemoryStart};
+pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::pool::Pool;

@@ -6,6 +6,7 @@ use crate::flash::tier::FlashTier;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
+use crate::removal_events::RemovalEvents;
 use ebbtide_store::{EngineMemory, Participant, Store};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,8 @@ pub(crate) struct PoolParts {
     pub memory: Arc<EngineMemory>,
     pub clock: Arc<EngineClock>,
     pub queue: Arc<MaintenanceQueue<PoolState>>,
+    /// With an eviction listener.
+    pub removals: Option<Arc<RemovalEvents>>,
 }
 
 /// A store, with the clock, flash tier and maintenance queue of its engine.
@@ -35,6 +38,7 @@ pub(crate) struct PoolState {
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
     pub loads: LoadTable,
+    pub removals: Option<Arc<RemovalEvents>>,
     is_removed: AtomicBool,
     /// Since when maintenance has kept back evictions because flash is full.
     pub evictions_wait_since: Mutex<Option<Instant>>,
@@ -54,7 +58,10 @@ thread_local! {
 
 impl PoolState {
     pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
-        let PoolParts { memory, clock, queue } = parts;
+        let PoolParts { memory, clock, queue, removals } = parts;
+        if let Some(events) = removals.clone() {
+            store.on_any_removal(move |removed| events.note(removed));
+        }
         Arc::new_cyclic(|this| Self {
             name: name.into(),
             store: Arc::new(store),
@@ -66,6 +73,7 @@ impl PoolState {
             queue_mark: QueueMark::default(),
             lookups: LookupCounters::default(),
             loads: LoadTable::default(),
+            removals,
             is_removed: AtomicBool::new(false),
             evictions_wait_since: Mutex::default(),
             this: this.clone(),
@@ -88,6 +96,14 @@ impl PoolState {
     #[inline]
     pub fn wake(&self) {
         self.queue.push(self, || self.this.clone());
+    }
+
+    /// The calling thread has ended an operation, and holds no lock: the eviction listener is told.
+    #[inline]
+    pub fn tell_removals(&self, participant: &Participant) {
+        if let Some(removals) = &self.removals {
+            removals.tell(participant.is_pinned());
+        }
     }
 
     /// The calling thread's participant.

@@ -11,6 +11,7 @@
 
 use crate::error::{Error, WaitReason};
 use crate::pool_state::PoolState;
+use crate::removal_events;
 use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -207,7 +208,15 @@ impl PoolState {
         participant: &Participant,
         write: impl FnMut(u64) -> Result<T, StoreError>,
     ) -> Result<T, Error> {
-        self.write_with_eviction_while(|| true, waiting, participant, write)
+        let may_go_on = || {
+            if removal_events::are_many() {
+                self.tell_removals(participant);
+            }
+            true
+        };
+        let written = self.write_with_eviction_while(may_go_on, waiting, participant, write);
+        self.tell_removals(participant);
+        written
     }
 
     /// The same, and gives up when it may not go on: before each try, and before each slice of evictions.
@@ -224,11 +233,11 @@ impl PoolState {
         let mut attempt = Attempt::new(waiting);
         let mut patience = attempt.patience();
         loop {
-            // Waits in it have bounds, and a closer waits for longer.
-            let _change = participant.begin_change().ok_or(Error::Closed)?;
             if !may_go_on() {
                 return Err(Error::OutOfMemory { reason: WaitReason::Demotion.explain() });
             }
+            // Waits in it have bounds, and a closer waits for longer.
+            let _change = participant.begin_change().ok_or(Error::Closed)?;
             let now_ms = self.clock.now_ms();
             let count = match write(now_ms) {
                 Ok(done) => {

@@ -10,7 +10,7 @@ pub enum Error {
     #[error("cannot write {trace}: {source}")]
     Write { trace: String, source: io::Error },
     /// A file would be replaced.
-    #[error("{path} exists; name another file, or replace it with --overwrite")]
+    #[error("{path} exists; name another file, or replace it with --overwrite (or --force)")]
     Exists { path: String },
     /// One line or record is not what the format says. The reader can go on with the next one.
     #[error("{trace}: line {line}: {reason}")]

@@ -22,9 +22,11 @@
 pub mod advise;
 pub mod bench;
 pub mod capture;
+mod conclusion;
 pub mod doctor;
 mod error;
 pub mod flash;
+mod format;
 pub mod generate;
 pub mod keys;
 mod memory_size;

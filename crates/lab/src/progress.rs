@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::format;
+
 /// Between two lines where standard error is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -47,7 +49,8 @@ impl Progress {
 
     fn words(&self, count: u64) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
-        format!("{count} {}, {:.0} a second", self.unit, count as f64 / seconds.max(1e-3))
+        let rate = format::rate(Some(count as f64 / seconds.max(1e-3)));
+        format!("{} {}, {rate}", format::count(Some(count)), self.unit)
     }
 
     fn left(&self, position: u64) -> String {

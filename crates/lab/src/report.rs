@@ -1,7 +1,9 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use crate::format;
 
 /// Prints a report: one JSON object in one line, or a line `name value` per field.
 pub(crate) fn print(report: &impl Serialize, json: bool, out: &mut impl Write) -> io::Result<()> {
@@ -13,9 +15,7 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
     let Value::Object(fields) = value else {
         return match value {
             Value::String(text) => writeln!(out, "{prefix:<24} {text}"),
-            Value::Number(number) if number.is_f64() => {
-                writeln!(out, "{prefix:<24} {:.6}", number.as_f64().unwrap_or(0.0))
-            }
+            Value::Number(number) => writeln!(out, "{prefix:<24} {}", number_with_unit(prefix, number)),
             Value::Null => writeln!(out, "{prefix:<24} -"),
             other => writeln!(out, "{prefix:<24} {other}"),
         };
@@ -30,7 +30,62 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
     Ok(())
 }
 
+/// A number for people: three significant digits, with the unit that the name of its field says. All digits are in the
+/// JSON object.
+fn number_with_unit(name: &str, number: &Number) -> String {
+    let value = number.as_f64().unwrap_or(0.0);
+    let field = name.rsplit('.').next().unwrap_or(name);
+    let ends = |end: &str| field.ends_with(end);
+    match () {
+        () if field == "seed" => number.to_string(),
+        () if ends("bytes") || field.starts_with("bytes_") => {
+            format!("{} B", format::scaled(value, 1024.0, &["", " Ki", " Mi", " Gi", " Ti"])).replace("i B", "iB")
+        }
+        () if ends("ratio") => format!("{} %", format::digits(value * 100.0)),
+        () if ends("_per_second") => format::rate(Some(value)),
+        () if ends("seconds") => format!("{} s", format::digits(value)),
+        () if ends("_us") => format::scaled(value, 1000.0, &[" us", " ms", " s"]),
+        () if number.is_f64() => format::digits(value),
+        () => format::count(number.as_u64()),
+    }
+}
+
 /// A ratio as reports have it: eight decimals, so that no digits of the floating-point sum follow.
 pub(crate) fn rounded(ratio: f64) -> f64 {
     (ratio * 1e8).round() / 1e8
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn people_get_units_and_programs_all_digits() {
+        let report = json!({
+            "requests": 12_345_678, "miss_ratio": 0.123_456, "ops_per_second": 2_345_678.9, "seed": 123_456_789,
+            "latency": { "p99_us": 1234.5 }, "memory_used_bytes": 64 << 20, "seconds": 1.234_5, "flash": null,
+        });
+        let mut text = Vec::new();
+        print(&report, false, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let found: Vec<(&str, &str)> = text.lines().map(|line| (line[..24].trim(), line[24..].trim())).collect();
+        assert_eq!(
+            found,
+            [
+                ("requests", "12.3 M"),
+                ("miss_ratio", "12.3 %"),
+                ("ops_per_second", "2.35 M/s"),
+                ("seed", "123456789"),
+                ("latency.p99_us", "1.23 ms"),
+                ("memory_used_bytes", "64 MiB"),
+                ("seconds", "1.23 s"),
+                ("flash", "-"),
+            ]
+        );
+        let mut line = Vec::new();
+        print(&report, true, &mut line).unwrap();
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&line).unwrap(), report);
+    }
 }

@@ -42,6 +42,52 @@ fn fills_follow_the_misses_of_a_batch() {
 }
 
 #[test]
+fn the_log_of_latencies_has_every_sample() {
+    use hdrhistogram::serialization::Deserializer;
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("latency.hlog");
+    let flags = format!("--keys 1000 --seconds 2.5 --threads 2 --prefill --hdr {}", path.display());
+    let report = run(&flags).unwrap();
+    let text = std::fs::read(&path).unwrap();
+    let mut logged = HashMap::from([("get".to_owned(), 0), ("set".to_owned(), 0)]);
+    let mut starts = Vec::new();
+    for entry in IntervalLogIterator::new(&text) {
+        let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+        let bytes = base64_decoded(interval.encoded_histogram());
+        let histogram: hdrhistogram::Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+        *logged.get_mut(interval.tag().unwrap().as_str()).unwrap() += histogram.len();
+        starts.push(interval.start_timestamp());
+    }
+    assert_eq!(logged["get"], report.get_latency.unwrap().samples);
+    assert_eq!(logged["set"], report.set_latency.unwrap().samples);
+    starts.dedup();
+    assert!(starts.len() >= 2 && starts.is_sorted(), "{starts:?}");
+    let there = run(&flags).unwrap_err().to_string();
+    assert!(there.contains("latency.hlog exists") && there.contains("--force"), "{there}");
+}
+
+/// The alphabet is RFC 4648's with padding.
+fn base64_decoded(text: &str) -> Vec<u8> {
+    let digit = |letter: u8| match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' => 62,
+        _ => 63,
+    };
+    let mut bytes = Vec::new();
+    let letters: Vec<u8> = text.bytes().filter(|letter| *letter != b'=').collect();
+    for group in letters.chunks(4) {
+        let word =
+            group.iter().enumerate().fold(0u32, |word, (at, &letter)| word | u32::from(digit(letter)) << (18 - 6 * at));
+        bytes.extend_from_slice(&word.to_be_bytes()[1..group.len()]);
+    }
+    bytes
+}
+
+#[test]
 fn a_time_bounds_the_run() {
     let report = run("--keys 100 --seconds 0.05").unwrap();
     assert!(report.requests > 0);

@@ -110,6 +110,14 @@ fn fifo_misses(requests: &[Request], size: usize) -> f64 {
 }
 
 #[test]
+fn presets_have_names_beside_their_letters() {
+    for (name, letter) in [("tweets", "c"), ("users", "u1"), ("users-short-ttl", "u2"), ("negative-results", "n")] {
+        let of = |preset| requests(&format!("--preset {preset} --requests 2000"));
+        assert_eq!(of(name), of(letter), "{name}");
+    }
+}
+
+#[test]
 fn the_simulators_agree_with_an_example() {
     let sequence = [1, 2, 3, 1, 2, 1, 4, 1, 2, 3];
     let requests: Vec<Request> = sequence

@@ -100,6 +100,77 @@ fn a_configuration_of_cachebench() {
     assert_ne!(requests, try_cachebench(&directory, "config.json", "--seed 2").unwrap());
 }
 
+/// As CacheLib's `consistency/navy-with-deletes.json`, with TTLs, updates and lone operations.
+const POOLS: &str = r#"// a comment, as CacheLib's files have them
+{
+  "cache_config" : { "cacheSizeMB" : 150, "numPools" : 2, "poolSizes" : [0.5, 0.5] },
+  "test_config" : {
+    "checkConsistency" : true, "numOps" : 100000, "numThreads" : 4, "numKeys" : 20000, "opRatePerSec" : 1000,
+    "keyPoolDistribution": [0.25, 0.75], "opPoolDistribution" : [0.6, 0.4],
+    "poolDistributions" : [
+      { "keySizeRange" : [8, 16], "keySizeRangeProbability" : [1.0],
+        "valSizeRange" : [256, 1024, 4096, 8192], "valSizeRangeProbability" : [0.2, 0.7, 0.1],
+        "chainedItemLengthRange" : [2, 3], "chainedItemLengthRangeProbability" : [1.0],
+        "chainedItemValSizeRange" : [100, 300], "chainedItemValSizeRangeProbability" : [1.0],
+        "ttlSecsRange" : [60, 3600], "ttlSecsRangeProbability" : [0.25, 0.75],
+        "popularityBuckets" : [100, 900, 4000], "popularityWeights" : [50, 30, 20],
+        "getRatio" : 0.5, "setRatio" : 0.1, "delRatio" : 0.1, "updateRatio" : 0.1, "addChainedRatio" : 0.1,
+        "loneGetRatio" : 0.06, "loneSetRatio" : 0.04 },
+      { "keySizeRange" : [32, 33], "keySizeRangeProbability" : [1.0],
+        "valSizeRange" : [50, 51], "valSizeRangeProbability" : [1.0], "getRatio" : 1.0 }
+    ]
+  }
+}"#;
+
+#[test]
+fn pools_have_the_distributions_of_their_configuration() {
+    let directory = cachebench(POOLS, ["config.json", "pop.json", "sizes.json"]);
+    let args = args("--cachebench", &directory.path().join("config.json"), "");
+    let workload = Workload::new(&args.workload).unwrap();
+    let requests: Vec<Request> = workload.requests().collect();
+    let (first, second): (Vec<Request>, Vec<Request>) =
+        requests.iter().partition(|request| workload.pool_of(request).as_deref() == Some("pool0"));
+    assert_near("operations of the first pool", first.len() as f64, 240_000.0, 0.02);
+    let of = |op: Op, lone: bool| share(&first, |r| r.op == op && (r.key >= 20_000) == lone);
+    for (op, lone, expected) in [
+        (Op::Get, false, 0.5),
+        (Op::Set, false, 0.1),
+        (Op::Delete, false, 0.1),
+        (Op::Replace, false, 0.1),
+        (Op::Append, false, 0.1),
+        (Op::Get, true, 0.06),
+        (Op::Set, true, 0.04),
+    ] {
+        assert_near(&format!("{op:?} {lone}"), of(op, lone), expected, 0.02);
+    }
+    // Popularity: the buckets have 100, 900 and 4000 of the 5000 keys of the pool.
+    let shared: Vec<Request> = first.iter().filter(|r| r.key < 20_000).copied().collect();
+    assert!(shared.iter().all(|r| r.key < 5_000) && second.iter().all(|r| (5_000..20_000).contains(&r.key)));
+    let mut often: Vec<u64> = counts(&shared).into_values().collect();
+    often.sort_unstable_by(|a, b| b.cmp(a));
+    let part = |ranks: std::ops::Range<usize>| often[ranks].iter().sum::<u64>() as f64 / shared.len() as f64;
+    assert_near("the first bucket", part(0..100), 0.5, 0.02);
+    assert_near("the second bucket", part(100..1000), 0.3, 0.02);
+    assert_near("the third bucket", part(1000..often.len()), 0.2, 0.02);
+    // Sizes and TTLs, over objects: each has one.
+    let objects: Vec<Request> = first.iter().filter(|r| r.key >= 20_000).copied().collect();
+    let mean = |sizes: &[Request], of: fn(&Request) -> u32| {
+        sizes.iter().map(|r| f64::from(of(r))).sum::<f64>() / sizes.len() as f64
+    };
+    let expected = 0.2 * 640.0 + 0.7 * 2560.0 + 0.1 * 6144.0;
+    assert_near("value bytes", mean(&objects, |r| r.value_size), expected, 0.02);
+    assert_near("key bytes", mean(&objects, |r| r.key_size), 11.5, 0.02);
+    assert_near("long TTLs", share(&objects, |r| r.ttl_seconds == 3600), 0.75, 0.02);
+    let chains: Vec<Request> = first.iter().filter(|r| r.op == Op::Append).copied().collect();
+    assert_near("chained bytes", mean(&chains, |r| r.value_size), 400.0, 0.02);
+    assert!(second.iter().all(|r| (r.key_size, r.value_size, r.op) == (32, 50, Op::Get)));
+    assert_eq!(requests.last().unwrap().time_seconds, 399, "400,000 operations, 1000 a second");
+    // The trace names the pools.
+    generate(&args).unwrap();
+    let text = fs::read_to_string(&args.output).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(",pool") && text.contains(",pool1\n"));
+}
+
 #[test]
 fn keys_and_requests_can_be_scaled() {
     let directory = cachebench(CONFIG, ["cdn.config.json", "cdn.pop.json", "cdn.sizes.json"]);
@@ -113,7 +184,7 @@ fn keys_and_requests_can_be_scaled() {
 fn what_means_nothing_here_is_named() {
     let directory = cachebench(CONFIG, ["config.json", "pop.json", "sizes.json"]);
     let report = generate(&args("--cachebench", &directory.path().join("config.json"), "")).unwrap();
-    assert_eq!(report.note.as_deref(), Some("ignored: opDelayNs, enableLookaside"));
+    assert_eq!(report.note.as_deref(), Some("ignored: enableLookaside"));
 }
 
 #[test]
@@ -130,10 +201,10 @@ fn configurations_that_make_no_sense_are_refused() {
         ("\"test_config\"", "\"tests\"", "no `test_config`"),
         ("\"numKeys\": 3000", "\"numKeys\": -1", "test_config: invalid value"),
         ("\"numKeys\": 3000", "\"numKeys\": 0", "numKeys is 0"),
-        ("[1, 8, 64]", "[1]", "keySizeRange has 1 sizes, and keySizeRangeProbability 2"),
+        ("[1, 8, 64]", "[1]", "keySizeRange has 1 numbers, and keySizeRangeProbability 2"),
         ("[1, 8, 64]", "[1, 8, 4]", "more and in order"),
         ("[0.3, 0.7]", "[-1, 2]", "keySizeRangeProbability has no weights"),
-        ("[1, 8, 64]", "[1, 8, 6e9]", "keySizeRange has sizes that are not from 0 to 2^32"),
+        ("[1, 8, 64]", "[1, 8, 6e9]", "keySizeRange has numbers that are not from 0 to 2^32"),
         ("\"getRatio\": 0.7, \"setRatio\": 0.1, \"delRatio\": 0.1, \"loneGetRatio\": 0.1,", "", "no ratio"),
         ("\"popDistFile\": \"pop.json\"", "\"popularityBuckets\": [1]", "1 popularityBuckets and 0"),
         ("\"popDistFile\": \"pop.json\"", "\"popularityBuckets\": [0], \"popularityWeights\": [1]", "not numbers of"),
@@ -141,6 +212,13 @@ fn configurations_that_make_no_sense_are_refused() {
         ("\"numOps\": 10000", "\"numOps\": 5000000000", "--requests 20000000000: it is from 1 to"),
         ("\"numOps\": 10000,", "", "--requests 0: it is from 1 to"),
         ("}\n}", "", "line "),
+        ("\"opDelayNs\": 1000", "\"generator\": \"piecewise-replay\"", "generator `piecewise-replay` is not supported"),
+        ("\"opDelayNs\": 1000", "\"name\": \"cachelib_map\"", "name `cachelib_map` is not supported"),
+        ("\"opDelayNs\": 1000", "\"couldExistRatio\": 0.4", "couldExistRatio is not supported"),
+        ("\"opDelayNs\": 1000", "\"frobnicate\": 1", "the key frobnicate is not supported"),
+        ("\"opDelayNs\": 1000", "\"opPoolDistribution\": [0.5, 0.5]", "have 1 and 2 pools"),
+        ("\"opDelayNs\": 1000", "\"poolDistributions\": [{}, {}]", "2 poolDistributions for 1 pools"),
+        ("\"opDelayNs\": 1000", "\"addChainedRatio\": 0.1", "chainedItemLengthRangeProbability has no weights"),
     ] {
         assert!(CONFIG.contains(from), "{from}");
         let directory = cachebench(&CONFIG.replace(from, to), ["config.json", "pop.json", "sizes.json"]);

@@ -52,6 +52,19 @@ fn a_get_that_misses_is_followed_by_a_set() {
 }
 
 #[test]
+fn a_warmup_fills_the_cache_and_does_not_count() {
+    let rows = "0,1,16,100,get,0\n0,2,16,300,get,0\n1,1,16,100,get,0\n2,3,16,100,get,0\n";
+    let report = csv(rows, "--warmup 2");
+    assert_eq!(outcome(&report), (2, 1, 1));
+    assert_eq!((report.gets, report.objects), (2, 3));
+    let text = format!("timestamp_s,key_id,key_size,value_size,op,ttl_s\n{rows}");
+    for (flags, reason) in [("--warmup 5", "none is left to count"), ("--warmup 1 --threads 2", "give --threads 1")] {
+        let error = try_replay(text.as_bytes(), flags).unwrap_err().to_string();
+        assert!(error.contains("--warmup") && error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn only_gets_count_in_the_miss_ratio() {
     let report = csv(
         "0,1,16,100,set,0\n0,1,16,100,get,0\n1,1,16,100,delete,0\n1,1,16,100,gets,0\n1,9,16,100,delete,0\n",

@@ -33,9 +33,9 @@ impl Store {
     }
 
     /// Demotes an item that maintenance removes. Its bucket, with this control word, is locked, and its slot still in
-    /// place.
+    /// place. True if the lower tier has a copy of it now.
     #[inline]
-    pub(crate) fn demote(&self, participant: &Participant, slot: Slot, control: Control, moment: Moment) {
+    pub(crate) fn demote(&self, participant: &Participant, slot: Slot, control: Control, moment: Moment) -> bool {
         // Loom models have no lower tier.
         #[cfg(loom)]
         let _ = (participant, slot, control, moment);
@@ -45,16 +45,19 @@ impl Store {
             let item = self.hit(self.item(slot), &found, participant.pin());
             if !self.is_live(&item.item_at(), moment) {
                 tier.remove(item.key());
-                return;
+                return false;
             }
             // Acquire pairs with the Release in `advance_generation`.
             let generation = self.generation.load(Ordering::Acquire);
-            tier.demote(&item, moment.ms);
+            let is_taken = tier.demote(&item, moment.ms);
             if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item.item_at(), moment) {
                 // The flush may have invalidated all copies before this one was made.
                 tier.remove(item.key());
+                return false;
             }
+            return is_taken;
         }
+        false
     }
 
     /// A locked key changes: invalidates its copy, and its issued token unless the new item keeps it. True if there may

@@ -31,6 +31,8 @@ mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+#[cfg(not(loom))]
+mod frame_file;
 mod frames;
 mod gauges;
 mod growth;
@@ -70,7 +72,9 @@ pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
-pub use image::{ImageError, Loaded, Saved};
+pub use frames::FRAME_BYTES;
+#[cfg(not(loom))]
+pub use image::{ImageError, Loaded, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]

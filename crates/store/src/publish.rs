@@ -10,7 +10,7 @@ use crate::condition::{Condition, Outcome, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::Cause;
-use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag};
+use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag, Vacancy};
 use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
 use crate::stats::Counter;
@@ -133,12 +133,39 @@ impl Store {
         let new = new.map(|(new, _)| new);
         let keeps_token = new.is_some_and(|new| new.keeps_token);
         let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
-        let mut old = place.map(|place| self.footprint(place.slot));
-        let placed = match (&place, new) {
+        let takes_over = new.is_some_and(|new| new.is_copy);
+        let leaver = place.filter(|_| !takes_over);
+        let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
+        let old = place.map(|place| self.footprint(place.slot));
+        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new);
+        let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
+        if self.access_samples.takes(hash) {
+            self.sample_publication(participant, hash, new);
+        }
+        let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
+        self.account_publication(participant, pair, placed, old, new, moment);
+        if let (Some(notice), Some(place)) = (notice, place) {
+            let cause = self.cause_of_change(&self.item(place.slot), live.is_some(), new.is_some());
+            self.notify_removed(notice, cause, moment);
+        }
+        Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
+    }
+
+    /// Stores the slot of the new item in the place of the old one, or in the vacancy or a neighbour's place; without a
+    /// new item empties the place. A copy takes over what has changed in place meanwhile.
+    #[inline(always)]
+    fn place(
+        &self,
+        pair: &mut LockedPair<'_>,
+        hash: u64,
+        condition: Condition,
+        (place, vacancy): (Option<&SlotPlace>, Option<Vacancy>),
+        new: Option<NewItem>,
+    ) -> Placement {
+        match (place, new) {
             (Some(place), Some(new)) => {
                 if new.is_copy {
                     self.transfer_changes(place.slot, new.at);
-                    old = old.map(|old| Unlinked { body: None, ..old });
                 }
                 let frequency = pair.reread(place).frequency();
                 pair.replace(place, place.slot.moved(new.at, frequency));
@@ -159,13 +186,7 @@ impl Store {
                 }
             }
             (None, None) => Placement::Free,
-        };
-        if self.access_samples.takes(hash) {
-            self.sample_publication(participant, hash, new);
         }
-        let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
-        self.account_publication(participant, pair, placed, old, new, moment);
-        Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
     /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its
@@ -206,10 +227,10 @@ impl Store {
             Placement::Free | Placement::Displaced => None,
         };
         let replaced = replaced_slot.map(|slot| self.footprint(slot));
-        if let Some(slot) = replaced_slot {
-            self.demote(participant, slot, pair.control(None), moment);
-        }
-        let notice = replaced_slot.and_then(|slot| self.prepare_removal_notice(participant, slot, pair.control(None)));
+        let notice = replaced_slot.and_then(|slot| {
+            let is_demoted = self.demote(participant, slot, pair.control(None), moment);
+            self.prepare_removal_notice(participant, slot, pair.control(None), is_demoted)
+        });
         for unlinked in old.iter().chain(&replaced) {
             self.account_unlinked(unlinked);
         }

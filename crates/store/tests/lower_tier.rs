@@ -21,12 +21,13 @@ struct Copies {
 struct Shared(Arc<Copies>);
 
 impl LowerTier for Shared {
-    fn demote(&self, item: &Item<'_>, _now_ms: u64) {
+    fn demote(&self, item: &Item<'_>, _now_ms: u64) -> bool {
         let mut value = Vec::new();
         item.copy_to(&mut value);
         let name = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.0.demoted.fetch_add(1, Ordering::Relaxed);
         self.0.map.lock().unwrap().insert(item.key().to_vec(), (name, value));
+        true
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {

@@ -18,6 +18,7 @@ use crate::flash::read::{
 use crate::flash::tier::FlashTier;
 use crate::lookup::{Item, Lookup};
 use crate::pool_state::PoolState;
+use crate::removal_events;
 use crate::retry::{Patience, Waiting};
 use ebbtide_flash::Key;
 use ebbtide_store::{Mode, Stored, Ttl, Write};
@@ -89,6 +90,8 @@ impl PoolState {
             PromotionKind::Required(Waiting::Sleeps) => self.in_upload_order(|| store(self.clock.now_ms())),
             _ => store(now_ms),
         });
+        // The caller has permits of reads, which the listener may wait for.
+        removal_events::hand_over();
         written.map(|written| written.stored)
     }
 

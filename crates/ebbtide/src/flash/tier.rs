@@ -366,22 +366,23 @@ pub(crate) fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
 pub(crate) struct FlashLowerTier(pub Arc<FlashTier>);
 
 impl LowerTier for FlashLowerTier {
-    fn demote(&self, item: &Item<'_>, now_ms: u64) {
+    fn demote(&self, item: &Item<'_>, now_ms: u64) -> bool {
         let flash = &*self.0;
         flash.promotions.note_evicted(item.stored_bytes());
         let key = Key::new(item.key());
         let Some(expiry) = flash.expiry_on_flash(item) else {
             flash.tier.remove(key.hash);
-            return;
+            return false;
         };
         if item.extension().copied && flash.tier.could_exist(key.hash) {
             flash.unchanged.fetch_add(1, Ordering::Relaxed);
-            return;
+            return true;
         }
         let value: Vec<&[u8]> = item.slices().collect();
         let object = Object { key, value: &value, client_flags: item.flags(), expiry };
-        flash.tier.insert(&object, flash.seconds(now_ms));
+        let is_taken = flash.tier.insert(&object, flash.seconds(now_ms)).is_some();
         flash.note_demotion(object.value_bytes() as u64, now_ms);
+        is_taken
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {

@@ -1,13 +1,16 @@
 //! Options of a cache.
 
 use super::Settings;
+use super::value::Value;
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
 use crate::memcached;
 use crate::memory_monitor::PressureOptions;
 use crate::pool_options::PoolOptions;
+use crate::removal_events::RemovalCause;
 use ebbtide_store::{Policy, Ttl};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A clock must not overflow: a year is no bound for any loader.
@@ -70,6 +73,43 @@ impl CacheBuilder {
     /// Returns memory while the host or the control group is short of it, and takes it again later. Default: none.
     pub fn memory_monitor(self, options: PressureOptions) -> Self {
         self.engine(|engine| engine.memory_monitor(options))
+    }
+
+    /// Sets the listener of removals. It is told of every entry that leaves the memory of the cache, in any pool,
+    /// exactly once: with its key, its value and the [`RemovalCause`].
+    ///
+    /// - It is called by the thread that has removed the entry, before the operation returns, and outside of all locks.
+    ///   The maintenance thread calls it for entries that it evicts or expires, for removals by a thread that holds a
+    ///   [`crate::ValueRef`] or was promoting a value from flash, and for removals that the listener itself causes.
+    /// - It may use the cache. It should not keep it alive: capture a [`crate::WeakCache`].
+    /// - A panic in it ends that call only, and is counted in [`crate::Stats::listener_panics`].
+    /// - Threads call it at the same time: calls for one key may overlap, and have no order.
+    /// - An expired or invalidated entry is told when its memory is freed, or when its key is written before that.
+    /// - A new TTL is no removal, nor is a number that changes in place. An entry that is promoted from flash and
+    ///   evicted again is told again. Entries that are on flash only, and entries of a removed pool or an ended cache,
+    ///   are not told.
+    /// - Events that wait for the maintenance thread take up to 4 MiB beside the memory of the cache. When they have
+    ///   that, each operation tells some of them before it returns. The one exception to "exactly once": a removal that
+    ///   the listener itself causes then is only counted, in [`crate::Stats::untold_removals`].
+    ///
+    /// ```
+    /// use ebbtide::{ByteSize, Cache, RemovalCause};
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, told) = mpsc::channel();
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).eviction_listener(move |key, value, cause| {
+    ///     let _ = sender.send((key.to_vec(), value, cause));
+    /// });
+    /// let cache = cache.build()?;
+    /// cache.insert("k", "old")?;
+    /// cache.insert("k", "new")?;
+    /// assert_eq!(told.recv().unwrap(), (b"k".to_vec(), "old".into(), RemovalCause::Replaced));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn eviction_listener(self, listener: impl Fn(&[u8], Value, RemovalCause) + Send + Sync + 'static) -> Self {
+        let listener =
+            Arc::new(move |key: &[u8], value: &Arc<[u8]>, cause| listener(key, Arc::clone(value).into(), cause));
+        self.engine(|engine| engine.eviction_listener(listener))
     }
 
     /// Where the time comes from. Default: the system. Tests use [`Clock::Manual`].

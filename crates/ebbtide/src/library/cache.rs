@@ -1,5 +1,6 @@
 //! A cache: its pool `default`, and what concerns all of its pools.
 
+use super::Settings;
 use super::builder::CacheBuilder;
 use super::pool::Pool;
 use super::stats::{Counts, Stats};
@@ -20,6 +21,29 @@ use std::time::Duration;
 pub struct Cache {
     pub(super) pool: Pool,
     pub(super) commands: memcached::Cache,
+}
+
+/// A handle that does not keep the cache alive, for an eviction listener that uses its cache. Made by
+/// [`Cache::downgrade`].
+#[derive(Clone)]
+pub struct WeakCache {
+    commands: memcached::WeakCache,
+    settings: Arc<Settings>,
+}
+
+impl WeakCache {
+    /// The cache, if a handle of it exists.
+    pub fn upgrade(&self) -> Option<Cache> {
+        let commands = self.commands.upgrade()?;
+        let pool = Pool { commands: (*commands).clone(), settings: Arc::clone(&self.settings) };
+        Some(Cache { pool, commands })
+    }
+}
+
+impl Debug for WeakCache {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakCache")
+    }
 }
 
 impl Deref for Cache {
@@ -53,6 +77,21 @@ impl Cache {
     /// `UnknownPool`.
     pub fn pool(&self, name: &str) -> Result<Pool, Error> {
         Ok(Pool { commands: self.commands.pool(name)?, ..self.pool.clone() })
+    }
+
+    /// A handle that does not keep the cache alive.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let weak = cache.downgrade();
+    /// assert!(weak.upgrade().is_some());
+    /// drop(cache);
+    /// assert!(weak.upgrade().is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn downgrade(&self) -> WeakCache {
+        WeakCache { commands: self.commands.downgrade(), settings: Arc::clone(&self.pool.settings) }
     }
 
     /// The names of all pools, `default` first.

@@ -24,7 +24,7 @@ mod value;
 mod writes;
 
 pub use builder::CacheBuilder;
-pub use cache::Cache;
+pub use cache::{Cache, WeakCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
 pub use loader::{LoadError, Loaded};

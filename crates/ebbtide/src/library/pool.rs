@@ -135,7 +135,15 @@ impl Pool {
         let (hits, misses) = pool.lookups.sums();
         let loads = &pool.loads.counters;
         let (loads, failed) = (loads.loaded.load(Ordering::Relaxed), loads.abandoned.load(Ordering::Relaxed));
-        Counts { hits, misses, loads, failed_loads: failed }
+        let removals = pool.removals.as_ref();
+        Counts {
+            hits,
+            misses,
+            loads,
+            failed_loads: failed,
+            listener_panics: removals.map_or(0, |removals| removals.panics()),
+            untold_removals: removals.map_or(0, |removals| removals.untold()),
+        }
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.

@@ -14,6 +14,10 @@ pub struct Stats {
     pub loads: u64,
     /// Loaders that failed, panicked or were cancelled.
     pub failed_loads: u64,
+    /// Calls of the eviction listener that have panicked, of all pools.
+    pub listener_panics: u64,
+    /// Removals that the eviction listener has caused and was not told of, of all pools.
+    pub untold_removals: u64,
     /// Entries in memory, with expired ones whose memory is not freed yet.
     pub entries: u64,
     /// The memory budget.
@@ -45,6 +49,8 @@ pub(super) struct Counts {
     pub misses: u64,
     pub loads: u64,
     pub failed_loads: u64,
+    pub listener_panics: u64,
+    pub untold_removals: u64,
 }
 
 impl Counts {
@@ -54,6 +60,9 @@ impl Counts {
             misses: self.misses + other.misses,
             loads: self.loads + other.loads,
             failed_loads: self.failed_loads + other.failed_loads,
+            // Of the cache: all of its pools have the same.
+            listener_panics: other.listener_panics,
+            untold_removals: other.untold_removals,
         }
     }
 
@@ -63,6 +72,8 @@ impl Counts {
             misses: self.misses,
             loads: self.loads,
             failed_loads: self.failed_loads,
+            listener_panics: self.listener_panics,
+            untold_removals: self.untold_removals,
             entries: engine.items,
             memory_limit_bytes: engine.memory_limit_bytes,
             memory_used_bytes: engine.memory_used_bytes,

@@ -23,7 +23,7 @@ use crate::Error;
 use crate::capture::{CaptureOptions, capture};
 use crate::mrc::TraceLoad;
 use crate::trace::loaded::LoadedTrace;
-use crate::trace::{Format, STANDARD_INPUT, write_file};
+use crate::trace::{Format, STANDARD_INPUT, write_report};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
@@ -84,8 +84,8 @@ pub struct AdviseArgs {
     /// Write a page to read and to send
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Replace the page if it exists
-    #[arg(long)]
+    /// Replace a page that exists without a line on standard error
+    #[arg(long, visible_alias = "force")]
     overwrite: bool,
     /// Format of the trace [default: told from the content]
     #[arg(long)]
@@ -119,7 +119,7 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     let load = TraceLoad::of(workload(args)?, jobs)?;
     let advice = advise(args, &load);
     if let Some(path) = &args.html {
-        write_file(path, args.overwrite, html::page(&advice, &load)?.as_bytes())?;
+        write_report(path, args.overwrite, html::page(&advice, &load)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     match args.json {

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use super::Plan;
 use super::dialect::Dialect;
-use super::report::{LatencyTally, record};
 use super::resp;
+use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;
 use ebbtide_protocol::client;
 

@@ -10,7 +10,7 @@ use super::answers::{Answers, Ledger, SentOperation};
 use super::dialect::Dialect;
 use super::drive::Meter;
 use super::feed::{Feed, Task};
-use super::report::{LatencyTally, record};
+use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;
 
 const READ_BUFFER: usize = 64 << 10;

@@ -7,10 +7,16 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::interval::{Interval, IntervalBoard, Publisher};
+use super::tally::LatencyTally;
 use crate::Error;
 
 /// How often the bar moves; the end of a phase is noticed within this time too.
 const TICK: Duration = Duration::from_millis(20);
+/// The length of an interval of the log and of the live line.
+const SECOND: Duration = Duration::from_secs(1);
+/// Intervals of one line where standard error is no terminal.
+const SECONDS_OF_A_LINE: u64 = 10;
 
 /// When a phase ends.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +30,7 @@ pub(super) enum RunEnd {
 pub(super) struct Meter<'a> {
     pub(super) stop: &'a AtomicBool,
     progress: &'a WorkerProgress,
+    publisher: Publisher<'a>,
 }
 
 /// On a cache line of its own, so that threads do not slow each other by counting.
@@ -36,7 +43,22 @@ impl Meter<'_> {
     pub(super) fn set(&self, requests: u64) {
         self.progress.0.store(requests, Ordering::Relaxed);
     }
+
+    /// Tells the requests so far, and once a second what was counted since.
+    pub(super) fn note(&self, tally: &LatencyTally) {
+        self.set(tally.requests());
+        self.publisher.publish_if_due(tally);
+    }
+
+    /// The thread is done: tells what it has not told yet.
+    pub(super) fn finish(&self, tally: &LatencyTally) {
+        self.set(tally.requests());
+        self.publisher.publish(tally);
+    }
 }
+
+/// Takes each interval of a phase: its start since the phase began, its length, and what was counted in it.
+pub(super) type IntervalSink<'a> = &'a mut dyn FnMut(Duration, Duration, &Interval) -> Result<(), Error>;
 
 /// Calls `work` in a thread for each worker and waits for all. Returns the workers, and the time that they took. The
 /// first error stops all threads.
@@ -45,7 +67,9 @@ pub(super) fn drive<W: Send>(
     workers: Vec<W>,
     end: RunEnd,
     work: impl Fn(&mut W, &Meter<'_>) -> Result<(), Error> + Sync,
+    sink: Option<IntervalSink<'_>>,
 ) -> Result<(Vec<W>, Duration), Error> {
+    let board = IntervalBoard::default();
     let stop = AtomicBool::new(false);
     let running = AtomicUsize::new(workers.len());
     let progress: Vec<WorkerProgress> = workers.iter().map(|_| WorkerProgress::default()).collect();
@@ -54,7 +78,7 @@ pub(super) fn drive<W: Send>(
         let _count = CountOnDrop(&running);
         start_line.wait();
         let started = Instant::now();
-        let meter = Meter { stop: &stop, progress };
+        let meter = Meter { stop: &stop, progress, publisher: Publisher::new(&board) };
         let outcome = work(&mut worker, &meter);
         if outcome.is_err() {
             stop.store(true, Ordering::Relaxed);
@@ -70,7 +94,7 @@ pub(super) fn drive<W: Send>(
             .collect();
         start_line.wait();
         let start = Instant::now();
-        watch(title, end, start, &stop, &running, &progress);
+        let watched = watch(&Phase { title, end, start, stop: &stop, running: &running }, &progress, &board, sink);
         // This thread may be late at the line: the workers say when they began.
         let (mut done, mut first, mut last) = (Vec::new(), start, start);
         for thread in threads {
@@ -84,7 +108,7 @@ pub(super) fn drive<W: Send>(
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok((done, last.duration_since(first)))
+        watched.map(|()| (done, last.duration_since(first)))
     })
 }
 
@@ -97,15 +121,27 @@ impl Drop for CountOnDrop<'_> {
     }
 }
 
-fn watch(
+/// What the watching thread knows of the phase.
+struct Phase<'a> {
     title: &'static str,
     end: RunEnd,
     start: Instant,
-    stop: &AtomicBool,
-    running: &AtomicUsize,
+    stop: &'a AtomicBool,
+    running: &'a AtomicUsize,
+}
+
+/// Waits for the workers. An error of the sink stops them.
+fn watch(
+    phase: &Phase<'_>,
     progress: &[WorkerProgress],
-) {
-    let bar = bar(title, end);
+    board: &IntervalBoard,
+    sink: Option<IntervalSink<'_>>,
+) -> Result<(), Error> {
+    let Phase { title, end, start, stop, running } = phase;
+    let bar = bar(title, *end);
+    let mut intervals =
+        Intervals { bar: &bar, sink, board, taken: Duration::ZERO, shown: 0, unshown: Interval::default() };
+    let mut outcome = Ok(());
     while running.load(Ordering::Relaxed) > 0 {
         let requests: u64 = progress.iter().map(|p| p.0.load(Ordering::Relaxed)).sum();
         let elapsed = start.elapsed();
@@ -114,10 +150,16 @@ fn watch(
         match end {
             RunEnd::Requests(_) => bar.set_position(requests),
             RunEnd::After(duration) => {
-                bar.set_position(elapsed.min(duration).as_millis() as u64);
-                if elapsed >= duration {
+                bar.set_position(elapsed.min(*duration).as_millis() as u64);
+                if elapsed >= *duration {
                     stop.store(true, Ordering::Relaxed);
                 }
+            }
+        }
+        if outcome.is_ok() {
+            outcome = intervals.advance(elapsed);
+            if outcome.is_err() {
+                stop.store(true, Ordering::Relaxed);
             }
         }
         let rest = match end {
@@ -126,7 +168,54 @@ fn watch(
         };
         thread::sleep(TICK.min(rest.max(Duration::from_millis(1))));
     }
+    let outcome = outcome.and_then(|()| intervals.take(start.elapsed()));
     bar.finish_and_clear();
+    outcome
+}
+
+/// The seconds of a phase as they pass.
+struct Intervals<'a, 's> {
+    bar: &'a ProgressBar,
+    sink: Option<IntervalSink<'s>>,
+    board: &'a IntervalBoard,
+    /// Up to which time the intervals were taken.
+    taken: Duration,
+    /// The second of the last line where standard error is no terminal.
+    shown: u64,
+    /// What no line has shown yet.
+    unshown: Interval,
+}
+
+impl Intervals<'_, '_> {
+    /// Asks the workers for the second that has passed, and takes what they tell at the next call.
+    fn advance(&mut self, elapsed: Duration) -> Result<(), Error> {
+        if self.sink.is_none() || elapsed < self.taken + SECOND {
+            return Ok(());
+        }
+        // The workers publish when they see a new second, so the interval ends one tick later.
+        if self.board.ask(elapsed.as_secs()) {
+            return Ok(());
+        }
+        self.take(elapsed)?;
+        let seconds = elapsed.as_secs();
+        if !self.bar.is_hidden() {
+            self.bar.println(std::mem::take(&mut self.unshown).line(seconds, 1));
+        } else if seconds >= self.shown + SECONDS_OF_A_LINE {
+            eprintln!("{}", std::mem::take(&mut self.unshown).line(seconds, seconds - self.shown));
+            self.shown = seconds;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, elapsed: Duration) -> Result<(), Error> {
+        let interval = self.board.take();
+        if let Some(sink) = &mut self.sink {
+            sink(self.taken, elapsed.saturating_sub(self.taken), &interval)?;
+        }
+        self.taken = elapsed;
+        self.unshown.add(&interval);
+        Ok(())
+    }
 }
 
 /// Shown on a terminal only.
@@ -146,16 +235,22 @@ mod tests {
     #[test]
     fn the_time_stops_all_workers() {
         let end = RunEnd::After(Duration::from_millis(5));
-        let (workers, elapsed) = drive("test", vec![0u64; 2], end, |worker, meter| {
-            // A worker that is late finds that the time is over.
-            loop {
-                *worker += 1;
-                meter.set(*worker);
-                if meter.stop.load(Ordering::Relaxed) {
-                    break Ok(());
+        let (workers, elapsed) = drive(
+            "test",
+            vec![0u64; 2],
+            end,
+            |worker, meter| {
+                // A worker that is late finds that the time is over.
+                loop {
+                    *worker += 1;
+                    meter.set(*worker);
+                    if meter.stop.load(Ordering::Relaxed) {
+                        break Ok(());
+                    }
                 }
-            }
-        })
+            },
+            None,
+        )
         .unwrap();
         assert!(workers.iter().all(|&turns| turns > 0));
         assert!(elapsed >= end_of(end));
@@ -170,15 +265,21 @@ mod tests {
 
     #[test]
     fn an_error_stops_the_others() {
-        let outcome = drive("test", vec![0, 1], RunEnd::Requests(1), |worker, meter| {
-            if *worker == 0 {
-                return Err(Error::Protocol { target: "test".into(), reason: "broken".into() });
-            }
-            while !meter.stop.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
-            Ok(())
-        });
+        let outcome = drive(
+            "test",
+            vec![0, 1],
+            RunEnd::Requests(1),
+            |worker, meter| {
+                if *worker == 0 {
+                    return Err(Error::Protocol { target: "test".into(), reason: "broken".into() });
+                }
+                while !meter.stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            },
+            None,
+        );
         assert!(matches!(outcome, Err(Error::Protocol { .. })));
     }
 }

@@ -8,8 +8,10 @@ use ebbtide::memcached::{Cache, Item, Lookup, Mode};
 
 use super::Plan;
 use super::drive::{Meter, RunEnd, drive};
+use super::latency_log::with_log;
 use super::load::{Load, LoadKind};
-use super::report::{BenchReport, LatencyTally, record};
+use super::report::{BenchReport, report};
+use super::tally::{LatencyTally, record};
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::keys::KeyBuffer;
@@ -44,10 +46,12 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
     };
     if args.prefill {
         let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread)));
-        drive("prefill", workers.collect(), RunEnd::Requests(objects.count()), LocalWorker::work)?;
+        drive("prefill", workers.collect(), RunEnd::Requests(objects.count()), LocalWorker::work, None)?;
     }
     let workers = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread)));
-    let (workers, elapsed) = drive("bench", workers.collect(), args.end(), LocalWorker::work)?;
+    let (workers, elapsed) = with_log(args.hdr.as_deref(), args.overwrite, |sink| {
+        drive("bench", workers.collect(), args.end(), LocalWorker::work, Some(sink))
+    })?;
     let mut total = LatencyTally::default();
     let mut ops_per_second = 0.0;
     for worker in workers {
@@ -55,7 +59,7 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
         total.add(worker.tally);
     }
     let flash = cache.flash_stats().map(|stats| FlashReport::new(&stats));
-    Ok(BenchReport { flash, ..total.report(plan, elapsed, ops_per_second) })
+    Ok(BenchReport { flash, ..report(total, plan, elapsed, ops_per_second) })
 }
 
 struct LocalWorker<'a> {
@@ -114,12 +118,13 @@ impl LocalWorker<'_> {
         loop {
             self.chunk.draw(&mut self.load, self.plan, meter);
             if self.chunk.requests.is_empty() {
+                meter.finish(&self.tally);
                 return Ok(());
             }
             let start = Instant::now();
             self.execute();
             self.busy += start.elapsed();
-            meter.set(self.tally.requests());
+            meter.note(&self.tally);
         }
     }
 

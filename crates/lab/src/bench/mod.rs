@@ -15,6 +15,8 @@ mod connection;
 mod dialect;
 mod drive;
 mod feed;
+mod interval;
+mod latency_log;
 mod load;
 mod local;
 mod objects;
@@ -23,6 +25,7 @@ mod report;
 mod resp;
 mod schedule;
 mod table;
+mod tally;
 
 pub use dialect::Dialect;
 pub use report::{BenchReport, DrawnReport, Latency, LatencyBucket, PaceReport};
@@ -129,6 +132,12 @@ pub struct BenchArgs {
     pub policy: Policy,
     #[command(flatten)]
     pub flash: FlashArgs,
+    /// Write the latencies of each second as a log of HDR histograms, in nanoseconds
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Replace the file of --hdr if it exists
+    #[arg(long, visible_alias = "force")]
+    pub overwrite: bool,
     /// Seed of keys, sizes and order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

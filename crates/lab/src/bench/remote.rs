@@ -11,9 +11,11 @@ use super::Plan;
 use super::connection::{BenchConnection, Broken};
 use super::drive::{Meter, RunEnd, drive};
 use super::feed::Feed;
+use super::latency_log::with_log;
 use super::load::Load;
-use super::report::{BenchReport, LatencyTally};
+use super::report::{BenchReport, report};
 use super::schedule::Schedule;
+use super::tally::LatencyTally;
 use crate::Error;
 
 /// A server that sends nothing for so long, while answers are due, is given up.
@@ -41,7 +43,7 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
             worker.depth = PREFILL_DEPTH;
         }
         let end = RunEnd::Requests(plan.objects.count());
-        (workers, _) = drive("prefill", workers, end, RemoteWorker::work)?;
+        (workers, _) = drive("prefill", workers, end, RemoteWorker::work, None)?;
     }
     for (thread, worker) in (0..).zip(&mut workers) {
         let schedule = args.rate.map(|rate| Schedule::new(args, rate, thread));
@@ -49,14 +51,16 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
         worker.depth = args.pipeline.into();
         worker.tally = LatencyTally::default();
     }
-    let (workers, elapsed) = drive("bench", workers, args.end(), RemoteWorker::work)?;
+    let (workers, elapsed) = with_log(args.hdr.as_deref(), args.overwrite, |sink| {
+        drive("bench", workers, args.end(), RemoteWorker::work, Some(sink))
+    })?;
     let mut total = LatencyTally::default();
     for worker in workers {
         total.unsent += worker.feed.unsent();
         total.add(worker.tally);
     }
     let ops_per_second = total.requests() as f64 / elapsed.as_secs_f64().max(1e-9);
-    Ok(total.report(plan, elapsed, ops_per_second))
+    Ok(report(total, plan, elapsed, ops_per_second))
 }
 
 struct RemoteWorker<'a> {
@@ -124,6 +128,7 @@ impl<'a> RemoteWorker<'a> {
             self.send_in_turn(meter, now)?;
             let in_flight = self.connections.iter().any(|connection| connection.in_flight() > 0);
             if self.feed.is_over() && !in_flight {
+                meter.finish(&self.tally);
                 return Ok(());
             }
             match self.poll.poll(&mut events, Some(self.patience(now))) {
@@ -145,7 +150,7 @@ impl<'a> RemoteWorker<'a> {
             } else if now.duration_since(heard) >= PATIENCE {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
-            meter.set(self.tally.requests());
+            meter.note(&self.tally);
         }
     }
 

@@ -3,11 +3,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::tally::LatencyTally;
 use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
-
-/// The longest latency that is told apart, in nanoseconds.
-const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
 /// What a load brought; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -114,129 +112,56 @@ pub struct LatencyBucket {
 /// The bounds of latency buckets in microseconds: memory, a fast drive, a slow one, trouble.
 const BUCKETS_US: [u64; 10] = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
-/// What one thread counts.
-pub(super) struct LatencyTally {
-    pub(super) gets: u64,
-    pub(super) hits: u64,
-    pub(super) sets: u64,
-    pub(super) fills: u64,
-    pub(super) errors: u64,
-    pub(super) first_error: Option<String>,
-    pub(super) get_latency: Histogram<u64>,
-    pub(super) set_latency: Histogram<u64>,
-    /// From a request's due time until it was sent.
-    pub(super) delay: Histogram<u64>,
-    /// Requests that were due and not sent.
-    pub(super) unsent: u64,
-    pub(super) bytes_sent: u64,
-    pub(super) bytes_received: u64,
-}
-
-impl Default for LatencyTally {
-    fn default() -> Self {
-        Self {
-            gets: 0,
-            hits: 0,
-            sets: 0,
-            fills: 0,
-            errors: 0,
-            first_error: None,
-            get_latency: histogram(),
-            set_latency: histogram(),
-            delay: histogram(),
-            unsent: 0,
-            bytes_sent: 0,
-            bytes_received: 0,
-        }
+/// The report of all threads together.
+pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_per_second: f64) -> BenchReport {
+    let args = &plan.args;
+    let mut all = tally.get_latency.clone();
+    all += &tally.set_latency;
+    BenchReport {
+        target: args.target.clone().unwrap_or("in-process".into()),
+        requests: tally.requests(),
+        seconds: elapsed.as_secs_f64(),
+        ops_per_second,
+        gets: tally.gets,
+        hits: tally.hits,
+        hit_ratio: match tally.gets {
+            0 => 0.0,
+            gets => tally.hits as f64 / gets as f64,
+        },
+        sets: tally.sets,
+        fills: tally.fills,
+        errors: tally.errors,
+        first_error: tally.first_error,
+        get_latency: latency(&tally.get_latency),
+        set_latency: latency(&tally.set_latency),
+        latency: latency(&all),
+        bytes_sent: tally.bytes_sent,
+        bytes_received: tally.bytes_received,
+        flash: None,
+        pace: args.rate.map(|rate| PaceReport {
+            rate,
+            arrivals: args.arrivals.name(),
+            burst: (args.arrivals == Arrivals::Bursty).then_some(args.burst),
+            unsent: tally.unsent,
+            delay: latency(&tally.delay),
+        }),
+        trace: args.recorded().map(|(_, name)| name),
+        keys: plan.objects.count(),
+        drawn: args.recorded().is_none().then(|| DrawnReport {
+            popularity: args.popularity.name(),
+            exponent: args.exponent,
+            key_size: args.key_size.to_string(),
+            value_size: args.value_size.to_string(),
+            get_ratio: args.get_ratio,
+            ttl: args.ttl,
+        }),
+        threads: args.threads,
+        batch: args.batch,
+        pipeline: args.pipeline,
+        connections: args.connections(),
+        seed: args.seed,
+        protocol: args.target.is_some().then(|| args.protocol.name()),
     }
-}
-
-impl LatencyTally {
-    pub(super) fn requests(&self) -> u64 {
-        self.gets + self.sets + self.fills
-    }
-
-    /// `reason` is asked for only once.
-    pub(super) fn error(&mut self, reason: impl FnOnce() -> String) {
-        self.errors += 1;
-        self.first_error.get_or_insert_with(reason);
-    }
-
-    pub(super) fn add(&mut self, other: LatencyTally) {
-        self.gets += other.gets;
-        self.hits += other.hits;
-        self.sets += other.sets;
-        self.fills += other.fills;
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or(other.first_error);
-        self.get_latency += other.get_latency;
-        self.set_latency += other.set_latency;
-        self.delay += other.delay;
-        self.unsent += other.unsent;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_received += other.bytes_received;
-    }
-
-    /// The report of all threads together.
-    pub(super) fn report(self, plan: &Plan, elapsed: Duration, ops_per_second: f64) -> BenchReport {
-        let args = &plan.args;
-        let mut all = self.get_latency.clone();
-        all += &self.set_latency;
-        BenchReport {
-            target: args.target.clone().unwrap_or("in-process".into()),
-            requests: self.requests(),
-            seconds: elapsed.as_secs_f64(),
-            ops_per_second,
-            gets: self.gets,
-            hits: self.hits,
-            hit_ratio: match self.gets {
-                0 => 0.0,
-                gets => self.hits as f64 / gets as f64,
-            },
-            sets: self.sets,
-            fills: self.fills,
-            errors: self.errors,
-            first_error: self.first_error,
-            get_latency: latency(&self.get_latency),
-            set_latency: latency(&self.set_latency),
-            latency: latency(&all),
-            bytes_sent: self.bytes_sent,
-            bytes_received: self.bytes_received,
-            flash: None,
-            pace: args.rate.map(|rate| PaceReport {
-                rate,
-                arrivals: args.arrivals.name(),
-                burst: (args.arrivals == Arrivals::Bursty).then_some(args.burst),
-                unsent: self.unsent,
-                delay: latency(&self.delay),
-            }),
-            trace: args.recorded().map(|(_, name)| name),
-            keys: plan.objects.count(),
-            drawn: args.recorded().is_none().then(|| DrawnReport {
-                popularity: args.popularity.name(),
-                exponent: args.exponent,
-                key_size: args.key_size.to_string(),
-                value_size: args.value_size.to_string(),
-                get_ratio: args.get_ratio,
-                ttl: args.ttl,
-            }),
-            threads: args.threads,
-            batch: args.batch,
-            pipeline: args.pipeline,
-            connections: args.connections(),
-            seed: args.seed,
-            protocol: args.target.is_some().then(|| args.protocol.name()),
-        }
-    }
-}
-
-/// Takes down a latency.
-pub(super) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
-    histogram.saturating_record(latency.as_nanos().min(u128::from(MAX_LATENCY_NS)) as u64);
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid")
 }
 
 fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
@@ -267,11 +192,12 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<LatencyBucket> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tally::{empty_histogram, record};
     use super::*;
 
     #[test]
     fn each_request_is_in_the_bucket_of_its_latency() {
-        let mut taken = histogram();
+        let mut taken = empty_histogram();
         for us in [1, 40, 60, 150, 180, 900, 20_000, 5_000_000] {
             record(&mut taken, Duration::from_micros(us));
         }

@@ -64,7 +64,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{BenchArgs, Plan, objects::Objects, report::LatencyTally};
+    use crate::bench::{BenchArgs, Plan, objects::Objects, report, tally::LatencyTally};
     use clap::Parser;
     use std::time::Duration;
 
@@ -88,7 +88,7 @@ mod tests {
         };
         tally.get_latency.record_n(2_000_000, 10).unwrap();
         let mut out = Vec::new();
-        print(&tally.report(&plan, Duration::from_secs(2), 20.0), &mut out).unwrap();
+        print(&report::report(tally, &plan, Duration::from_secs(2), 20.0), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let row =
             |name| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();

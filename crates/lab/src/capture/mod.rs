@@ -43,7 +43,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
     /// Replace the file if it exists
-    #[arg(long)]
+    #[arg(long, visible_alias = "force")]
     overwrite: bool,
     /// Print the report as one JSON object
     #[arg(long)]

@@ -7,9 +7,12 @@ use crate::workload::SizeDistribution;
 /// The arguments of `ebbtide generate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GenerateArgs {
-    /// The trace to write; compressed with zstd if it is named .zst
+    /// The trace to write; compressed if it is named .zst or .gz; - is standard output
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long, visible_alias = "force")]
+    pub overwrite: bool,
     /// Format of the trace; oracle-general has neither operations nor TTLs
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,

@@ -4,55 +4,54 @@
 //! position of the key's next request, so the requests are made twice: first to link them, then to write them.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 
 use super::args::ExportFormat;
 use super::report::OperationCounts;
 use super::workload::Workload;
+use crate::progress::Progress;
 use crate::trace::{CSV_HEADER, oracle_record, write_csv_line};
-
-const BUFFER: usize = 1 << 20;
-const ZSTD_LEVEL: i32 = 3;
 
 /// What stands for no further request of the key.
 const NEVER: i64 = -1;
 
-/// Writes all requests to a file, compressed if it is named `.zst`.
-pub(super) fn write(workload: &Workload, path: &Path, format: ExportFormat) -> io::Result<OperationCounts> {
-    let file = File::create(path)?;
-    if path.extension().is_some_and(|extension| extension == "zst") {
-        let mut out = BufWriter::with_capacity(BUFFER, zstd::stream::write::Encoder::new(file, ZSTD_LEVEL)?);
-        let counts = write_to(workload, &mut out, format)?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
-        return Ok(counts);
-    }
-    let mut out = BufWriter::with_capacity(BUFFER, file);
-    let counts = write_to(workload, &mut out, format)?;
-    out.flush()?;
-    Ok(counts)
-}
+/// Requests between two looks at the progress.
+const PROGRESS_REQUESTS: u64 = 1 << 16;
 
-pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: ExportFormat) -> io::Result<OperationCounts> {
+/// Writes all requests; about `expected` of them, if that is known.
+pub(super) fn write(
+    workload: &Workload,
+    out: &mut impl Write,
+    format: ExportFormat,
+    expected: u64,
+) -> io::Result<OperationCounts> {
     let mut counts = OperationCounts::default();
+    let progress = Progress::new("requests", expected);
+    let note = |counts: &OperationCounts| {
+        if counts.requests.is_multiple_of(PROGRESS_REQUESTS) {
+            progress.show(counts.requests, counts.requests);
+        }
+    };
     match format {
         ExportFormat::Csv => {
             out.write_all(CSV_HEADER)?;
-            out.write_all(b"\n")?;
+            out.write_all(if workload.has_pools() { b",pool\n" } else { b"\n" })?;
             for request in workload.requests() {
                 counts.add(&request);
-                write_csv_line(&request, None, out)?;
+                note(&counts);
+                write_csv_line(&request, workload.pool_of(&request).as_deref(), out)?;
             }
         }
         ExportFormat::OracleGeneral => {
             let next = next_positions(workload.requests().map(|request| request.key));
             for (request, &next) in workload.requests().zip(&next) {
                 counts.add(&request);
+                note(&counts);
                 out.write_all(&oracle_record(&request, next))?;
             }
         }
     }
+    progress.finish();
     Ok(counts)
 }
 

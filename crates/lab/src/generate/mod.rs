@@ -28,22 +28,30 @@ pub use report::GenerateReport;
 pub use workload::Workload;
 
 use std::fmt::Display;
-use std::io::stdout;
+use std::io::{stderr, stdout};
+use std::path::Path;
 
 use crate::Error;
+use crate::trace::{Output, STANDARD_INPUT};
 use workload::TraceExtent;
 
 /// `ebbtide generate`: writes the trace and prints a report.
 pub fn run(args: GenerateArgs) -> Result<(), Error> {
     let report = generate(&args)?;
-    crate::report::print(&report, args.json, &mut stdout().lock())?;
+    match args.output == Path::new(STANDARD_INPUT) {
+        true => crate::report::print(&report, args.json, &mut stderr().lock())?,
+        false => crate::report::print(&report, args.json, &mut stdout().lock())?,
+    }
     Ok(())
 }
 
 /// Writes the trace.
 pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
     let workload = Workload::new(&args.workload)?;
-    let counts = export::write(&workload, &args.output, args.format)
+    let mut output = Output::create(&args.output, args.overwrite)?;
+    let written = export::write(&workload, &mut output, args.format, args.workload.requests.map_or(0, |count| count.0));
+    let counts = written
+        .and_then(|counts| output.finish().map(|()| counts))
         .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
     let size = workload.size();
     let ignored = workload.ignored();

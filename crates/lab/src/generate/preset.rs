@@ -17,13 +17,17 @@ use crate::workload::WeightedChoice;
 /// What to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
-    /// Content of tweets: cluster 52
+    /// Content of tweets: cluster 52; also named tweets
+    #[value(alias = "tweets")]
     C,
-    /// User metadata: cluster 17
+    /// User metadata: cluster 17; also named users
+    #[value(alias = "users")]
     U1,
-    /// User metadata, a cache with a short TTL: cluster 18
+    /// User metadata, a cache with a short TTL: cluster 18; also named users-short-ttl
+    #[value(alias = "users-short-ttl")]
     U2,
-    /// Negative results: cluster 44
+    /// Negative results: cluster 44; also named negative-results
+    #[value(alias = "negative-results")]
     N,
     /// Short-lived counters and state: cluster 23, not fitted
     Livepipeline,

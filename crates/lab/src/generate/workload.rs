@@ -49,10 +49,11 @@ impl Workload {
                 _ => Err(refused("--requests", requests, format!("it is from 1 to {MAX_REQUESTS}; ask for fewer"))),
             }
         };
-        let span_seconds = args.plain.span.unwrap_or(WEEK_SECONDS);
         let kind = if let Some(config) = &args.cachebench {
             let bench = CacheBench::read(config, args.plain.keys.map(|CountArg(keys)| keys))?;
             let extent = extent(bench.operations_in_all)?;
+            // A configuration with a rate has a length of its own.
+            let span_seconds = args.plain.span.or(bench.seconds).unwrap_or(WEEK_SECONDS);
             WorkloadKind::CacheBench { bench, span_seconds, extent }
         } else if let (Some(number), Some(table)) = (args.cluster, &args.cluster_table) {
             let (component, span_seconds) = cluster::read(table, number)?;
@@ -89,6 +90,19 @@ impl Workload {
             WorkloadKind::Fitted(fitted) => Some((fitted.keys(), fitted.footprint_bytes())),
             WorkloadKind::Plain(_) | WorkloadKind::CacheBench { .. } => None,
         }
+    }
+
+    /// The pool of a request, where the workload has several.
+    pub fn pool_of(&self, request: &Request) -> Option<String> {
+        match &self.0 {
+            WorkloadKind::CacheBench { bench, .. } => bench.pool_of(request.key).map(|pool| format!("pool{pool}")),
+            WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => None,
+        }
+    }
+
+    /// Whether its requests have pools.
+    pub fn has_pools(&self) -> bool {
+        matches!(&self.0, WorkloadKind::CacheBench { bench, .. } if bench.pool_of(0).is_some())
     }
 
     /// Keys of the input that mean nothing here.

@@ -22,17 +22,17 @@ mod stack_distances;
 mod svg;
 mod terminal;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use ebbtide::ByteSize;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::Error;
 use crate::memory_size::MemorySize;
+use crate::progress::Progress;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::{Format, LabelBy, loaded::LoadedTrace};
+use crate::trace::{Format, LabelBy, loaded::LoadedTrace, write_report};
 use group::{By, RequestGroup};
 pub(crate) use planning::TraceLoad;
 use policy::CurvePolicy;
@@ -69,6 +69,9 @@ pub struct MrcArgs {
     /// Draw the curves as a picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Replace files that exist without a line on standard error
+    #[arg(long, visible_alias = "force")]
+    overwrite: bool,
     /// Print one JSON object in place of a table and a plot
     #[arg(long)]
     json: bool,
@@ -107,10 +110,10 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
     };
     let report = Report::new(&workload, args.exact, curves(args, &parts, &sizes)?);
     if let Some(path) = &args.csv {
-        written(path, report.csv().as_bytes())?;
+        write_report(path, args.overwrite, report.csv().as_bytes())?;
     }
     if let Some(path) = &args.svg {
-        written(path, svg::draw(&report)?.as_bytes())?;
+        write_report(path, args.overwrite, svg::draw(&report)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -118,6 +121,9 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
     } else {
         report.table(&mut out)?;
         terminal::draw(&report, &mut out)?;
+        if let Some(sentence) = report.conclusion() {
+            writeln!(out, "\n{sentence}")?;
+        }
     }
     Ok(())
 }
@@ -157,7 +163,8 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
         })
         .collect();
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let progress = progress(cells.len() as u64);
+    let progress = Progress::new("points", cells.len() as u64);
+    let mut done = 0;
     let mut points: Vec<Vec<simulate::Found>> = lines.iter().map(|_| Vec::new()).collect();
     each_in_order(
         cells.len(),
@@ -167,12 +174,13 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
             cell.compute(lines[*line].0.workload, args.exact)
         },
         |index, found| {
-            progress.inc(1);
+            done += 1;
+            progress.show(done, done);
             points[cells[index].0].push(found?);
             Ok(())
         },
     )?;
-    progress.finish_and_clear();
+    progress.finish();
     let joined = lines
         .iter()
         .zip(points)
@@ -187,15 +195,4 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
         });
     }
     Ok(curves)
-}
-
-/// Shown on a terminal, with the time left.
-fn progress(cells: u64) -> ProgressBar {
-    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} points, {eta} left").expect("a fixed template");
-    ProgressBar::with_draw_target(Some(cells), target).with_style(style)
-}
-
-fn written(path: &PathBuf, bytes: &[u8]) -> Result<(), Error> {
-    std::fs::write(path, bytes).map_err(|source| Error::Write { trace: path.display().to_string(), source })
 }

@@ -26,6 +26,7 @@ impl FromStr for CurvePolicy {
         if let Some(reference) = Reference::from_name(name) {
             return Ok(Self::Reference(reference));
         }
+        let name = &name.to_ascii_lowercase();
         if name == LRU_BUCKETS {
             return Ok(Self::LruBuckets);
         }
@@ -61,6 +62,9 @@ mod tests {
     fn bare_names_are_references() {
         for name in ["lru", "lru-buckets", "arc", "ebbtide", "ebbtide:lru", "ebbtide:merge"] {
             assert_eq!(name.parse::<CurvePolicy>().unwrap().to_string(), name);
+        }
+        for (name, known) in [("LRU", "lru"), ("ARC", "arc"), ("Ebbtide:Merge", "ebbtide:merge")] {
+            assert_eq!(name.parse::<CurvePolicy>(), known.parse());
         }
         assert_eq!("ebbtide:s3fifo".parse::<CurvePolicy>().unwrap().to_string(), "ebbtide");
         assert_ne!("lru".parse::<CurvePolicy>(), "ebbtide:lru".parse());

@@ -166,6 +166,13 @@ impl Report {
         text
     }
 
+    /// What the curves of all requests come to.
+    pub(super) fn conclusion(&self) -> Option<String> {
+        let whole = self.curves.iter().filter(|labelled| labelled.group.is_none());
+        let curves: Vec<_> = whole.map(|labelled| (labelled.policy.as_str(), &labelled.curve)).collect();
+        crate::conclusion::sentence(&curves)
+    }
+
     /// A row for each size and a column for each curve.
     pub(super) fn table(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(

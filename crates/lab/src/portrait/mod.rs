@@ -21,8 +21,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::Error;
-use crate::trace::Format;
 use crate::trace::loaded::LoadedTrace;
+use crate::trace::{Format, write_report};
 use measure::Portrait;
 use report::PortraitReport;
 
@@ -37,6 +37,9 @@ pub(crate) struct InfoArgs {
     /// Draw popularity, churn, sizes and arrivals into files in this directory
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Replace pictures that exist without a line on standard error
+    #[arg(long, visible_alias = "force")]
+    overwrite: bool,
     /// Format of the trace [default: told from the content]
     #[arg(long)]
     format: Option<Format>,
@@ -54,8 +57,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), Error> {
         let failed = |path: &PathBuf, source| Error::Write { trace: path.display().to_string(), source };
         std::fs::create_dir_all(directory).map_err(|source| failed(directory, source))?;
         for (name, picture) in svg::draw(&trace, &portrait)? {
-            let path = directory.join(name);
-            std::fs::write(&path, picture).map_err(|source| failed(&path, source))?;
+            write_report(&directory.join(name), args.overwrite, picture.as_bytes())?;
         }
     }
     let mut out = io::stdout().lock();

@@ -79,9 +79,9 @@ impl Reference {
         Self::ALL.iter().find(|(_, policy)| *policy == self).expect("all are in the list").0
     }
 
-    /// The policy of this name; `None` if there is none.
+    /// The policy of this name, in any case; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, policy)| policy)
+        Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|&(_, policy)| policy)
     }
 
     /// An empty cache of this many bytes.

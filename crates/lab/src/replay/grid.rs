@@ -8,10 +8,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use ebbtide::{ByteSize, Policy};
+use ebbtide_control::{Curve, Point};
 
 use super::report::{AuditReport, ReplayReport};
 use super::{ReplayArgs, replay};
 use crate::Error;
+use crate::progress::Progress;
 use crate::report;
 use crate::trace::STANDARD_INPUT;
 
@@ -56,12 +58,18 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         writeln!(out, "{HEAD}")?;
     }
     let mut verdict = Ok(());
+    let mut found: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
+    let progress = (cells.len() > 1).then(|| Progress::new("replays", cells.len() as u64));
     each_in_order(
         cells.len(),
         args.jobs(),
         |index| replay(&args, cells[index]),
         |index, report| {
             let report = report?;
+            if let Some(progress) = &progress {
+                progress.show(index as u64 + 1, index as u64 + 1);
+            }
+            found.entry(report.policy).or_default().push(point(cells[index], &report));
             match cells.len() > 1 && !args.json {
                 true => writeln!(out, "{}", row(cells[index], &report))?,
                 false => report::print(&report, args.json, &mut out)?,
@@ -72,7 +80,37 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
             Ok(())
         },
     )?;
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
+    if let Some(sentence) = conclusion(found).filter(|_| !args.json) {
+        writeln!(out, "{sentence}")?;
+    }
     verdict
+}
+
+fn point(cell: Cell, report: &ReplayReport) -> Point {
+    Point {
+        memory_bytes: cell.memory.as_bytes(),
+        miss_ratio: report.miss_ratio,
+        low: report.miss_ratio,
+        high: report.miss_ratio,
+        byte_miss_ratio: report.byte_miss_ratio,
+    }
+}
+
+/// What the replays come to, of each policy at several sizes.
+fn conclusion(found: BTreeMap<&str, Vec<Point>>) -> Option<String> {
+    let curves: Vec<(&str, Curve)> = found
+        .into_iter()
+        .map(|(policy, mut points)| {
+            points.sort_by_key(|point| point.memory_bytes);
+            points.dedup_by_key(|point| point.memory_bytes);
+            (policy, Curve::new(points))
+        })
+        .collect();
+    let curves: Vec<(&str, &Curve)> = curves.iter().map(|(policy, curve)| (*policy, curve)).collect();
+    crate::conclusion::sentence(&curves)
 }
 
 const HEAD: &str = "memory     policy        miss ratio   by bytes      objects   evictions      ops/s";

@@ -40,6 +40,7 @@ use std::path::PathBuf;
 use ebbtide::{ByteSize, Policy};
 
 use crate::flash::FlashArgs;
+use crate::generate::CountArg;
 use crate::memory_size::MemorySize;
 use crate::trace::Format;
 
@@ -78,6 +79,9 @@ pub struct ReplayArgs {
     /// Refuse a trace with a malformed line instead of skipping the line
     #[arg(long)]
     pub strict: bool,
+    /// Requests at the beginning that fill the cache and do not count; with --threads 1
+    #[arg(long, value_name = "COUNT")]
+    pub warmup: Option<CountArg>,
     /// Check every answer against an exact model of each key; takes about 100 bytes of memory per key of the trace
     #[arg(long)]
     pub audit: bool,
@@ -113,6 +117,7 @@ impl ReplayArgs {
             format: None,
             strict: true,
             audit: false,
+            warmup: None,
             segment_size: None,
             merge_run: None,
             max_value: None,

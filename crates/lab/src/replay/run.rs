@@ -22,9 +22,12 @@ use super::pools::{Divide, FLOOR_BYTES, PoolReport, Pools};
 use super::report::{AuditReport, ReplayReport};
 use crate::Error;
 use crate::flash::FlashReport;
+use crate::progress::Progress;
 use crate::trace::{Request, STANDARD_INPUT, TraceReader};
 use crate::workload::mix;
 
+/// Requests between two looks at the progress.
+const PROGRESS_REQUESTS: u64 = 1 << 16;
 /// The largest value that a cache takes without `--max-value`.
 const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
 /// Segments of a pool at its smallest memory, where memory moves between pools.
@@ -36,7 +39,19 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let Some(file) = &args.pools else {
         let format = reader.format().name();
         let trace = reader.name().to_owned();
-        return replay_requests(|| reader.next_request(), &trace, format, args, cell);
+        // Several replays at a time are counted as a whole.
+        let progress = cell.number.is_none().then(|| Progress::new("requests", reader.length()));
+        let mut read = 0_u64;
+        let next = || {
+            read += 1;
+            if let Some(progress) = progress.as_ref().filter(|_| read.is_multiple_of(PROGRESS_REQUESTS)) {
+                progress.show(read, reader.position());
+            }
+            reader.next_request()
+        };
+        let report = replay_requests(next, &trace, format, args, cell);
+        progress.iter().for_each(Progress::finish);
+        return report;
     };
     let pools = Pools { specs: pool_file::read(file)? };
     let is_auto = args.divide == Divide::Auto;
@@ -120,10 +135,15 @@ fn replay_routed(
     if batches.is_empty() {
         return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
     }
+    let warmup = args.warmup.map_or(0, |count| count.0);
+    if warmup > 0 && args.threads > 1 {
+        let reason = "threads begin to count at different times: give --threads 1".to_owned();
+        return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
+    }
     let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
     let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], ..Played::default() };
     match args.threads {
-        1 => play_on_this_thread(caches, &mut batches, team(), &mut played, auto)?,
+        1 => play_on_this_thread(caches, &mut batches, team(), warmup, &mut played, auto)?,
         threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
@@ -131,6 +151,10 @@ fn replay_routed(
     let mut counts = ReplayCounts::default();
     played.counts.iter().for_each(|pool| counts.add(pool));
     let gets = counts.hits + counts.misses;
+    if warmup > 0 && played.warmup_left {
+        let reason = format!("the trace has {} requests only; none is left to count", counts.requests);
+        return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
+    }
     let evictions = sum(|stats| stats.evictions);
     let report = ReplayReport {
         requests: counts.requests,
@@ -189,6 +213,8 @@ struct Played {
     busy: Duration,
     /// Time of the trace at the last batch.
     end: Duration,
+    /// The trace ended within the warm-up.
+    warmup_left: bool,
 }
 
 impl Played {
@@ -206,6 +232,11 @@ impl Played {
 struct Team(Vec<Player>);
 
 impl Team {
+    /// Ends the warm-up.
+    fn forget_counts(&mut self) {
+        self.0.iter_mut().for_each(|player| player.counts = ReplayCounts::default());
+    }
+
     fn play(&mut self, Routed { request, pool }: &Routed, now: u64) {
         self.0[*pool].play(request, now);
     }
@@ -215,6 +246,7 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
     caches: &[Cache],
     batches: &mut Batches<S>,
     mut team: Team,
+    mut warmup: u64,
     played: &mut Played,
     mut auto: Option<&mut AutoDivision>,
 ) -> Result<(), Error> {
@@ -231,10 +263,17 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
                 auto.observe(&routed.request, routed.pool, now.as_secs());
             }
             team.play(&routed, now.as_millis() as u64);
+            if warmup > 0 {
+                warmup -= 1;
+                if warmup == 0 {
+                    team.forget_counts();
+                }
+            }
         }
         played.busy += start.elapsed();
         played.end = now;
     }
+    played.warmup_left = warmup > 0;
     played.add(&team);
     Ok(())
 }

@@ -11,7 +11,6 @@
 //! | `view` | a report as lines for a screen of any size |
 //! | `screen` | the terminal: keys, redrawing, giving it back |
 
-mod format;
 mod measures;
 mod screen;
 mod source;

@@ -9,8 +9,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
 use super::measures::{FlashRates, PoolUse, TopReport};
+use crate::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;

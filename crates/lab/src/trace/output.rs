@@ -1,5 +1,7 @@
-//! Files that commands write: compressed by their name, `-` for standard output, and never in place of another file
-//! unless that is asked for.
+//! Files that commands write, compressed by their name; `-` is standard output.
+//!
+//! A trace, which may be a capture that nobody can repeat, is never replaced unless that is asked for. A report can be
+//! made again from its trace: it is replaced, and a line on standard error says so. An empty file is not worth a word.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -81,13 +83,13 @@ impl Write for Output {
     }
 }
 
-/// Creates a file. One that is there is replaced only if `overwrite`; what is no regular file is opened as it is.
-pub(crate) fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
+/// Creates a file. One that holds data is replaced only if `overwrite`; what is no regular file is opened as it is.
+fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
     let name = || path.display().to_string();
     let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
     let mut options = OpenOptions::new();
     options.write(true);
-    match (is_special, overwrite) {
+    match (is_special, overwrite || is_empty(path)) {
         (true, _) => &mut options,
         (false, true) => options.create(true).truncate(true),
         (false, false) => options.create_new(true),
@@ -98,9 +100,20 @@ pub(crate) fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
     })
 }
 
-/// Writes a whole file, under the same rule.
-pub(crate) fn write_file(path: &Path, overwrite: bool, bytes: &[u8]) -> Result<(), Error> {
-    let written = new_file(path, overwrite)?.write_all(bytes);
+fn is_empty(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
+}
+
+/// Writes a report; `-` is standard output. A file that holds data is replaced, with a line on standard error unless
+/// `overwrite` asks for that.
+pub(crate) fn write_report(path: &Path, overwrite: bool, bytes: &[u8]) -> Result<(), Error> {
+    if path == Path::new(STANDARD_INPUT) {
+        return io::stdout().write_all(bytes).map_err(Error::Output);
+    }
+    if !overwrite && path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
+        eprintln!("ebbtide: {} is replaced", path.display());
+    }
+    let written = new_file(path, true)?.write_all(bytes);
     written.map_err(|source| Error::Write { trace: path.display().to_string(), source })
 }
 
@@ -135,6 +148,11 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         Output::create(&path, true).unwrap().finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
+        // The file that mktemp made holds nothing that could be lost.
+        Output::create(&path, false).unwrap().finish().unwrap();
+        write_report(&path, false, b"first").unwrap();
+        write_report(&path, false, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
         Output::create(Path::new("/dev/null"), false).unwrap().finish().unwrap();
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::columns::ColumnMap;
 use super::compression::{Input, decompressed, peek};
@@ -26,6 +28,9 @@ pub(crate) const SAMPLE_MARK: &str = "sample=";
 /// A stream of requests out of a trace.
 pub struct TraceReader {
     trace: String,
+    /// Bytes of the file, and those read of it; none for standard input.
+    length: u64,
+    position: Arc<AtomicU64>,
     sample: u32,
     format: Format,
     decoder: Decoder,
@@ -49,7 +54,12 @@ impl TraceReader {
         }
         let trace = path.display().to_string();
         match File::open(path) {
-            Ok(file) => Self::from_read(trace, Box::new(file), format),
+            Ok(file) => {
+                let length = file.metadata().map_or(0, |metadata| metadata.len());
+                let position = Arc::new(AtomicU64::new(0));
+                let counted = Counted { file, position: Arc::clone(&position) };
+                Ok(Self { length, position, ..Self::from_read(trace, Box::new(counted), format)? })
+            }
             Err(source) => Err(Error::Read { trace, source }),
         }
     }
@@ -83,7 +93,8 @@ impl TraceReader {
             None => Decoder::of_lines(format, &start, input),
         };
         let decoder = decoder.map_err(failed)?;
-        Ok(Self { trace, sample: sample_of(&start), format, decoder, labels: None })
+        let (length, position) = (0, Arc::default());
+        Ok(Self { trace, length, position, sample: sample_of(&start), format, decoder, labels: None })
     }
 
     /// Opens a text trace of other columns. A first line that is no request is taken for a header.
@@ -100,7 +111,8 @@ impl TraceReader {
         let has_header = columns.parse(&first_line(&start)).is_err();
         let lines = lines_after(BufReader::with_capacity(BUFFER, input), has_header).map_err(failed)?;
         let decoder = Decoder::Columns(lines, columns.clone());
-        Ok(Self { sample: sample_of(&start), trace, format: Format::Csv, decoder, labels: None })
+        let (length, position) = (0, Arc::default());
+        Ok(Self { sample: sample_of(&start), trace, length, position, format: Format::Csv, decoder, labels: None })
     }
 
     /// Whether a csv trace has the column `pool`.
@@ -111,6 +123,16 @@ impl TraceReader {
     /// The format that the trace is read as.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Bytes of the file; 0 if that is not known.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Bytes that were read of the file, ahead of what the requests came from.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
     }
 
     /// The trace holds one key of so many, as a captured trace says in its first comment; 1 for any other trace.
@@ -197,6 +219,20 @@ impl Decoder {
             }
             Format::OracleGeneral | Format::Lcs | Format::Vscsi => unreachable!("records are no lines"),
         })
+    }
+}
+
+/// A file that counts what is read of it.
+struct Counted {
+    file: File,
+    position: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.position.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     to: OutputFormat,
     /// Replace the file if it exists
-    #[arg(long)]
+    #[arg(long, visible_alias = "force")]
     overwrite: bool,
 }
 

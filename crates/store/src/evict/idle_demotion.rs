@@ -121,7 +121,7 @@ impl Store {
             self.lower_tier.get().map(|tier| tier.remove(seen.key()));
         }
         let unlinked = self.footprint(place.slot);
-        let notice = self.prepare_removal_notice(participant, place.slot, control);
+        let notice = self.prepare_removal_notice(participant, place.slot, control, true);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);

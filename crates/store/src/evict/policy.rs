@@ -86,7 +86,7 @@ impl FromStr for Policy {
     type Err = UnknownPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let named = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        let named = Self::ALL.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(name));
         named.ok_or_else(|| UnknownPolicy { name: name.into() })
     }
 }

@@ -122,8 +122,8 @@ impl Store {
         let is_live = self.is_live(item, moment);
         let unlinked = self.footprint(place.slot);
         let control = pair.control(Some(&place));
-        self.demote(participant, place.slot, control, moment);
-        let notice = self.prepare_removal_notice(participant, place.slot, control);
+        let is_demoted = self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
         pair.remove(&place);
         drop(pair);
         self.account_unlinked(&unlinked);

@@ -100,8 +100,8 @@ impl Store {
             return false;
         }
         let control = pair.control(Some(&place));
-        self.demote(participant, place.slot, control, moment);
-        let notice = self.prepare_removal_notice(participant, place.slot, control);
+        let is_demoted = self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);

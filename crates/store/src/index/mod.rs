@@ -18,7 +18,7 @@ mod walk;
 mod walk_cursors;
 
 pub use contract::ContractOutcome;
-pub use locked::{LockedPair, Placement, SlotPlace};
+pub use locked::{LockedPair, Placement, SlotPlace, Vacancy};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::SplitOutcome;
 pub use split_word::{Candidates, Split};

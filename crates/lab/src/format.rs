@@ -8,11 +8,13 @@ fn shown<N>(value: Option<N>, text: impl FnOnce(N) -> String) -> String {
 }
 
 /// Three significant digits at least, and no zeros behind the point that say nothing.
-fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
-        _ => 2,
+        size if !(1e-9..0.995).contains(&size) => 2,
+        // Of a small number the first three digits that are not 0.
+        size => (2 - size.log10().floor() as i32).clamp(2, 9) as usize,
     };
     let text = format!("{value:.places$}");
     match text.contains('.') {
@@ -21,7 +23,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
+pub fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut step = 0;
     while step + 1 < units.len() && value >= base * 0.9995 {
         value /= base;

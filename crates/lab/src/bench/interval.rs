@@ -1,0 +1,172 @@
+//! What the workers count in each second, for the live line and for the log of latencies.
+//!
+//! ```text
+//! watching thread   ask(second)                        take()
+//! worker                         publish: its counts since the last time
+//! ```
+//! A worker compares a number once per chunk or round of answers. In a new second it copies its histograms, which takes
+//! some 100 us. Counts of a worker that tells late belong to the next interval: none is lost, and none counts twice.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+
+use super::tally::{LatencyTally, empty_histogram};
+use crate::format;
+
+/// Counts of an interval, all workers together.
+pub(super) struct Interval {
+    pub(super) requests: u64,
+    pub(super) gets: u64,
+    pub(super) hits: u64,
+    pub(super) errors: u64,
+    /// In nanoseconds, as in the report.
+    pub(super) get_latency: Histogram<u64>,
+    pub(super) set_latency: Histogram<u64>,
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        let (get_latency, set_latency) = (empty_histogram(), empty_histogram());
+        Self { requests: 0, gets: 0, hits: 0, errors: 0, get_latency, set_latency }
+    }
+}
+
+impl Interval {
+    fn of(tally: &LatencyTally) -> Self {
+        Self {
+            requests: tally.requests(),
+            gets: tally.gets,
+            hits: tally.hits,
+            errors: tally.errors,
+            get_latency: tally.get_latency.clone(),
+            set_latency: tally.set_latency.clone(),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Interval) {
+        self.requests += other.requests;
+        self.gets += other.gets;
+        self.hits += other.hits;
+        self.errors += other.errors;
+        self.get_latency += &other.get_latency;
+        self.set_latency += &other.set_latency;
+    }
+
+    /// What was counted since `before`, an earlier state of the same worker.
+    fn since(&self, before: &Interval) -> Self {
+        let difference = |now: &Histogram<u64>, before: &Histogram<u64>| {
+            let mut left = now.clone();
+            left.subtract(before).expect("counts of a worker only grow");
+            left
+        };
+        Self {
+            requests: self.requests - before.requests,
+            gets: self.gets - before.gets,
+            hits: self.hits - before.hits,
+            errors: self.errors - before.errors,
+            get_latency: difference(&self.get_latency, &before.get_latency),
+            set_latency: difference(&self.set_latency, &before.set_latency),
+        }
+    }
+
+    /// The line of an interval that ended at this second.
+    pub(super) fn line(mut self, second: u64, seconds: u64) -> String {
+        self.get_latency += &self.set_latency;
+        let latency = |quantile| match self.get_latency.is_empty() {
+            true => format::UNKNOWN.to_owned(),
+            false => {
+                let micros = self.get_latency.value_at_quantile(quantile) as f64 / 1000.0;
+                format::scaled(micros, 1000.0, &[" us", " ms", " s"])
+            }
+        };
+        let hits = (self.gets > 0).then(|| self.hits as f64 / self.gets as f64);
+        format!(
+            "{second:>5} s  {:>9}  hits {:>7}  p50 {:>7}  p99 {:>7}  p99.9 {:>7}  errors {}",
+            format::rate(Some(self.requests as f64 / seconds as f64)),
+            format::percent(hits),
+            latency(0.5),
+            latency(0.99),
+            latency(0.999),
+            self.errors
+        )
+    }
+}
+
+/// Where the workers tell what they have counted.
+#[derive(Default)]
+pub(super) struct IntervalBoard {
+    /// The second that the workers are to tell.
+    asked: AtomicU64,
+    told: Mutex<Interval>,
+}
+
+impl IntervalBoard {
+    /// Whether this second was not asked for yet.
+    pub(super) fn ask(&self, second: u64) -> bool {
+        self.asked.swap(second, Ordering::Relaxed) != second
+    }
+
+    pub(super) fn take(&self) -> Interval {
+        std::mem::take(&mut *self.told.lock().expect("no worker panics with the lock"))
+    }
+}
+
+/// A worker's side.
+pub(super) struct Publisher<'a> {
+    board: &'a IntervalBoard,
+    second: Cell<u64>,
+    /// What the worker has told so far.
+    before: RefCell<Interval>,
+}
+
+impl<'a> Publisher<'a> {
+    pub(super) fn new(board: &'a IntervalBoard) -> Self {
+        Self { board, second: Cell::new(0), before: RefCell::default() }
+    }
+
+    /// Publishes if a new second was asked for.
+    pub(super) fn publish_if_due(&self, tally: &LatencyTally) {
+        let asked = self.board.asked.load(Ordering::Relaxed);
+        if self.second.replace(asked) != asked {
+            self.publish(tally);
+        }
+    }
+
+    pub(super) fn publish(&self, tally: &LatencyTally) {
+        let now = Interval::of(tally);
+        let counted = now.since(&self.before.borrow());
+        self.board.told.lock().expect("no worker panics with the lock").add(&counted);
+        self.before.replace(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_told_once_and_none_is_lost() {
+        let board = IntervalBoard::default();
+        let (publisher, mut tally) = (Publisher::new(&board), LatencyTally::default());
+        let count = |requests: u64, tally: &mut LatencyTally| {
+            tally.gets += requests;
+            tally.hits += requests / 2;
+            tally.get_latency.record_n(5_000, requests).unwrap();
+        };
+        count(10, &mut tally);
+        publisher.publish_if_due(&tally);
+        assert_eq!(board.take().requests, 0, "nobody has asked");
+        assert!(board.ask(1) && !board.ask(1));
+        publisher.publish_if_due(&tally);
+        publisher.publish_if_due(&tally);
+        count(6, &mut tally);
+        publisher.publish(&tally);
+        let told = board.take();
+        assert_eq!((told.requests, told.hits, told.get_latency.len()), (16, 8, 16));
+        assert!(told.line(3, 1).contains("16/s  hits  50.0 %  p50    5 us"));
+        assert_eq!(board.take().requests, 0);
+    }
+}

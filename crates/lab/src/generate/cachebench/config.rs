@@ -1,0 +1,266 @@
+//! The keys of `test_config`, and the files that it names.
+//!
+//! Each key is one of three kinds: it changes the requests and is read, it has no meaning for a trace and is listed in
+//! the report, or it changes the requests in a way that is not generated. The last kind is refused by its name: a
+//! workload that silently lacks a part measures something else.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::Error;
+
+/// `test_config` without what each pool has for itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct TestConfig {
+    pub(super) name: String,
+    pub(super) generator: String,
+    pub(super) num_ops: u64,
+    pub(super) num_threads: Option<u64>,
+    pub(super) num_keys: u64,
+    pub(super) op_rate_per_sec: u64,
+    pub(super) op_delay_ns: u64,
+    pub(super) op_delay_batch: u64,
+    pub(super) op_pool_distribution: Option<Vec<f64>>,
+    pub(super) key_pool_distribution: Option<Vec<f64>>,
+    pub(super) config_path: PathBuf,
+}
+
+/// The distributions of a pool; those of `test_config` itself where it has no `poolDistributions`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PoolConfig {
+    pub(super) get_ratio: f64,
+    pub(super) set_ratio: f64,
+    pub(super) del_ratio: f64,
+    pub(super) add_chained_ratio: f64,
+    pub(super) update_ratio: f64,
+    pub(super) lone_get_ratio: Option<f64>,
+    pub(super) lone_set_ratio: f64,
+    pub(super) could_exist_ratio: f64,
+    pub(super) key_size_range: Vec<f64>,
+    pub(super) key_size_range_probability: Vec<f64>,
+    pub(super) val_size_range: Vec<f64>,
+    pub(super) val_size_range_probability: Vec<f64>,
+    pub(super) val_size_dist_file: Option<PathBuf>,
+    pub(super) chained_item_length_range: Vec<f64>,
+    pub(super) chained_item_length_range_probability: Vec<f64>,
+    pub(super) chained_item_val_size_range: Vec<f64>,
+    pub(super) chained_item_val_size_range_probability: Vec<f64>,
+    pub(super) ttl_secs_range: Vec<f64>,
+    pub(super) ttl_secs_range_probability: Vec<f64>,
+    pub(super) popularity_buckets: Vec<f64>,
+    pub(super) popularity_weights: Vec<f64>,
+    pub(super) pop_dist_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PopularityFile {
+    popularity_buckets: Vec<f64>,
+    popularity_weights: Vec<f64>,
+    #[serde(default)]
+    one_hits: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SizeFile {
+    val_size_range: Vec<f64>,
+    val_size_range_probability: Vec<f64>,
+}
+
+/// Keys of `test_config` alone.
+const TEST_KEYS: [&str; 12] = [
+    "name",
+    "generator",
+    "numOps",
+    "numThreads",
+    "numKeys",
+    "opRatePerSec",
+    "opDelayNs",
+    "opDelayBatch",
+    "opPoolDistribution",
+    "keyPoolDistribution",
+    "configPath",
+    "poolDistributions",
+];
+
+/// Keys of a pool, which `test_config` may have, too.
+const POOL_KEYS: [&str; 22] = [
+    "getRatio",
+    "setRatio",
+    "delRatio",
+    "addChainedRatio",
+    "updateRatio",
+    "loneGetRatio",
+    "loneSetRatio",
+    "couldExistRatio",
+    "keySizeRange",
+    "keySizeRangeProbability",
+    "valSizeRange",
+    "valSizeRangeProbability",
+    "valSizeDistFile",
+    "chainedItemLengthRange",
+    "chainedItemLengthRangeProbability",
+    "chainedItemValSizeRange",
+    "chainedItemValSizeRangeProbability",
+    "ttlSecsRange",
+    "ttlSecsRangeProbability",
+    "popularityBuckets",
+    "popularityWeights",
+    "popDistFile",
+];
+
+/// Keys about the cache, the checks or the statistics of CacheBench: the requests are the same without them.
+/// `enableLookaside` and `onlySetIfMiss` say what follows a miss, which a replay decides.
+const WITHOUT_MEANING: [&str; 15] = [
+    "allocator",
+    "cachePieceSize",
+    "checkConsistency",
+    "checkNvmCacheWarmUp",
+    "distribution",
+    "enableLookaside",
+    "ignoreOpCount",
+    "maxCachePieces",
+    "maxInconsistencyCount",
+    "maxInvalidDestructorCount",
+    "onlySetIfMiss",
+    "opRateBurstSize",
+    "populateItem",
+    "samplingIntervalMs",
+    "touchValue",
+];
+
+/// Generators that draw from the distributions of the configuration.
+const DRAWING_GENERATORS: [&str; 3] = ["", "workload", "online"];
+
+/// A configuration whose files are read.
+pub(super) struct Configuration {
+    pub(super) test: TestConfig,
+    pub(super) pools: Vec<PoolConfig>,
+    /// Keys without a meaning for a trace.
+    pub(super) ignored: Vec<String>,
+}
+
+impl Configuration {
+    pub(super) fn read(path: &Path) -> Result<Self, Error> {
+        let whole: Map<String, Value> = json(path)?;
+        let wrong = |reason: String| malformed(path, 1, reason);
+        let test = whole.get("test_config").cloned().ok_or_else(|| wrong("no `test_config`".into()))?;
+        let names = |value: &Value| value.as_object().map_or_else(Vec::new, |map| map.keys().cloned().collect());
+        let ignored = checked(names(&test), &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
+        let listed = test.get("poolDistributions").and_then(Value::as_array).cloned();
+        let pools = listed.unwrap_or_else(|| vec![test.clone()]);
+        let of = |value: Value| serde_json::from_value(value).map_err(|error| wrong(format!("test_config: {error}")));
+        let test: TestConfig = serde_json::from_value(test).map_err(|error| wrong(format!("test_config: {error}")))?;
+        if !DRAWING_GENERATORS.contains(&test.generator.as_str()) {
+            let generator = &test.generator;
+            return Err(wrong(format!(
+                "generator `{generator}` is not supported: it plays a trace; give that trace to `ebbtide replay`"
+            )));
+        }
+        if !test.name.is_empty() {
+            return Err(wrong(format!("name `{}` is not supported: it is a test of CacheLib's classes", test.name)));
+        }
+        let mut read = Vec::new();
+        for pool in pools {
+            checked(names(&pool), &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
+            let mut pool: PoolConfig = of(pool)?;
+            pool.read_files(path, &test.config_path)?;
+            if pool.could_exist_ratio > 0.0 {
+                return Err(wrong("couldExistRatio is not supported: no operation of a trace only asks".into()));
+            }
+            read.push(pool);
+        }
+        Ok(Self { test, pools: read, ignored })
+    }
+}
+
+impl PoolConfig {
+    fn read_files(&mut self, path: &Path, folder: &Path) -> Result<(), Error> {
+        if let Some(file) = &self.pop_dist_file {
+            let file: PopularityFile = json(&beside(path, &folder.join(file)))?;
+            (self.popularity_buckets, self.popularity_weights) = (file.popularity_buckets, file.popularity_weights);
+            self.lone_get_ratio.get_or_insert(file.one_hits / (1.0 - file.one_hits) * self.get_ratio);
+        }
+        if let Some(file) = &self.val_size_dist_file {
+            let file: SizeFile = json(&beside(path, &folder.join(file)))?;
+            (self.val_size_range, self.val_size_range_probability) =
+                (file.val_size_range, file.val_size_range_probability);
+        }
+        Ok(())
+    }
+}
+
+/// The names without a meaning.
+fn checked(names: Vec<String>, known: &[&[&str]]) -> Result<Vec<String>, String> {
+    let (mut ignored, is_known) = (Vec::new(), |name: &str| known.iter().any(|keys| keys.contains(&name)));
+    for name in names.into_iter().filter(|name| !is_known(name)) {
+        if !WITHOUT_MEANING.contains(&name.as_str()) {
+            return Err(format!(
+                "test_config: the key {name} is not supported; remove it if the requests do not need it"
+            ));
+        }
+        ignored.push(name);
+    }
+    Ok(ignored)
+}
+
+fn beside(config: &Path, file: &Path) -> PathBuf {
+    let plain = config.parent().unwrap_or(Path::new("")).join(file);
+    let name = config.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix("config.json"));
+    match name {
+        Some(prefix) if !plain.exists() => config.with_file_name(format!("{prefix}{}", file.display())),
+        _ => plain,
+    }
+}
+
+fn json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| Error::Read { trace: path.display().to_string(), source })?;
+    serde_json::from_str(&without_comments(&text))
+        .map_err(|error| malformed(path, error.line() as u64, error.to_string()))
+}
+
+pub(super) fn malformed(path: &Path, line: u64, reason: String) -> Error {
+    Error::Malformed { trace: path.display().to_string(), line, reason }
+}
+
+/// CacheLib's files hold `//` comments. Line numbers stay.
+fn without_comments(text: &str) -> String {
+    let mut found = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (mut is_quoted, mut end, mut before) = (false, line.len(), ' ');
+        for (at, letter) in line.char_indices() {
+            match letter {
+                '"' if before != '\\' => is_quoted = !is_quoted,
+                '/' if !is_quoted && before == '/' => {
+                    end = at - 1;
+                    break;
+                }
+                _ => {}
+            }
+            before = letter;
+        }
+        found.push_str(&line[..end]);
+        if end < line.len() && line.ends_with('\n') {
+            found.push('\n');
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_end_with_their_line() {
+        let text = "// a\n{\"path\": \"http://x\"} // b\n1";
+        assert_eq!(without_comments(text), "\n{\"path\": \"http://x\"} \n1");
+    }
+}

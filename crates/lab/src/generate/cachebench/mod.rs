@@ -1,0 +1,240 @@
+//! CacheBench's workloads: the `test_config` of its JSON files.
+//!
+//! ```text
+//! test_config
+//!   numOps, numThreads       operations of a thread, and threads
+//!   numKeys                  keys that are asked for again and again
+//!   opRatePerSec             operations a second, which give the trace its length; opDelayNs after each opDelayBatch
+//!                            operations of a thread do the same
+//!   keyPoolDistribution      the share of the keys of each pool
+//!   opPoolDistribution       the share of the operations
+//!   poolDistributions        for each pool, or one for all; else the keys are in test_config itself:
+//!     getRatio, setRatio, delRatio, updateRatio, addChainedRatio, loneGetRatio, loneSetRatio
+//!     popDistFile            popularityBuckets (keys) and popularityWeights (requests) of each bucket, hottest first,
+//!                            scaled to the keys; oneHits, the share of keys that are asked for once
+//!     valSizeDistFile        valSizeRange and valSizeRangeProbability
+//!     keySizeRange, ttlSecsRange, chainedItemLengthRange, chainedItemValSizeRange, each with its Probability
+//! ```
+//! Popularity and sizes may also be in the configuration itself. Without buckets popularity is normal over the keys.
+//! Without loneGetRatio oneHits replaces it. Sizes and TTLs are independent of popularity, and there is no churn.
+//!
+//! | operation | request |
+//! |---|---|
+//! | update | replace: only a key that is present is written |
+//! | addChained | append of the bytes of all chained items |
+//! | lone get, lone set | get, set of a key that is never asked for again |
+//!
+//! A distribution's file is beside the configuration, or, if that is named `NAME.config.json`, is `NAME.FILE` there.
+
+mod config;
+mod distributions;
+
+use std::path::Path;
+
+use super::TraceExtent;
+use crate::Error;
+use crate::trace::{Op, Request};
+use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};
+use config::{Configuration, PoolConfig, TestConfig, malformed};
+use distributions::{KeyPopularity, Numbers};
+
+/// A workload of CacheBench.
+#[derive(Clone, Debug)]
+pub(super) struct CacheBench {
+    pools: Vec<Pool>,
+    /// Which pool an operation is of.
+    pool_choice: WeightedChoice<usize>,
+    keys: u64,
+    /// Operations of all threads together.
+    pub(super) operations_in_all: u64,
+    /// Seconds that the operations take where the configuration limits their rate.
+    pub(super) seconds: Option<u64>,
+    /// Keys of `test_config` that mean nothing here.
+    pub(super) ignored: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    /// The number of its first key, and how many it has.
+    first_key: u64,
+    keys: u64,
+    stride: u64,
+    operations: WeightedChoice<CacheBenchOperation>,
+    popularity: KeyPopularity,
+    key_sizes: Numbers,
+    value_sizes: Numbers,
+    ttls: Option<Numbers>,
+    /// How many chained items an operation adds, and how large each is.
+    chains: Option<(Numbers, Numbers)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum CacheBenchOperation {
+    Of(Op),
+    /// On a key that is never asked for again.
+    Lone(Op),
+}
+
+impl CacheBench {
+    /// Reads a configuration and the files that it names. `keys` takes the place of its numKeys.
+    pub(super) fn read(path: &Path, keys: Option<u64>) -> Result<Self, Error> {
+        let mut configuration = Configuration::read(path)?;
+        let test = &mut configuration.test;
+        test.num_keys = keys.unwrap_or(test.num_keys);
+        Self::new(configuration).map_err(|reason| malformed(path, 1, reason))
+    }
+
+    fn new(configuration: Configuration) -> Result<Self, String> {
+        let Configuration { test, pools, ignored } = configuration;
+        if test.num_keys == 0 {
+            return Err("numKeys is 0; a workload has one key at least".into());
+        }
+        let one = || vec![1.0];
+        let key_shares = test.key_pool_distribution.clone().unwrap_or_else(one);
+        let op_shares = test.op_pool_distribution.clone().unwrap_or_else(one);
+        let (names, count) = ("keyPoolDistribution and opPoolDistribution", key_shares.len());
+        if op_shares.len() != count {
+            return Err(format!("{names} have {count} and {} pools; give as many of both", op_shares.len()));
+        }
+        if pools.len() != 1 && pools.len() != count {
+            return Err(format!("{} poolDistributions for {count} pools; give one, or one for each pool", pools.len()));
+        }
+        let pool_choice = WeightedChoice::new(op_shares.into_iter().enumerate());
+        let total: f64 = key_shares.iter().sum();
+        if key_shares.iter().any(|share| share.is_nan() || *share < 0.0) || !(total > 0.0 && total.is_finite()) {
+            return Err("keyPoolDistribution has no shares, or some that are below 0".into());
+        }
+        let (mut built, mut end, mut sum) = (Vec::new(), 0, 0.0);
+        for (number, share) in key_shares.iter().enumerate() {
+            sum += share;
+            let first = end;
+            end = ((sum / total * test.num_keys as f64) as u64).clamp(first, test.num_keys);
+            if number + 1 == count {
+                end = test.num_keys;
+            }
+            if end == first {
+                return Err(format!("numKeys {} leaves pool {number} without a key; give more keys", test.num_keys));
+            }
+            built.push(Pool::new(&pools[number.min(pools.len() - 1)], first, end - first)?);
+        }
+        let operations_in_all = test.num_ops.saturating_mul(test.num_threads.unwrap_or(1));
+        Ok(Self {
+            pools: built,
+            pool_choice: pool_choice.ok_or("opPoolDistribution has no shares, or some that are below 0")?,
+            keys: test.num_keys,
+            operations_in_all,
+            seconds: seconds(&test, operations_in_all),
+            ignored,
+        })
+    }
+
+    pub(super) fn requests(&self, span_seconds: u64, extent: TraceExtent) -> impl Iterator<Item = Request> + '_ {
+        let mut random = Random::new(extent.seed, 0);
+        let mut lone = 0;
+        let step = span_seconds as f64 / extent.requests as f64;
+        (0..extent.requests).map(move |index| {
+            let number = match self.pools.len() {
+                1 => 0,
+                _ => self.pool_choice.pick(random.next_unit()),
+            };
+            let pool = &self.pools[number];
+            let (op, key) = match pool.operations.pick(random.next_unit()) {
+                CacheBenchOperation::Of(op) => (op, pool.key(&mut random)),
+                CacheBenchOperation::Lone(op) => {
+                    lone += 1;
+                    (op, self.keys + (lone - 1) * self.pools.len() as u64 + number as u64)
+                }
+            };
+            pool.request(op, key, extent.clock.second(index as f64 * step), extent.seed)
+        })
+    }
+
+    /// The number of the pool of a key; `None` where there is one pool.
+    pub(super) fn pool_of(&self, key: u64) -> Option<usize> {
+        match self.pools.len() {
+            1 => None,
+            count if key >= self.keys => Some(((key - self.keys) % count as u64) as usize),
+            _ => self.pools.iter().position(|pool| key < pool.first_key + pool.keys),
+        }
+    }
+}
+
+impl Pool {
+    fn new(config: &PoolConfig, first_key: u64, keys: u64) -> Result<Self, String> {
+        let operations = WeightedChoice::new([
+            (CacheBenchOperation::Of(Op::Get), config.get_ratio),
+            (CacheBenchOperation::Of(Op::Set), config.set_ratio),
+            (CacheBenchOperation::Of(Op::Delete), config.del_ratio),
+            (CacheBenchOperation::Lone(Op::Get), config.lone_get_ratio.unwrap_or(0.0)),
+            (CacheBenchOperation::Lone(Op::Set), config.lone_set_ratio),
+            (CacheBenchOperation::Of(Op::Replace), config.update_ratio),
+            (CacheBenchOperation::Of(Op::Append), config.add_chained_ratio),
+        ]);
+        let chains = match config.add_chained_ratio > 0.0 {
+            false => None,
+            true => Some((
+                Numbers::new(
+                    "chainedItemLengthRange",
+                    &config.chained_item_length_range,
+                    &config.chained_item_length_range_probability,
+                )?,
+                Numbers::new(
+                    "chainedItemValSizeRange",
+                    &config.chained_item_val_size_range,
+                    &config.chained_item_val_size_range_probability,
+                )?,
+            )),
+        };
+        Ok(Self {
+            first_key,
+            keys,
+            stride: coprime_near_golden_section(keys),
+            operations: operations.ok_or("no ratio of an operation is above 0")?,
+            popularity: KeyPopularity::new(config, keys)?,
+            key_sizes: Numbers::new("keySizeRange", &config.key_size_range, &config.key_size_range_probability)?,
+            value_sizes: Numbers::new("valSizeRange", &config.val_size_range, &config.val_size_range_probability)?,
+            ttls: Numbers::optional("ttlSecsRange", &config.ttl_secs_range, &config.ttl_secs_range_probability)?,
+            chains,
+        })
+    }
+
+    /// Ranks are spread over the numbers, so that a key's number says nothing of its popularity.
+    fn key(&self, random: &mut Random) -> u64 {
+        let rank = self.popularity.next(random);
+        self.first_key + (u128::from(rank) * u128::from(self.stride) % u128::from(self.keys)) as u64
+    }
+
+    fn request(&self, op: Op, key: u64, time_seconds: u64, seed: u64) -> Request {
+        let bits = mix(mix(seed) ^ mix(key));
+        let value_bits = mix(bits);
+        let value_size = match (&self.chains, op) {
+            (Some((lengths, sizes)), Op::Append) => {
+                let length = lengths.pick(unit(mix(value_bits)));
+                let items = (0..u64::from(length)).map(|item| sizes.pick(unit(mix(value_bits ^ mix(item)))));
+                items.fold(0_u32, u32::saturating_add)
+            }
+            _ => self.value_sizes.pick(unit(value_bits)),
+        };
+        Request {
+            time_seconds,
+            key,
+            key_size: self.key_sizes.pick(unit(bits)),
+            value_size,
+            op,
+            ttl_seconds: self.ttls.as_ref().map_or(0, |ttls| ttls.pick(unit(mix(value_bits ^ bits)))),
+        }
+    }
+}
+
+/// How long the operations take at the rate of the configuration.
+fn seconds(test: &TestConfig, operations: u64) -> Option<u64> {
+    let seconds = match (test.op_rate_per_sec, test.op_delay_batch) {
+        (0, 0) => return None,
+        (0, batch) => {
+            let pauses = operations / test.num_threads.unwrap_or(1).max(1) / batch;
+            pauses as f64 * test.op_delay_ns as f64 / 1e9
+        }
+        (rate, _) => operations as f64 / rate as f64,
+    };
+    (seconds > 0.0).then(|| (seconds.ceil() as u64).clamp(1, u64::from(u32::MAX)))
+}
