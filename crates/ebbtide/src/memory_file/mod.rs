@@ -184,7 +184,7 @@ impl Memory {
 
     /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
     /// that left what flash began with.
-    pub fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
+    fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
         let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
         if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
             let reason = "flash has run without the memory file since it was written".to_owned();
@@ -195,21 +195,26 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the file this run's: from here on the stores may be changed.
+    /// Makes the file this run's, beside flash that began with what `resumed_run` left: from here on the stores may be
+    /// changed.
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn use_file(&mut self, save_limit: Duration) -> Result<(), Error> {
+    pub fn use_file(&mut self, resumed_run: Option<u64>, save_limit: Duration) -> Result<(), Error> {
+        self.check_flash(resumed_run)?;
         if let Some((opened, start)) = self.opened.take() {
             self.file = Some(opened.begin(start, save_limit, &self.memory)?);
         }
         Ok(())
     }
 
-    /// The stores, their time, and the file in use.
-    pub fn finish(self) -> (Vec<Store>, EngineClock, Option<MemoryFile>) {
-        assert!(self.opened.is_none(), "a file is in use before its cache serves");
-        (self.stores, self.time, self.file)
+    /// The stores, their time, and the file, which is in use from here on.
+    ///
+    /// # Errors
+    /// Those of [`Memory::use_file`].
+    pub fn finish(mut self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
+        self.use_file(None, save_limit)?;
+        Ok((self.stores, self.time, self.file))
     }
 }
 
