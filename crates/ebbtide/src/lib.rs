@@ -25,6 +25,9 @@ mod byte_size;
 mod cache;
 mod clock;
 mod close;
+mod compact_pool;
+mod compact_pools;
+mod compact_state;
 mod debug;
 mod delete;
 mod edit;
@@ -45,7 +48,9 @@ mod pool;
 mod pool_budgets;
 mod pool_controller;
 mod pool_options;
+mod pool_plan;
 mod pool_state;
+mod pool_stats;
 mod pool_wishes;
 mod pools;
 mod profile;
@@ -74,13 +79,13 @@ struct Migration;
 
 pub use byte_size::ByteSize;
 pub use clock::Clock;
-pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
+pub use ebbtide_store::{CompactLookup as Lookup, MissTicket, Policy, Ttl, UnknownPolicy};
 pub use error::Error;
 #[cfg(feature = "serde")]
 pub use library::Postcard;
 pub use library::{
-    Cache, CacheBuilder, Codec, InsertOptions, Iter, LoadError, Loaded, PlainBytes, Pool, Stats, TypedCache, Value,
-    ValueRef, WeakCache,
+    Cache, CacheBuilder, Codec, CompactPool, CompactStats, InsertOptions, Iter, LoadError, Loaded, NegativeCache,
+    PlainBytes, Pool, Stats, TypedCache, Value, ValueRef, WeakCache,
 };
 pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
 pub use pool_options::PoolOptions;

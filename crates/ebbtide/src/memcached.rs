@@ -6,6 +6,7 @@ pub use crate::byte_size::ByteSize;
 pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
 pub use crate::close::CloseReport;
+pub use crate::compact_pool::CompactPool;
 pub use crate::error::{Error, WaitReason};
 pub use crate::flash::drain::{DrainEnd, FlashDrained};
 pub use crate::flash::options::{
@@ -32,6 +33,7 @@ pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, Creation, MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
-    Mode, Number, Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,
+    MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot, Stats,
+    Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };

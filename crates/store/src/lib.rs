@@ -11,6 +11,7 @@
 //! | `item`, `structured`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
+//! | `compact` | tables of small objects of one length, without an index |
 //! | `access_samples` | sampled accesses, for miss-ratio curves |
 //! | `lower_tier` | the tier that takes evicted items |
 //! | `epoch` | protection of readers without locks |
@@ -24,6 +25,7 @@ mod access_samples;
 mod arena;
 mod budget;
 mod chains;
+mod compact;
 mod condition;
 mod contraction;
 mod demotion;
@@ -65,6 +67,7 @@ mod ttl;
 mod verify;
 
 pub use access_samples::{AccessSample, SampledAccess};
+pub use compact::{CompactLookup, CompactMode, CompactSizes, CompactStats, CompactTable, CompactWrite, MissTicket};
 pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;

@@ -78,11 +78,16 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
 /// Memory and keys of each pool.
 fn pools(settings: &Settings, cache: &Cache, report: &mut Report) -> Result<(), Error> {
     for rule in &settings.pools {
-        let pool = cache.pool(&rule.name).map_err(|error| Error::System(error.to_string()))?;
+        let stats = match rule.compact {
+            Some(_) => cache.compact_pool(&rule.name).map(|pool| (pool.stats(), Some(pool.compact_stats()))),
+            None => cache.pool(&rule.name).map(|pool| (pool.stats(), None)),
+        };
+        let (stats, compact) = stats.map_err(|error| Error::System(error.to_string()))?;
         let prefixes: Vec<String> = rule.prefixes.iter().map(|prefix| prefix.escape_ascii().to_string()).collect();
         let keys = if prefixes.is_empty() { "all other keys".to_owned() } else { prefixes.join(" ") };
-        let memory = ByteSize::bytes(pool.stats().memory_limit_bytes);
-        report.line("pool", format!("{}: {memory} for {keys}", rule.name));
+        let memory = ByteSize::bytes(stats.memory_limit_bytes);
+        let entries = compact.map_or(String::new(), |compact| format!(", compact, {} entries", compact.capacity));
+        report.line("pool", format!("{}: {memory} for {keys}{entries}", rule.name));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 
 mod builder;
 mod cache;
+mod compact;
 mod insert_options;
 mod iter;
 pub(crate) mod load_table;
@@ -25,6 +26,7 @@ mod writes;
 
 pub use builder::CacheBuilder;
 pub use cache::{Cache, WeakCache};
+pub use compact::{CompactPool, CompactStats, NegativeCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
 pub use loader::{LoadError, Loaded};
