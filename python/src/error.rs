@@ -7,6 +7,7 @@ pyo3::create_exception!(ebbtide, Error, PyException, "The cache refused an opera
 pyo3::create_exception!(ebbtide, TooLarge, Error, "A key or a value is longer than the cache takes.");
 pyo3::create_exception!(ebbtide, OutOfMemory, Error, "No memory is free, and nothing can be evicted now.");
 pyo3::create_exception!(ebbtide, NotNumeric, Error, "The value is not a decimal number.");
+pyo3::create_exception!(ebbtide, WrongStructure, Error, "The value is another structure, or none.");
 pyo3::create_exception!(ebbtide, UnknownPool, Error, "No pool has this name, or it was removed.");
 pyo3::create_exception!(ebbtide, Closed, Error, "The cache was closed.");
 pyo3::create_exception!(ebbtide, ConfigurationError, Error, "The options contradict each other or the machine.");
@@ -17,6 +18,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TooLarge", python.get_type::<TooLarge>())?;
     module.add("OutOfMemory", python.get_type::<OutOfMemory>())?;
     module.add("NotNumeric", python.get_type::<NotNumeric>())?;
+    module.add("WrongStructure", python.get_type::<WrongStructure>())?;
     module.add("UnknownPool", python.get_type::<UnknownPool>())?;
     module.add("Closed", python.get_type::<Closed>())?;
     module.add("ConfigurationError", python.get_type::<ConfigurationError>())
@@ -26,9 +28,10 @@ pub fn of(error: ebbtide::Error) -> PyErr {
     use ebbtide::Error as E;
     let text = error.to_string();
     match error {
-        E::KeyLength { .. } | E::ValueTooLarge { .. } => TooLarge::new_err(text),
+        E::KeyLength { .. } | E::ValueTooLarge { .. } | E::StructureTooLarge { .. } => TooLarge::new_err(text),
         E::OutOfMemory { .. } | E::PinnedLimit { .. } => OutOfMemory::new_err(text),
         E::NotNumeric => NotNumeric::new_err(text),
+        E::WrongStructure { .. } => WrongStructure::new_err(text),
         E::UnknownPool { .. } | E::PoolRemoved { .. } => UnknownPool::new_err(text),
         E::PoolExists { .. } | E::Configuration { .. } => ConfigurationError::new_err(text),
         _ => Error::new_err(text),

@@ -8,6 +8,7 @@ mod arguments;
 mod cache;
 mod error;
 mod pool;
+mod structured;
 
 use pyo3::prelude::*;
 
@@ -16,6 +17,8 @@ fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::Cache>()?;
     module.add_class::<pool::Pool>()?;
     module.add_class::<pool::Items>()?;
+    module.add_class::<structured::Words>()?;
+    module.add_class::<structured::Map>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::add(module)
 }

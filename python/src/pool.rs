@@ -2,6 +2,7 @@
 
 use crate::arguments;
 use crate::error::{closed, of};
+use crate::structured::{Map, Words};
 use ebbtide::{InsertOptions, Value};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -25,7 +26,7 @@ impl Pool {
     }
 
     /// Runs an operation, without the interpreter lock where it may wait.
-    fn run<T: Send>(&self, python: Python<'_>, operation: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
+    pub fn run<T: Send>(&self, python: Python<'_>, operation: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
         // Pairs with the store of `Cache.close`.
         if self.is_closed.load(Ordering::Acquire) {
             return Err(closed());
@@ -75,10 +76,7 @@ impl Pool {
     fn set(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<()> {
         let python = key.py();
         let (key, value) = (arguments::key(key)?, arguments::value(value)?);
-        let options = match ttl {
-            Some(seconds) => InsertOptions::new().ttl(arguments::ttl(seconds)?),
-            None => InsertOptions::new(),
-        };
+        let options = options(ttl)?;
         self.run(python, |pool| pool.insert_with(&*key, &*value, options))?.map_err(of)
     }
 
@@ -150,6 +148,16 @@ impl Pool {
         Ok(found)
     }
 
+    /// The words of a key: 1 to 64 numbers of 64 bits that are read and changed together. Creates nothing.
+    fn words(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<Words> {
+        Ok(Words { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
+    /// The map of a key, whose entries are bytes that are read and changed one by one. Creates nothing.
+    fn map(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<Map> {
+        Ok(Map { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
     /// The name of the pool.
     #[getter]
     fn name(&self) -> &str {
@@ -182,6 +190,14 @@ impl Pool {
         let state = if self.is_closed.load(Ordering::Acquire) { "closed" } else { "open" };
         format!("<ebbtide pool {:?}, {state}>", self.pool.name())
     }
+}
+
+/// The options of a write with a TTL in seconds.
+pub fn options(ttl: Option<f64>) -> PyResult<InsertOptions> {
+    Ok(match ttl {
+        Some(seconds) => InsertOptions::new().ttl(arguments::ttl(seconds)?),
+        None => InsertOptions::new(),
+    })
 }
 
 /// The iterator of `items()`.

@@ -1,0 +1,151 @@
+//! Structured values: words, and maps of bytes to bytes.
+
+use crate::arguments;
+use crate::error::of;
+use crate::pool::{Pool, options};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::borrow::Cow;
+
+/// The words of a key: see `Pool.words`.
+#[pyclass(frozen, module = "ebbtide")]
+pub struct Words {
+    pub pool: Py<Pool>,
+    pub key: Vec<u8>,
+}
+
+#[pymethods]
+impl Words {
+    /// Stores words if the key is absent. False, with nothing changed, if it is present.
+    #[pyo3(signature = (words, ttl=None))]
+    fn create(&self, python: Python<'_>, words: Vec<u64>, ttl: Option<f64>) -> PyResult<bool> {
+        let options = options(ttl)?;
+        self.pool.get().run(python, |pool| pool.words(&self.key).create(&words, options))?.map_err(of)
+    }
+
+    /// The words, all from one moment; None if the key is absent.
+    fn get(&self, python: Python<'_>) -> PyResult<Option<Vec<u64>>> {
+        self.pool.get().run(python, |pool| pool.words(&self.key).get())?.map_err(of)
+    }
+
+    /// Adds to each word, modulo 2**64, as one operation, and answers the sums. Absent words are created as zeros, with
+    /// this TTL.
+    #[pyo3(signature = (deltas, ttl=None))]
+    fn add(&self, python: Python<'_>, deltas: Vec<u64>, ttl: Option<f64>) -> PyResult<Vec<u64>> {
+        let options = options(ttl)?;
+        let zeros = vec![0; deltas.len()];
+        let added = self.pool.get().run(python, |pool| {
+            pool.words(&self.key).edit_or_create(&zeros, options, |words| {
+                if words.len() != deltas.len() {
+                    return Err(words.len());
+                }
+                words.iter_mut().zip(&deltas).for_each(|(word, delta)| *word = word.wrapping_add(*delta));
+                Ok(words.to_vec())
+            })
+        })?;
+        let wrong = |length| crate::error::value(format!("{} deltas: the value has {length} words", deltas.len()));
+        added.map_err(of)?.map_err(wrong)
+    }
+
+    /// Replaces the words by what `function` makes of their list, as one operation, and answers them; None if the key
+    /// is absent. `function` is called again if another edit comes first. The list keeps its length.
+    fn edit(&self, python: Python<'_>, function: Py<PyAny>) -> PyResult<Option<Vec<u64>>> {
+        let call = |words: &mut [u64]| -> PyResult<Vec<u64>> {
+            let new: Vec<u64> = Python::attach(|python| {
+                function.call1(python, (words.to_vec(),))?.extract(python).map_err(PyErr::from)
+            })?;
+            if new.len() != words.len() {
+                return Err(crate::error::value(format!("{} words for {}", new.len(), words.len())));
+            }
+            words.copy_from_slice(&new);
+            Ok(new)
+        };
+        self.pool.get().run(python, |pool| pool.words(&self.key).edit(call))?.map_err(of)?.transpose()
+    }
+}
+
+/// The map of a key: see `Pool.map`.
+#[pyclass(frozen, module = "ebbtide")]
+pub struct Map {
+    pub pool: Py<Pool>,
+    pub key: Vec<u8>,
+}
+
+type BytesMap = ebbtide::structured::Map<Vec<u8>, Vec<u8>>;
+
+impl Map {
+    fn run<T: Send>(
+        &self,
+        python: Python<'_>,
+        operation: impl FnOnce(BytesMap) -> Result<T, ebbtide::Error> + Send,
+    ) -> PyResult<T> {
+        self.pool.get().run(python, |pool| operation(pool.map(&self.key)))?.map_err(of)
+    }
+
+    fn find<'py>(&self, entry: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let python = entry.py();
+        let entry = arguments::key(entry)?.into_owned();
+        let value = self.run(python, |map| map.get(&entry))?;
+        Ok(value.map(|value| PyBytes::new(python, &value)))
+    }
+}
+
+#[pymethods]
+impl Map {
+    /// The value of an entry as bytes, or `default`.
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.find(key)?.map(Bound::into_any).or(default))
+    }
+
+    /// Writes all entries of a dict as one operation. An absent map is created, with this TTL.
+    #[pyo3(signature = (entries, ttl=None))]
+    fn update(&self, entries: &Bound<'_, PyDict>, ttl: Option<f64>) -> PyResult<()> {
+        let options = options(ttl)?;
+        let pair = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            Ok((arguments::key(&key)?.into_owned(), arguments::value(&value)?.into_owned()))
+        };
+        let pairs = entries.iter().map(pair).collect::<PyResult<Vec<(Vec<u8>, Vec<u8>)>>>()?;
+        self.run(entries.py(), |map| map.insert_many(pairs.iter().map(|(key, value)| (key, value)), options))
+    }
+
+    /// Removes an entry. False if it was absent.
+    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let entry = arguments::key(key)?.into_owned();
+        self.run(key.py(), |map| map.remove(&entry))
+    }
+
+    /// All entries, from one moment; empty if the map is absent.
+    fn items<'py>(&self, python: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let entries = self.run(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
+        let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
+        Ok(entries.unwrap_or_default().into_iter().map(bytes).collect())
+    }
+
+    fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        self.find(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (entry, value): (Vec<u8>, Cow<'_, [u8]>) = (arguments::key(key)?.into_owned(), arguments::value(value)?);
+        let value = value.into_owned();
+        self.run(key.py(), |map| map.insert(&entry, &value))
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.delete(key)? { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.find(key)?.is_some())
+    }
+
+    fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
+        self.run(python, |map| Ok(map.snapshot()?.map(|map| map.len()).transpose()?.unwrap_or(0)))
+    }
+}

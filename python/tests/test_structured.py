@@ -1,0 +1,75 @@
+"""Structured values, as users of the package see them."""
+
+import threading
+
+import pytest
+
+import ebbtide
+
+
+@pytest.fixture
+def cache():
+    with ebbtide.Cache("16m") as cache:
+        yield cache
+
+
+def test_words_are_changed_together(cache):
+    words = cache.words("client")
+    assert words.get() is None and words.edit(lambda old: old) is None
+    assert words.add([1, 500]) == [1, 500]
+    assert not words.create([9])
+    assert words.edit(lambda old: [old[0] + 1, old[1] * 2]) == [2, 1000]
+    assert words.get() == [2, 1000]
+    with pytest.raises(ValueError, match="2 words"):
+        words.add([1])
+    with pytest.raises(ValueError, match="3 words for 2"):
+        words.edit(lambda old: [1, 2, 3])
+    with pytest.raises(ZeroDivisionError):
+        words.edit(lambda old: [1 // 0])
+    assert words.get() == [2, 1000]
+
+
+def test_threads_lose_no_edit(cache):
+    cache.words("k").create([0])
+
+    def edit():
+        for _ in range(500):
+            cache.words("k").edit(lambda old: [old[0] + 1])
+
+    threads = [threading.Thread(target=edit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.words("k").get() == [2000]
+
+
+def test_a_map_is_like_a_dict(cache):
+    features = cache.map("user:42")
+    assert len(features) == 0 and features.items() == [] and features.get("age") is None
+    features["age"] = b"1"
+    features.update({"size": b"2", b"\xff": b"3"}, ttl=60)
+    assert features["age"] == b"1" and "size" in features and len(features) == 3
+    assert dict(features.items()) == {b"age": b"1", b"size": b"2", b"\xff": b"3"}
+    del features["age"]
+    assert not features.delete("age") and features.get("age", 7) == 7
+    with pytest.raises(KeyError, match="age"):
+        features["age"]
+    with pytest.raises(KeyError):
+        del features["age"]
+
+
+def test_what_does_not_fit_is_refused(cache):
+    cache["text"] = b"plain"
+    with pytest.raises(ebbtide.WrongStructure, match="plain bytes"):
+        cache.map("text")["a"] = b"1"
+    cache.words("words").create([1])
+    with pytest.raises(ebbtide.WrongStructure, match="words"):
+        cache.map("words").get("a")
+    with pytest.raises(ebbtide.TooLarge):
+        cache.map("map")["k" * 256] = b"1"
+    with pytest.raises(ebbtide.TooLarge):
+        cache.map("map")["k"] = bytes(2 << 20)
+    cache.close()
+    with pytest.raises(ebbtide.Closed):
+        cache.words("words").get()
