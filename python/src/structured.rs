@@ -52,9 +52,7 @@ impl Words {
     /// is absent. `function` is called again if another edit comes first. The list keeps its length.
     fn edit(&self, python: Python<'_>, function: Py<PyAny>) -> PyResult<Option<Vec<u64>>> {
         let call = |words: &mut [u64]| -> PyResult<Vec<u64>> {
-            let new: Vec<u64> = Python::attach(|python| {
-                function.call1(python, (words.to_vec(),))?.extract(python).map_err(PyErr::from)
-            })?;
+            let new: Vec<u64> = Python::attach(|python| function.call1(python, (words.to_vec(),))?.extract(python))?;
             if new.len() != words.len() {
                 return Err(crate::error::value(format!("{} words for {}", new.len(), words.len())));
             }
