@@ -64,7 +64,13 @@ impl Engine {
     ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
-        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue, removals };
+        let parts = PoolParts {
+            memory: Arc::new(memory),
+            clock: Arc::clone(&clock),
+            queue,
+            memory_waiters: Arc::default(),
+            removals,
+        };
         let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()

@@ -6,6 +6,7 @@ use crate::flash::tier::FlashTier;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
+use crate::memory_waiters::MemoryWaiters;
 use crate::removal_events::RemovalEvents;
 use ebbtide_store::{EngineMemory, Participant, Store};
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ pub(crate) struct PoolParts {
     pub memory: Arc<EngineMemory>,
     pub clock: Arc<EngineClock>,
     pub queue: Arc<MaintenanceQueue<PoolState>>,
+    pub memory_waiters: Arc<MemoryWaiters>,
     /// With an eviction listener.
     pub removals: Option<Arc<RemovalEvents>>,
 }
@@ -38,6 +40,7 @@ pub(crate) struct PoolState {
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
     pub loads: LoadTable,
+    pub memory_waiters: Arc<MemoryWaiters>,
     pub removals: Option<Arc<RemovalEvents>>,
     is_removed: AtomicBool,
     /// Since when maintenance has kept back evictions because flash is full.
@@ -58,7 +61,7 @@ thread_local! {
 
 impl PoolState {
     pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
-        let PoolParts { memory, clock, queue, removals } = parts;
+        let PoolParts { memory, clock, queue, memory_waiters, removals } = parts;
         if let Some(events) = removals.clone() {
             store.on_any_removal(move |removed| events.note(removed));
         }
@@ -73,6 +76,7 @@ impl PoolState {
             queue_mark: QueueMark::default(),
             lookups: LookupCounters::default(),
             loads: LoadTable::default(),
+            memory_waiters,
             removals,
             is_removed: AtomicBool::new(false),
             evictions_wait_since: Mutex::default(),

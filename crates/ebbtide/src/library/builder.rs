@@ -36,6 +36,15 @@ impl CacheBuilder {
         self
     }
 
+    /// How long entries that are written without a TTL of their own live after their last use; `default_ttl` is not
+    /// used then. A use is a lookup that finds the entry: one that comes past half of this time begins it anew, so an
+    /// entry expires between half of it and all of it after its last use. Counters of `increment_or_insert` expire this
+    /// long after they were created. Default: none.
+    pub fn time_to_idle(mut self, time: Duration) -> Self {
+        self.settings.time_to_idle = Some(time);
+        self
+    }
+
     /// How long a caller that misses a key waits for another caller's loader of this key: longer than any loader should
     /// take. Default 60 s.
     pub fn load_timeout(mut self, timeout: Duration) -> Self {

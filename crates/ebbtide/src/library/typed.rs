@@ -154,8 +154,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         let key = self.key(key)?;
         let value = self.pool.try_get_or_insert_with(key, || {
             let (value, options) = load().map_err(LoadError::Loader)?;
-            let ttl = options.ttl_or(self.pool.settings.default_ttl);
-            Ok::<_, LoadError<E>>(Loaded::new(self.encoded(&value)?).ttl(ttl))
+            Ok::<_, LoadError<E>>(Loaded { value: self.encoded(&value)?.into(), options })
         });
         let value = value.map_err(|error| match error {
             LoadError::Loader(error) => error,
