@@ -70,6 +70,11 @@ mod wakeup;
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
 
+/// The code of the migration page compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library-migration.md")]
+struct Migration;
+
 pub use byte_size::ByteSize;
 pub use error::Error;
 pub use library::{Cache, CacheBuilder, InsertOptions, Pool, Stats, TypedCache, Value, ValueRef};

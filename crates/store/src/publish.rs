@@ -136,7 +136,7 @@ impl Store {
         let leaver = place.filter(|_| !takes_over);
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
         let old = place.map(|place| self.footprint(place.slot));
-        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new);
+        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
         let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);
@@ -160,6 +160,7 @@ impl Store {
         condition: Condition,
         (place, vacancy): (Option<&SlotPlace>, Option<Vacancy>),
         new: Option<NewItem>,
+        moment: Moment,
     ) -> Placement {
         match (place, new) {
             (Some(place), Some(new)) => {
@@ -175,7 +176,7 @@ impl Store {
                 Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.policy_state.history.first_frequency(hash);
+                let first = self.policy_state.history.first_frequency(hash, moment.ms);
                 // A promoted item must be used again to stay in memory: its use before the demotion does not count.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);

@@ -52,7 +52,8 @@ type QuickCache = quick_cache::sync::Cache<Key, Bytes>;
 type Operation = Box<dyn Fn(&Key) + Sync>;
 
 fn engines(keys: u64, value: &Bytes) -> (Cache, Moka, QuickCache) {
-    let memory = ByteSize::mib(64 + keys * (value.len() as u64 + 64) >> 19);
+    // Twice the bytes of all entries.
+    let memory = ByteSize::mib(64 + (keys * (value.len() as u64 + 64) >> 19));
     let cache = Cache::builder().memory(memory).build().expect("the memory fits");
     let moka = moka::sync::Cache::builder().max_capacity(2 * keys).build_with_hasher(ahash::RandomState::new());
     let quick = QuickCache::new(2 * keys as usize);

@@ -2,6 +2,7 @@
 
 use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
+use super::returns::Evicted;
 use crate::epoch::Participant;
 use crate::index::FREQUENCY_EXACT;
 use crate::item::{ItemAt, Kind};
@@ -121,8 +122,12 @@ impl Store {
         self.retire_body(&unlinked);
         self.note_unlinked(participant, item, is_live, notice, moment);
         if is_live {
-            let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
-            self.policy_state.history.note_evicted(hash, rounds == 0);
+            let header = self.segments.header(item.at.segment());
+            let evicted = match header.rounds.load(Ordering::Relaxed) {
+                0 => Evicted::Young { uses: place.slot.frequency() },
+                _ => Evicted::Old { age_ms: moment.ms.saturating_sub(header.stamp_ms()) },
+            };
+            self.policy_state.history.note_evicted(hash, evicted, moment.ms);
         }
         Some(is_live)
     }

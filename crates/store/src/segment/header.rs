@@ -309,6 +309,11 @@ impl Header {
         self.counters.write_offset.load(Ordering::Acquire)
     }
 
+    /// The time of the stamp in milliseconds.
+    pub fn stamp_ms(&self) -> u64 {
+        self.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT
+    }
+
     /// The owner has appended an item that ends at `end`.
     pub fn append(&self, end: u32, expiry_seconds: Option<u64>) {
         let expiry = expiry_seconds.unwrap_or(u64::MAX);
