@@ -12,7 +12,7 @@ use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
-use crate::pools;
+use crate::pools::{self, Plan};
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -224,6 +224,16 @@ impl CacheBuilder {
         self
     }
 
+    /// The pools with their memory.
+    fn plan(&self, options: &Options) -> Result<Plan, Error> {
+        Ok(pools::plan(options, &self.pools)?.beside_memory_file(self.memory_file.is_some()))
+    }
+
+    fn removal_events(&self, has_flash: bool) -> Option<Arc<RemovalEvents>> {
+        let listener = self.eviction_listener.0.clone();
+        listener.map(|listener| RemovalEvents::new(listener, has_flash, self.clock == Clock::Manual))
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
@@ -240,7 +250,7 @@ impl CacheBuilder {
         })?;
         let max_bytes = options.effective_memory_bytes_max();
         options.memory_bytes_max = Some(max_bytes);
-        let planned = pools::plan(&options, &self.pools)?;
+        let Plan { stores: planned, compact } = self.plan(&options)?;
         let shares: Vec<_> = planned.iter().map(|pool| pool.share.clone()).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
         // Last of all that may be refused, because it makes files.
@@ -258,7 +268,7 @@ impl CacheBuilder {
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
-                memory.check_flash(flash.tier.resumed_run_number())?;
+                memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
@@ -278,9 +288,9 @@ impl CacheBuilder {
         let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
         let pools = shares.into_iter().zip(stores).collect();
         let options = Options { memory_bytes: configured_bytes, ..options };
-        let listener = self.eviction_listener.0.clone();
-        let removals = listener.map(|listener| RemovalEvents::new(listener, flash.is_some(), clock == Clock::Manual));
-        let engine = Engine::new(options, pools, time, flash, (memory_file, monitor), engine_memory, removals);
+        let removals = self.removal_events(flash.is_some());
+        let engine =
+            Engine::new(options, (pools, compact), time, flash, (memory_file, monitor), engine_memory, removals)?;
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

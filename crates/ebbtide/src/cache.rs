@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
+use crate::compact_pool::CompactPool;
 use crate::engine::{Engine, Owner};
 use crate::error::Error;
 use crate::flash::options::FlashLimits;
@@ -115,10 +116,19 @@ impl Cache {
     /// A handle of a pool.
     ///
     /// # Errors
-    /// `UnknownPool`.
+    /// `UnknownPool`; `PoolKind` for a compact pool.
     pub fn pool(&self, name: &str) -> Result<Pool, Error> {
         let pool = self.engine().pools.find(name)?;
         Ok(Pool(Access { pool, ..self.pool.0.clone() }))
+    }
+
+    /// A handle of a compact pool.
+    ///
+    /// # Errors
+    /// `UnknownPool`; `PoolKind` for another pool.
+    pub fn compact_pool(&self, name: &str) -> Result<CompactPool, Error> {
+        let pool = self.engine().pools.find_compact(name)?;
+        Ok(CompactPool { pool, owner: Arc::clone(&self.pool.0.owner) })
     }
 
     /// The names of all pools, `default` first.
@@ -155,7 +165,7 @@ impl Cache {
         let engine = self.engine();
         let participant = engine.default_pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        drop(engine.pools.remove(name)?);
+        engine.pools.remove(name)?;
         engine.run_soon();
         Ok(())
     }
@@ -170,6 +180,7 @@ impl Cache {
         for pool in engine.pools.others() {
             pool.store.verify(&pool.participant(), engine.clock.now_ms());
         }
+        engine.pools.compact().iter().for_each(|pool| pool.table.verify());
         if let Some(flash) = engine.flash() {
             flash.verify();
         }

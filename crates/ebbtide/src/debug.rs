@@ -2,6 +2,7 @@
 //! which may be long or a secret.
 
 use crate::cache::{Cache, WeakCache};
+use crate::compact_pool::CompactPool;
 use crate::flash::read::FlashReads;
 use crate::insert::Insert;
 use crate::lookup::{Handle, Item};
@@ -25,6 +26,16 @@ impl Debug for Cache {
         f.debug_struct("Cache")
             .field("pulse", &self.counter_snapshot())
             .field("has_flash", &self.has_flash())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for CompactPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("CompactPool")
+            .field("name", &self.name())
+            .field("sizes", &self.sizes())
+            .field("entries", &self.stats().items)
             .finish_non_exhaustive()
     }
 }

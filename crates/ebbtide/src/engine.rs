@@ -8,6 +8,7 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
+use crate::compact_state::CompactState;
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
@@ -15,6 +16,7 @@ use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
+use crate::pool_plan::CompactPlans;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
@@ -55,13 +57,13 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        pools: Vec<(Share, Store)>,
+        (pools, compact): (Vec<(Share, Store)>, CompactPlans),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
         memory: EngineMemory,
         removals: Option<Arc<RemovalEvents>>,
-    ) -> Arc<Self> {
+    ) -> Result<Arc<Self>, Error> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
         let parts = PoolParts {
@@ -79,9 +81,19 @@ impl Engine {
                 (share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
-        Arc::new(Self {
+        if !compact.is_empty() {
+            pools[0].1.store.share_memory();
+        }
+        let compact = compact
+            .into_iter()
+            .map(|(share, plan)| {
+                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].1)?;
+                Ok((share, pool))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        Ok(Arc::new(Self {
             default_pool: Arc::clone(&pools[0].1),
-            pools: Pools::new(template, pools, flash),
+            pools: Pools::new(template, pools, compact, flash),
             clock,
             parts,
             maintaining: Mutex::new(()),
@@ -90,11 +102,14 @@ impl Engine {
             is_closed: AtomicBool::new(false),
             memory_file,
             memory_monitor,
-        })
+        }))
     }
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        if let Some(file) = self.memory_file.as_ref().filter(|_| memory_bytes > self.pools.memory_bytes()) {
+            file.check_space(memory_bytes)?;
+        }
         let resize = |for_flash| {
             let resized = self.pools.resize(memory_bytes);
             resized.map_err(|error| match error {

@@ -81,6 +81,15 @@ pub enum Error {
     /// A pool with this name exists.
     #[error("a pool `{name}` exists already")]
     PoolExists { name: String },
+    /// A compact pool is used as another one, or the other way round.
+    #[error("the pool `{name}` is {kind}: use {method}")]
+    PoolKind { name: String, kind: &'static str, method: &'static str },
+    /// A key or a value of a compact pool has another length than all others.
+    #[error("the {part} has {length} bytes; those of this compact pool have {expected}")]
+    CompactLength { part: &'static str, length: usize, expected: usize },
+    /// A compact pool keeps no TTLs.
+    #[error("this compact pool keeps no TTLs: give none, or configure the pool with TTLs")]
+    CompactTtl,
     /// The pool of this handle was removed.
     #[error("the pool `{name}` was removed")]
     PoolRemoved { name: String },
@@ -104,6 +113,8 @@ impl Error {
             Store::TooLarge { bytes, limit } => Self::ValueTooLarge { length: bytes, limit },
             Store::KeyLength { length } => Self::KeyLength { length, limit: ebbtide_store::KEY_LIMIT },
             Store::NotNumeric => Self::NotNumeric,
+            Store::CompactLength { part, bytes, expected } => Self::CompactLength { part, length: bytes, expected },
+            Store::CompactTtl => Self::CompactTtl,
             Store::PinnedLimit { pinned_bytes, limit } => Self::PinnedLimit { pinned_bytes, limit },
             Store::UploadLimit { .. } => Self::OutOfMemory { reason: "unfinished uploads hold half of the memory" },
             Store::ScanLimit { limit } => Self::ScanLimit { limit },

@@ -34,6 +34,9 @@ mod byte_size;
 mod cache;
 mod clock;
 mod close;
+mod compact_pool;
+mod compact_pools;
+mod compact_state;
 mod debug;
 mod delete;
 mod engine;
@@ -54,7 +57,9 @@ mod pool;
 mod pool_budgets;
 mod pool_controller;
 mod pool_options;
+mod pool_plan;
 mod pool_state;
+mod pool_stats;
 mod pool_wishes;
 mod pools;
 mod profile;
@@ -99,6 +104,11 @@ pub mod codec {
     pub use crate::library::{Codec, PlainBytes};
 }
 
+/// Pools of fixed-size entries without overhead for each entry, and of negative results.
+pub mod compact {
+    pub use crate::library::{CompactPool, CompactStats, NegativeCache};
+}
+
 /// Handles that calls of a cache return: values that are being written, iterators, and weak handles.
 pub mod handle {
     pub use crate::library::{Allocation, Iter, WeakCache};
@@ -112,6 +122,8 @@ pub mod removal_cause {
 // Under short names, too; their pages are those of the modules.
 #[doc(hidden)]
 pub use codec::*;
+#[doc(hidden)]
+pub use compact::*;
 #[doc(hidden)]
 pub use handle::*;
 #[doc(hidden)]

@@ -99,6 +99,7 @@ pub struct Item<'a>(Source<'a>);
 enum Source<'a> {
     Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
     Flash { value: Arc<Value>, pool: &'a PoolState },
+    Compact { key: Box<[u8]>, value: Box<[u8]> },
 }
 
 impl<'a> Item<'a> {
@@ -110,6 +111,11 @@ impl<'a> Item<'a> {
     pub(crate) fn on_flash(value: Arc<Value>, pool: &'a PoolState) -> Self {
         Self(Source::Flash { value, pool })
     }
+
+    /// A copy of an entry of a compact pool: without client flags, token, life and uses.
+    pub(crate) fn of_compact(key: &[u8], value: &[u8]) -> Self {
+        Self(Source::Compact { key: key.into(), value: value.into() })
+    }
 }
 
 impl Item<'_> {
@@ -118,6 +124,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.len(),
             Source::Flash { value, .. } => value.found.value().len(),
+            Source::Compact { value, .. } => value.len(),
         }
     }
 
@@ -129,6 +136,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.key(),
             Source::Flash { value, .. } => &value.key,
+            Source::Compact { key, .. } => key,
         }
     }
 
@@ -137,6 +145,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.flags(),
             Source::Flash { value, .. } => value.found.client_flags,
+            Source::Compact { .. } => 0,
         }
     }
 
@@ -148,6 +157,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
             Source::Flash { pool, .. } => pool.store.invalid_token(),
+            Source::Compact { .. } => 0,
         }
     }
 
@@ -156,6 +166,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.token(),
             Source::Flash { pool, .. } => pool.store.invalid_token(),
+            Source::Compact { .. } => 0,
         }
     }
 
@@ -186,7 +197,7 @@ impl Item<'_> {
     pub fn idle(&self) -> Duration {
         match &self.0 {
             Source::Memory { item, .. } => Duration::from_millis(item.idle_ms()),
-            Source::Flash { .. } => Duration::ZERO,
+            Source::Flash { .. } | Source::Compact { .. } => Duration::ZERO,
         }
     }
 
@@ -194,7 +205,7 @@ impl Item<'_> {
     pub fn stored_bytes(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.stored_bytes(),
-            Source::Flash { .. } => 0,
+            Source::Flash { .. } | Source::Compact { .. } => 0,
         }
     }
 
@@ -203,6 +214,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.remaining_ms().map(Duration::from_millis),
             Source::Flash { value, pool } => pool.remaining(value),
+            Source::Compact { .. } => None,
         }
     }
 
@@ -211,6 +223,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => Slices::Memory(item.slices()),
             Source::Flash { value, .. } => Slices::Flash(Some(value.found.value())),
+            Source::Compact { value, .. } => Slices::Flash(Some(value)),
         }
     }
 
@@ -225,6 +238,7 @@ impl Item<'_> {
         match &self.0 {
             Source::Memory { item, .. } => item.copy_to(out),
             Source::Flash { value, .. } => out.extend_from_slice(value.found.value()),
+            Source::Compact { value, .. } => out.extend_from_slice(value),
         }
     }
 
@@ -240,7 +254,8 @@ impl Item<'_> {
     ///
     /// # Errors
     /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits
-    /// that flash has answered, a quarter of the memory that flash has, or one value.
+    /// that flash has answered, a quarter of the memory that flash has, or one value; in any case of hits of a compact
+    /// pool, which are copies.
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {
@@ -250,6 +265,8 @@ impl Item<'_> {
                 let flash = pool.flash.as_ref().expect("a cache whose flash has answered has flash");
                 PinnedValue::new(value, flash).map(|lent| Handle(HandleSource::Flash(lent)))
             }
+            // A copy of a few bytes: there is nothing to pin.
+            Source::Compact { .. } => Err(Error::PinnedLimit { pinned_bytes: 0, limit: 0 }),
         }
     }
 }

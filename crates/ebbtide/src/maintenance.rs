@@ -114,6 +114,9 @@ impl Engine {
         let _maintaining = self.maintaining.lock().expect("a verification has panicked");
         self.pools.settle(|| joining.floor_bytes);
         let now_ms = self.clock.now_ms();
+        for pool in self.pools.compact() {
+            while pool.table.maintain(participant, now_ms) == Progress::Working {}
+        }
         for pool in self.all_pools() {
             while !pool.store.resize_done() && pool.store.maintain(participant, now_ms) == Progress::Working {}
         }
@@ -148,6 +151,11 @@ impl Engine {
         turns.add(&self.default_pool);
         self.pools.next_in_sweep(|count| turns.due_in_sweep(elapsed, count)).iter().for_each(|pool| turns.add(pool));
         let (started, mut pause) = (Instant::now(), TICK);
+        for pool in self.pools.changing_compact() {
+            if pool.table.maintain(participant, self.tick()) == Progress::Working {
+                pause = Duration::ZERO;
+            }
+        }
         while let Some(pool) = turns.next(&self.parts.queue) {
             match pool.run_slice(participant, || self.tick()) {
                 Slice::Working => turns.put_back(&pool, false),
@@ -177,6 +185,9 @@ impl Engine {
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
             self.pools.settle(|| u64::MAX);
+            for pool in self.pools.compact() {
+                while pool.table.maintain(&participant, now_ms) == Progress::Working {}
+            }
             for pool in self.pools.others() {
                 while pool.store.maintain(&participant, now_ms) == Progress::Working {}
             }

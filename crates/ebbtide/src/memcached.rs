@@ -6,6 +6,7 @@ pub use crate::byte_size::ByteSize;
 pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
 pub use crate::close::CloseReport;
+pub use crate::compact_pool::CompactPool;
 pub use crate::error::{Error, WaitReason};
 pub use crate::flash::drain::{DrainEnd, FlashDrained};
 pub use crate::flash::options::{
@@ -17,7 +18,7 @@ pub use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 pub use crate::flash::tier::FlashStats;
 pub use crate::insert::Insert;
 pub use crate::lookup::{Handle, Item, Lookup};
-pub use crate::memory_file::{MemorySaved, MemoryStart};
+pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::pool::Pool;
@@ -32,6 +33,7 @@ pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, Creation, MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
-    Mode, Number, Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,
+    MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot, Stats,
+    Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };

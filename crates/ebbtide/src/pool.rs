@@ -237,7 +237,8 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        engine.pools.fix(&self.0.pool, min.as_bytes(), max.as_bytes())?;
+        self.0.pool.check_present()?;
+        engine.pools.fix(&self.0.pool.name, min.as_bytes(), max.as_bytes())?;
         engine.run_soon();
         Ok(())
     }
@@ -251,7 +252,8 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        engine.pools.configure(&self.0.pool, options)?;
+        self.0.pool.check_present()?;
+        engine.pools.configure(&self.0.pool.name, options)?;
         engine.run_soon();
         Ok(())
     }
@@ -265,7 +267,8 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        engine.pools.release(&self.0.pool)?;
+        self.0.pool.check_present()?;
+        engine.pools.release(&self.0.pool.name)?;
         engine.run_soon();
         Ok(())
     }

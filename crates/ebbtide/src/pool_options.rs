@@ -2,7 +2,7 @@
 
 use crate::byte_size::ByteSize;
 use ebbtide_control::Share;
-use ebbtide_store::Policy;
+use ebbtide_store::{CompactSizes, Policy};
 
 /// The name of the pool that every cache has.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -16,13 +16,23 @@ pub struct PoolOptions {
     pub(crate) weight: u32,
     pub(crate) policy: Option<Policy>,
     pub(crate) max_value: Option<u64>,
+    /// Of a compact pool.
+    pub(crate) compact: Option<CompactSizes>,
 }
 
 impl PoolOptions {
     /// A pool of weight 1 without bounds. A name has 1 to 64 printable characters without blanks; `default` changes the
     /// options of the pool that every cache has.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, policy: None, max_value: None }
+        Self {
+            name: name.into(),
+            min_bytes: 0,
+            max_bytes: u64::MAX,
+            weight: 1,
+            policy: None,
+            max_value: None,
+            compact: None,
+        }
     }
 
     /// Memory that the pool has in any case. Default: as little as it works with, twice its largest value.
@@ -52,6 +62,30 @@ impl PoolOptions {
     /// The largest value. Default: that of the cache. A pool needs twice as much memory.
     pub fn max_value(mut self, value: ByteSize) -> Self {
         self.max_value = Some(value.as_bytes());
+        self
+    }
+
+    /// Makes this a compact pool: all keys have `key_bytes` bytes and all values `value_bytes`, which may be 0. An
+    /// object has no overhead but its part of the 8 bytes of a set, of 4 to 32 objects. Key and value together have at
+    /// most 128 bytes. [`crate::Cache::compact_pool`] gives the handle; policy and largest value have no meaning.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// let absent = PoolOptions::named("absent").compact(16, 0).max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// let absent = cache.compact_pool("absent")?;
+    /// absent.insert_negative(1234u128.to_be_bytes())?;
+    /// assert_eq!(absent.get(1234u128.to_be_bytes()), Lookup::Negative);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn compact(mut self, key_bytes: usize, value_bytes: usize) -> Self {
+        self.compact = Some(CompactSizes { key_bytes, value_bytes, has_ttl: false });
+        self
+    }
+
+    /// As [`PoolOptions::compact`], with entries that may expire, to the second: 4 more bytes for each.
+    pub fn compact_with_ttl(mut self, key_bytes: usize, value_bytes: usize) -> Self {
+        self.compact = Some(CompactSizes { key_bytes, value_bytes, has_ttl: true });
         self
     }
 

@@ -2,6 +2,7 @@
 //! participants of threads.
 
 use crate::clock::EngineClock;
+use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
@@ -94,6 +95,12 @@ impl PoolState {
     #[inline(always)]
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// `PoolRemoved`: another pool may have its name.
+    pub fn check_present(&self) -> Result<(), Error> {
+        if self.is_removed() { Err(Error::PoolRemoved { name: self.name.to_string() }) } else { Ok(()) }
     }
 
     /// Asks for maintenance: in the background, with the system's clock.

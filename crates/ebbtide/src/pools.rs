@@ -4,25 +4,21 @@
 //! `pool_budgets.rs` moves it. A new pool begins when the others have freed its smallest budget. A removed pool whose
 //! handles still exist keeps its smallest budget, until the last handle is dropped.
 
+use crate::compact_pools::{CompactEntry, CompactPools};
+use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
+use crate::pool_plan::{floor_bytes, refuse, share_of, store_options};
 use crate::pool_state::PoolState;
+use crate::pool_stats::{add_counters, add_gauges};
 use crate::pool_wishes::{PoolBudget, PoolWishes};
-use ebbtide_control::{Share, SharesError, check_name, divide};
+use ebbtide_control::{Share, check_name};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Pools at a time. The address space of all their indexes fits a process.
-pub(crate) const MAX_POOLS: u32 = 1024;
-
-/// A store works with this much memory and twice its largest value.
-const MIN_POOL_BYTES: u64 = 256 << 10;
-
-/// A store has at least this many segments.
-const MIN_SEGMENTS: u64 = 32;
 
 /// The pools of an engine.
 pub(crate) struct Pools {
@@ -41,6 +37,7 @@ struct PoolTable {
     entries: Vec<PoolEntry>,
     /// Pools whose handles still exist.
     removed: Vec<Arc<PoolState>>,
+    compact: CompactPools,
     /// Counters of dropped pools.
     dropped: Stats,
     /// The memory of all pools and of flash.
@@ -58,93 +55,47 @@ struct PoolTable {
 /// A pool that is about to be added.
 pub(crate) struct JoiningPool {
     pub share: Share,
-    options: Options,
+    kind: JoiningKind,
 }
 
-/// The smallest budget with which a store works.
-fn floor_bytes(options: &Options) -> u64 {
-    MIN_POOL_BYTES.max(options.value_bytes_max.saturating_mul(2))
+enum JoiningKind {
+    Store(Options),
+    Compact(CompactPlan),
 }
 
-fn refuse(name: &str, error: &SharesError) -> Error {
-    match error {
-        SharesError::Duplicate { name } => Error::PoolExists { name: name.clone() },
-        other => {
-            Error::Configuration { option: "pool", value: name.escape_debug().to_string(), reason: other.to_string() }
+impl JoiningKind {
+    /// What the pool begins with.
+    fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Store(options) => options.memory_bytes,
+            Self::Compact(plan) => plan.memory_bytes,
         }
     }
 }
 
-/// The options of a pool's store, without its memory.
-fn store_options(template: &Options, options: &PoolOptions) -> Options {
-    Options {
-        policy: options.policy.unwrap_or(template.policy),
-        value_bytes_max: options.max_value.unwrap_or(template.value_bytes_max),
-        ..template.clone()
-    }
-}
-
-/// A pool of a cache that is about to be built.
-#[derive(Clone)]
-pub(crate) struct PlannedPool {
-    pub share: Share,
-    /// With its part of the memory.
-    pub options: Options,
-}
-
-impl PlannedPool {
-    pub fn name(&self) -> &str {
-        &self.share.name
-    }
-
-    /// The options of its store while others still hold its part of the memory: its smallest budget, and segments for
-    /// the memory that it is about to have, as far as they fit into that.
-    pub fn first_options(&self) -> Options {
-        let memory_bytes = self.share.floor_bytes.min(self.options.memory_bytes);
-        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
-        let segment_bytes = Some(self.options.effective_segment_bytes().min(max_segment_bytes));
-        Options { memory_bytes, segment_bytes, ..self.options.clone() }
-    }
-}
-
-/// The pools of a new cache, the pool `default` first, with the bytes of each.
-pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<PlannedPool>, Error> {
-    let default = PoolOptions::named(DEFAULT_POOL);
-    let has_default = pools.iter().any(|options| options.name == DEFAULT_POOL);
-    let mut all: Vec<&PoolOptions> = (!has_default).then_some(&default).into_iter().chain(pools).collect();
-    all.sort_by_key(|options| options.name != DEFAULT_POOL);
-    let options: Vec<Options> = all.iter().map(|options| store_options(template, options)).collect();
-    let shares: Vec<Share> = all.iter().zip(&options).map(|(pool, options)| pool.share(floor_bytes(options))).collect();
-    let planned = |(share, options)| PlannedPool { share, options };
-    if pools.is_empty() {
-        return Ok(shares.into_iter().zip(options).map(planned).collect());
-    }
-    if shares.len() > MAX_POOLS as usize {
-        let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
-        return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
-    }
-    let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
-    // Strangers who find out the seed of one pool do not know those of the others' keys.
-    let options = (0..).zip(options).zip(bytes).map(|((number, options), memory_bytes)| Options {
-        memory_bytes,
-        seed: template.seed.wrapping_add(number),
-        ..options
-    });
-    Ok(shares.into_iter().zip(options).map(planned).collect())
-}
-
 impl Pools {
     /// With the memory of all pools and of flash in the template.
-    pub fn new(template: Options, pools: Vec<(Share, Arc<PoolState>)>, flash: Option<Arc<FlashTier>>) -> Self {
+    pub fn new(
+        template: Options,
+        pools: Vec<(Share, Arc<PoolState>)>,
+        compact: Vec<(Share, Arc<CompactState>)>,
+        flash: Option<Arc<FlashTier>>,
+    ) -> Self {
         let entry = |(share, pool): (Share, Arc<PoolState>)| {
             let target_bytes = pool.store.memory_bytes();
             PoolEntry { share, pool, target_bytes }
         };
         let entries = pools.into_iter().map(entry).collect();
+        let compact_entry = |(share, pool): (Share, Arc<CompactState>)| {
+            let target_bytes = pool.table.memory_bytes();
+            CompactEntry { share, pool, target_bytes }
+        };
+        let compact = CompactPools { entries: compact.into_iter().map(compact_entry).collect(), removed: Vec::new() };
         let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
         let mut table = PoolTable {
             entries,
             removed: Vec::new(),
+            compact,
             dropped: Stats::default(),
             memory_bytes: template.memory_bytes,
             flash: flash.clone(),
@@ -154,7 +105,7 @@ impl Pools {
             template,
         };
         // The shares fit, and were divided so. Stores of a memory file have other budgets.
-        let is_settled = table.entries.len() == 1 || table.divide().is_err();
+        let is_settled = table.is_single() || table.divide().is_err();
         Self {
             table: Mutex::new(table),
             adding: Mutex::default(),
@@ -170,14 +121,46 @@ impl Pools {
 
     pub fn find(&self, name: &str) -> Result<Arc<PoolState>, Error> {
         let table = self.table();
-        let entry = table.entries.iter().find(|entry| entry.share.name == name);
-        entry
-            .map(|entry| Arc::clone(&entry.pool))
-            .ok_or_else(|| Error::UnknownPool { name: name.escape_debug().to_string() })
+        match table.entries.iter().find(|entry| entry.share.name == name) {
+            Some(entry) => Ok(Arc::clone(&entry.pool)),
+            None if table.compact.find(name).is_some() => {
+                let (kind, method) = ("a compact pool", "compact_pool");
+                Err(Error::PoolKind { name: name.escape_debug().to_string(), kind, method })
+            }
+            None => Err(Error::UnknownPool { name: name.escape_debug().to_string() }),
+        }
     }
 
+    pub fn find_compact(&self, name: &str) -> Result<Arc<CompactState>, Error> {
+        let table = self.table();
+        match table.compact.find(name) {
+            Some(pool) => Ok(Arc::clone(pool)),
+            None if table.entries.iter().any(|entry| entry.share.name == name) => {
+                let (kind, method) = ("no compact pool", "pool");
+                Err(Error::PoolKind { name: name.escape_debug().to_string(), kind, method })
+            }
+            None => Err(Error::UnknownPool { name: name.escape_debug().to_string() }),
+        }
+    }
+
+    /// The names of all pools, the compact ones last.
     pub fn names(&self) -> Vec<String> {
-        self.table().entries.iter().map(|entry| entry.share.name.clone()).collect()
+        let table = self.table();
+        let stores = table.entries.iter().map(|entry| entry.share.name.clone());
+        stores.chain(table.compact.shares().map(|share| share.name)).collect()
+    }
+
+    /// All compact pools, removed ones included, while a budget has not reached its target.
+    pub fn changing_compact(&self) -> Vec<Arc<CompactState>> {
+        match self.is_settled.load(Ordering::Acquire) {
+            true => Vec::new(),
+            false => self.compact(),
+        }
+    }
+
+    /// All compact pools, removed ones included.
+    pub fn compact(&self) -> Vec<Arc<CompactState>> {
+        self.table().compact.pools().map(Arc::clone).collect()
     }
 
     /// All pools but removed ones, the pool `default` first.
@@ -212,24 +195,29 @@ impl Pools {
     /// Begins to add a pool: the others shrink for it.
     pub fn announce(&self, options: &PoolOptions) -> Result<JoiningPool, Error> {
         let mut table = self.table();
-        let store = store_options(&table.template, options);
-        let share = options.share(floor_bytes(&store));
+        let share = share_of(&table.template, options)?;
         check_name(&share.name).map_err(|error| refuse(&share.name, &error))?;
-        if table.entries.len() >= MAX_POOLS as usize {
+        if table.entries.len() + table.compact.entries.len() >= MAX_POOLS as usize {
             let reason = format!("the cache has {MAX_POOLS} pools, as many as it can: remove one");
             return Err(Error::Configuration { option: "pool", value: share.name, reason });
         }
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let divided = table.wishes.divide(table.available_bytes(), &shares);
         let bytes = divided.map_err(|error| refuse(&share.name, &error))?;
-        let seed = store.seed.wrapping_add(shares.len() as u64);
-        let options = Options { memory_bytes: bytes[bytes.len() - 1], seed, ..store };
-        let options = PlannedPool { share: share.clone(), options }.first_options();
+        let seed = table.template.seed.wrapping_add(shares.len() as u64);
+        let memory_bytes = bytes[bytes.len() - 1];
+        let kind = match options.compact {
+            Some(sizes) => JoiningKind::Compact(CompactPlan { sizes, memory_bytes: share.floor_bytes, seed }),
+            None => {
+                let options = Options { memory_bytes, seed, ..store_options(&table.template, options) };
+                JoiningKind::Store(PlannedPool { share: share.clone(), options }.first_options())
+            }
+        };
         table.entries[0].pool.store.share_memory();
         table.joining = Some(share.clone());
         table.set_targets(&bytes);
         self.is_settled.store(false, Ordering::Release);
-        Ok(JoiningPool { share, options })
+        Ok(JoiningPool { share, kind })
     }
 
     /// Adds the pool that `open` makes of its store, if there is memory for it. `None` while there is none.
@@ -240,17 +228,22 @@ impl Pools {
         open: impl FnOnce(String, Store) -> Arc<PoolState>,
     ) -> Result<Option<()>, Error> {
         let mut table = self.table();
-        if table.free_bytes() < joining.options.memory_bytes {
+        let (share, target_bytes) = (joining.share.clone(), joining.kind.memory_bytes());
+        if table.free_bytes() < target_bytes {
             return Ok(None);
         }
-        let store = Store::build(joining.options.clone(), memory).map_err(Error::from_store)?;
-        let pool = open(joining.share.name.clone(), store);
+        match &joining.kind {
+            JoiningKind::Store(options) => {
+                let store = Store::build(options.clone(), memory).map_err(Error::from_store)?;
+                let pool = open(share.name.clone(), store);
+                table.entries.push(PoolEntry { share, pool, target_bytes });
+            }
+            JoiningKind::Compact(plan) => {
+                let pool = CompactState::build(&share.name, *plan, memory, &table.entries[0].pool)?;
+                table.compact.entries.push(CompactEntry { share, pool, target_bytes });
+            }
+        }
         table.joining = None;
-        table.entries.push(PoolEntry {
-            share: joining.share.clone(),
-            pool,
-            target_bytes: joining.options.memory_bytes,
-        });
         table.divide()?;
         Ok(Some(()))
     }
@@ -265,8 +258,17 @@ impl Pools {
     }
 
     /// Removes a pool. Its handles refuse writes and miss from then on; the other pools get its memory.
-    pub fn remove(&self, name: &str) -> Result<Arc<PoolState>, Error> {
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut table = self.table();
+        if let Some(at) = table.compact.entries.iter().position(|entry| entry.share.name == name) {
+            let pool = table.compact.entries.remove(at).pool;
+            table.wishes.forget(name);
+            pool.remove();
+            table.compact.removed.push(pool);
+            let divided = table.divide();
+            self.is_settled.store(false, Ordering::Release);
+            return divided;
+        }
         let Some(at) = table.entries.iter().position(|entry| entry.share.name == name) else {
             return Err(Error::UnknownPool { name: name.escape_debug().to_string() });
         };
@@ -278,10 +280,10 @@ impl Pools {
         table.wishes.forget(name);
         pool.remove();
         shrink_to(&pool.store, share.floor_bytes);
-        table.removed.push(Arc::clone(&pool));
+        table.removed.push(pool);
         let divided = table.divide();
         self.is_settled.store(false, Ordering::Release);
-        divided.map(|()| pool)
+        divided
     }
 
     /// Whether the memory can be divided among these pools, in place of those that there are.
@@ -291,21 +293,21 @@ impl Pools {
     }
 
     /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
-    pub fn configure(&self, pool: &PoolState, options: &PoolOptions) -> Result<(), Error> {
+    pub fn configure(&self, name: &str, options: &PoolOptions) -> Result<(), Error> {
         let mut table = self.table();
-        let at = table.position(pool)?;
-        let before = table.entries[at].share.clone();
-        table.entries[at].share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
+        let share = table.share_mut(name)?;
+        let before = share.clone();
+        *share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
         let divided = table.divide();
         match divided {
-            Ok(()) => table.wishes.release(&pool.name),
-            Err(_) => table.entries[at].share = before,
+            Ok(()) => table.wishes.release(name),
+            Err(_) => *table.share_mut(name)? = before,
         }
         self.is_settled.store(false, Ordering::Release);
         divided
     }
 
-    /// All pools with their budgets, and the memory of them together.
+    /// All pools but compact ones with their budgets, and the memory of them together.
     pub fn readings(&self) -> (u64, Vec<PoolBudget>) {
         let table = self.table();
         let reading = |entry: &PoolEntry| PoolBudget {
@@ -314,7 +316,8 @@ impl Pools {
             memory_bytes: entry.target_bytes,
             used_bytes: entry.pool.store.counter_snapshot().memory_used_bytes,
         };
-        (table.available_bytes(), table.entries.iter().map(reading).collect())
+        let available_bytes = table.available_bytes().saturating_sub(table.compact.target_bytes());
+        (available_bytes, table.entries.iter().map(reading).collect())
     }
 
     /// Budgets that the controller wants, by name. Bounds and budgets set by hand hold.
@@ -327,30 +330,35 @@ impl Pools {
     }
 
     /// Changes the bounds of a pool by hand: a controller leaves the pool as it is until it is released.
-    pub fn fix(&self, pool: &PoolState, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
+    pub fn fix(&self, name: &str, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();
-        let before = table.set_bounds(pool, (min_bytes, max_bytes))?;
-        table.wishes.fix(&pool.name, before);
+        let before = table.set_bounds(name, (min_bytes, max_bytes))?;
+        table.wishes.fix(name, before);
         self.is_settled.store(false, Ordering::Release);
         Ok(())
     }
 
     /// Gives a pool that was sized by hand the bounds of its options again.
-    pub fn release(&self, pool: &PoolState) -> Result<(), Error> {
+    pub fn release(&self, name: &str) -> Result<(), Error> {
         let mut table = self.table();
-        let at = table.position(pool)?;
-        let share = &table.entries[at].share;
-        let bounds = table.wishes.configured_bounds(&pool.name).unwrap_or((share.min_bytes, share.max_bytes));
-        table.set_bounds(pool, bounds)?;
-        table.wishes.release(&pool.name);
+        let share = table.share_mut(name)?;
+        let present = (share.min_bytes, share.max_bytes);
+        let bounds = table.wishes.configured_bounds(name).unwrap_or(present);
+        table.set_bounds(name, bounds)?;
+        table.wishes.release(name);
         self.is_settled.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// The memory of all pools and of flash.
+    pub fn memory_bytes(&self) -> u64 {
+        self.table().memory_bytes
     }
 
     /// Changes the memory of all pools and of flash.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();
-        if table.entries.len() == 1 && table.removed.is_empty() {
+        if table.is_single() && table.removed.is_empty() {
             let items_bytes = memory_bytes.saturating_sub(table.flash_bytes());
             table.entries[0].pool.store.resize(items_bytes).map_err(Error::from_store)?;
             table.memory_bytes = memory_bytes;
@@ -375,7 +383,7 @@ impl Pools {
             return;
         }
         let mut table = self.table();
-        if table.entries.len() == 1 && table.removed.is_empty() && table.joining.is_none() {
+        if table.is_single() && table.removed.is_empty() && table.joining.is_none() {
             self.flash_bytes.store(table.flash_bytes(), Ordering::Relaxed);
             self.is_settled.store(true, Ordering::Relaxed);
             return;
@@ -405,25 +413,35 @@ impl Pools {
             add_counters(&mut sum, stats);
             sum.index_load += stats.index_load * stats.index_bytes as f64 / index_bytes.max(1) as f64;
         }
+        for stats in table.compact.pools().map(|pool| pool.stats()) {
+            add_gauges(&mut sum, &stats);
+            add_counters(&mut sum, &stats);
+        }
         Stats { segment_bytes: pools[0].segment_bytes, ..sum }
     }
 }
 
 impl PoolTable {
-    fn position(&self, pool: &PoolState) -> Result<usize, Error> {
-        let at = self.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool));
-        at.ok_or_else(|| Error::PoolRemoved { name: pool.name.to_string() })
+    /// Whether the pool `default` is the only one.
+    fn is_single(&self) -> bool {
+        self.entries.len() == 1 && self.compact.is_empty()
+    }
+
+    /// The share of a pool; a pool that has none was removed.
+    fn share_mut(&mut self, name: &str) -> Result<&mut Share, Error> {
+        let stores = self.entries.iter_mut().map(|entry| &mut entry.share);
+        let mut shares = stores.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.share));
+        shares.find(|share| share.name == name).ok_or_else(|| Error::PoolRemoved { name: name.to_owned() })
     }
 
     /// Changes the bounds of a pool. Answers those that it had.
-    fn set_bounds(&mut self, pool: &PoolState, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
-        let at = self.position(pool)?;
-        let share = &mut self.entries[at].share;
+    fn set_bounds(&mut self, name: &str, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
+        let share = self.share_mut(name)?;
         let before = (share.min_bytes, share.max_bytes);
         (share.min_bytes, share.max_bytes) = bounds;
         let divided = self.divide();
         if divided.is_err() {
-            let share = &mut self.entries[at].share;
+            let share = self.share_mut(name)?;
             (share.min_bytes, share.max_bytes) = before;
         }
         divided.map(|()| before)
@@ -440,12 +458,13 @@ impl PoolTable {
     /// The memory of all pools, without that of removed ones.
     fn available_bytes(&self) -> u64 {
         let removed: u64 = self.removed.iter().map(|pool| pool.store.memory_bytes()).sum();
-        self.memory_bytes.saturating_sub(self.flash_bytes() + removed)
+        self.memory_bytes.saturating_sub(self.flash_bytes() + removed + self.compact.removed_bytes())
     }
 
-    /// The shares of all pools, with the one that is being added.
+    /// The shares of all pools, those of compact ones behind the others, with the one that is being added.
     fn shares(&self) -> impl Iterator<Item = Share> {
-        self.entries.iter().map(|entry| entry.share.clone()).chain(self.joining.clone())
+        let stores = self.entries.iter().map(|entry| entry.share.clone());
+        stores.chain(self.compact.shares()).chain(self.joining.clone())
     }
 
     fn divide(&mut self) -> Result<(), Error> {
@@ -457,30 +476,39 @@ impl PoolTable {
     }
 
     fn set_targets(&mut self, bytes: &[u64]) {
-        self.entries.iter_mut().zip(bytes).for_each(|(entry, bytes)| entry.target_bytes = *bytes);
+        let targets = self.entries.iter_mut().map(|entry| &mut entry.target_bytes);
+        let targets = targets.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.target_bytes));
+        targets.zip(bytes).for_each(|(target, bytes)| *target = *bytes);
     }
 
     /// Memory that no pool holds.
     fn free_bytes(&self) -> u64 {
-        (self.memory_bytes - self.flash_bytes().min(self.memory_bytes)).saturating_sub(held_bytes(self.pools()))
+        (self.memory_bytes - self.flash_bytes().min(self.memory_bytes))
+            .saturating_sub(held_bytes(self.pools()) + self.compact.held_bytes())
     }
 
     /// A step of all budgets towards their targets. True if all are there, and no pool is on its way in or out.
     fn step(&mut self, max_bytes: u64) -> bool {
-        let budgets: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
+        let stores: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
+        let budgets = stores + self.compact.budget_bytes();
         let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
         lower_budgets(&self.entries, excess.saturating_add(max_bytes));
+        self.compact.lower();
         let kept_bytes = self.joining.as_ref().map_or(0, |share| share.floor_bytes);
-        grow_budgets(&self.entries, self.free_bytes().saturating_sub(kept_bytes));
+        let free_bytes = self.free_bytes().saturating_sub(kept_bytes);
+        grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
         let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
-        self.entries.iter().all(has_target) && self.removed.is_empty() && self.joining.is_none()
+        let stores = self.entries.iter().all(has_target) && self.removed.is_empty();
+        stores && self.compact.is_settled() && self.joining.is_none()
     }
 
     /// Drops removed pools without handles, and shrinks the others to their smallest budget, as far as their index lets
     /// them by now. True if that makes memory available.
     fn free_removed(&mut self) -> bool {
+        let freed = self.compact.free_removed();
         let Self { removed, dropped, .. } = self;
-        let mut has_freed = false;
+        let mut has_freed = !freed.is_empty();
+        freed.iter().for_each(|stats| add_counters(dropped, stats));
         removed.retain(|pool| {
             let is_held = Arc::strong_count(pool) > 1;
             if !is_held {
@@ -495,32 +523,4 @@ impl PoolTable {
 
 fn shrink_to(store: &Store, bytes: u64) -> u64 {
     shrink(store, store.memory_bytes().saturating_sub(bytes))
-}
-
-fn add_gauges(sum: &mut Stats, stats: &Stats) {
-    sum.items += stats.items;
-    sum.memory_limit_bytes += stats.memory_limit_bytes;
-    sum.memory_used_bytes += stats.memory_used_bytes;
-    sum.live_bytes += stats.live_bytes;
-    sum.index_bytes += stats.index_bytes;
-    sum.segments_total += stats.segments_total;
-    sum.segments_free += stats.segments_free;
-    sum.segments_open += stats.segments_open;
-    sum.segments_retired += stats.segments_retired;
-    sum.pinned_bytes += stats.pinned_bytes;
-    sum.upload_bytes += stats.upload_bytes;
-}
-
-fn add_counters(sum: &mut Stats, stats: &Stats) {
-    sum.stored_total += stats.stored_total;
-    sum.evictions += stats.evictions;
-    sum.index_replaced += stats.index_replaced;
-    sum.expired += stats.expired;
-    sum.flushed += stats.flushed;
-    sum.expired_found += stats.expired_found;
-    sum.flushed_found += stats.flushed_found;
-    sum.survived += stats.survived;
-    sum.segments_expired += stats.segments_expired;
-    sum.segments_evicted += stats.segments_evicted;
-    sum.segments_compacted += stats.segments_compacted;
 }

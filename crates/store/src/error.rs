@@ -20,6 +20,12 @@ pub enum Error {
     /// The key has no byte or too many.
     #[error("the key has {length} bytes; keys have 1 to 255")]
     KeyLength { length: usize },
+    /// A key or a value of a compact table has another length than those of the table.
+    #[error("the {part} has {bytes} bytes; those of this compact pool have {expected}")]
+    CompactLength { part: &'static str, bytes: usize, expected: usize },
+    /// A compact table keeps no TTLs.
+    #[error("this compact pool keeps no TTLs: give none, or configure the pool with TTLs")]
+    CompactTtl,
     /// The value of an increment or decrement is not a decimal number of at most 64 bits.
     #[error("the value is not a decimal number")]
     NotNumeric,

@@ -193,6 +193,44 @@ impl ItemAt {
         Self { at, header }
     }
 
+    /// Reads an item of an image, which may be anything. `None` if it is none, or does not end at or before byte `end`
+    /// of its segment.
+    ///
+    /// # Safety
+    /// The bytes of the segment up to `end` must be readable as in `Arena::slice`.
+    #[cfg(not(loom))]
+    pub unsafe fn read_within(arena: &Arena, at: Location, end: u32) -> Option<Self> {
+        if at.offset().checked_add(ITEM_HEADER_BYTES)? > end {
+            return None;
+        }
+        // SAFETY: the header ends at or before `end`.
+        let (word, _) = unsafe { arena.header_words(at) };
+        if word >> 8 >> KIND_SHIFT & KIND_MASK > Kind::Chained as u32 {
+            return None;
+        }
+        let (header, is_extended) = ItemHeader::decode(word, 0);
+        let extension_end = at.offset() + header.extension_offset() + 1;
+        if is_extended {
+            if extension_end > end {
+                return None;
+            }
+            // SAFETY: the byte is before `end`.
+            let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
+            if bits == 0 || bits >= 2 * TOKENED_BIT {
+                return None;
+            }
+        }
+        // SAFETY: the bytes that it decodes are before `end`, and have values that it knows.
+        let item = unsafe { Self::read(arena, at) };
+        let header = &item.header;
+        let has_length = match header.kind {
+            Kind::Plain => true,
+            Kind::Numeric => header.value_length == NUMERIC_BYTES,
+            Kind::Chained => header.value_length >= CHAINED_PREFIX_BYTES,
+        };
+        (header.key_length > 0 && has_length && at.offset() + header.size() <= end).then_some(item)
+    }
+
     /// # Safety
     /// As `read`, of an item with an extension.
     #[cold]
@@ -290,32 +328,21 @@ impl ItemAt {
     /// # Safety
     /// As `read`, of a chained item.
     pub unsafe fn chained(self, arena: &Arena) -> Chained {
+        // SAFETY: the caller's.
+        let (total, first_body) = unsafe { self.chained_words(arena) };
+        Chained { total, first_body: SegmentId::new(first_body) }
+    }
+
+    /// The bytes of the whole value, and the number of its first body, which may be any in an item of an image.
+    ///
+    /// # Safety
+    /// As `chained`.
+    pub unsafe fn chained_words(self, arena: &Arena) -> (u32, u32) {
         debug_assert_eq!(self.header.kind, Kind::Chained);
         // SAFETY: the caller's; a chained value part begins with its prefix.
         let bytes = unsafe { arena.slice(self.value_at(), CHAINED_PREFIX_BYTES as usize) };
         let word = |from: usize| u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
-        Chained { total: word(0), first_body: SegmentId::new(word(4)) }
-    }
-
-    /// The number of the first body in an item of an image, which may be any.
-    ///
-    /// # Safety
-    /// As `chained`.
-    #[cfg(not(loom))]
-    pub unsafe fn first_body_number(self, arena: &Arena) -> u32 {
-        // SAFETY: the caller's; a chained value part begins with its prefix.
-        let bytes = unsafe { arena.slice(self.value_at().plus(4), 4) };
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-    }
-
-    /// Gives a chained item that nobody knows yet another first body.
-    ///
-    /// # Safety
-    /// As `chained`, and nobody else reads or writes the item.
-    #[cfg(not(loom))]
-    pub unsafe fn set_first_body(self, arena: &Arena, segment: SegmentId) {
-        // SAFETY: the caller's.
-        unsafe { arena.write(self.value_at().plus(4), &segment.number().to_le_bytes()) };
+        (word(0), word(4))
     }
 
     /// The location of the tail of a chained item, and its bytes.

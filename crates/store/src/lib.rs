@@ -11,6 +11,7 @@
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
+//! | `compact` | tables of small objects of one length, without an index |
 //! | `access_samples` | sampled accesses, for miss-ratio curves |
 //! | `lower_tier` | the tier that takes evicted items |
 //! | `epoch` | protection of readers without locks |
@@ -24,6 +25,7 @@ mod access_samples;
 mod arena;
 mod budget;
 mod chains;
+mod compact;
 mod condition;
 mod contraction;
 mod demotion;
@@ -31,6 +33,8 @@ mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+#[cfg(not(loom))]
+mod frame_file;
 mod frames;
 mod gauges;
 mod growth;
@@ -62,6 +66,7 @@ mod ttl;
 mod verify;
 
 pub use access_samples::{AccessSample, SampledAccess};
+pub use compact::{CompactLookup, CompactMode, CompactSizes, CompactStats, CompactTable, CompactWrite, MissTicket};
 pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
@@ -69,7 +74,9 @@ pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
-pub use image::{ImageError, Loaded, Saved};
+pub use frames::FRAME_BYTES;
+#[cfg(not(loom))]
+pub use image::{ImageError, Loaded, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]

@@ -1,16 +1,19 @@
-//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo`.
+//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo` or
+//! `absent:prefix=no:,kind=compact,key=16,value=0,ttl=on`.
 //!
 //! The first colon ends the name, so prefixes may have colons. A backslash takes the next character as it is: a comma
 //! of a prefix, or a colon of a name.
 
 use ebbtide_server::PoolRule;
-use ebbtide_server::ebbtide::memcached::Policy;
+use ebbtide_server::ebbtide::memcached::{CompactSizes, Policy};
 
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str =
-    "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME if wanted";
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME if wanted; a compact \
+     pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
+/// The largest entry of a compact pool.
+const ENTRY_BYTES_MAX: usize = 128;
 /// With it and one pool of weight 1 the smaller one gets a millionth.
 const WEIGHT_MAX: u32 = 1_000_000;
 
@@ -27,19 +30,57 @@ fn pool(text: &str) -> Result<PoolRule, String> {
     if rule.name.is_empty() {
         return Err(format!("the name is missing; {USAGE}"));
     }
+    let mut compact = CompactOptions::default();
     let mut rest = Some(options).filter(|options| !options.is_empty());
     while let Some(text) = rest {
         let (option, behind) = match find_plain(text, ',') {
             Some(comma) => (&text[..comma], Some(&text[comma + 1..])),
             None => (text, None),
         };
-        set(&mut rule, option)?;
+        set(&mut rule, &mut compact, option)?;
         rest = behind;
     }
+    rule.compact = compact.sizes(&rule)?;
     Ok(rule)
 }
 
-fn set(rule: &mut PoolRule, option: &str) -> Result<(), String> {
+/// The options of a compact pool.
+#[derive(Default)]
+struct CompactOptions {
+    is_compact: bool,
+    key_bytes: Option<usize>,
+    value_bytes: Option<usize>,
+    has_ttl: Option<bool>,
+}
+
+impl CompactOptions {
+    /// The lengths of a compact pool; `None` for another one.
+    fn sizes(&self, rule: &PoolRule) -> Result<Option<CompactSizes>, String> {
+        let Self { is_compact, key_bytes, value_bytes, has_ttl } = *self;
+        match (is_compact, key_bytes) {
+            (false, None) if value_bytes.is_none() && has_ttl.is_none() => Ok(None),
+            (false, _) => Err("key, value and ttl are options of compact pools; give kind=compact".to_owned()),
+            (true, None) => Err(format!("the length of the keys is missing, key=NUM; {USAGE}")),
+            (true, Some(_)) if rule.policy.is_some() => {
+                Err("a compact pool evicts what was used longest ago; leave policy out".to_owned())
+            }
+            (true, Some(key_bytes)) => Ok(Some(CompactSizes {
+                key_bytes,
+                value_bytes: value_bytes.unwrap_or(0),
+                has_ttl: has_ttl.unwrap_or(false),
+            })),
+        }
+    }
+}
+
+/// A length in bytes.
+fn length(name: &str, value: &str) -> Result<usize, String> {
+    value.parse().ok().filter(|length| *length <= ENTRY_BYTES_MAX).ok_or_else(|| {
+        format!("{name}={value}: give a number of bytes, {ENTRY_BYTES_MAX} at most for key and value together")
+    })
+}
+
+fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Result<(), String> {
     let (name, value) = option.split_once('=').ok_or_else(|| format!("`{option}` has no value; {USAGE}"))?;
     let size = || values::bytes(value).map_err(|why| format!("{name}={value}: {why}"));
     match name {
@@ -53,6 +94,22 @@ fn set(rule: &mut PoolRule, option: &str) -> Result<(), String> {
         }
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
+        }
+        "kind" => {
+            compact.is_compact = match value {
+                "compact" => true,
+                "store" => false,
+                _ => return Err(format!("kind={value}: give store or compact")),
+            }
+        }
+        "key" => compact.key_bytes = Some(length(name, value)?),
+        "value" => compact.value_bytes = Some(length(name, value)?),
+        "ttl" => {
+            compact.has_ttl = match value {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => return Err(format!("ttl={value}: give on or off")),
+            }
         }
         _ => return Err(format!("{name} is unknown; {USAGE}")),
     }
@@ -105,7 +162,8 @@ pub fn rules(pools: &[PoolRule], policy: Policy) -> Vec<PoolRule> {
         rules.push(PoolRule::named("default"));
     }
     rules.sort_by_key(|rule| rule.name != "default");
-    rules.iter_mut().for_each(|rule| rule.policy = rule.policy.or(Some(policy)));
+    let stores = rules.iter_mut().filter(|rule| rule.compact.is_none());
+    stores.for_each(|rule| rule.policy = rule.policy.or(Some(policy)));
     rules
 }
 
@@ -123,9 +181,16 @@ mod tests {
             max_bytes: Some(1 << 30),
             weight: 2,
             policy: Some(Policy::Lru),
+            compact: None,
         };
         assert_eq!(parse("--pool", text).unwrap(), expected);
         assert_eq!(parse("--pool", "default").unwrap(), PoolRule::named("default"));
+        let sizes = |text| parse("--pool", text).unwrap().compact.unwrap();
+        let (key_bytes, value_bytes) = (16, 0);
+        let expected = CompactSizes { key_bytes, value_bytes, has_ttl: false };
+        assert_eq!(sizes("no:prefix=n:,kind=compact,key=16,value=0"), expected);
+        assert_eq!(sizes("no:key=16,kind=compact,ttl=on"), CompactSizes { has_ttl: true, ..expected });
+        assert_eq!(parse("--pool", "users:prefix=u,kind=store").unwrap().compact, None);
         let odd = "a:b\\c,d";
         let rule = parse("--pool", &format!("{}:prefix={}", escape(odd), escape(odd))).unwrap();
         assert_eq!((rule.name.as_str(), &rule.prefixes[0][..]), (odd, odd.as_bytes()));
@@ -141,6 +206,13 @@ mod tests {
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
             ("a:policy=best", "policy=best"),
+            ("a:kind=tiny", "kind=tiny"),
+            ("a:kind=compact", "key=NUM"),
+            ("a:key=16", "give kind=compact"),
+            ("a:kind=compact,key=16,policy=lru", "leave policy out"),
+            ("a:kind=compact,key=129", "128 at most"),
+            ("a:kind=compact,key=16,value=x", "value=x"),
+            ("a:kind=compact,key=16,ttl=60", "ttl=60"),
         ] {
             let message = parse("--pool", text).unwrap_err().to_string();
             assert!(message.starts_with(&format!("--pool {text}: ")) && message.contains(part), "{message}");

@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::builder::CacheBuilder;
+use super::compact::CompactPool;
 use super::pool::Pool;
 use super::stats::{Counts, Stats};
 use crate::byte_size::ByteSize;
@@ -74,9 +75,17 @@ impl Cache {
     /// A handle of a pool.
     ///
     /// # Errors
-    /// `UnknownPool`.
+    /// `UnknownPool`; `PoolKind` for a compact pool.
     pub fn pool(&self, name: &str) -> Result<Pool, Error> {
         Ok(Pool { commands: self.commands.pool(name)?, ..self.pool.clone() })
+    }
+
+    /// A handle of a compact pool.
+    ///
+    /// # Errors
+    /// `UnknownPool`; `PoolKind` for a pool that is not compact.
+    pub fn compact_pool(&self, name: &str) -> Result<CompactPool, Error> {
+        self.commands.compact_pool(name).map(CompactPool::new)
     }
 
     /// A handle that does not keep the cache alive.
@@ -94,7 +103,7 @@ impl Cache {
         WeakCache { commands: self.commands.downgrade(), settings: Arc::clone(&self.pool.settings) }
     }
 
-    /// The names of all pools, `default` first.
+    /// The names of all pools, `default` first and compact ones last.
     pub fn pools(&self) -> Vec<String> {
         self.commands.pools()
     }

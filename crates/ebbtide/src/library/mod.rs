@@ -11,6 +11,7 @@
 mod allocation;
 mod builder;
 mod cache;
+mod compact;
 mod entry_kind;
 mod insert_options;
 mod iter;
@@ -29,6 +30,7 @@ mod writes_async;
 pub use allocation::Allocation;
 pub use builder::CacheBuilder;
 pub use cache::{Cache, WeakCache};
+pub use compact::{CompactPool, CompactStats, NegativeCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
 pub use loader::{LoadError, LoadOptions, Loaded};

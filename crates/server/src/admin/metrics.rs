@@ -60,6 +60,13 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
         ("ebbtide_pool_items", "Objects in the pool.", |r| r.stats.items),
     ];
     gauges.into_iter().for_each(|(name, help, read)| page.gauge(name, help, &samples(read)));
+    let of_compact: Vec<_> =
+        labels.iter().zip(&readings).filter_map(|(label, reading)| Some((label, reading.compact?))).collect();
+    let negatives: Vec<MetricSample<'_>> =
+        of_compact.iter().map(|(label, compact)| (&label[..], compact.negatives as f64)).collect();
+    if !negatives.is_empty() {
+        page.gauge("ebbtide_pool_negatives", "Negative results in the compact pool.", &negatives);
+    }
     let of_gets: Vec<[(&str, &str); 2]> =
         labels.iter().flat_map(|[label]| [[*label, ("result", "hit")], [*label, ("result", "miss")]]).collect();
     let gets = readings.iter().flat_map(|reading| [reading.totals.gets.hits, reading.totals.gets.misses]);

@@ -93,7 +93,10 @@ impl Executor {
     /// A probe of flash for a key that memory does not have; `None` when flash does not have it either.
     #[inline]
     pub(super) fn probe_flash(&self, key: &[u8]) -> Option<FlashProbe> {
-        if self.has_flash { self.pool(key).probe_flash(&self.wait.borrow().reads, key) } else { None }
+        if !self.has_flash || self.compact(key).is_some() {
+            return None;
+        }
+        self.pool(key).probe_flash(&self.wait.borrow().reads, key)
     }
 
     /// Reads keys from flash; memory does not have the first one. With `is_plain` (value, key and client flags are
@@ -122,7 +125,7 @@ impl Executor {
 
     /// Where the current value of a key is; starts reads when flash may have it.
     pub(super) fn presence(&self, key: &[u8]) -> KeyPresence {
-        if !self.has_flash || self.pool(key).peek(key).is_hit() {
+        if !self.has_flash || self.compact(key).is_some() || self.pool(key).peek(key).is_hit() {
             return KeyPresence::Known;
         }
         let Some(probe) = self.probe_flash(key) else { return KeyPresence::Known };

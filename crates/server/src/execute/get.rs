@@ -191,7 +191,7 @@ impl Executor {
         }
         if run.length > 0 && self.probe.is_sampling() {
             let commands = run.run_keys[..run.length].iter().filter(|run_key| run_key.last).count();
-            self.probe.note_gets(self.samples(), &run.keys[..run.length], commands);
+            self.probe.note_gets(self.samples(), &run.keys[..run.length], commands, |key| self.is_in_memory(key));
         }
         run.length = 0;
         Ok(())
@@ -278,6 +278,10 @@ impl Executor {
             if *failed {
                 continue;
             }
+            if let Some(pool) = self.compact(key) {
+                *failed = !self.get_and_touch_compact(pool, key, ttl, get.with_cas, output);
+                continue;
+            }
             let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
             let unanswered = Unanswered { position: position_in(input, key), rest };
             let lookup = match self.presence(key) {
@@ -360,7 +364,7 @@ pub fn position_in(input: &[u8], key: &[u8]) -> usize {
 }
 
 /// False when the value can neither be pinned nor copied: an error is answered.
-fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) -> bool {
+pub(super) fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) -> bool {
     let payload = payload(item);
     if let Payload::Refused = payload {
         output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);

@@ -3,6 +3,7 @@
 mod admin;
 pub mod binary;
 mod body;
+mod compact;
 mod dump;
 mod executor;
 mod expiry;
@@ -55,6 +56,11 @@ impl Executor {
     }
 
     fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
+        if self.router.has_compact()
+            && let Some(next) = self.compact_request(&request, output)
+        {
+            return next;
+        }
         match self.request_presence(&request) {
             KeyPresence::Known => {}
             KeyPresence::NeedsFlash => return Next::Parked,

@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::memcached::{Lookup, Patience, Pool};
+use ebbtide::memcached::{CompactPool, Lookup, Patience, Pool};
 
 use super::Executor;
 use super::get::RUN_KEYS;
@@ -24,6 +24,12 @@ impl Executor {
         let pool = self.router.pool(self.router.find(key));
         pool.set_patience(self.current_patience.get());
         pool
+    }
+
+    /// The compact pool of a key, if it belongs to one.
+    #[inline]
+    pub(super) fn compact(&self, key: &[u8]) -> Option<&CompactPool> {
+        if self.router.has_compact() { self.router.compact(self.router.find(key)) } else { None }
     }
 
     /// Sets the patience of the current command.
@@ -105,7 +111,7 @@ impl Executor {
         let mut pools = [0; RUN_KEYS];
         let pools = &mut pools[..keys.len()];
         pools.iter_mut().zip(keys).for_each(|(pool, key)| *pool = self.router.find(key));
-        if pools.iter().all(|pool| *pool == pools[0]) {
+        if pools.iter().all(|pool| *pool == pools[0]) && self.router.compact(pools[0]).is_none() {
             return self.answer_pool(pools[0], keys, answer);
         }
         let mut lookups = [const { None }; RUN_KEYS];
@@ -133,6 +139,11 @@ impl Executor {
                 (batch[length], positions[length]) = (keys[position], position);
                 length += 1;
             }
+            if let Some(compact) = self.router.compact(*pool) {
+                compact.prefetch(&batch[..length]);
+                (0..length).for_each(|index| lookups[positions[index]] = Some(compact.look_up(batch[index])));
+                continue;
+            }
             let found = |index: usize, lookup| lookups[positions[index]] = Some(lookup);
             self.router.pool(*pool).get_batch(&batch[..length], found);
         }
@@ -142,5 +153,6 @@ impl Executor {
     pub(super) fn flush_pools(&self, exptime: impl Into<i64>) {
         let delay = self.flush_delay(exptime);
         self.router.set().entries.iter().for_each(|entry| entry.pool.flush(delay));
+        self.router.set().compact.iter().for_each(|entry| entry.pool.flush(delay));
     }
 }

@@ -101,6 +101,13 @@ impl Executor {
     /// Stores a complete body and answers. False when it waits for memory: the session gives it again.
     pub fn finish(&self, body: &mut Body, output: &mut Output) -> bool {
         let matches = body.end_matches;
+        if let BodyState::Buffer { target, value } = &body.state
+            && matches
+            && let Some(pool) = self.compact(&target.key)
+        {
+            self.finish_compact(pool, target, value, output);
+            return true;
+        }
         let before = |target: &StoreTarget| self.length_before(target.mode, target.asks_length(), &target.key);
         let (target, before, written, life) = match &mut body.state {
             BodyState::Discard => return true,

@@ -34,7 +34,7 @@ impl Executor {
         let verbosity = self.shared.verbosity.load(Ordering::Relaxed);
         stat(out, "verbosity", verbosity);
         if !self.router.is_single() {
-            stat(out, "pools", self.router.set().entries.len());
+            stat(out, "pools", self.router.set().rules().count());
         }
         stat(out, "evictions", if self.cache.evicts() { "on" } else { "off" });
         match unix {

@@ -33,6 +33,18 @@ impl Executor {
             for (name, value) in numbers {
                 stat(out, &format!("{}:{name}", rule.name), value);
             }
+            if let (Some(compact), Some(sizes)) = (&reading.compact, &rule.compact) {
+                stat(out, &format!("{}:kind", rule.name), "compact");
+                let numbers = [
+                    ("key_bytes", sizes.key_bytes as u64),
+                    ("value_bytes", sizes.value_bytes as u64),
+                    ("negatives", compact.negatives),
+                    ("capacity", compact.capacity),
+                ];
+                for (name, value) in numbers {
+                    stat(out, &format!("{}:{name}", rule.name), value);
+                }
+            }
             if let Some(policy) = rule.policy {
                 stat(out, &format!("{}:policy", rule.name), policy.name());
             }
@@ -47,7 +59,7 @@ impl Executor {
             }
             let mut item = |name: &str, value: u64| stat(out, &format!("items:{class}:{name}"), value);
             item("number", stats.items);
-            item("age", pool.segment_snapshot().age_seconds);
+            item("age", pool.as_ref().map_or(0, |pool| pool.segment_snapshot().age_seconds));
             item("mem_requested", stats.live_bytes);
             item("evicted", since_reset.evictions);
             if self.router.is_single() {

@@ -42,6 +42,19 @@ impl ValueReader {
         Self { buffer, left: length, waits_for_memory: false }
     }
 
+    /// Starts a value that is collected as a whole.
+    pub fn begin_whole(length: u64) -> Self {
+        Self { buffer: ValueBuffer::Whole(Vec::with_capacity(length as usize)), left: length, waits_for_memory: false }
+    }
+
+    /// A value that was collected as a whole; empty for others.
+    pub fn whole(&self) -> &[u8] {
+        match &self.buffer {
+            ValueBuffer::Whole(value) => value,
+            ValueBuffer::Upload(_) | ValueBuffer::Failed(_) => &[],
+        }
+    }
+
     /// Consumes the bytes of `input` that belong to the value, and returns their number.
     pub fn take(&mut self, input: &[u8]) -> usize {
         let count = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));

@@ -63,7 +63,7 @@ impl Executor {
     #[inline]
     pub(super) fn note_keyed(&self, key: &[u8], found: bool, verb: FetchVerb) {
         if self.watches_fetches() {
-            let length = self.pool(key).peek(key).item().map_or(0, |item| item.len());
+            let length = self.value_length(key);
             self.watch_fetch(key, found.then_some(length), verb);
         }
     }
@@ -153,6 +153,15 @@ impl Executor {
         })
     }
 
+    /// The length of a key's value; 0 without one.
+    fn value_length(&self, key: &[u8]) -> usize {
+        let lookup = match self.compact(key) {
+            Some(pool) => pool.look_up(key),
+            None => self.pool(key).peek(key),
+        };
+        lookup.item().map_or(0, |item| item.len())
+    }
+
     /// Executes a delete and reports it, unless the delete must wait.
     pub(super) fn note_delete(
         &self,
@@ -162,7 +171,7 @@ impl Executor {
     ) -> Option<Changed<()>> {
         let watching = &self.shared.watching;
         let is_watched = watching.wants(WatchKind::Deletion) || watching.wants(WatchKind::Fetch);
-        let length = if is_watched { self.pool(key).peek(key).item().map_or(0, |item| item.len()) } else { 0 };
+        let length = if is_watched { self.value_length(key) } else { 0 };
         let deleted = delete()?;
         if self.shared.prefix_stats.is_counting() {
             self.shared.prefix_stats.count_delete(key);

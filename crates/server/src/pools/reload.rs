@@ -49,14 +49,16 @@ impl Reload<'_> {
     pub fn run(&self, rules: &[PoolRule]) -> Result<(), Error> {
         let shared = self.shared;
         let before = shared.pools.current();
-        if before.entries.iter().map(|entry| &entry.rule).eq(rules) {
+        if before.rules().eq(PoolRule::in_order(rules)) {
             return Ok(());
         }
         self.check(&before, rules)?;
         let is_removed = |name: &str| rules.iter().all(|rule| rule.name != name);
         let removed: Vec<String> =
-            before.entries[1..].iter().map(|entry| entry.rule.name.clone()).filter(|name| is_removed(name)).collect();
-        let exists = |rule: &&PoolRule| before.entries.iter().any(|entry| entry.rule.name == rule.name);
+            before.rules().map(|rule| rule.name.clone()).filter(|name| is_removed(name)).collect();
+        let exists = |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name);
+        let prefixes = |rule: &PoolRule| (rule.name.clone(), rule.prefixes.clone());
+        let is_routed_anew = !before.rules().map(prefixes).eq(PoolRule::in_order(rules).map(prefixes));
         let kept: Vec<PoolRule> = rules.iter().filter(exists).cloned().collect();
         let added: Vec<&PoolRule> = rules.iter().filter(|rule| !exists(rule)).collect();
         drop(before);
@@ -69,6 +71,10 @@ impl Reload<'_> {
             self.add(rule)?;
         }
         self.publish(rules)?;
+        if is_routed_anew {
+            // A compact pool is not searched for entries whose keys belong to another pool by now: it starts empty.
+            shared.pools.current().compact.iter().for_each(|entry| entry.pool.flush(Duration::ZERO));
+        }
         sweep::start(shared)
     }
 
@@ -78,11 +84,12 @@ impl Reload<'_> {
             let reason = "entries that the last reload gave to other pools are still being deleted; try again later";
             return Err(refuse("default", reason));
         }
-        for entry in &before.entries {
-            let is_changed = |rule: &&PoolRule| rule.name == entry.rule.name && rule.policy != entry.rule.policy;
-            if rules.iter().any(|rule| is_changed(&rule)) {
-                let reason = "its policy cannot change while the server runs; restart, or give the pool another name";
-                return Err(refuse(&entry.rule.name, reason));
+        for present in before.rules() {
+            let differs = |rule: &PoolRule| rule.policy != present.policy || rule.compact != present.compact;
+            if rules.iter().any(|rule| rule.name == present.name && differs(rule)) {
+                let reason = "its policy, kind and lengths cannot change while the server runs; restart, or give the \
+                              pool another name";
+                return Err(refuse(&present.name, reason));
             }
         }
         let options: Vec<PoolOptions> = rules.iter().map(PoolRule::options).collect();
@@ -110,8 +117,11 @@ impl Reload<'_> {
     /// Gives the pools their bounds and weights: smaller minimums first, because larger ones need their memory.
     fn resize(&self, rules: &[PoolRule]) -> Result<(), Error> {
         let set = |rule: &PoolRule| {
-            let pool = self.shared.cache.pool(&rule.name).map_err(refused)?;
-            pool.configure(&rule.options()).map_err(refused)
+            let (cache, options) = (&self.shared.cache, rule.options());
+            match rule.compact {
+                Some(_) => cache.compact_pool(&rule.name).and_then(|pool| pool.configure(&options)).map_err(refused),
+                None => cache.pool(&rule.name).and_then(|pool| pool.configure(&options)).map_err(refused),
+            }
         };
         let mut waiting: Vec<&PoolRule> = rules.iter().collect();
         // Ends: each round sets at least one pool, or is the last.
@@ -145,6 +155,9 @@ impl Reload<'_> {
                 }
                 Err(error) => return Err(refused(error)),
             }
+        }
+        if rule.compact.is_some() {
+            return Ok(());
         }
         let pool = shared.cache.pool(&rule.name).map_err(refused)?;
         shared.watching.watch_evictions(&pool).map_err(refused)

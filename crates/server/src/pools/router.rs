@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebbtide::memcached::Pool;
+use ebbtide::memcached::{CompactPool, Pool};
 
 use super::counts::WorkerGets;
 use super::{PoolSet, PublishedPools};
@@ -13,6 +13,7 @@ pub struct Router {
     set: Arc<PoolSet>,
     /// Handles that do not wait.
     pools: Box<[Pool]>,
+    is_single: bool,
     worker: usize,
 }
 
@@ -22,7 +23,7 @@ impl Router {
         let version = published.version();
         let set = published.current();
         let pools = set.entries.iter().map(|entry| entry.pool.without_waiting()).collect();
-        Self { version, set, pools, worker }
+        Self { version, is_single: set.is_single(), set, pools, worker }
     }
 
     /// Takes another set over if one was published.
@@ -36,7 +37,7 @@ impl Router {
     /// Whether all keys belong to the pool `default`.
     #[inline(always)]
     pub fn is_single(&self) -> bool {
-        self.pools.len() == 1
+        self.is_single
     }
 
     /// The number of the key's pool.
@@ -50,15 +51,28 @@ impl Router {
         &self.pools[number]
     }
 
+    /// The compact pool of this number, if it is one.
+    #[inline]
+    pub fn compact(&self, number: usize) -> Option<&CompactPool> {
+        let at = number.checked_sub(self.pools.len())?;
+        Some(&self.set.compact[at].pool)
+    }
+
+    /// Whether there are compact pools.
+    #[inline(always)]
+    pub fn has_compact(&self) -> bool {
+        !self.set.compact.is_empty()
+    }
+
     /// The slab class of the key's pool.
     pub fn class(&self, key: &[u8]) -> u32 {
-        self.set.entries[self.find(key)].class
+        self.set.class_and_counts(self.find(key)).0
     }
 
     /// Where this thread counts the gets of a pool.
     #[inline]
     pub fn gets(&self, number: usize) -> &WorkerGets {
-        &self.set.entries[number].counts.workers[self.worker]
+        &self.set.class_and_counts(number).1.workers[self.worker]
     }
 
     pub fn set(&self) -> &PoolSet {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebbtide::memcached::{ByteSize, Policy, PoolOptions};
+use ebbtide::memcached::{ByteSize, CompactSizes, Policy, PoolOptions};
 
 use super::DEFAULT_POOL;
 use crate::Error;
@@ -22,20 +22,37 @@ pub struct PoolRule {
     pub weight: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
+    /// Of a compact pool (`kind=compact`): the lengths of its keys and values.
+    pub compact: Option<CompactSizes>,
 }
 
 impl PoolRule {
     /// A pool of weight 1 without prefixes and bounds.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), prefixes: Vec::new(), min_bytes: 0, max_bytes: None, weight: 1, policy: None }
+        Self {
+            name: name.into(),
+            prefixes: Vec::new(),
+            min_bytes: 0,
+            max_bytes: None,
+            weight: 1,
+            policy: None,
+            compact: None,
+        }
     }
 
     /// The options of the pool in the cache.
     pub fn options(&self) -> PoolOptions {
         let options =
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
-        match self.policy {
+        let options = match self.policy {
             Some(policy) => options.policy(policy),
+            None => options,
+        };
+        match self.compact {
+            Some(CompactSizes { key_bytes, value_bytes, has_ttl: true }) => {
+                options.compact_with_ttl(key_bytes, value_bytes)
+            }
+            Some(CompactSizes { key_bytes, value_bytes, has_ttl: false }) => options.compact(key_bytes, value_bytes),
             None => options,
         }
     }
@@ -46,6 +63,12 @@ impl PoolRule {
 
     pub(crate) fn is_default(&self) -> bool {
         self.name == DEFAULT_POOL
+    }
+
+    /// These rules in the order of a [`super::PoolSet`]: compact pools last.
+    pub(crate) fn in_order(rules: &[Self]) -> impl Iterator<Item = &Self> {
+        let of_kind = |is_compact: bool| rules.iter().filter(move |rule| rule.compact.is_some() == is_compact);
+        of_kind(false).chain(of_kind(true))
     }
 
     /// Whether the rules fit together; the cache checks names and shares.
@@ -63,7 +86,18 @@ impl PoolRule {
             if rule.prefixes.is_empty() && !rule.is_default() {
                 return refuse(rule, "no key belongs to it; give it a prefix, as prefix=users:".to_owned());
             }
+            if rule.compact.is_some() && rule.is_default() {
+                let reason = "the pool default has keys of all lengths; give the compact pool another name";
+                return refuse(rule, reason.to_owned());
+            }
             for prefix in &rule.prefixes {
+                if let Some(sizes) = rule.compact.filter(|sizes| sizes.key_bytes < prefix.len()) {
+                    let (shown, key) = (prefix.escape_ascii(), sizes.key_bytes);
+                    return refuse(
+                        rule,
+                        format!("keys have {key} bytes, the prefix `{shown}` has more; give key=NUM of whole keys"),
+                    );
+                }
                 let shown = prefix.escape_ascii();
                 if prefix.is_empty() || prefix.len() > ebbtide_protocol::MAX_KEY {
                     let (bytes, max) = (prefix.len(), ebbtide_protocol::MAX_KEY);
@@ -91,6 +125,8 @@ mod tests {
         };
         assert!(PoolRule::check_all(&[rule("a", &["a:", "b"]), rule("default", &[]), rule("c", &["b:"])]).is_ok());
         let long = "x".repeat(251);
+        let sizes = CompactSizes { key_bytes: 4, value_bytes: 0, has_ttl: false };
+        let compact = |rule: PoolRule| PoolRule { compact: Some(sizes), ..rule };
         for (rules, part) in [
             (vec![rule("a", &["a:"]), rule("a", &["b:"])], "two pools"),
             (vec![rule("a", &[])], "no key belongs to it"),
@@ -98,6 +134,8 @@ mod tests {
             (vec![rule("a", &["x", "x"])], "the prefix `x` belongs to the pool `a`"),
             (vec![rule("a", &[""])], "1 to 250"),
             (vec![rule("a", &[&long])], "251 bytes"),
+            (vec![compact(rule("default", &[]))], "another name"),
+            (vec![compact(rule("a", &["users:"]))], "keys have 4 bytes, the prefix `users:` has more"),
         ] {
             let message = PoolRule::check_all(&rules).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::memcached::{Cache, CounterSnapshot, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot};
+use ebbtide::memcached::{
+    Cache, CompactPool, CompactStats, CounterSnapshot, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot,
+};
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
 use super::prefix_table::PrefixTable;
@@ -14,11 +16,11 @@ use crate::counters::{CommandCounters, CommandTotals};
 use crate::sync::lock;
 
 /// A pool that the server routes keys to.
-pub struct PoolEntry {
+pub struct PoolEntry<P = Pool> {
     /// Its number among the slab classes of `stats slabs`: 1 for the pool `default`.
     pub class: u32,
     pub rule: PoolRule,
-    pub pool: Pool,
+    pub pool: P,
     pub counts: Arc<PoolCounts>,
 }
 
@@ -26,6 +28,8 @@ pub struct PoolEntry {
 pub struct PoolSet {
     /// The pool `default` first.
     pub entries: Vec<PoolEntry>,
+    /// Compact pools; their numbers follow those of the entries.
+    pub compact: Vec<PoolEntry<CompactPool>>,
     pub prefixes: PrefixTable,
     /// With one pool: gets of the server that were those of other pools. With several: gets of the pool `default` that
     /// its counts do not have.
@@ -36,7 +40,10 @@ pub struct PoolSet {
 pub struct PoolReading {
     pub class: u32,
     pub rule: PoolRule,
-    pub pool: Pool,
+    /// `None` of a compact pool.
+    pub pool: Option<Pool>,
+    /// Of a compact pool.
+    pub compact: Option<CompactStats>,
     pub stats: Stats,
     /// Since the start of the server.
     pub totals: PoolTotals,
@@ -60,13 +67,18 @@ impl PoolSet {
         let default = rules.iter().find(|rule| rule.is_default()).cloned();
         let default = default.unwrap_or_else(|| PoolRule::named(DEFAULT_POOL));
         let others = rules.iter().filter(|rule| !rule.is_default());
-        let mut entries = Vec::new();
+        let (mut entries, mut compact) = (Vec::new(), Vec::new());
         for (class, rule) in (1..).zip(std::iter::once(&default).chain(others)) {
-            let pool = cache.pool(&rule.name).map_err(Error::Cache)?;
-            let counts = Arc::new(PoolCounts::new(workers));
-            entries.push(PoolEntry { class, rule: rule.clone(), pool, counts });
+            let (counts, rule) = (Arc::new(PoolCounts::new(workers)), rule.clone());
+            if rule.compact.is_some() {
+                let pool = cache.compact_pool(&rule.name).map_err(Error::Cache)?;
+                compact.push(PoolEntry { class, rule, pool, counts });
+            } else {
+                let pool = cache.pool(&rule.name).map_err(Error::Cache)?;
+                entries.push(PoolEntry { class, rule, pool, counts });
+            }
         }
-        Ok(Self::of(entries))
+        Ok(Self::of(entries, compact))
     }
 
     /// The set after this one: the pools of the cache that the rules name. The others keep their classes.
@@ -76,17 +88,20 @@ impl PoolSet {
     pub fn successor(&self, cache: &Cache, rules: &[PoolRule], totals: &[CommandCounters]) -> Result<Self, Error> {
         let mut next = Self::new(cache, rules, totals.len())?;
         let totals = &CommandTotals::sum(totals.iter());
-        let mut classes: BTreeSet<u32> = self.entries.iter().map(|entry| entry.class).collect();
-        for entry in &mut next.entries {
-            match self.entries.iter().find(|before| before.rule.name == entry.rule.name) {
-                Some(before) => (entry.class, entry.counts) = (before.class, Arc::clone(&before.counts)),
-                None => {
-                    let free = (1..).find(|class| !classes.contains(class));
-                    entry.class = free.expect("there are fewer pools than numbers");
-                    classes.insert(entry.class);
-                }
+        let mut classes: BTreeSet<u32> = self.labels().map(|(_, class, _)| class).collect();
+        let mut label = |name: &str, class: &mut u32, counts: &mut Arc<PoolCounts>| match self
+            .labels()
+            .find(|(before, ..)| *before == name)
+        {
+            Some((_, before, counts_before)) => (*class, *counts) = (before, Arc::clone(counts_before)),
+            None => {
+                let free = (1..).find(|class| !classes.contains(class));
+                *class = free.expect("there are fewer pools than numbers");
+                classes.insert(*class);
             }
-        }
+        };
+        next.entries.iter_mut().for_each(|entry| label(&entry.rule.name, &mut entry.class, &mut entry.counts));
+        next.compact.iter_mut().for_each(|entry| label(&entry.rule.name, &mut entry.class, &mut entry.counts));
         let all = Gets::of(totals);
         let of_default = self.gets_of_default(all);
         let counted = if next.is_single() { all } else { next.entries[0].counts.gets() };
@@ -94,8 +109,28 @@ impl PoolSet {
         Ok(next)
     }
 
-    fn is_single(&self) -> bool {
-        self.entries.len() == 1
+    /// Whether the pool `default` is the only one.
+    pub fn is_single(&self) -> bool {
+        self.entries.len() == 1 && self.compact.is_empty()
+    }
+
+    /// Name, slab class and counts of all pools.
+    fn labels(&self) -> impl Iterator<Item = (&str, u32, &Arc<PoolCounts>)> {
+        let stores = self.entries.iter().map(|entry| (&*entry.rule.name, entry.class, &entry.counts));
+        stores.chain(self.compact.iter().map(|entry| (&*entry.rule.name, entry.class, &entry.counts)))
+    }
+
+    /// The rules of all pools.
+    pub fn rules(&self) -> impl Iterator<Item = &PoolRule> {
+        self.entries.iter().map(|entry| &entry.rule).chain(self.compact.iter().map(|entry| &entry.rule))
+    }
+
+    /// The slab class and the counts of the pool of this number.
+    pub fn class_and_counts(&self, number: usize) -> (u32, &PoolCounts) {
+        match number.checked_sub(self.entries.len()) {
+            None => (self.entries[number].class, &self.entries[number].counts),
+            Some(at) => (self.compact[at].class, &self.compact[at].counts),
+        }
     }
 
     /// Gets of the pool `default`, of all gets of the server.
@@ -108,31 +143,41 @@ impl PoolSet {
         gets
     }
 
-    fn of(entries: Vec<PoolEntry>) -> Self {
-        let prefixes = entries.iter().enumerate();
-        let prefixes = prefixes.flat_map(|(at, entry)| entry.rule.prefixes.iter().map(move |prefix| (&prefix[..], at)));
-        Self { prefixes: PrefixTable::new(prefixes), entries, uncounted: Gets::default() }
+    fn of(entries: Vec<PoolEntry>, compact: Vec<PoolEntry<CompactPool>>) -> Self {
+        let rules = entries.iter().map(|entry| &entry.rule).chain(compact.iter().map(|entry| &entry.rule));
+        let prefixes = rules.enumerate();
+        let prefixes = prefixes.flat_map(|(at, rule)| rule.prefixes.iter().map(move |prefix| (&prefix[..], at)));
+        Self { prefixes: PrefixTable::new(prefixes), entries, compact, uncounted: Gets::default() }
     }
 
     /// What each pool has and has counted, beside the counts of the whole server.
     pub fn read(&self, totals: &CommandTotals) -> Vec<PoolReading> {
         let of_default = self.gets_of_default(Gets::of(totals));
+        let count = |class: u32, counts: &PoolCounts, stats: &Stats| {
+            let gets = if class == 1 { of_default } else { counts.gets() };
+            let Stats { stored_total: stored, evictions, expired, .. } = *stats;
+            let totals = PoolTotals { gets, stored, evictions, expired };
+            (totals, totals.since(&lock(&counts.baseline)))
+        };
         let read = |entry: &PoolEntry| {
             let stats = entry.pool.stats();
-            let gets = if entry.class == 1 { of_default } else { entry.counts.gets() };
-            let Stats { stored_total: stored, evictions, expired, .. } = stats;
-            let totals = PoolTotals { gets, stored, evictions, expired };
-            let since_reset = totals.since(&lock(&entry.counts.baseline));
-            let (class, rule, pool) = (entry.class, entry.rule.clone(), entry.pool.clone());
-            PoolReading { class, rule, pool, stats, totals, since_reset }
+            let (totals, since_reset) = count(entry.class, &entry.counts, &stats);
+            let (class, rule, pool) = (entry.class, entry.rule.clone(), Some(entry.pool.clone()));
+            PoolReading { class, rule, pool, compact: None, stats, totals, since_reset }
         };
-        self.entries.iter().map(read).collect()
+        let read_compact = |entry: &PoolEntry<CompactPool>| {
+            let (stats, compact) = (entry.pool.stats(), Some(entry.pool.compact_stats()));
+            let (totals, since_reset) = count(entry.class, &entry.counts, &stats);
+            let (class, rule) = (entry.class, entry.rule.clone());
+            PoolReading { class, rule, pool: None, compact, stats, totals, since_reset }
+        };
+        self.entries.iter().map(read).chain(self.compact.iter().map(read_compact)).collect()
     }
 
     /// Makes the present counts those to which `stats` is relative.
     pub fn reset(&self, totals: &CommandTotals) {
-        for (entry, reading) in self.entries.iter().zip(self.read(totals)) {
-            *lock(&entry.counts.baseline) = reading.totals;
+        for ((.., counts), reading) in self.labels().zip(self.read(totals)) {
+            *lock(&counts.baseline) = reading.totals;
         }
     }
 
@@ -172,6 +217,16 @@ impl PoolSet {
             sum.index_replaced += counters.index_replaced;
             sum.expired += counters.expired;
             sum.flushed += counters.flushed;
+        }
+        for entry in &self.compact {
+            let stats = entry.pool.stats();
+            sum.items += stats.items;
+            sum.memory_limit_bytes += stats.memory_limit_bytes;
+            sum.memory_used_bytes += stats.memory_used_bytes;
+            sum.stored_total += stats.stored_total;
+            sum.evictions += stats.evictions;
+            sum.expired += stats.expired;
+            sum.flushed += stats.flushed;
         }
         sum
     }

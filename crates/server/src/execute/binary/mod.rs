@@ -1,5 +1,6 @@
 //! The commands of the binary protocol.
 
+mod compact;
 mod get;
 mod next;
 mod put;
@@ -54,6 +55,11 @@ impl Executor {
         sasl: &mut Sasl,
         output: &mut Output,
     ) -> PacketNext {
+        if self.router.has_compact()
+            && let Some(next) = self.compact_command(head, &command, output)
+        {
+            return next;
+        }
         match self.command_presence(&command) {
             KeyPresence::Known => {}
             KeyPresence::NeedsFlash => return PacketNext::Parked,

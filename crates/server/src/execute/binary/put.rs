@@ -68,6 +68,10 @@ impl Executor {
     /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
     pub fn finish_put(&self, body: &mut PutBody, output: &mut Output) -> bool {
         let put = Put { key: &body.key, ..body.put };
+        if let Some(pool) = self.compact(&body.key) {
+            self.put_compact(pool, body.head, &put, body.value_reader.whole(), output);
+            return true;
+        }
         let written = body.value_reader.finish(self.pool(&body.key), &self.entry(&put), self.patience());
         let Some(written) = self.park_if_waiting(written) else { return false };
         self.answer_put(body.head, &put, written, output);

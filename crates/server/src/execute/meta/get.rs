@@ -99,6 +99,12 @@ pub fn answer_hit(key: &[u8], flags: Keys<'_>, value: bool, item: &Item<'_>, out
     answer(&query, &ItemFacts::of(item, None), Some(item), |_, _| None, output);
 }
 
+/// Answers a hit of an mg by its line.
+pub fn answer_line(meta: &Meta<'_>, key: &[u8], item: &Item<'_>, output: &mut Output) {
+    let query = MetaQuery { key, flags: meta.flags(), is_base64: meta.has(b'b'), value: meta.has(b'v') };
+    answer(&query, &ItemFacts::of(item, None), Some(item), |_, _| None, output);
+}
+
 /// Answers a miss.
 pub fn answer_miss(key: &[u8], flags: Keys<'_>, is_base64: bool, output: &mut Output) {
     let out = output.bytes();

@@ -4,6 +4,7 @@
 //! (`execute/get.rs`); what may change an item goes through here.
 
 mod arithmetic;
+mod compact;
 mod delete;
 mod get;
 mod set;

@@ -1,0 +1,320 @@
+//! Compact pools, and pools of objects with the negative results of their keys.
+
+use super::insert_options::InsertOptions;
+use super::loader::{LoadError, Loaded};
+use super::pool::Pool;
+use super::value::Value;
+use crate::byte_size::ByteSize;
+use crate::error::Error;
+use crate::memcached;
+use ebbtide_store::{CompactLookup as Lookup, CompactMode, MissTicket, Stored, Ttl};
+use std::fmt::{Debug, Formatter};
+
+/// A handle of a compact pool ([`crate::PoolOptions::compact`]): a cache of small objects whose keys have one length
+/// and whose values have one length. A clone is a handle of the same pool and may be used from any thread.
+///
+/// An entry is a value or a negative result: the knowledge that the backend has nothing for the key. A write of one
+/// replaces the other. A full pool evicts the entry of the key's set, of 4 to 32 entries, that was used longest ago.
+#[derive(Clone)]
+pub struct CompactPool {
+    commands: memcached::CompactPool,
+}
+
+/// Counters since the start, and gauges, of a compact pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompactStats {
+    /// Lookups that found a value.
+    pub hits: u64,
+    /// Lookups that found a negative result.
+    pub negative_hits: u64,
+    pub misses: u64,
+    /// Entries, negative and expired ones included.
+    pub entries: u64,
+    pub negatives: u64,
+    /// Entries that fit.
+    pub capacity: u64,
+    /// The memory budget.
+    pub memory_limit_bytes: u64,
+    /// The used part of the budget.
+    pub memory_used_bytes: u64,
+    /// Writes that stored a value.
+    pub inserts: u64,
+    /// Writes that stored a negative result.
+    pub negative_inserts: u64,
+    /// Entries that left to make space.
+    pub evictions: u64,
+    /// Expired and invalidated entries that left.
+    pub expirations: u64,
+}
+
+impl CompactPool {
+    pub(super) fn new(commands: memcached::CompactPool) -> Self {
+        Self { commands }
+    }
+
+    pub fn name(&self) -> &str {
+        self.commands.name()
+    }
+
+    /// Looks a key up. A key of another length is absent.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Lookup<Vec<u8>> {
+        self.with(key, <[u8]>::to_vec)
+    }
+
+    /// Looks a key up and calls `read` with a copy of its value on the stack: no allocation.
+    #[inline]
+    pub fn with<R>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R) -> Lookup<R> {
+        let lookup = self.commands.get(key.as_ref(), read);
+        let pool = &self.commands.pool;
+        match &lookup {
+            Lookup::Negative => pool.negative_lookups.count(true),
+            lookup => pool.lookups.count(matches!(lookup, Lookup::Hit(_))),
+        }
+        lookup
+    }
+
+    /// The answers for many keys, in their order: cache misses overlap.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Lookup<Vec<u8>>> {
+        let bytes: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.commands.prefetch(&bytes);
+        bytes.into_iter().map(|key| self.get(key)).collect()
+    }
+
+    /// Whether a get would find an entry, a negative one included. It is no lookup for the statistics.
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
+        self.commands.contains(key.as_ref())
+    }
+
+    /// Writes a value, in place of a negative result or another value. It does not expire.
+    ///
+    /// # Errors
+    /// `CompactLength` with the lengths; `Closed`, `PoolRemoved`.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.insert_with(key, value, InsertOptions::new())
+    }
+
+    /// Writes a value with options.
+    ///
+    /// # Errors
+    /// As `insert`; `CompactTtl` for a TTL in a pool without TTLs.
+    pub fn insert_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: InsertOptions,
+    ) -> Result<(), Error> {
+        let ttl = options.ttl_or(Ttl::Never);
+        self.commands.write(key.as_ref(), Some(value.as_ref()), ttl, CompactMode::Set).map(drop)
+    }
+
+    /// Writes that the backend has nothing for a key, in place of a value.
+    ///
+    /// Another thread may insert the object between the answer of the backend and this call, which then hides the
+    /// object. [`CompactPool::insert_negative_since`] does not.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_negative(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.insert_negative_with(key, InsertOptions::new())
+    }
+
+    /// As [`CompactPool::insert_negative`], with options.
+    ///
+    /// # Errors
+    /// As `insert_with`.
+    pub fn insert_negative_with(&self, key: impl AsRef<[u8]>, options: InsertOptions) -> Result<(), Error> {
+        let ttl = options.ttl_or(Ttl::Never);
+        self.commands.write(key.as_ref(), None, ttl, CompactMode::Set).map(drop)
+    }
+
+    /// A ticket for [`CompactPool::insert_negative_since`], to be taken before the backend is asked.
+    ///
+    /// # Errors
+    /// `CompactLength`.
+    pub fn ticket(&self, key: impl AsRef<[u8]>) -> Result<MissTicket, Error> {
+        self.commands.ticket(key.as_ref())
+    }
+
+    /// Writes that the backend has nothing for a key, unless the key was written or removed since the ticket was taken.
+    /// False if it was, or, rarely, a neighbour in its set.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn insert_negative_since(
+        &self,
+        key: impl AsRef<[u8]>,
+        ticket: MissTicket,
+        options: InsertOptions,
+    ) -> Result<bool, Error> {
+        let ttl = options.ttl_or(Ttl::Never);
+        let stored = self.commands.write(key.as_ref(), None, ttl, CompactMode::Since(ticket))?;
+        Ok(stored == Stored::Stored)
+    }
+
+    /// Removes a key, negative or not. False if it was absent.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.commands.delete(key.as_ref())
+    }
+
+    /// Removes the negative result of a key, and voids all tickets for it. False if it has none; a value stays.
+    ///
+    /// # Errors
+    /// As `insert`.
+    pub fn remove_negative(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.commands.delete_negative(key.as_ref())
+    }
+
+    /// Removes all entries.
+    pub fn invalidate_all(&self) {
+        self.commands.flush(std::time::Duration::ZERO);
+    }
+
+    pub fn stats(&self) -> CompactStats {
+        let table = self.commands.compact_stats();
+        let (hits, misses) = self.commands.pool.lookups.sums();
+        CompactStats {
+            hits,
+            negative_hits: self.commands.pool.negative_lookups.sums().0,
+            misses,
+            entries: table.items,
+            negatives: table.negatives,
+            capacity: table.capacity,
+            memory_limit_bytes: table.memory_limit_bytes,
+            memory_used_bytes: table.memory_used_bytes,
+            inserts: table.stored_values,
+            negative_inserts: table.stored_negatives,
+            evictions: table.evictions,
+            expirations: table.expired + table.flushed,
+        }
+    }
+
+    /// Changes the bounds of this pool's memory. All pools are divided anew.
+    ///
+    /// # Errors
+    /// `Configuration` if the bounds do not fit; `PoolRemoved`.
+    pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
+        self.commands.resize(min, max)
+    }
+
+    /// Ends [`CompactPool::resize`]: the bounds of the options hold again.
+    ///
+    /// # Errors
+    /// As [`CompactPool::resize`].
+    pub fn release(&self) -> Result<(), Error> {
+        self.commands.release()
+    }
+}
+
+impl Debug for CompactPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompactPool").field("name", &self.name()).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// A pool of objects with the negative results of its keys in a compact pool: made by [`Pool::with_negatives`].
+///
+/// A key that was inserted is never `Negative` afterwards, until it is removed from the backend and loaded again.
+#[derive(Clone, Debug)]
+pub struct NegativeCache {
+    objects: Pool,
+    negatives: CompactPool,
+}
+
+impl Pool {
+    /// This pool with the negative results of its keys in a compact pool. All keys have the length of that pool's, and
+    /// all writers of the objects use this interface, or call [`CompactPool::remove_negative`] after they have written.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// assert_eq!(users.get_or_load("u001", || Ok::<_, std::convert::Infallible>(None::<&str>))?, Lookup::Negative);
+    /// assert_eq!(users.get("u001"), Lookup::Negative);
+    /// users.insert("u001", "Ada")?;
+    /// assert!(matches!(users.get("u001"), Lookup::Hit(name) if *name == *b"Ada"));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn with_negatives(&self, negatives: CompactPool) -> NegativeCache {
+        NegativeCache { objects: self.clone(), negatives }
+    }
+}
+
+impl NegativeCache {
+    /// The object of a key, or that there is none, or that neither is known.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
+        let key = key.as_ref();
+        match self.objects.get(key) {
+            Some(value) => Lookup::Hit(value),
+            None => match self.negatives.with(key, |_| ()) {
+                Lookup::Negative => Lookup::Negative,
+                Lookup::Hit(()) | Lookup::Miss => Lookup::Miss,
+            },
+        }
+    }
+
+    /// As `get`; a key of which nothing is known is loaded, once for all callers. `None` from the loader is kept as a
+    /// negative result, unless the object was inserted meanwhile.
+    ///
+    /// # Errors
+    /// As [`Pool::try_get_or_insert_with`]; `CompactLength`.
+    pub fn get_or_load<V: Into<Loaded>, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        load: impl FnOnce() -> Result<Option<V>, E>,
+    ) -> Result<Lookup<Value>, LoadError<E>> {
+        let key = key.as_ref();
+        let ticket = self.negatives.ticket(key)?;
+        match self.get(key) {
+            Lookup::Miss => {}
+            known => return Ok(known),
+        }
+        // An error without a cause says that there is no object.
+        let load = || load().map_err(Some)?.ok_or(None);
+        match self.objects.try_get_or_insert_with(key, load) {
+            Ok(value) => {
+                self.negatives.remove_negative(key)?;
+                Ok(Lookup::Hit(value))
+            }
+            Err(LoadError::Loader(None)) => {
+                self.negatives.insert_negative_since(key, ticket, InsertOptions::new())?;
+                Ok(Lookup::Negative)
+            }
+            Err(LoadError::Loader(Some(error))) => Err(LoadError::Loader(error)),
+            Err(LoadError::Cache(error)) => Err(LoadError::Cache(error)),
+        }
+    }
+
+    /// Writes an object and removes its negative result.
+    ///
+    /// # Errors
+    /// As [`Pool::insert`]; `CompactLength`, with nothing written.
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = key.as_ref();
+        self.negatives.ticket(key)?;
+        self.objects.insert(key, value)?;
+        self.negatives.remove_negative(key).map(drop)
+    }
+
+    /// Removes what is known of a key: its object, or that there is none.
+    ///
+    /// # Errors
+    /// `CompactLength`, with nothing removed; `Closed`.
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
+        let had_negative = self.negatives.remove(key)?;
+        Ok(self.objects.remove(key) || had_negative)
+    }
+
+    pub fn objects(&self) -> &Pool {
+        &self.objects
+    }
+
+    pub fn negatives(&self) -> &CompactPool {
+        &self.negatives
+    }
+}

@@ -1,0 +1,129 @@
+//! The pools of a cache that is about to be built, and of a pool that is about to be added: their options and bytes.
+
+use crate::compact_state::CompactPlan;
+use crate::error::Error;
+use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+use ebbtide_control::{Share, SharesError, divide};
+use ebbtide_store::{CompactTable, Options};
+
+/// Pools at a time. The address space of all their indexes fits a process.
+pub(crate) const MAX_POOLS: u32 = 1024;
+
+/// A store works with this much memory and twice its largest value.
+const MIN_POOL_BYTES: u64 = 256 << 10;
+
+/// A store has at least this many segments.
+const MIN_SEGMENTS: u64 = 32;
+
+/// The smallest budget with which a store works.
+pub(crate) fn floor_bytes(options: &Options) -> u64 {
+    MIN_POOL_BYTES.max(options.value_bytes_max.saturating_mul(2))
+}
+
+pub(crate) fn refuse(name: &str, error: &SharesError) -> Error {
+    match error {
+        SharesError::Duplicate { name } => Error::PoolExists { name: name.clone() },
+        other => {
+            Error::Configuration { option: "pool", value: name.escape_debug().to_string(), reason: other.to_string() }
+        }
+    }
+}
+
+/// The share of a pool among those with this template.
+pub(crate) fn share_of(template: &Options, options: &PoolOptions) -> Result<Share, Error> {
+    let Some(sizes) = options.compact else { return Ok(options.share(floor_bytes(&store_options(template, options)))) };
+    if options.name == DEFAULT_POOL {
+        let reason = "the pool default has keys of all lengths; give the compact pool another name".to_owned();
+        return Err(Error::Configuration { option: "pool", value: options.name.clone(), reason });
+    }
+    let min_bytes = CompactTable::min_bytes(sizes).map_err(|error| Error::Configuration {
+        option: "pool",
+        value: options.name.escape_debug().to_string(),
+        reason: error.to_string(),
+    })?;
+    Ok(options.share(min_bytes.max(MIN_POOL_BYTES)))
+}
+
+/// The options of a pool's store, without its memory.
+pub(crate) fn store_options(template: &Options, options: &PoolOptions) -> Options {
+    Options {
+        policy: options.policy.unwrap_or(template.policy),
+        value_bytes_max: options.max_value.unwrap_or(template.value_bytes_max),
+        ..template.clone()
+    }
+}
+
+/// A pool of a cache that is about to be built.
+#[derive(Clone)]
+pub(crate) struct PlannedPool {
+    pub share: Share,
+    /// With its part of the memory.
+    pub options: Options,
+}
+
+impl PlannedPool {
+    pub fn name(&self) -> &str {
+        &self.share.name
+    }
+
+    /// The options of its store while others still hold its part of the memory: its smallest budget, and segments for
+    /// the memory that it is about to have, as far as they fit into that.
+    pub fn first_options(&self) -> Options {
+        let memory_bytes = self.share.floor_bytes.min(self.options.memory_bytes);
+        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
+        let segment_bytes = Some(self.options.effective_segment_bytes().min(max_segment_bytes));
+        Options { memory_bytes, segment_bytes, ..self.options.clone() }
+    }
+}
+
+/// Compact pools with their shares.
+pub(crate) type CompactPlans = Vec<(Share, CompactPlan)>;
+
+/// The pools of a new cache, each with its bytes.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// The pool `default` first.
+    pub stores: Vec<PlannedPool>,
+    pub compact: CompactPlans,
+}
+
+impl Plan {
+    /// With a memory file a store may have more than its part at first: compact pools begin with their smallest budget.
+    pub fn beside_memory_file(mut self, has_memory_file: bool) -> Self {
+        if has_memory_file {
+            self.compact.iter_mut().for_each(|(share, plan)| plan.memory_bytes = share.floor_bytes);
+        }
+        self
+    }
+}
+
+/// The pools of a new cache, with the bytes of each.
+pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Plan, Error> {
+    let default = PoolOptions::named(DEFAULT_POOL);
+    let has_default = pools.iter().any(|options| options.name == DEFAULT_POOL);
+    let mut all: Vec<&PoolOptions> = (!has_default).then_some(&default).into_iter().chain(pools).collect();
+    all.sort_by_key(|options| (options.name != DEFAULT_POOL, options.compact.is_some()));
+    let shares = all.iter().map(|pool| share_of(template, pool)).collect::<Result<Vec<Share>, Error>>()?;
+    if pools.is_empty() {
+        let planned = |share| PlannedPool { share, options: store_options(template, &default) };
+        return Ok(Plan { stores: shares.into_iter().map(planned).collect(), compact: Vec::new() });
+    }
+    if shares.len() > MAX_POOLS as usize {
+        let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
+        return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
+    }
+    let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
+    let mut plan = Plan { stores: Vec::new(), compact: Vec::new() };
+    for (number, ((pool, share), memory_bytes)) in (0..).zip(all.into_iter().zip(shares).zip(bytes)) {
+        // Strangers who find out the seed of one pool do not know those of the others' keys.
+        let seed = template.seed.wrapping_add(number);
+        match pool.compact {
+            Some(sizes) => plan.compact.push((share, CompactPlan { sizes, memory_bytes, seed })),
+            None => {
+                let options = Options { memory_bytes, seed, ..store_options(template, pool) };
+                plan.stores.push(PlannedPool { share, options });
+            }
+        }
+    }
+    Ok(plan)
+}

@@ -1,0 +1,209 @@
+//! Compact pools: small objects and negative results, their memory among other pools, and their errors.
+
+use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, Pool, PoolOptions};
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+fn build(mib: u64, pools: &[PoolOptions]) -> Cache {
+    let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+    pools.iter().cloned().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap()
+}
+
+fn key(number: u64) -> [u8; 16] {
+    (u128::from(number) << 64 | u128::from(number)).to_le_bytes()
+}
+
+#[test]
+fn an_object_replaces_its_negative_result() {
+    let cache = build(16, &[PoolOptions::named("tiny").compact(16, 4)]);
+    let tiny = cache.compact_pool("tiny").unwrap();
+    assert_eq!(tiny.get(key(1)), Lookup::Miss);
+    tiny.insert_negative(key(1)).unwrap();
+    assert_eq!(tiny.get(key(1)), Lookup::Negative);
+    tiny.insert(key(1), b"four").unwrap();
+    assert_eq!(tiny.get(key(1)), Lookup::Hit(b"four".to_vec()));
+    assert_eq!(tiny.with(key(1), <[u8]>::len), Lookup::Hit(4));
+    assert!(!tiny.remove_negative(key(1)).unwrap() && tiny.contains_key(key(1)));
+    assert!(tiny.remove(key(1)).unwrap() && !tiny.contains_key(key(1)));
+    tiny.insert_negative(key(2)).unwrap();
+    tiny.insert(key(3), b"last").unwrap();
+    assert_eq!(
+        tiny.get_many(&[key(1), key(2), key(3)]),
+        [Lookup::Miss, Lookup::Negative, Lookup::Hit(b"last".to_vec())]
+    );
+    let stats = tiny.stats();
+    assert_eq!((stats.hits, stats.negative_hits, stats.misses), (3, 2, 2));
+    assert_eq!((stats.entries, stats.negatives, stats.inserts, stats.negative_inserts), (2, 1, 2, 2));
+    tiny.invalidate_all();
+    assert_eq!((tiny.get(key(2)), tiny.stats().entries), (Lookup::Miss, 0));
+    cache.verify();
+}
+
+#[test]
+fn wrong_lengths_and_kinds_are_refused_by_name() {
+    let cache = build(16, &[PoolOptions::named("tiny").compact(16, 4), PoolOptions::named("users")]);
+    let tiny = cache.compact_pool("tiny").unwrap();
+    let error = tiny.insert(b"short", b"four").unwrap_err();
+    assert_eq!(error, Error::CompactLength { part: "key", length: 5, expected: 16 });
+    assert_eq!(error.to_string(), "the key has 5 bytes; those of this compact pool have 16");
+    assert_eq!(
+        tiny.insert(key(1), b"five.").unwrap_err(),
+        Error::CompactLength { part: "value", length: 5, expected: 4 }
+    );
+    assert_eq!(tiny.get(b"short"), Lookup::Miss);
+    let ttl = InsertOptions::new().ttl(Duration::from_secs(5));
+    assert_eq!(tiny.insert_negative_with(key(1), ttl), Err(Error::CompactTtl));
+    assert!(cache.pool("tiny").unwrap_err().to_string().contains("use compact_pool"));
+    assert!(cache.compact_pool("users").unwrap_err().to_string().contains("use pool"));
+    assert!(matches!(cache.compact_pool("none"), Err(Error::UnknownPool { .. })));
+    let refused = |options: PoolOptions| cache.add_pool(&options).unwrap_err().to_string();
+    assert!(refused(PoolOptions::named("long").compact(100, 29)).contains("key 100, value 29"));
+    assert!(refused(PoolOptions::named("none").compact(0, 0)).contains("1 byte at least"));
+    let builder = Cache::builder().pool(PoolOptions::named("default").compact(16, 0));
+    assert!(builder.build().unwrap_err().to_string().contains("another name"));
+    assert_eq!(cache.pools(), ["default", "users", "tiny"]);
+}
+
+#[test]
+fn entries_with_a_ttl_expire() {
+    let cache = build(16, &[PoolOptions::named("tiny").compact_with_ttl(16, 0)]);
+    let tiny = cache.compact_pool("tiny").unwrap();
+    tiny.insert_negative_with(key(1), InsertOptions::new().ttl(Duration::from_secs(5))).unwrap();
+    tiny.insert_negative(key(2)).unwrap();
+    cache.maintain(Duration::from_secs(4));
+    assert_eq!((tiny.get(key(1)), tiny.get(key(2))), (Lookup::Negative, Lookup::Negative));
+    cache.maintain(Duration::from_secs(5));
+    assert_eq!((tiny.get(key(1)), tiny.get(key(2))), (Lookup::Miss, Lookup::Negative));
+    cache.verify();
+}
+
+fn memory_bytes(cache: &Cache) -> u64 {
+    cache.stats().memory_limit_bytes
+}
+
+#[test]
+fn compact_pools_share_the_memory_with_others() {
+    let (min, max) = (ByteSize::mib(4), ByteSize::mib(8));
+    let cache = build(32, &[PoolOptions::named("tiny").compact(16, 0).min(min).max(max), PoolOptions::named("users")]);
+    let tiny = cache.compact_pool("tiny").unwrap();
+    assert_eq!((memory_bytes(&cache), tiny.stats().memory_limit_bytes), (32 << 20, 8 << 20));
+    (0..100_000).for_each(|number| tiny.insert_negative(key(number)).unwrap());
+    let before = tiny.stats().entries;
+    assert!(before > 90_000);
+    // A smaller pool evicts, and another one gets its memory.
+    let settle = || cache.maintain(Duration::from_secs(1));
+    tiny.resize(ByteSize::mib(1), ByteSize::mib(1)).unwrap();
+    settle();
+    let stats = tiny.stats();
+    assert_eq!((memory_bytes(&cache), stats.memory_limit_bytes), (32 << 20, 1 << 20));
+    assert!(stats.entries < before && stats.entries > stats.capacity * 9 / 10);
+    assert!(cache.pool("users").unwrap().stats().memory_limit_bytes > 13 << 20);
+    let kept: Vec<u64> = (0..100_000).filter(|number| tiny.get(key(*number)) == Lookup::Negative).collect();
+    assert_eq!(kept.len() as u64, stats.entries);
+    tiny.release().unwrap();
+    settle();
+    assert_eq!((tiny.stats().memory_limit_bytes, tiny.stats().entries), (8 << 20, stats.entries));
+    assert!(kept.iter().all(|number| tiny.get(key(*number)) == Lookup::Negative), "a larger pool keeps all entries");
+    cache.resize(ByteSize::mib(12)).unwrap();
+    settle();
+    assert!(memory_bytes(&cache) <= 12 << 20 && tiny.stats().memory_limit_bytes >= 4 << 20);
+    cache.verify();
+}
+
+#[test]
+fn pools_are_added_and_removed_at_run_time() {
+    let cache = build(32, &[]);
+    (0..2000).for_each(|number| cache.insert(key(number), [7; 10_000]).unwrap());
+    for round in 0..3 {
+        cache.add_pool(&PoolOptions::named("tiny").compact(16, 0).max(ByteSize::mib(4))).unwrap();
+        assert_eq!(cache.add_pool(&PoolOptions::named("tiny")), Err(Error::PoolExists { name: "tiny".into() }));
+        cache.maintain(Duration::from_secs(round));
+        let tiny = cache.compact_pool("tiny").unwrap();
+        assert_eq!((tiny.stats().memory_limit_bytes, memory_bytes(&cache)), (4 << 20, 32 << 20));
+        tiny.insert_negative(key(1)).unwrap();
+        cache.remove_pool("tiny").unwrap();
+        assert_eq!(tiny.get(key(1)), Lookup::Miss);
+        let removed = Error::PoolRemoved { name: "tiny".into() };
+        assert_eq!(tiny.insert_negative(key(1)), Err(removed.clone()));
+        assert_eq!(tiny.resize(ByteSize::mib(1), ByteSize::mib(1)), Err(removed));
+        drop(tiny);
+        cache.maintain(Duration::from_secs(round));
+        assert_eq!(cache.stats().memory_limit_bytes, 32 << 20, "the pool default has the memory again");
+    }
+    cache.verify();
+}
+
+#[test]
+fn a_closed_cache_refuses_writes_of_compact_pools() {
+    let cache = build(16, &[PoolOptions::named("tiny").compact(16, 0)]);
+    let tiny = cache.compact_pool("tiny").unwrap();
+    tiny.insert_negative(key(1)).unwrap();
+    cache.close().unwrap();
+    assert_eq!(tiny.insert_negative(key(2)), Err(Error::Closed));
+    assert_eq!(tiny.get(key(1)), Lookup::Negative);
+}
+
+#[test]
+fn loads_of_absent_objects_are_remembered() {
+    let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+    let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    let loads = AtomicU64::new(0);
+    let load = |user: Option<&'static str>| {
+        users.get_or_load(key(1), || {
+            loads.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(user)
+        })
+    };
+    assert_eq!(load(None), Ok(Lookup::Negative));
+    assert_eq!((load(Some("Ada")), loads.load(Ordering::Relaxed)), (Ok(Lookup::Negative), 1));
+    users.insert(key(1), "Grace").unwrap();
+    assert_eq!(users.get(key(1)).hit().as_deref(), Some(&b"Grace"[..]));
+    assert!(users.remove(key(1)).unwrap());
+    assert_eq!(load(Some("Ada")).unwrap().hit().as_deref(), Some(&b"Ada"[..]));
+    assert_eq!(loads.load(Ordering::Relaxed), 2);
+    let failed = users.get_or_load(key(2), || Err::<Option<&str>, _>("down"));
+    assert_eq!(failed, Err(LoadError::Loader("down")));
+    assert!(users.insert("short", "value").is_err() && cache.get("short").is_none(), "nothing is written");
+}
+
+/// Objects appear in a database and are then told to the cache, while others ask for them.
+#[test]
+fn a_key_is_never_absent_that_was_inserted_since() {
+    const KEYS: u64 = 64;
+    const ROUNDS: u64 = 60;
+    // One set for all keys: neighbours change it all the time.
+    let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+    let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    for round in 0..ROUNDS {
+        let key = |number: u64| key(round * KEYS + number);
+        let database: Vec<Mutex<Option<u64>>> = (0..KEYS).map(|_| Mutex::new(None)).collect();
+        let read = |number: u64| *database[number as usize].lock().unwrap();
+        std::thread::scope(|scope| {
+            for reader in 0..3 {
+                let users = users.clone();
+                scope.spawn(move || {
+                    for step in 0..KEYS * 2 {
+                        let number = (step * 7 + reader) % KEYS;
+                        let load = || Ok::<_, Infallible>(read(number).map(|value| value.to_le_bytes().to_vec()));
+                        users.get_or_load(key(number), load).unwrap();
+                    }
+                });
+            }
+            for number in 0..KEYS {
+                *database[number as usize].lock().unwrap() = Some(number);
+                users.insert(key(number), number.to_le_bytes()).unwrap();
+                assert!(matches!(users.get(key(number)), Lookup::Hit(_)), "key {number} of round {round} is absent");
+            }
+        });
+        for number in 0..KEYS {
+            let value = users.get(key(number)).hit();
+            assert_eq!(value.as_deref(), Some(&number.to_le_bytes()[..]), "key {number} of round {round}");
+            assert!(!users.negatives().contains_key(key(number)), "a negative result of key {number} is left");
+        }
+    }
+    let objects: &Pool = users.objects();
+    assert!(objects.stats().inserts >= KEYS * ROUNDS);
+    cache.verify();
+}
