@@ -107,6 +107,7 @@ pub mod codec {
 /// Pools of fixed-size entries without overhead for each entry, and of negative results.
 pub mod compact {
     pub use crate::library::{CompactPool, CompactStats, NegativeCache};
+    pub use ebbtide_store::{CompactLookup as Lookup, MissTicket};
 }
 
 /// Handles that calls of a cache return: values that are being written, iterators, and weak handles.
