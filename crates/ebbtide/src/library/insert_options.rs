@@ -50,6 +50,10 @@ impl InsertOptions {
         self
     }
 
+    pub(super) fn ttl_or(self, default: Ttl) -> Ttl {
+        self.ttl.unwrap_or(default)
+    }
+
     /// These options, and where they say nothing the others.
     pub(super) fn or(self, others: Self) -> Self {
         Self {
