@@ -13,9 +13,11 @@
 //! plain     the client's bytes
 //! numeric   16 bytes: printed width u8, filler, an 8-aligned u64 (its place depends on the address), filler
 //! chained   total length u32, first body segment u32, then the last bytes of the value: its tail
+//! struct.   filler, an 8-aligned commit word, the content, spare bytes: drawn in `structured.rs`
 //! ```
 //! A chained value is longer than a segment: its first bytes fill body segments, linked by their headers. Published
-//! bytes never change, except the word of a numeric item, which is atomic and written under the bucket lock.
+//! bytes never change, except the word of a numeric item and the words of a structured one, which are atomic and
+//! written under the bucket lock.
 
 use crate::arena::Arena;
 use crate::segment::{Location, SegmentId};
@@ -51,6 +53,14 @@ pub enum Kind {
     Plain = 0,
     Numeric = 1,
     Chained = 2,
+    Structured = 3,
+}
+
+impl Kind {
+    /// Whether the value changes without a new item.
+    pub fn changes_in_place(self) -> bool {
+        matches!(self, Self::Numeric | Self::Structured)
+    }
 }
 
 /// Rare metadata of an item.
@@ -126,7 +136,7 @@ impl ItemHeader {
             0 => Kind::Plain,
             1 => Kind::Numeric,
             2 => Kind::Chained,
-            other => panic!("an item of kind {other}: the segment's bytes are damaged"),
+            _ => Kind::Structured,
         };
         let header = Self {
             key_length,
@@ -205,9 +215,6 @@ impl ItemAt {
         }
         // SAFETY: the header ends at or before `end`.
         let (word, _) = unsafe { arena.header_words(at) };
-        if word >> 8 >> KIND_SHIFT & KIND_MASK > Kind::Chained as u32 {
-            return None;
-        }
         let (header, is_extended) = ItemHeader::decode(word, 0);
         let extension_end = at.offset() + header.extension_offset() + 1;
         if is_extended {
@@ -227,8 +234,12 @@ impl ItemAt {
             Kind::Plain => true,
             Kind::Numeric => header.value_length == NUMERIC_BYTES,
             Kind::Chained => header.value_length >= CHAINED_PREFIX_BYTES,
+            Kind::Structured => true,
         };
-        (header.key_length > 0 && has_length && at.offset() + header.size() <= end).then_some(item)
+        let is_item = header.key_length > 0 && has_length && at.offset() + header.size() <= end;
+        // SAFETY: the item ends at or before `end`.
+        let is_sound = || header.kind != Kind::Structured || unsafe { item.is_sound(arena) };
+        (is_item && is_sound()).then_some(item)
     }
 
     /// # Safety
@@ -361,6 +372,20 @@ impl ItemAt {
             let width = arena.slice(self.value_at(), 1)[0];
             // Pairs with the Release in `set_number`, though nothing else depends on it.
             (arena.word(number_word(self.value_at())).load(Ordering::Acquire), width)
+        }
+    }
+
+    /// The atomic word of an item that changes in place: as long as it is the same, so is the value.
+    ///
+    /// # Safety
+    /// As `read`, of an item whose kind changes in place.
+    pub unsafe fn changing_word(self, arena: &Arena) -> u64 {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.header.kind {
+                Kind::Numeric => self.number(arena).0,
+                _ => self.commit(arena),
+            }
         }
     }
 

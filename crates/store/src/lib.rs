@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `store`, `publish` | the `Store`; publication: the one function that changes the item of a key |
 //! | `ops` | the operations: get, set, delete, touch, incr, append, uploads, handles |
-//! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
+//! | `item`, `structured`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
 //! | `compact` | tables of small objects of one length, without an index |
@@ -59,6 +59,7 @@ mod publish;
 mod segment;
 mod stats;
 mod store;
+mod structured;
 mod sync;
 mod time;
 mod token_table;
@@ -82,10 +83,13 @@ pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Creation, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode,
-    Number, Scan, Scanned, Stored, Upload, Write, Written,
+    BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
+    MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
 pub use store::Store;
+pub use structured::{
+    STRUCTURE_HEAD_BYTES, STRUCTURE_MAGIC, STRUCTURE_VERSION, WORDS_HEAD_BYTES, WORDS_MAX, WORDS_STRUCTURE,
+};
 pub use ttl::Ttl;

@@ -95,8 +95,8 @@ impl CacheBuilder {
     /// - Threads call it at the same time: calls for one key may overlap, and have no order.
     /// - An expired or invalidated entry is told when its memory is freed, or when its key is written before that.
     /// - A new TTL is no removal, nor is a number that changes in place. An entry that is promoted from flash and
-    ///   evicted again is told again. Entries that are on flash only, and entries of a removed pool or an ended cache,
-    ///   are not told.
+    ///   evicted again is told again. Entries that are on flash only, and entries of a compact pool, a removed pool or
+    ///   an ended cache, are not told.
     /// - Events that wait for the maintenance thread take up to 4 MiB beside the memory of the cache. When they have
     ///   that, each operation tells some of them before it returns. The one exception to "exactly once": a removal that
     ///   the listener itself causes then is only counted, in [`crate::Stats::untold_removals`].
