@@ -7,7 +7,7 @@ SHELL := /bin/bash
 # Debian packages that the tests use: the server to compare with, its conformance tool, what builds the clients and
 # the programs in C and checks them, and a browser for the dashboard.
 DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev valgrind pkg-config \
-    libcache-memcached-fast-perl nutcracker curl php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
+    libcache-memcached-fast-perl nutcracker curl postgresql php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # What reads a client's bytes, how long each is fuzzed, and the fuzzer's version.
 FUZZ := text meta binary
 FUZZ_SECONDS := 60

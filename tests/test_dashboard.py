@@ -1,8 +1,11 @@
 """The dashboard in a real browser: what it shows, how it is reached, and what it does when the server goes away."""
 
 import contextlib
+import itertools
 import json
 import re
+import signal
+import subprocess
 import time
 import urllib.request
 
@@ -169,6 +172,139 @@ def test_numbers_are_those_of_the_api(dashboard):
     assert pool[0] == overview["pools"][0]["name"]
     assert pool[3:] == ["199", "75 %"]
     assert dashboard.console() == []
+
+
+def test_a_flood_is_seen_by_its_prefix(dashboard):
+    """Keys that fill the memory and are never read, beside few that are read: the page names them."""
+    dashboard.open()
+    assert "Nothing is stored yet, and no client asks." == dashboard.text("headline-text")
+    with dashboard.server.connect() as connection:
+        for number in range(300):
+            connection.ask(b"set user:%d 0 0 100\r\n" % number + b"x" * 100 + b"\r\n")
+            connection.ask(b"get user:%d\r\n" % number, b"END\r\n")
+        for number in range(1500):
+            connection.ask(b"set flood:%d 0 0 60000\r\n" % number + b"x" * 60000 + b"\r\n")
+    dashboard.until(lambda: dashboard.rows("prefixes") and dashboard.rows("prefixes")[0][0] == "flood:", "the prefix")
+
+    def agrees():
+        answer = dashboard.api("keys")
+        flood = next(row for row in answer["prefixes"] if row["prefix"] == "flood:")
+        shown = {row[0]: row for row in dashboard.rows("prefixes")}["flood:"]
+        has_evictions = flood["evictions_per_second"] > 0 and flood["evicted_never_read_share"] > 0.9
+        return has_evictions and shown[3].replace(" ", "") == str(round(flood["items"])) and float(shown[4].rstrip(" %")) > 95 and flood
+
+    flood = dashboard.until(agrees, "the numbers of /api/keys")
+    assert flood["memory_share"] > 0.9 and flood["never_read_share"] > 0.95 and flood["evicted_idle_seconds"] >= 0
+    (largest, *_) = dashboard.rows("largest")
+    assert largest[0].startswith("flood:") and largest[3] == "none"
+    sizes = lambda: sum(int(row[3].replace(" ", "")) for row in dashboard.rows("sizes"))  # noqa: E731
+    dashboard.until(lambda: sizes() == dashboard.api("overview")["items"], "all objects by size")
+
+    new = itertools.count(10_000)
+
+    def told():
+        with dashboard.server.connect() as connection:
+            for number in range(40):
+                connection.ask(b"set flood:%d 0 0 60000\r\n" % next(new) + b"x" * 60000 + b"\r\n")
+                connection.ask(b"get user:%d\r\n" % number, b"END\r\n")
+        return "Keys of flood: take" in dashboard.text("headline-text")
+
+    # The verdict names the cause while something is evicted and clients read.
+    dashboard.until(told, "the verdict")
+    assert dashboard.console() == []
+
+
+def test_longer_times_come_from_the_servers_history(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=40, misses=0)
+    dashboard.until(lambda: sum(point["gets"] for point in dashboard.api("history?range=604800")["points"]) == 40, "minutes")
+    for seconds in ("300", "3600", "604800"):
+        Select(dashboard.find("#range")).select_by_value(seconds)
+        dashboard.until(lambda: dashboard.script("return charts[1].steps.length") >= 1, "a step")
+        dashboard.chart("throughput").send_keys(Keys.END)
+        dashboard.until(lambda: "gets" in dashboard.reading("throughput"), "a reading")
+        dashboard.chart("throughput").send_keys(Keys.ESCAPE)
+    assert dashboard.api("history?range=300")["step_seconds"] == 1
+    assert dashboard.api("history?range=3600")["step_seconds"] == 60
+    assert dashboard.console() == []
+
+
+def test_the_history_file_keeps_minutes_over_a_restart(tmp_path):
+    admin = f"127.0.0.1:{free_port()}"
+    history = tmp_path / "history"
+
+    def points():
+        with urllib.request.urlopen(f"http://{admin}/api/history?range=86400", timeout=PATIENCE_SECONDS) as answer:
+            return json.load(answer)["points"]
+
+    def until(condition):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, points()
+            time.sleep(0.1)
+
+    flags = ["-m", "64", "--admin", admin, "--history-file", str(history)]
+    with Server(EBBTIDE, *flags) as server:
+        traffic(server, [b"key"], gets=30, misses=0)
+        until(lambda: sum(point["gets"] for point in points()) == 30)
+    with Server(EBBTIDE, *flags):
+        until(lambda: sum(point["gets"] for point in points()) == 30)
+    history.write_text("precious")
+    refused = subprocess.run([EBBTIDE, *flags, "-p", str(free_port())], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert refused.returncode != 0 and "--history-file" in refused.stderr and "not a history" in refused.stderr
+    assert history.read_text() == "precious"
+
+
+@pytest.mark.parametrize("dashboard", [["--pool", "users:prefix=user:,min=8m"]], indirect=True)
+def test_pools_have_a_section_where_there_are_several(dashboard):
+    dashboard.open()
+    dashboard.until(lambda: dashboard.find("#pools-card").is_displayed(), "the section")
+    assert [row[0] for row in dashboard.rows("pools")] == ["default", "users"]
+    assert "No decision yet." in dashboard.find("#pools-card").text
+
+
+def test_sections_fold_on_a_phone(dashboard):
+    dashboard.open(390, 800)
+    title = dashboard.find("#keys-title")
+    assert not dashboard.find("#keys-note").is_displayed()
+    assert dashboard.find("#memory-bar").is_displayed() and dashboard.find("#headline-text").is_displayed()
+    assert (title.get_attribute("role"), title.get_attribute("aria-expanded")) == ("button", "false")
+    title.send_keys(Keys.ENTER)
+    assert dashboard.find("#keys-note").is_displayed()
+    assert title.get_attribute("aria-expanded") == "true"
+
+
+def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
+    admins = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    page = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admins[0]) as first, Server(EBBTIDE, "-m", "64", "--admin", admins[1]) as second:
+        fleet = subprocess.Popen([EBBTIDE, "dashboard", "--nodes", ",".join(admins), "--listen", page], stderr=subprocess.PIPE, text=True)
+        try:
+            assert "2 nodes" in fleet.stderr.readline()
+            traffic(first, [b"a", b"b", b"c"])
+            traffic(second, [b"a"])
+            seen = Dashboard(browser, first, f"http://{page}")
+            browser.get(f"http://{page}/")
+            items = lambda: [row[7] for row in seen.rows("nodes")]  # noqa: E731
+            seen.until(lambda: items() == ["3", "1"], "the items of both")
+            assert seen.api("fleet")["skew"]["items"] == 1.5
+            assert [row[0] for row in seen.rows("nodes")] == admins
+            second.process.send_signal(signal.SIGSTOP)
+            try:
+                seen.until(lambda: "Does not answer since" in seen.rows("nodes")[1][1], "that one is silent")
+                assert seen.text("headline-text") == f"1 of 2 nodes do not answer: {admins[1]}."
+                traffic(first, [b"d"])
+                seen.until(lambda: items() == ["4", "1"], "that the other goes on")
+            finally:
+                second.process.send_signal(signal.SIGCONT)
+            seen.until(lambda: seen.api("fleet")["nodes"][1]["error"] is None, "that it is back")
+            assert seen.console() == []
+        finally:
+            fleet.kill()
+            fleet.wait()
+            browser.get("about:blank")
+    refused = subprocess.run([EBBTIDE, "dashboard", "--nodes", "http://a"], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert refused.returncode == 2 and "give HOST:PORT" in refused.stderr
 
 
 def test_what_left_is_shown_with_its_reason(dashboard):

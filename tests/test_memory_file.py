@@ -1,15 +1,30 @@
 """A server with a memory file comes back with all that it had after a clean stop, and with nothing after a kill."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
+import tempfile
+import time
 
 import pytest
 
-from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port
+from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port, memory_folder_has
 
 OBJECTS = 5000
+
+
+@pytest.fixture(params=["temporary", "tmpfs"])
+def folder(request, tmp_path):
+    """A folder for a file of each mode: saved, where temporary files lie on a disk, and mapped."""
+    if request.param == "temporary":
+        yield tmp_path
+        return
+    if not memory_folder_has(256):
+        pytest.skip("/dev/shm has too little memory")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield pathlib.Path(name)
 
 
 def with_file(path, *flags):
@@ -49,8 +64,9 @@ def stopped(server, how):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, "shutdown"])
-def test_everything_is_back_after_a_clean_stop(tmp_path, how):
-    with with_file(tmp_path / "memory", "-I", "4m") as server:
+def test_everything_is_back_after_a_clean_stop(folder, how):
+    with with_file(folder / "memory", "-I", "4m") as server:
+        assert re.search(r"memory file \S+ \(cold\), (mapped, with \w+ pages|saved at a stop);", server.messages())
         with server.connect() as connection:
             fill(connection)
             before = all_of(connection)
@@ -69,8 +85,8 @@ def test_everything_is_back_after_a_clean_stop(tmp_path, how):
         assert server.stat("curr_items") == str(OBJECTS + 3)
 
 
-def test_after_a_kill_the_start_is_cold(tmp_path):
-    with with_file(tmp_path / "memory") as server:
+def test_after_a_kill_the_start_is_cold(folder):
+    with with_file(folder / "memory") as server:
         with server.connect() as connection:
             assert connection.ask(b"set a 0 0 1\r\n1\r\n") == b"STORED\r\n"
         stopped(server, signal.SIGTERM)
@@ -82,8 +98,8 @@ def test_after_a_kill_the_start_is_cold(tmp_path):
             assert connection.ask(b"get a\r\n", b"END\r\n") == b"END\r\n"
 
 
-def test_what_expired_while_the_server_was_down_is_gone(tmp_path):
-    with with_file(tmp_path / "memory", "--test-clock") as server:
+def test_what_expired_while_the_server_was_down_is_gone(folder):
+    with with_file(folder / "memory", "--test-clock") as server:
         with server.connect() as connection:
             connection.ask(b"set short 0 2 1\r\n1\r\n")
             connection.ask(b"set long 0 1000 1\r\n1\r\n")
@@ -157,3 +173,82 @@ def test_metrics_of_file_and_monitor_are_the_documented_ones(tmp_path):
     with with_file(tmp_path / "memory", "--admin", admin, "--memory-monitor", "free,lower=1m,upper=2m") as server:
         found = set(re.findall(r"^(ebbtide_memory_(?:file|monitor)_\w+) ", server.fetch("/metrics"), re.MULTILINE))
     assert found == documented and len(found) == 9
+
+
+def test_an_empty_mapped_file_reserves_nothing():
+    if not memory_folder_has(4200):
+        pytest.skip("/dev/shm has too little memory")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = pathlib.Path(folder) / "memory"
+        with Server(EBBTIDE, "-m", "4096", "-e", path) as server:
+            assert path.stat().st_blocks * 512 < 4 << 20
+            with server.connect() as connection:
+                assert connection.ask(b"set a 0 0 1\r\n1\r\n") == b"STORED\r\n"
+            assert path.stat().st_blocks * 512 < 16 << 20
+        assert "mapped" in server.messages()
+
+
+def test_a_mapped_file_needs_space_for_the_memory():
+    if not memory_folder_has(0):
+        pytest.skip("there is no /dev/shm")
+    free = os.statvfs("/dev/shm")
+    megabytes = (free.f_blocks * free.f_frsize >> 20) + 1024
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = f"{folder}/memory"
+        command = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-m", str(megabytes), "-e", path]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert result.returncode != 0 and "its file system has" in result.stderr and path in result.stderr, result.stderr
+
+
+def test_a_kill_during_a_stop_is_cold_or_complete(folder):
+    with with_file(folder / "memory") as server:
+        for round_ in range(6):
+            with server.connect() as connection:
+                connection.ask(b"flush_all\r\n")
+                for number in range(3000):
+                    connection.send(b"set key%d 0 0 500 noreply\r\n%s\r\n" % (number, b"%-500d" % (number + round_)))
+                connection.ask(b"mn\r\n")
+            server.process.send_signal(signal.SIGTERM)
+            # The pauses differ by more than the stop takes on a fast machine; either outcome is right.
+            time.sleep(round_ * 0.004)
+            server.kill()
+            told = len(server.messages())
+            server.bring_back()
+            is_warm = "memory is warm: 3000 objects" in server.messages()[told:]
+            assert is_warm or "memory starts empty" in server.messages()[told:], server.messages()[told:]
+            with server.connect() as connection:
+                for number in range(0, 3000, 50):
+                    answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+                    right = b"VALUE key%d 0 500\r\n%s\r\nEND\r\n" % (number, b"%-500d" % (number + round_))
+                    assert answer == (right if is_warm else b"END\r\n")
+
+
+def test_another_version_of_the_server_stays_warm_and_another_format_is_cold(folder, tmp_path):
+    """An upgrade and the rollback, as the same program with another version number in it."""
+    other = tmp_path / "ebbtide"
+    program = pathlib.Path(EBBTIDE).read_bytes()
+    version = subprocess.run([EBBTIDE, "--version"], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    number = re.search(r"ebbtide (\d+\.\d+\.\d+)", version)[1].encode()
+    other.write_bytes(program.replace(b"ebbtide " + number, b"ebbtide " + number[:-1] + b"9"))
+    other.chmod(0o755)
+    path = folder / "memory"
+    with with_file(path) as server:
+        with server.connect() as connection:
+            assert connection.ask(b"set a 7 0 1\r\n1\r\n") == b"STORED\r\n"
+        for binary in (str(other), EBBTIDE):
+            stopped(server, signal.SIGTERM)
+            server.binary = binary
+            told = len(server.messages())
+            server.bring_back()
+            is_other = b"ebbtide " + number[:-1] + b"9" in server.messages()[told:].encode()
+            assert is_other == (binary == str(other)), server.messages()[told:]
+            assert "memory is warm: 1 objects" in server.messages()[told:]
+            with server.connect() as connection:
+                assert connection.ask(b"get a\r\n", b"END\r\n") == b"VALUE a 7 1\r\n1\r\nEND\r\n"
+        stopped(server, signal.SIGTERM)
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(b"\x63")
+        told = len(server.messages())
+        server.bring_back()
+        assert "memory starts empty: the file has format 99" in server.messages()[told:]

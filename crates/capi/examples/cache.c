@@ -38,6 +38,55 @@ static struct ebbtide_cache *open_cache(const char *memory_file)
     return cache;
 }
 
+static void halve(uint64_t *words, size_t count, void *context)
+{
+    for (size_t i = 0; i < count; i++)
+        words[i] /= *(const uint64_t *)context;
+}
+
+static bool count_entry(const uint8_t *key, size_t key_length, const uint8_t *value, size_t value_length, void *context)
+{
+    HOLD(key_length == 1 && value_length == 5 && memcmp(value, "value", 5) == 0);
+    *(int *)context += key[0];
+    return true;
+}
+
+static void structured(struct ebbtide_cache *cache)
+{
+    uint64_t deltas[2] = {10, 500}, words[64] = {0}, two = 2;
+    size_t count = 0;
+    int sum = 0;
+    struct ebbtide_value *value = NULL;
+    EXPECT(ebbtide_words_get(cache, KEY("words"), words, 64, &count), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_words_edit(cache, KEY("words"), halve, &two), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_words_add(cache, KEY("words"), deltas, 2, EBBTIDE_TTL_DEFAULT, NULL), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_words_add(cache, KEY("words"), deltas, 2, EBBTIDE_TTL_DEFAULT, words), EBBTIDE_STATUS_OK);
+    HOLD(words[0] == 20 && words[1] == 1000);
+    EXPECT(ebbtide_words_edit(cache, KEY("words"), halve, &two), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_words_get(cache, KEY("words"), words, 64, &count), EBBTIDE_STATUS_OK);
+    HOLD(count == 2 && words[0] == 10 && words[1] == 500);
+    EXPECT(ebbtide_words_get(cache, KEY("words"), words, 1, &count), EBBTIDE_STATUS_TOO_LARGE);
+    EXPECT(ebbtide_words_add(cache, KEY("words"), deltas, 1, 0, NULL), EBBTIDE_STATUS_INVALID_ARGUMENT);
+    EXPECT(ebbtide_words_add(cache, KEY("words"), NULL, 1, 0, NULL), EBBTIDE_STATUS_INVALID_ARGUMENT);
+    EXPECT(ebbtide_words_edit(cache, KEY("words"), NULL, NULL), EBBTIDE_STATUS_INVALID_ARGUMENT);
+
+    EXPECT(ebbtide_map_each(cache, KEY("map"), count_entry, &sum), EBBTIDE_STATUS_MISS);
+    for (uint8_t i = 1; i <= 100; i++)
+        EXPECT(ebbtide_map_insert(cache, KEY("map"), &i, 1, KEY("value"), EBBTIDE_TTL_NEVER), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_map_get(cache, KEY("map"), KEY("\x07"), &value), EBBTIDE_STATUS_OK);
+    HOLD(ebbtide_value_length(value) == 5);
+    ebbtide_value_free(value);
+    EXPECT(ebbtide_map_remove(cache, KEY("map"), KEY("\x07")), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_map_remove(cache, KEY("map"), KEY("\x07")), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_map_get(cache, KEY("map"), KEY("\x07"), &value), EBBTIDE_STATUS_MISS);
+    HOLD(value == NULL);
+    EXPECT(ebbtide_map_each(cache, KEY("map"), count_entry, &sum), EBBTIDE_STATUS_OK);
+    HOLD(sum == 5050 - 7);
+    EXPECT(ebbtide_map_get(cache, KEY("words"), KEY("a"), &value), EBBTIDE_STATUS_WRONG_STRUCTURE);
+    HOLD(strstr(ebbtide_last_error(), "words") != NULL);
+    EXPECT(ebbtide_map_insert(cache, KEY("map"), KEY(""), KEY("value"), 0), EBBTIDE_STATUS_KEY_LENGTH);
+}
+
 static void values(struct ebbtide_cache *cache)
 {
     struct ebbtide_value *value = NULL;
@@ -122,6 +171,7 @@ int main(int count, char **arguments)
     HOLD(count == 2);
     cache = open_cache(arguments[1]);
     values(cache);
+    structured(cache);
     numbers(cache);
     wrong(cache);
     EXPECT(ebbtide_insert(cache, KEY("kept"), KEY("over a restart"), EBBTIDE_TTL_DEFAULT), EBBTIDE_STATUS_OK);

@@ -18,6 +18,9 @@
 // A TTL that never ends.
 #define EBBTIDE_TTL_NEVER UINT64_MAX
 
+// The largest number of words of a value.
+#define EBBTIDE_WORDS_MAX 64
+
 // Result of a function.
 typedef enum ebbtide_status {
     // It was done.
@@ -42,6 +45,8 @@ typedef enum ebbtide_status {
     EBBTIDE_STATUS_REFUSED = 9,
     // The cache has found itself broken. Nothing may be relied on after this.
     EBBTIDE_STATUS_BROKEN = 10,
+    // The value is another structure than the function is for, or none.
+    EBBTIDE_STATUS_WRONG_STRUCTURE = 11,
 } ebbtide_status;
 
 // A cache, or one of its pools.
@@ -105,6 +110,17 @@ typedef struct ebbtide_statistics {
     // Expired and invalidated entries whose memory was freed.
     uint64_t expirations;
 } ebbtide_statistics;
+
+// Changes words in place; called with the context that was given. It may be called more than once for one edit: only
+// the last call counts.
+typedef void (*ebbtide_words_editor)(uint64_t *words, size_t count, void *context);
+
+// Receives an entry of a map, whose bytes are good during the call; false ends the walk.
+typedef bool (*ebbtide_map_visitor)(const uint8_t *key,
+                                    size_t key_length,
+                                    const uint8_t *value,
+                                    size_t value_length,
+                                    void *context);
 
 #ifdef __cplusplus
 extern "C" {
@@ -260,6 +276,89 @@ enum ebbtide_status ebbtide_stats(const struct ebbtide_cache *cache, struct ebbt
 // Why the last function that failed on this thread did, as text that ends with a zero byte. Empty before the first
 // failure; a success does not change it. The pointer is good until the next call on this thread.
 const char *ebbtide_last_error(void);
+
+// Adds to the words of a key, each modulo 2^64, as one operation. Absent words are created as zeros, with `ttl_ms` as
+// `ebbtide_insert` knows it; present ones keep their TTL. `sums` may be null; else it gets `count` numbers.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key` has as many bytes as said, `deltas` has `count` numbers, and
+// `sums` is null or has memory for as many.
+enum ebbtide_status ebbtide_words_add(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      const uint64_t *deltas,
+                                      size_t count,
+                                      uint64_t ttl_ms,
+                                      uint64_t *sums);
+
+// Reads the words of a key, all from one moment. `count` is set to their number, also where it is more than
+// `capacity`: then nothing is copied, and the answer is `TOO_LARGE`.
+//
+// # Safety
+// As `ebbtide_words_add`; `words` has memory for `capacity` numbers, `count` points to a `size_t`.
+enum ebbtide_status ebbtide_words_get(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      uint64_t *words,
+                                      size_t capacity,
+                                      size_t *count);
+
+// Changes the words of a key as one operation: `OK`, or `MISS` if it is absent.
+//
+// # Safety
+// As `ebbtide_words_add`; `edit` writes no more than `count` numbers, and does not leave by `longjmp`.
+enum ebbtide_status ebbtide_words_edit(const struct ebbtide_cache *cache,
+                                       const uint8_t *key,
+                                       size_t key_length,
+                                       ebbtide_words_editor edit,
+                                       void *context);
+
+// Writes an entry of the map of a key. An absent map is created, with `ttl_ms` as `ebbtide_insert` knows it; a present
+// one keeps its TTL. Entries have keys of 1 to 255 bytes.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key`, `entry` and `value` have as many bytes as said.
+enum ebbtide_status ebbtide_map_insert(const struct ebbtide_cache *cache,
+                                       const uint8_t *key,
+                                       size_t key_length,
+                                       const uint8_t *entry,
+                                       size_t entry_length,
+                                       const uint8_t *value,
+                                       size_t value_length,
+                                       uint64_t ttl_ms);
+
+// Looks an entry up. A hit is a value that is to be freed by `ebbtide_value_free`; a miss of the entry or the map
+// leaves null in `value`.
+//
+// # Safety
+// As `ebbtide_map_insert`; `value` points to memory for a pointer.
+enum ebbtide_status ebbtide_map_get(const struct ebbtide_cache *cache,
+                                    const uint8_t *key,
+                                    size_t key_length,
+                                    const uint8_t *entry,
+                                    size_t entry_length,
+                                    struct ebbtide_value **value);
+
+// Removes an entry: `OK`, or `MISS` if it or the map was absent.
+//
+// # Safety
+// As `ebbtide_map_insert`.
+enum ebbtide_status ebbtide_map_remove(const struct ebbtide_cache *cache,
+                                       const uint8_t *key,
+                                       size_t key_length,
+                                       const uint8_t *entry,
+                                       size_t entry_length);
+
+// Calls `visit` with every entry of a map, in the order of their keys, as they are at one moment: `OK`, or `MISS` if
+// the map is absent.
+//
+// # Safety
+// As `ebbtide_map_insert`; `visit` does not leave by `longjmp`.
+enum ebbtide_status ebbtide_map_each(const struct ebbtide_cache *cache,
+                                     const uint8_t *key,
+                                     size_t key_length,
+                                     ebbtide_map_visitor visit,
+                                     void *context);
 
 // The bytes of a value. Null for null.
 //

@@ -50,7 +50,7 @@ impl ebbtide_cache {
 ///
 /// # Safety
 /// `data` is null or has `length` bytes that nobody changes during the call.
-unsafe fn bytes<'a>(data: *const u8, length: usize, name: &str) -> Result<&'a [u8], Failure> {
+pub(crate) unsafe fn bytes<'a>(data: *const u8, length: usize, name: &str) -> Result<&'a [u8], Failure> {
     match (data.is_null(), length) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Failure::argument(format!("{name} is null, with a length of {length}"))),
@@ -155,20 +155,24 @@ pub unsafe extern "C" fn ebbtide_insert(
         let (handle, key, value) = unsafe {
             (ebbtide_cache::open(cache)?, bytes(key, key_length, "key")?, bytes(value, value_length, "value")?)
         };
-        let options = match ttl_ms {
-            EBBTIDE_TTL_DEFAULT => InsertOptions::new(),
-            ttl_ms => InsertOptions::new().ttl(ttl(ttl_ms)),
-        };
-        handle.pool.insert_with(key, value, options)?;
+        handle.pool.insert_with(key, value, insert_options(ttl_ms))?;
         Ok(ebbtide_status::Ok)
     })
+}
+
+/// The options of an insert with this TTL.
+pub(crate) fn insert_options(ttl_ms: u64) -> InsertOptions {
+    match ttl_ms {
+        EBBTIDE_TTL_DEFAULT => InsertOptions::new(),
+        ttl_ms => InsertOptions::new().ttl(ttl(ttl_ms)),
+    }
 }
 
 fn ttl(ttl_ms: u64) -> Ttl {
     if ttl_ms == EBBTIDE_TTL_NEVER { Ttl::Never } else { Duration::from_millis(ttl_ms).into() }
 }
 
-fn found(hit: bool) -> ebbtide_status {
+pub(crate) fn found(hit: bool) -> ebbtide_status {
     if hit { ebbtide_status::Ok } else { ebbtide_status::Miss }
 }
 

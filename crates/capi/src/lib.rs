@@ -12,6 +12,7 @@ mod options;
 mod pool;
 mod statistics;
 mod status;
+mod structured;
 mod value;
 
 pub use cache::{
@@ -23,4 +24,8 @@ pub use options::{ebbtide_options, ebbtide_options_init};
 pub use pool::{ebbtide_pool, ebbtide_pool_add, ebbtide_pool_options, ebbtide_pool_options_init, ebbtide_pool_remove};
 pub use statistics::{ebbtide_statistics, ebbtide_stats};
 pub use status::{ebbtide_last_error, ebbtide_status};
+pub use structured::{
+    EBBTIDE_WORDS_MAX, ebbtide_map_each, ebbtide_map_get, ebbtide_map_insert, ebbtide_map_remove, ebbtide_map_visitor,
+    ebbtide_words_add, ebbtide_words_edit, ebbtide_words_editor, ebbtide_words_get,
+};
 pub use value::{ebbtide_value, ebbtide_value_data, ebbtide_value_free, ebbtide_value_length};

@@ -31,6 +31,8 @@ pub enum ebbtide_status {
     Refused = 9,
     /// The cache has found itself broken. Nothing may be relied on after this.
     Broken = 10,
+    /// The value is another structure than the function is for, or none.
+    WrongStructure = 11,
 }
 
 /// Why a function failed: a status and its words.
@@ -49,6 +51,8 @@ impl From<Error> for Failure {
             Error::ValueTooLarge { .. } => ebbtide_status::TooLarge,
             Error::OutOfMemory { .. } | Error::PinnedLimit { .. } => ebbtide_status::OutOfMemory,
             Error::NotNumeric => ebbtide_status::NotNumeric,
+            Error::WrongStructure { .. } => ebbtide_status::WrongStructure,
+            Error::StructureTooLarge { .. } => ebbtide_status::TooLarge,
             Error::UnknownPool { .. } | Error::PoolRemoved { .. } => ebbtide_status::UnknownPool,
             Error::PoolExists { .. } | Error::Configuration { .. } => ebbtide_status::InvalidArgument,
             _ => ebbtide_status::Refused,

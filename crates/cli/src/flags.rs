@@ -71,6 +71,7 @@ pub struct Settings {
     pub test_clock: bool,
     pub tls: Tls,
     pub admin: AdminFlag,
+    pub history_file: Option<PathBuf>,
     /// None where the flag is not given.
     pub controller: Option<ControllerMode>,
     /// `None`: what the authentication asks for, or all.
@@ -137,6 +138,7 @@ impl Default for Settings {
             test_clock: false,
             tls: Tls::default(),
             admin: AdminFlag::default(),
+            history_file: None,
             controller: None,
             protocol: None,
             sasl: false,
@@ -255,6 +257,7 @@ impl Settings {
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
+            "history-file" => self.history_file = Some(value.into()),
             "controller" => self.controller = Some(controller(name, value)?),
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.pools.push(pools::parse(name, value)?),

@@ -1,9 +1,10 @@
-//! The commands of the lab, whose arguments are the lab's own.
+//! The commands beside the server: those of the lab, whose arguments are the lab's own, and the page of a fleet.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use crate::fleet;
 use clap::{CommandFactory, Parser};
 use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 
@@ -28,10 +29,13 @@ enum LabCommand {
     Top(top::TopArgs),
     /// Examine this machine for what a server of a given size should have otherwise
     Doctor(doctor::DoctorArgs),
+    /// Show several servers on one page: verdict, hits, memory and skew of each
+    Dashboard(fleet::FleetArgs),
 }
 
 /// The commands of the lab.
-pub const NAMES: [&str; 9] = ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor"];
+pub const NAMES: [&str; 10] =
+    ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor", "dashboard"];
 
 /// All words that a command line may begin with.
 pub fn commands() -> impl Iterator<Item = &'static str> {
@@ -65,6 +69,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         LabCommand::Bench(args) => bench::run(args),
         LabCommand::Top(args) => top::run(args),
         LabCommand::Doctor(args) => doctor::run(args),
+        LabCommand::Dashboard(args) => return fleet::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

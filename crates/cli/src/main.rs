@@ -5,6 +5,7 @@ mod config;
 mod daemon;
 mod error;
 mod flags;
+mod fleet;
 mod help;
 mod lab;
 mod listeners;

@@ -231,6 +231,7 @@ pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions
     Ok(ServerOptions {
         controller: settings.controller.unwrap_or_default(),
         admin,
+        history_file: settings.history_file.clone(),
         listeners,
         alternatives,
         socket_owner: user.map(|user| (user.uid.as_raw(), user.gid.as_raw())),
@@ -291,6 +292,7 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
         E::Admin { address, source } => {
             format!("--admin {address}: failed to listen: {source}; give another address or port, or off")
         }
+        E::History { path, source } => format!("--history-file {}: {source}", path.display()),
         E::NotASocket { path } => {
             format!("-s {path}: the file is there and is no socket; give another path")
         }

@@ -26,7 +26,8 @@ pub fn summary(settings: &Settings, options: &ServerOptions, cache: &Cache) -> S
     }
     if let (Some(path), Some(start)) = (&settings.memory_file, cache.memory_start()) {
         let warm = if matches!(start, MemoryStart::Warm { .. }) { "warm" } else { "cold" };
-        parts.push(format!("memory file {} ({warm})", path.display()));
+        let mode = cache.memory_file_mode().map_or(String::new(), |mode| format!(", {mode}"));
+        parts.push(format!("memory file {} ({warm}){mode}", path.display()));
     }
     parts.push(match options.admin {
         Some(admin) => format!("dashboard http://{}/", admin.address),

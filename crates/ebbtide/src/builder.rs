@@ -268,7 +268,7 @@ impl CacheBuilder {
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
-                memory.check_flash(flash.tier.resumed_run_number())?;
+                memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();

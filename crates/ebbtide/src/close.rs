@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::flash::drain::FlashDrained;
 use crate::flash::threads::MAX_SHUTDOWN;
-use crate::memory_file::{MemorySaved, MemoryStart};
+use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
 use crate::memory_monitor::MemoryMonitorStats;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -40,7 +40,8 @@ impl Cache {
     ///
     /// Other threads may use the cache meanwhile: their writes are done and kept, or refused as `Closed` (a delete
     /// answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The memory file
-    /// is unlocked at the end. A second call does nothing. `CacheBuilder::close_limit` is the longest time.
+    /// is unlocked at the end; one that is mapped (see [`MemoryFileMode`]) when the last handle is dropped. A second
+    /// call does nothing. `CacheBuilder::close_limit` is the longest time.
     ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
@@ -73,7 +74,8 @@ impl Cache {
                 return Err(file.give_up(&format!("a change of the cache has not ended for {MAX_CHANGE_WAIT:?}")));
             }
             let pools = engine.pools.present();
-            report.saved = file.save(&pools, &pool.participant(), &engine.clock, flash_run)?;
+            let memory = (&*engine.parts.memory, &pool.participant());
+            report.saved = file.save(&pools, memory, &engine.clock, flash_run)?;
         }
         Ok(report)
     }
@@ -81,6 +83,11 @@ impl Cache {
     /// How the memory began, for caches with a memory file.
     pub fn memory_start(&self) -> Option<&MemoryStart> {
         self.engine().memory_file.as_ref().map(|file| &file.start)
+    }
+
+    /// How the cache uses its memory file; `None` without one.
+    pub fn memory_file_mode(&self) -> Option<MemoryFileMode> {
+        self.engine().memory_file.as_ref().map(|file| file.mode)
     }
 
     /// What the memory monitor saw and did; `None` without one.

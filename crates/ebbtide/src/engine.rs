@@ -101,6 +101,9 @@ impl Engine {
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        if let Some(file) = self.memory_file.as_ref().filter(|_| memory_bytes > self.pools.memory_bytes()) {
+            file.check_space(memory_bytes)?;
+        }
         let resize = |for_flash| {
             let resized = self.pools.resize(memory_bytes);
             resized.map_err(|error| match error {

@@ -48,6 +48,18 @@ pub enum Error {
     /// The value of an increment or decrement is not a decimal number.
     #[error("the value is not a decimal number")]
     NotNumeric,
+    /// The value is another structure, of other types or of another version, or none.
+    #[error("the value is {found}, not {expected}: use another key, or remove the value")]
+    WrongStructure { expected: &'static str, found: String },
+    /// The value is structured: an append or prepend of bytes would damage it.
+    #[error("the value is structured: it is changed by edits of its structure only")]
+    Structured,
+    /// An edit would make a structured value longer than a segment or `max_value`.
+    #[error("the structured value would have {length} bytes, more than the limit of {limit}: divide it among keys")]
+    StructureTooLarge { length: u64, limit: u64 },
+    /// A structured value was accessed beyond its end.
+    #[error("index {index} is outside a structured value of {length} elements")]
+    OutOfBounds { index: usize, length: usize },
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
@@ -107,6 +119,7 @@ impl Error {
             Store::TooLarge { bytes, limit } => Self::ValueTooLarge { length: bytes, limit },
             Store::KeyLength { length } => Self::KeyLength { length, limit: ebbtide_store::KEY_LIMIT },
             Store::NotNumeric => Self::NotNumeric,
+            Store::Structured => Self::Structured,
             Store::CompactLength { part, bytes, expected } => Self::CompactLength { part, length: bytes, expected },
             Store::CompactTtl => Self::CompactTtl,
             Store::PinnedLimit { pinned_bytes, limit } => Self::PinnedLimit { pinned_bytes, limit },

@@ -30,6 +30,7 @@ mod compact_pools;
 mod compact_state;
 mod debug;
 mod delete;
+mod edit;
 mod engine;
 mod error;
 pub mod flash;
@@ -57,6 +58,7 @@ mod removal;
 mod removal_events;
 mod retry;
 mod scan;
+pub mod structured;
 mod upload;
 mod wakeup;
 
@@ -64,6 +66,16 @@ mod wakeup;
 #[cfg(all(doctest, feature = "serde"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct Guide;
+
+/// The code of the page on structured values compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/structured.md")]
+struct StructuredGuide;
+
+/// The code of the migration page compiles.
+#[cfg(all(doctest, feature = "serde"))]
+#[doc = include_str!("../../../docs/library-migration.md")]
+struct Migration;
 
 pub use byte_size::ByteSize;
 pub use clock::Clock;

@@ -350,6 +350,11 @@ impl Pools {
         Ok(())
     }
 
+    /// The memory of all pools and of flash.
+    pub fn memory_bytes(&self) -> u64 {
+        self.table().memory_bytes
+    }
+
     /// Changes the memory of all pools and of flash.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();

@@ -1,12 +1,15 @@
 //! A cache with a memory file comes back after a clean stop, and after nothing else.
 
+mod common;
+
+use common::folders;
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryStart, Mode, Pool, PoolOptions,
-    Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryFileMode, MemoryStart, Mode, Pool,
+    PoolOptions, Stored, Ttl,
 };
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,249 +50,460 @@ fn is_warm(cache: &Cache) -> bool {
 
 #[test]
 fn everything_is_back_after_a_clean_stop() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let cache = builder(&path).build().unwrap();
-    assert!(cold_reason(&cache).contains("new"), "{}", cold_reason(&cache));
-    fill(&cache, 0..20_000);
-    cache.insert(b"long", &vec![9; 700_000]).apply().unwrap();
-    cache.maintain(Duration::from_secs(50));
-    let before = entries(&cache);
-    let saved = cache.close().unwrap().saved.expect("there is a file");
-    assert_eq!(saved.objects, before.len() as u64);
-    assert_eq!(cache.close(), Ok(CloseReport::default()), "it is closed already");
-    drop(cache);
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let cache = builder(&path).build().unwrap();
-    assert!(is_warm(&cache));
-    assert!(entries(&cache) == before);
-    cache.verify();
-    // Tokens of clients are valid still.
-    let token = before[&b"long"[..]].3;
-    assert_eq!(cache.insert(b"long", b"short").mode(Mode::Cas(token)).apply(), Ok(Stored::Stored));
-    // Time goes on where it stopped.
-    cache.maintain(Duration::from_secs(1200));
-    assert!(
-        entries(&cache).keys().all(|key| key == b"long" || u32::from_le_bytes(key[..].try_into().unwrap()) % 3 == 0)
-    );
-    cache.verify();
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).build().unwrap();
+        assert!(cold_reason(&cache).contains("new"), "{}", cold_reason(&cache));
+        fill(&cache, 0..20_000);
+        cache.insert(b"long", &vec![9; 700_000]).apply().unwrap();
+        cache.maintain(Duration::from_secs(50));
+        let before = entries(&cache);
+        let saved = cache.close().unwrap().saved.expect("there is a file");
+        assert_eq!(saved.objects, before.len() as u64);
+        assert_eq!(cache.close(), Ok(CloseReport::default()), "it is closed already");
+        drop(cache);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let cache = builder(&path).build().unwrap();
+        assert!(is_warm(&cache));
+        assert!(entries(&cache) == before);
+        cache.verify();
+        // Tokens of clients are valid still.
+        let token = before[&b"long"[..]].3;
+        assert_eq!(cache.insert(b"long", b"short").mode(Mode::Cas(token)).apply(), Ok(Stored::Stored));
+        // Time goes on where it stopped.
+        cache.maintain(Duration::from_secs(1200));
+        assert!(
+            entries(&cache)
+                .keys()
+                .all(|key| key == b"long" || u32::from_le_bytes(key[..].try_into().unwrap()) % 3 == 0)
+        );
+        cache.verify();
+    }
 }
 
 #[test]
 fn pools_come_back_by_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let builder = |pools: &[&str]| {
-        let builder = builder(&path).memory(ByteSize::mib(32)).max_value(ByteSize::kib(512));
-        pools.iter().fold(builder, |builder, name| builder.pool(PoolOptions::named(*name)))
-    };
-    let cache = builder(&["kept", "dropped"]).build().unwrap();
-    cache.add_pool(&PoolOptions::named("late")).unwrap();
-    let pool = |cache: &Cache, name: &str| cache.pool(name).unwrap();
-    for (name, seed) in [("default", 1), ("kept", 2), ("dropped", 3), ("late", 4)] {
-        fill(&pool(&cache, name), seed * 1000..seed * 10_000);
-        pool(&cache, name).insert(b"long", &vec![seed as u8; 400_000]).apply().unwrap();
-    }
-    // Frames move: no pool has those that it began with.
-    pool(&cache, "kept").resize(ByteSize::mib(2), ByteSize::mib(3)).unwrap();
-    pool(&cache, "kept").resize(ByteSize::mib(12), ByteSize::mib(20)).unwrap();
-    fill(&pool(&cache, "kept"), 50_000..70_000);
-    pool(&cache, "kept").insert(b"long", &[5; 400_000]).apply().unwrap();
-    let before = ["default", "kept"].map(|name| entries(&pool(&cache, name)));
-    assert!(before.iter().all(|entries| entries.len() > 5000 && entries.contains_key(&b"long"[..])));
-    cache.verify();
-    assert!(cache.close().unwrap().saved.expect("there is a file").objects > 20_000);
-    drop(cache);
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let builder = |pools: &[&str]| {
+            let builder = builder(&path).memory(ByteSize::mib(32)).max_value(ByteSize::kib(512));
+            pools.iter().fold(builder, |builder, name| builder.pool(PoolOptions::named(*name)))
+        };
+        let cache = builder(&["kept", "dropped"]).build().unwrap();
+        cache.add_pool(&PoolOptions::named("late")).unwrap();
+        let pool = |cache: &Cache, name: &str| cache.pool(name).unwrap();
+        for (name, seed) in [("default", 1), ("kept", 2), ("dropped", 3), ("late", 4)] {
+            fill(&pool(&cache, name), seed * 1000..seed * 10_000);
+            pool(&cache, name).insert(b"long", &vec![seed as u8; 400_000]).apply().unwrap();
+        }
+        // Frames move: no pool has those that it began with.
+        pool(&cache, "kept").resize(ByteSize::mib(2), ByteSize::mib(3)).unwrap();
+        pool(&cache, "kept").resize(ByteSize::mib(12), ByteSize::mib(20)).unwrap();
+        fill(&pool(&cache, "kept"), 50_000..70_000);
+        pool(&cache, "kept").insert(b"long", &[5; 400_000]).apply().unwrap();
+        let before = ["default", "kept"].map(|name| entries(&pool(&cache, name)));
+        assert!(before.iter().all(|entries| entries.len() > 5000 && entries.contains_key(&b"long"[..])));
+        cache.verify();
+        assert!(cache.close().unwrap().saved.expect("there is a file").objects > 20_000);
+        drop(cache);
 
-    let cache = builder(&["new", "kept"]).build().unwrap();
-    let Some(start @ MemoryStart::Warm { objects, dropped_pools, .. }) = cache.memory_start() else {
-        panic!("{:?}", cache.memory_start());
-    };
-    assert_eq!(dropped_pools, &["dropped", "late"]);
-    assert!(start.to_string().ends_with("not configured: dropped, late"), "{start}");
-    assert_eq!(*objects, before.iter().map(|entries| entries.len() as u64).sum::<u64>());
-    cache.verify();
-    let after = |name| entries(&pool(&cache, name));
-    // Each had more memory than it has its part of now.
-    assert!(after("default").iter().all(|(key, entry)| before[0][key] == *entry) && after("default").len() > 5000);
-    assert!(after("kept").iter().all(|(key, entry)| before[1][key] == *entry) && after("kept").len() > 5000);
-    assert!(after("new").is_empty());
-    fill(&pool(&cache, "new"), 0..20_000);
-    cache.maintain(Duration::from_secs(1));
-    let limits = ["default", "kept", "new"].map(|name| pool(&cache, name).stats().memory_limit_bytes);
-    assert_eq!(limits.iter().sum::<u64>(), 32 << 20, "{limits:?}");
-    assert!(limits.iter().all(|limit| *limit >= 10 << 20), "{limits:?}");
-    cache.verify();
+        let cache = builder(&["new", "kept"]).build().unwrap();
+        let Some(start @ MemoryStart::Warm { objects, dropped_pools, .. }) = cache.memory_start() else {
+            panic!("{:?}", cache.memory_start());
+        };
+        assert_eq!(dropped_pools, &["dropped", "late"]);
+        assert!(start.to_string().ends_with("not configured: dropped, late"), "{start}");
+        assert_eq!(*objects, before.iter().map(|entries| entries.len() as u64).sum::<u64>());
+        cache.verify();
+        let after = |name| entries(&pool(&cache, name));
+        // Each had more memory than it has its part of now.
+        assert!(after("default").iter().all(|(key, entry)| before[0][key] == *entry) && after("default").len() > 5000);
+        assert!(after("kept").iter().all(|(key, entry)| before[1][key] == *entry) && after("kept").len() > 5000);
+        assert!(after("new").is_empty());
+        fill(&pool(&cache, "new"), 0..20_000);
+        cache.maintain(Duration::from_secs(1));
+        let limits = ["default", "kept", "new"].map(|name| pool(&cache, name).stats().memory_limit_bytes);
+        assert_eq!(limits.iter().sum::<u64>(), 32 << 20, "{limits:?}");
+        assert!(limits.iter().all(|limit| *limit >= 10 << 20), "{limits:?}");
+        cache.verify();
+    }
 }
 
 #[test]
 fn without_a_clean_stop_the_start_is_cold() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let cache = builder(&path).build().unwrap();
-    fill(&cache, 0..100);
-    cache.close().unwrap();
-    drop(cache);
-    let cache = builder(&path).build().unwrap();
-    assert!(is_warm(&cache));
-    // No close.
-    drop(cache);
-    let cache = builder(&path).build().unwrap();
-    assert!(cold_reason(&cache).contains("not stopped cleanly"));
-    assert_eq!(entries(&cache).len(), 0, "what an earlier stop left is not used twice");
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).build().unwrap();
+        fill(&cache, 0..100);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = builder(&path).build().unwrap();
+        assert!(is_warm(&cache));
+        // No close.
+        drop(cache);
+        let cache = builder(&path).build().unwrap();
+        assert!(cold_reason(&cache).contains("not stopped cleanly"));
+        assert_eq!(entries(&cache).len(), 0, "what an earlier stop left is not used twice");
+    }
 }
 
 #[test]
 fn other_options_are_warm() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let cache = builder(&path).build().unwrap();
-    fill(&cache, 0..20_000);
-    let before = entries(&cache);
-    cache.close().unwrap();
-    drop(cache);
-    let other = builder(&path).memory(ByteSize::mib(40)).policy(ebbtide::Policy::Merge).segment_size(ByteSize::kib(4));
-    let cache = other.build().unwrap();
-    assert!(is_warm(&cache) && entries(&cache) == before);
-    assert_eq!(cache.stats().memory_limit_bytes, 40 << 20);
-    fill(&cache, 20_000..60_000);
-    cache.close().unwrap();
-    drop(cache);
-    let cache = builder(&path).memory(ByteSize::mib(8)).build().unwrap();
-    assert!(is_warm(&cache));
-    cache.maintain(Duration::from_secs(1));
-    let stats = cache.stats();
-    assert!(stats.memory_used_bytes <= 8 << 20 && stats.items > 5000, "{stats:?}");
-    cache.verify();
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).build().unwrap();
+        fill(&cache, 0..20_000);
+        let before = entries(&cache);
+        cache.close().unwrap();
+        drop(cache);
+        let other =
+            builder(&path).memory(ByteSize::mib(40)).policy(ebbtide::Policy::Merge).segment_size(ByteSize::kib(4));
+        let cache = other.build().unwrap();
+        assert!(is_warm(&cache) && entries(&cache) == before);
+        assert_eq!(cache.stats().memory_limit_bytes, 40 << 20);
+        fill(&cache, 20_000..60_000);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = builder(&path).memory(ByteSize::mib(8)).build().unwrap();
+        assert!(is_warm(&cache));
+        cache.maintain(Duration::from_secs(1));
+        let stats = cache.stats();
+        assert!(stats.memory_used_bytes <= 8 << 20 && stats.items > 5000, "{stats:?}");
+        cache.verify();
+    }
 }
 
 #[test]
 fn a_file_that_is_not_ours_is_refused_and_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let refusal = |path: &Path| match builder(path).build() {
-        Err(Error::Configuration { option: "memory_file", reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    };
-    fs::write(&path, "somebody's letters").unwrap();
-    assert!(refusal(&path).contains("holds something else"));
-    assert_eq!(fs::read(&path).unwrap(), b"somebody's letters");
-    fs::write(&path, "").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
-    assert!(refusal(&path).contains("others may write"));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::hard_link(&path, folder.path().join("second")).unwrap();
-    assert!(refusal(&path).contains("2 names"));
-    symlink(&path, folder.path().join("link")).unwrap();
-    assert!(refusal(&folder.path().join("link")).contains("symbolic link"));
-    assert!(refusal(folder.path()).contains("cannot be opened"));
-    assert!(refusal(&folder.path().join("no/such/folder")).contains("cannot be opened"));
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let refusal = |path: &Path| match builder(path).build() {
+            Err(Error::Configuration { option: "memory_file", reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        fs::write(&path, "somebody's letters").unwrap();
+        assert!(refusal(&path).contains("holds something else"));
+        assert_eq!(fs::read(&path).unwrap(), b"somebody's letters");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(refusal(&path).contains("others may write"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(&path, folder.path().join("second")).unwrap();
+        assert!(refusal(&path).contains("2 names"));
+        symlink(&path, folder.path().join("link")).unwrap();
+        assert!(refusal(&folder.path().join("link")).contains("symbolic link"));
+        assert!(refusal(folder.path()).contains("cannot be opened"));
+        assert!(refusal(&folder.path().join("no/such/folder")).contains("cannot be opened"));
+    }
+}
+
+/// A generator of positions.
+fn random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |limit| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    }
 }
 
 #[test]
-fn a_damaged_file_is_a_cold_start() {
-    let folder = tempfile::tempdir().unwrap();
+fn a_changed_file_is_cold_or_right() {
+    for (folder, rounds) in folders().iter().zip([60, 300]) {
+        let path = folder.path().join("memory");
+        let builder = || builder(&path).memory(ByteSize::mib(6)).max_value(ByteSize::mib(1));
+        let cache = builder().build().unwrap();
+        fill(&cache, 0..5000);
+        cache.insert(b"long", &vec![9; 700_000]).apply().unwrap();
+        cache.insert(b"number", b"41").apply().unwrap();
+        assert_eq!(cache.increment(b"number", 1).unwrap(), Some(42));
+        let before = entries(&cache);
+        cache.close().unwrap();
+        drop(cache);
+        let whole = fs::read(&path).unwrap();
+        let image = (2 << 20) * (1 + u32::from_le_bytes(whole[12..16].try_into().unwrap()) as usize);
+        let mut random = random(1);
+        let mut cold = 0;
+        for number in 0..rounds {
+            fs::write(&path, &whole).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let flip = |at: usize, bit: usize| file.write_all_at(&[whole[at] ^ (1 << bit)], at as u64).unwrap();
+            match number % 4 {
+                0 => file.set_len(random(whole.len()) as u64).unwrap(),
+                1 => flip(random(96), random(8)),
+                2 => flip(image + random(whole.len() - image), random(8)),
+                // A byte of an item.
+                _ => loop {
+                    let at = (2 << 20) + random(image - (2 << 20));
+                    if whole[at] != 0 {
+                        break flip(at, random(8));
+                    }
+                },
+            }
+            drop(file);
+            let cache = match builder().build() {
+                Ok(cache) => cache,
+                Err(Error::Configuration { option: "memory_file", .. }) => continue,
+                Err(other) => panic!("{other}"),
+            };
+            cache.verify();
+            match cache.memory_start().unwrap() {
+                MemoryStart::Cold { .. } => {
+                    cold += 1;
+                    assert_eq!(entries(&cache).len(), 0);
+                }
+                // A byte that nothing is told by.
+                MemoryStart::Warm { .. } => assert!(entries(&cache) == before, "change {number}"),
+            }
+        }
+        assert!(cold > rounds * 5 / 6, "{cold} of {rounds}");
+    }
+}
+
+#[test]
+fn the_mode_follows_the_file_system() {
+    let modes: Vec<_> = folders()
+        .iter()
+        .map(|folder| {
+            let path = folder.path().join("memory");
+            let expected = MemoryFileMode::of_path(&path).unwrap();
+            let cache = builder(&path).build().unwrap();
+            assert_eq!(cache.memory_file_mode(), Some(expected));
+            assert_eq!(MemoryFileMode::of_path(&path).unwrap(), expected, "the same of a file that is there");
+            expected
+        })
+        .collect();
+    assert!(modes.len() < 2 || modes[1] != MemoryFileMode::Saved, "/dev/shm is a tmpfs: {modes:?}");
+}
+
+#[test]
+fn a_mapped_file_takes_memory_as_it_is_needed() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let path = folder.path().join("memory");
-    let cache = builder(&path).build().unwrap();
-    fill(&cache, 0..8000);
+    let held = || fs::metadata(&path).unwrap().blocks() * 512;
+    let build = |mib| builder(&path).memory(ByteSize::mib(mib)).memory_ceiling(ByteSize::mib(64)).build().unwrap();
+    let cache = build(48);
+    assert!(held() < 2 << 20, "an empty cache holds {} bytes", held());
+    fill(&cache, 0..60_000);
+    let full = held();
+    assert!(full > 15 << 20 && full < 50 << 20, "{full} bytes");
+    // Memory that leaves the budget goes back to the file system.
+    cache.resize(ByteSize::mib(8)).unwrap();
+    cache.maintain(Duration::from_secs(1));
+    assert!(held() < 11 << 20, "{} bytes", held());
+    cache.resize(ByteSize::mib(24)).unwrap();
+    fill(&cache, 0..60_000);
+    assert!(held() > 15 << 20 && held() < 27 << 20, "{} bytes", held());
+    let before = entries(&cache);
+    cache.verify();
     cache.close().unwrap();
     drop(cache);
-    let whole = fs::read(&path).unwrap();
-    let mut seed = 1_u64;
-    let mut random = |limit: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize % limit
-    };
-    let mut cold = 0;
-    for number in 0..60 {
-        fs::write(&path, &whole).unwrap();
-        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        if number % 4 == 0 {
-            file.set_len(random(whole.len()) as u64).unwrap();
-        } else {
-            let at = random(whole.len());
-            file.write_all_at(&[whole[at] ^ (1 << random(8))], at as u64).unwrap();
-        }
-        drop(file);
-        let cache = match builder(&path).build() {
-            Ok(cache) => cache,
-            Err(Error::Configuration { option: "memory_file", .. }) => continue,
-            Err(other) => panic!("{other}"),
+    assert!(held() < 30 << 20, "{} bytes after the stop", held());
+    let cache = build(24);
+    assert!(is_warm(&cache) && entries(&cache) == before);
+    assert!(held() < 27 << 20, "{} bytes: the image is gone", held());
+    cache.verify();
+}
+
+#[test]
+fn a_stop_keeps_what_each_of_many_pools_has() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let names: Vec<_> = (0..5).map(|number| format!("pool{number}")).collect();
+        let build = |names: &[String]| {
+            let builder = builder(&path).memory(ByteSize::mib(24)).max_value(ByteSize::kib(256));
+            names.iter().fold(builder, |builder, name| builder.pool(PoolOptions::named(name))).build().unwrap()
         };
-        cache.verify();
-        match cache.memory_start().unwrap() {
-            MemoryStart::Cold { .. } => {
-                cold += 1;
-                assert_eq!(entries(&cache).len(), 0);
+        let mut cache = build(&names);
+        for round in 0..4_u32 {
+            for (number, name) in (0..).zip(&names) {
+                let pool = cache.pool(name).unwrap();
+                fill(&pool, number * 1000 + round * 300..number * 1000 + round * 300 + 600);
+                pool.insert(b"long", &vec![number as u8; 200_000]).apply().unwrap();
             }
-            // A byte of the first block that nothing is told by.
-            MemoryStart::Warm { objects, .. } => assert_eq!(*objects, 8000),
+            let before: Vec<_> = names.iter().map(|name| entries(&cache.pool(name).unwrap())).collect();
+            cache.close().unwrap();
+            // The stores end one by one, and each gives its frames back.
+            drop(cache);
+            cache = build(&names);
+            assert!(is_warm(&cache), "{:?}", cache.memory_start());
+            cache.verify();
+            let after: Vec<_> = names.iter().map(|name| entries(&cache.pool(name).unwrap())).collect();
+            assert!(after == before, "round {round}");
+        }
+        cache.close().unwrap();
+        drop(cache);
+        // Memory of pools that are not configured any more goes to the others.
+        let cache = build(&[]);
+        fill(&cache, 0..60_000);
+        let held = fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(is_warm(&cache) && held < 27 << 20, "{held} bytes");
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_handle_keeps_a_mapped_file_locked_and_its_bytes() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = folder.path().join("memory");
+    let first = builder(&path).build().unwrap();
+    fill(&first, 0..2000);
+    first.insert(b"long", &[7; 200_000]).apply().unwrap();
+    let handle = first.get(b"long").hit().unwrap().to_handle().unwrap();
+    first.close().unwrap();
+    drop(first);
+    let second = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let cache = builder(&path).build().unwrap();
+            let start = is_warm(&cache);
+            fill(&cache, 0..20_000);
+            (start, cache.get(b"long").hit().is_some_and(|item| item.to_vec() == [7; 200_000]))
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!second.is_finished(), "it waits for the handle");
+    let mut length = 0;
+    while length < handle.len() {
+        assert!(handle.slice_at(length).iter().all(|byte| *byte == 7));
+        length += handle.slice_at(length).len();
+    }
+    drop(handle);
+    assert_eq!(second.join().unwrap(), (true, true));
+}
+
+/// Unmounts at the end.
+struct SmallTmpfs(tempfile::TempDir);
+
+impl SmallTmpfs {
+    fn mount(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(folder.path());
+        match mount.output() {
+            Ok(output) if output.status.success() => Some(Self(folder)),
+            refused => {
+                println!("skipped, no tmpfs can be mounted: {refused:?}");
+                None
+            }
         }
     }
-    assert!(cold > 50, "{cold} of 60");
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
+    let Some(tmpfs) = SmallTmpfs::mount("28m") else { return };
+    let path = tmpfs.0.path().join("memory");
+    let refusal = |result: Result<(), Error>| match result {
+        Err(Error::Configuration { option: "memory_file", reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let too_large = builder(&path).memory(ByteSize::mib(64)).build().map(drop);
+    assert!(refusal(too_large).contains("its file system has"), "the start tells the space");
+    let cache = builder(&path).memory(ByteSize::mib(20)).memory_ceiling(ByteSize::mib(64)).build().unwrap();
+    assert!(refusal(cache.resize(ByteSize::mib(40))).contains("its file system has"));
+    // Another file takes what the cache has not reserved yet.
+    let filler = tmpfs.0.path().join("filler");
+    let taken = std::iter::repeat_n([1; 1 << 16], 16 * 18).flatten().collect::<Vec<u8>>();
+    fs::write(&filler, &taken).unwrap();
+    fill(&cache, 0..60_000);
+    let stats = cache.stats();
+    assert!(stats.items > 5000 && stats.evictions > 0, "it goes on with the memory that there is: {stats:?}");
+    cache.verify();
+    // A larger memory tries again.
+    fs::remove_file(&filler).unwrap();
+    cache.resize(ByteSize::mib(22)).unwrap();
+    fill(&cache, 0..120_000);
+    assert!(cache.stats().items > stats.items * 3 / 2, "{} of {}", cache.stats().items, stats.items);
+    cache.verify();
+    let before = entries(&cache);
+    cache.close().unwrap();
+    drop(cache);
+    let cache = builder(&path).memory(ByteSize::mib(22)).build().unwrap();
+    assert!(is_warm(&cache) && entries(&cache) == before);
+    cache.verify();
+    // A stop without space for the image is told, and the next start is cold.
+    let mut filler = fs::File::create(&filler).unwrap();
+    while std::io::Write::write(&mut filler, &taken).is_ok_and(|bytes| bytes > 0) {}
+    let refused = cache.close().unwrap_err().to_string();
+    assert!(refused.contains("the next start is cold"), "{refused}");
+    drop(cache);
+    let cache = builder(&path).memory(ByteSize::mib(4)).build();
+    let cache = cache.or_else(|_| {
+        fs::remove_file(tmpfs.0.path().join("filler")).unwrap();
+        builder(&path).memory(ByteSize::mib(4)).build()
+    });
+    assert!(cold_reason(&cache.unwrap()).contains("could not save memory"));
 }
 
 #[test]
 fn one_file_serves_one_cache() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let first = builder(&path).build().unwrap();
-    fill(&first, 0..100);
-    let second = std::thread::spawn({
-        let path = path.clone();
-        move || builder(&path).build().map(|cache| is_warm(&cache))
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!second.is_finished(), "it waits for the first");
-    first.close().unwrap();
-    drop(first);
-    assert_eq!(second.join().unwrap(), Ok(true));
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let first = builder(&path).build().unwrap();
+        fill(&first, 0..100);
+        let second = std::thread::spawn({
+            let path = path.clone();
+            move || builder(&path).build().map(|cache| is_warm(&cache))
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!second.is_finished(), "it waits for the first");
+        first.close().unwrap();
+        drop(first);
+        assert_eq!(second.join().unwrap(), Ok(true));
+    }
 }
 
 #[test]
 fn memory_and_flash_belong_together() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let build = |with_file: bool| {
-        let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
-        let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
-        // A slow device delays what is evicted, and loses none of it.
-        let builder = builder.flash_demotion_wait(Duration::from_secs(60));
-        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
-        if with_file { builder.memory_file(&path) } else { builder }.build().unwrap()
-    };
-    let set = |cache: &Cache, version: u8| {
-        for number in 0..30_000_u32 {
-            cache.insert(&number.to_le_bytes(), &[version; 300]).apply().unwrap();
-        }
-    };
-    let newest = |cache: &Cache| {
-        let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
-        let found: Vec<u8> = (0..30_000).filter_map(get).collect();
-        let (least, most) = (found.iter().min().copied(), found.iter().max().copied());
-        (found.len(), least.unwrap_or(0), most.unwrap_or(0))
-    };
-    let cache = build(true);
-    set(&cache, 1);
-    let in_memory = cache.close().unwrap().saved.expect("there is a file").objects;
-    drop(cache);
-    let cache = build(true);
-    assert!(in_memory > 5000);
-    assert!(matches!(cache.memory_start(), Some(MemoryStart::Warm { objects, .. }) if *objects == in_memory));
-    let (found, least, _) = newest(&cache);
-    // Of what flash has, a busy disk may have lost some.
-    let notices = cache.flash_stats().unwrap().notices;
-    assert!(found as u64 > in_memory + 2000 && least == 1, "{found} of {in_memory}: {notices:?}");
-    cache.close().unwrap();
-    drop(cache);
-    // A run with flash alone writes newer values, and what the file has is older.
-    let kept = fs::read(&path).unwrap();
-    let cache = build(false);
-    set(&cache, 2);
-    cache.close().unwrap();
-    drop(cache);
-    assert_eq!(fs::read(&path).unwrap().len(), kept.len());
-    let cache = build(true);
-    assert!(cold_reason(&cache).contains("flash has run without the memory file"), "{}", cold_reason(&cache));
-    assert_eq!(newest(&cache).1, 2, "no old value");
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let build = |with_file: bool| {
+            let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+            let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
+            // A slow device delays what is evicted, and loses none of it.
+            let builder = builder.flash_demotion_wait(Duration::from_secs(60));
+            let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
+            if with_file { builder.memory_file(&path) } else { builder }.build().unwrap()
+        };
+        let set = |cache: &Cache, version: u8| {
+            for number in 0..30_000_u32 {
+                cache.insert(&number.to_le_bytes(), &[version; 300]).apply().unwrap();
+            }
+        };
+        let newest = |cache: &Cache| {
+            let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
+            let found: Vec<u8> = (0..30_000).filter_map(get).collect();
+            let (least, most) = (found.iter().min().copied(), found.iter().max().copied());
+            (found.len(), least.unwrap_or(0), most.unwrap_or(0))
+        };
+        let cache = build(true);
+        set(&cache, 1);
+        let in_memory = cache.close().unwrap().saved.expect("there is a file").objects;
+        drop(cache);
+        let cache = build(true);
+        assert!(in_memory > 5000);
+        assert!(matches!(cache.memory_start(), Some(MemoryStart::Warm { objects, .. }) if *objects == in_memory));
+        let (found, least, _) = newest(&cache);
+        // Of what flash has, a busy disk may have lost some.
+        let notices = cache.flash_stats().unwrap().notices;
+        assert!(found as u64 > in_memory + 2000 && least == 1, "{found} of {in_memory}: {notices:?}");
+        cache.close().unwrap();
+        drop(cache);
+        // A run with flash alone writes newer values, and what the file has is older.
+        let kept = fs::read(&path).unwrap();
+        let cache = build(false);
+        set(&cache, 2);
+        cache.close().unwrap();
+        drop(cache);
+        assert_eq!(fs::read(&path).unwrap().len(), kept.len());
+        let cache = build(true);
+        assert!(cold_reason(&cache).contains("flash has run without the memory file"), "{}", cold_reason(&cache));
+        assert_eq!(newest(&cache).1, 2, "no old value");
+    }
 }

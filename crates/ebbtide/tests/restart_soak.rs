@@ -2,9 +2,13 @@
 //!
 //! `EBBTIDE_SOAK_RESTARTS` is the number of restarts (default 12), `EBBTIDE_SOAK_SEED` their seed.
 
+mod common;
+
+use common::folders;
 use ebbtide::memcached::{ByteSize, Cache, Clock, MemoryStart, Policy, Ttl};
 use ebbtide_testkit::Random;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -58,15 +62,17 @@ fn churn(cache: &Cache, random: &mut Random, versions: &mut BTreeMap<u32, u32>) 
 fn no_restart_is_cold_or_wrong() {
     let (restarts, seed) = (setting("EBBTIDE_SOAK_RESTARTS", 12), setting("EBBTIDE_SOAK_SEED", 7));
     println!("seed {seed}");
+    folders().iter().for_each(|folder| restart_repeatedly(&folder.path().join("memory"), restarts, seed));
+}
+
+fn restart_repeatedly(path: &Path, restarts: u64, seed: u64) {
     let mut random = Random::new(seed);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
     let policies = [Policy::default(), Policy::Merge, Policy::Fifo];
     let (mut mib, mut seconds) = (12, 0);
     let mut versions = BTreeMap::new();
     let build = |mib: u64, policy: Policy| {
         let builder = Cache::builder().memory(ByteSize::mib(mib)).memory_ceiling(ByteSize::mib(64)).policy(policy);
-        builder.clock(Clock::Manual).memory_file(&path).build().unwrap()
+        builder.clock(Clock::Manual).memory_file(path).build().unwrap()
     };
     let mut cache = build(mib, policies[0]);
     for restart in 0..restarts {

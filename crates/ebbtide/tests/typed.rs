@@ -41,6 +41,22 @@ fn typed_values_return_as_they_were_written() {
 }
 
 #[test]
+fn tasks_load_typed_values() {
+    let cache = cache();
+    let orders: TypedCache<u32, Order, _> = cache.typed();
+    smol::block_on(async {
+        assert_eq!(orders.get_async(&1).await, Ok(None));
+        let failed = orders.try_get_or_insert_with_async(&1, async { Err("no database") }).await;
+        assert_eq!(failed, Err(LoadError::Loader("no database")));
+        let options = InsertOptions::new().ttl(Duration::from_secs(5));
+        let loaded = orders.try_get_or_insert_with_async(&1, async { Ok::<_, ()>((order(1), options)) }).await;
+        assert_eq!((loaded, orders.get_async(&1).await), (Ok(order(1)), Ok(Some(order(1)))));
+        cache.maintain(Duration::from_secs(5));
+        assert_eq!(orders.get_async(&1).await, Ok(None), "the loader's TTL");
+    });
+}
+
+#[test]
 fn a_codec_that_fails_is_an_error() {
     let cache = cache();
     let texts: TypedCache<String, String, _> = cache.typed_with(PlainBytes);

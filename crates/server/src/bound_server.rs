@@ -60,7 +60,12 @@ impl BoundServer {
         }
         options.listeners = bound;
         // After the listeners, so that it takes none of their ports.
-        bound_server.admin = options.admin.as_ref().map(admin::AdminListener::open).transpose()?.flatten();
+        bound_server.admin = options
+            .admin
+            .as_ref()
+            .map(|admin| admin::AdminListener::open(admin, options.history_file.as_deref()))
+            .transpose()?
+            .flatten();
         bound_server.options = options;
         Ok(bound_server)
     }

@@ -11,6 +11,8 @@ pub enum Error {
     ListenUdp { address: SocketAddr, source: io::Error },
     #[error("failed to listen for admin HTTP on {address}: {source}")]
     Admin { address: SocketAddr, source: io::Error },
+    #[error("failed to open the history file {}: {source}", path.display())]
+    History { path: PathBuf, source: io::Error },
     #[error("{path} exists and is not a socket")]
     NotASocket { path: String },
     #[error("{option} = {value}: {reason}")]

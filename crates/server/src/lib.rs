@@ -34,6 +34,7 @@
 //! | `shared` | state that all threads share |
 //! | `observe`, `health_log` | samples, events, history; the health of flash on stderr |
 //! | `admin` | metrics, JSON and dashboard over HTTP |
+//! | `fleet` | several servers on one page |
 //! | `sync`, `unix_time` | locks without poison; the system's clock |
 #![forbid(unsafe_code)]
 
@@ -50,6 +51,7 @@ mod dump_thread;
 mod error;
 mod execute;
 mod flash_gets;
+mod fleet;
 mod health_log;
 mod inbox;
 mod listen;
@@ -74,6 +76,7 @@ pub use auth::{Auth, UserFile, UserFormat};
 pub use bound_server::BoundServer;
 pub use ebbtide;
 pub use error::Error;
+pub use fleet::{FleetOptions, run as run_fleet};
 pub use observe::{Endurance, FlashRating};
 pub use options::{Admin, BusyPoll, Listen, Protocol, ServerOptions};
 pub use pools::PoolRule;

@@ -75,6 +75,8 @@ pub struct ServerOptions {
     pub verbosity: u32,
     /// (`--admin`) The admin HTTP. Default: none, and then commands are not sampled either.
     pub admin: Option<Admin>,
+    /// (`--history-file`) Where the dashboard's history of a week outlasts a restart. Default: in memory only, 1 MB.
+    pub history_file: Option<PathBuf>,
     /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default: a
     /// dry run, which says what it would do.
     pub controller: ControllerMode,
@@ -141,6 +143,7 @@ impl Default for ServerOptions {
             stop_timeout: Duration::from_secs(2),
             verbosity: 0,
             admin: None,
+            history_file: None,
             controller: ControllerMode::DryRun,
             allow_shutdown: false,
             allow_flush: true,

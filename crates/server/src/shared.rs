@@ -75,6 +75,15 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Why the admin HTTP does not tell keys, if it does not: its readers may not ask the server for them.
+    pub fn keys_hidden(&self) -> Option<&'static str> {
+        match () {
+            () if self.options.auth.is_some() => Some("clients must authenticate, and readers of this page do not"),
+            () if !self.options.allow_dump => Some("listing keys is switched off (-X)"),
+            () => None,
+        }
+    }
+
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }

@@ -2,8 +2,8 @@
 //! that the store shares with others (see `frames`).
 //!
 //! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
-//! upload that owns it); bytes before it are published and never change, except the aligned word of a numeric item, which
-//! is atomic. A reader reaches published bytes only through a slot, under a pin. Loom builds keep every byte in a cell of
+//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and structured
+//! items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published bytes only through a slot, under a pin. Loom builds keep every byte in a cell of
 //! its own, so that a breach of this rule is found.
 
 #[cfg(loom)]
@@ -97,10 +97,10 @@ mod real {
             unsafe { std::ptr::copy_nonoverlapping(self.address(from), self.address(to), length) }
         }
 
-        /// The word of a numeric item.
+        /// A word of an item that changes in place.
         ///
         /// # Safety
-        /// `at` must be the aligned word of a numeric item, alive as in `slice`.
+        /// `at` must be an aligned word of a numeric or structured item, alive as in `slice`.
         pub unsafe fn word(&self, at: Location) -> &AtomicU64 {
             debug_assert!(at.offset().is_multiple_of(8), "aligned words");
             // SAFETY: aligned by the check above; from its publication on every access to the word is atomic.

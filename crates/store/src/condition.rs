@@ -20,21 +20,22 @@ pub(crate) enum Condition {
 }
 
 /// An item that was read under a pin. The pin keeps its segment from reuse, and published bytes do not change: as long
-/// as the slot of the key names this location, the item is unchanged. Only the word of a numeric item changes in place.
+/// as the slot of the key names this location, the item is unchanged. Only numeric and structured items change in
+/// place, with their word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenItem {
     pub at: Location,
-    pub number: SeenNumber,
+    pub word: SeenWord,
 }
 
-/// What must hold of the number of a numeric item.
+/// What must hold of the word of an item that changes in place: the number, or the commit word of a structured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SeenNumber {
-    /// The write does not depend on the number.
+pub(crate) enum SeenWord {
+    /// The write does not depend on the word.
     Any,
-    /// The write was made from this number.
+    /// The write was made from this word.
     Equal(u64),
-    /// The number has not changed since its bucket had this sequence: the write depends on a token of that sequence.
+    /// The word has not changed since its bucket had this sequence: the write depends on a token of that sequence.
     Uncounted { sequence: u64 },
 }
 

@@ -3,6 +3,8 @@
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
 use crate::frames::{FRAME_BYTES, Frames};
+#[cfg(not(loom))]
+use std::fs::File;
 use std::sync::Arc;
 
 /// Address space beyond the budgets, as a part of them, for segments whose memory is used otherwise.
@@ -25,12 +27,59 @@ impl EngineMemory {
     /// # Errors
     /// `Mapping` if the system gives no address space.
     pub fn reserve(memory_bytes: u64, stores: u32) -> Result<Self, Error> {
-        // In the last frame of each store fewer segments than all may be in the budget. A segment whose memory the
-        // index has keeps its address until it can leave.
-        let bytes =
-            (memory_bytes + memory_bytes / WITHHELD_SHARE).saturating_add(u64::from(stores) * FRAME_BYTES as u64);
+        let bytes = Self::bytes_for(memory_bytes, stores);
         let frames = Frames::reserve(usize::try_from(bytes).expect("addresses are 64 bits"))?;
         Ok(Self { frames, domain: Domain::new() })
+    }
+
+    /// The same with at least `frames_min` frames, in a file if there is one: frame `i` lies at the offset plus `i`
+    /// times the bytes of a frame. The file is kept as it is until `use_file`.
+    ///
+    /// # Errors
+    /// As `reserve`.
+    #[cfg(not(loom))]
+    pub fn reserve_frames(
+        memory_bytes: u64,
+        stores: u32,
+        frames_min: u32,
+        file: Option<(File, u64)>,
+    ) -> Result<Self, Error> {
+        let bytes = Self::bytes_for(memory_bytes, stores).max(u64::from(frames_min) * FRAME_BYTES as u64);
+        let bytes = usize::try_from(bytes).expect("addresses are 64 bits");
+        let frames = match file {
+            Some((file, offset)) => Frames::reserve_in_file(bytes, file, offset)?,
+            None => Frames::reserve(bytes)?,
+        };
+        Ok(Self { frames, domain: Domain::new() })
+    }
+
+    /// From here on the file belongs to the stores: memory that none of them has goes back to the file system.
+    #[cfg(not(loom))]
+    pub fn use_file(&self) {
+        if let Some(file) = self.frames.file() {
+            file.keep(false);
+            self.frames.release_unlent();
+        }
+    }
+
+    /// From here on the content of the file stays as it is, also when the stores end. The caller has refused changes.
+    #[cfg(not(loom))]
+    pub fn keep_file(&self) {
+        if let Some(file) = self.frames.file() {
+            file.keep(true);
+        }
+    }
+
+    /// The number of the first frame that no store has had to do with.
+    #[cfg(not(loom))]
+    pub fn frames_end(&self) -> u32 {
+        self.frames.lent_end()
+    }
+
+    fn bytes_for(memory_bytes: u64, stores: u32) -> u64 {
+        // In the last frame of each store fewer segments than all may be in the budget. A segment whose memory the
+        // index has keeps its address until it can leave.
+        (memory_bytes + memory_bytes / WITHHELD_SHARE).saturating_add(u64::from(stores) * FRAME_BYTES as u64)
     }
 
     /// Address space for one store that never has more memory than this.

@@ -29,6 +29,9 @@ pub enum Error {
     /// The value of an increment or decrement is not a decimal number of at most 64 bits.
     #[error("the value is not a decimal number")]
     NotNumeric,
+    /// The value of an append or prepend is structured.
+    #[error("the value is structured: it is changed by edits of its structure only")]
+    Structured,
     /// Handles hold as much memory as they are allowed.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },

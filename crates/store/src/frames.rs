@@ -14,15 +14,23 @@
 //! A frame is free or lent to one store. A store takes frames one by one, in any order, and gives a frame back when all
 //! its segments are absent. The pages of a frame go back to the system before anyone else can take the frame.
 //!
+//! The bytes are anonymous memory, or those of a file (see `frame_file`).
+//!
 //! Thread safety: the mutex orders the last access of one owner before the first access of the next. It is a leaf:
 //! nothing is locked while it is held.
 
 use crate::error::Error;
 #[cfg(not(loom))]
+use crate::frame_file::FrameFile;
+#[cfg(not(loom))]
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, Pages};
 use crate::sync::{Mutex, lock};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+#[cfg(not(loom))]
+use std::collections::HashSet;
+#[cfg(not(loom))]
+use std::fs::File;
 use std::sync::Arc;
 
 /// Bytes of a frame.
@@ -45,6 +53,9 @@ pub struct Frames {
     bytes: Bytes,
     count: u32,
     loans: Mutex<Loans>,
+    /// The file that they lie in, if they are not anonymous memory.
+    #[cfg(not(loom))]
+    file: Option<FrameFile>,
 }
 
 /// Who has which frame.
@@ -65,7 +76,49 @@ impl Frames {
         #[cfg(not(loom))]
         bytes.advise(0, count * FRAME_BYTES, Pages::Huge);
         let count = u32::try_from(count).expect("frames are numbered by 32 bits");
-        Ok(Arc::new(Self { bytes, count, loans: Mutex::default() }))
+        Ok(Arc::new(Self {
+            bytes,
+            count,
+            loans: Mutex::default(),
+            #[cfg(not(loom))]
+            file: None,
+        }))
+    }
+
+    /// Reserves address space that is the content of a file from an offset on.
+    #[cfg(not(loom))]
+    pub fn reserve_in_file(bytes: usize, file: File, offset: u64) -> Result<Arc<Self>, Error> {
+        let count = bytes.div_ceil(FRAME_BYTES);
+        let bytes = Bytes::reserve_in_file(count * FRAME_BYTES, &file, offset)?;
+        bytes.advise(0, count * FRAME_BYTES, Pages::Huge);
+        let count = u32::try_from(count).expect("frames are numbered by 32 bits");
+        let file = Some(FrameFile::new(file, offset));
+        Ok(Arc::new(Self { bytes, count, loans: Mutex::default(), file }))
+    }
+
+    /// The file that they lie in.
+    #[cfg(not(loom))]
+    pub fn file(&self) -> Option<&FrameFile> {
+        self.file.as_ref()
+    }
+
+    /// Whether the bytes of segments need memory of a file before they are touched.
+    pub fn is_in_file(&self) -> bool {
+        #[cfg(not(loom))]
+        return self.file.is_some();
+        #[cfg(loom)]
+        false
+    }
+
+    /// Gives bytes of a lent frame memory. False if the file system has none. Anonymous memory comes by touching it.
+    pub fn allocate(&self, from: usize, bytes: usize) -> bool {
+        #[cfg(not(loom))]
+        return self.file.as_ref().is_none_or(|file| file.allocate(from, bytes).is_ok());
+        #[cfg(loom)]
+        {
+            let _ = (from, bytes);
+            true
+        }
     }
 
     /// A number for a store that will take frames.
@@ -112,6 +165,40 @@ impl Frames {
         }
     }
 
+    /// Lends these frames, whatever is in them. False if one of them is lent already, or is not there.
+    #[cfg(not(loom))]
+    pub fn adopt(&self, owner: Owner, frames: &[u32]) -> bool {
+        let mut loans = lock(&self.loans);
+        let Loans { owners, free, .. } = &mut *loans;
+        let is_free = |frame: &u32| *frame < self.count && owners.get(*frame as usize).is_none_or(|owner| *owner == 0);
+        let distinct: HashSet<_> = frames.iter().collect();
+        if distinct.len() != frames.len() || !frames.iter().all(is_free) {
+            return false;
+        }
+        let end = frames.iter().max().map_or(0, |last| *last as usize + 1);
+        owners.resize(owners.len().max(end), 0);
+        frames.iter().for_each(|frame| owners[*frame as usize] = owner.0);
+        free.clear();
+        free.extend((0..).zip(&*owners).filter(|(_, owner)| **owner == 0).map(|(frame, _)| Reverse(frame)));
+        true
+    }
+
+    /// The number of the first frame after all that are lent.
+    #[cfg(not(loom))]
+    pub fn lent_end(&self) -> u32 {
+        let loans = lock(&self.loans);
+        loans.owners.iter().rposition(|owner| *owner != 0).map_or(0, |last| last as u32 + 1)
+    }
+
+    /// Gives the memory of all frames that no store has back to the file system.
+    #[cfg(not(loom))]
+    pub fn release_unlent(&self) {
+        let Some(file) = &self.file else { return };
+        let loans = lock(&self.loans);
+        let unlent = (0..).zip(&loans.owners).filter(|(_, owner)| **owner == 0);
+        unlent.for_each(|(frame, _): (usize, _)| file.punch(frame * FRAME_BYTES, FRAME_BYTES));
+    }
+
     /// The owner gives a frame back: its pages go back to the system, and it is free.
     ///
     /// # Safety
@@ -133,8 +220,11 @@ impl Frames {
     #[cfg(not(loom))]
     pub unsafe fn release(&self, frame: FrameId, from: usize, to: usize) {
         let start = frame.0 as usize * FRAME_BYTES;
-        // SAFETY: the caller's.
-        unsafe { self.bytes.release(start + from, start + to) }
+        match &self.file {
+            Some(file) => file.punch(start + from, to - from),
+            // SAFETY: the caller's.
+            None => unsafe { self.bytes.release(start + from, start + to) },
+        }
     }
 
     /// # Safety

@@ -4,7 +4,6 @@
 use crate::index::Slot;
 use crate::index::SlotPlace;
 #[cfg(not(loom))]
-use crate::item::Kind;
 #[cfg(not(loom))]
 use crate::ops::Item;
 use crate::store::Store;
@@ -71,8 +70,8 @@ impl Item<'_> {
         let hash = store.hash(key);
         let is_it = |slot: Slot| store.is_key(slot, key) && slot.location() == item.at;
         // The order matters: the item is pinned, so if its slot is in place after the table was read, it was so before.
-        // The word of a numeric item changes in place.
-        if item.header.kind != Kind::Numeric
+        let in_place = item.header.kind.changes_in_place();
+        if !in_place
             && let Some(token) = tokens.token_of(hash)
             && store.index.find(hash, is_it).is_some()
         {
@@ -80,8 +79,7 @@ impl Item<'_> {
         }
         let pair = store.index.lock_pair(hash);
         let place = pair.find(is_it);
-        let is_unchanged =
-            |place: &SlotPlace| item.header.kind != Kind::Numeric || pair.sequence(place) == self.sequence();
+        let is_unchanged = |place: &SlotPlace| !in_place || pair.sequence(place) == self.sequence();
         match place.filter(is_unchanged) {
             Some(place) => tokens.insert(hash, store.token_of(&item, pair.sequence(&place))),
             None => self.token(),

@@ -13,9 +13,11 @@
 //! plain     the client's bytes
 //! numeric   16 bytes: printed width u8, filler, an 8-aligned u64 (its place depends on the address), filler
 //! chained   total length u32, first body segment u32, then the last bytes of the value: its tail
+//! struct.   filler, an 8-aligned commit word, the content, spare bytes: drawn in `structured.rs`
 //! ```
 //! A chained value is longer than a segment: its first bytes fill body segments, linked by their headers. Published
-//! bytes never change, except the word of a numeric item, which is atomic and written under the bucket lock.
+//! bytes never change, except the word of a numeric item and the words of a structured one, which are atomic and
+//! written under the bucket lock.
 
 use crate::arena::Arena;
 use crate::segment::{Location, SegmentId};
@@ -51,6 +53,14 @@ pub enum Kind {
     Plain = 0,
     Numeric = 1,
     Chained = 2,
+    Structured = 3,
+}
+
+impl Kind {
+    /// Whether the value changes without a new item.
+    pub fn changes_in_place(self) -> bool {
+        matches!(self, Self::Numeric | Self::Structured)
+    }
 }
 
 /// Rare metadata of an item.
@@ -126,7 +136,7 @@ impl ItemHeader {
             0 => Kind::Plain,
             1 => Kind::Numeric,
             2 => Kind::Chained,
-            other => panic!("an item of kind {other}: the segment's bytes are damaged"),
+            _ => Kind::Structured,
         };
         let header = Self {
             key_length,
@@ -191,6 +201,45 @@ impl ItemAt {
             header.extension_length = unsafe { Self::extension_length(arena, at, header) };
         }
         Self { at, header }
+    }
+
+    /// Reads an item of an image, which may be anything. `None` if it is none, or does not end at or before byte `end`
+    /// of its segment.
+    ///
+    /// # Safety
+    /// The bytes of the segment up to `end` must be readable as in `Arena::slice`.
+    #[cfg(not(loom))]
+    pub unsafe fn read_within(arena: &Arena, at: Location, end: u32) -> Option<Self> {
+        if at.offset().checked_add(ITEM_HEADER_BYTES)? > end {
+            return None;
+        }
+        // SAFETY: the header ends at or before `end`.
+        let (word, _) = unsafe { arena.header_words(at) };
+        let (header, is_extended) = ItemHeader::decode(word, 0);
+        let extension_end = at.offset() + header.extension_offset() + 1;
+        if is_extended {
+            if extension_end > end {
+                return None;
+            }
+            // SAFETY: the byte is before `end`.
+            let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
+            if bits == 0 || bits >= 2 * TOKENED_BIT {
+                return None;
+            }
+        }
+        // SAFETY: the bytes that it decodes are before `end`, and have values that it knows.
+        let item = unsafe { Self::read(arena, at) };
+        let header = &item.header;
+        let has_length = match header.kind {
+            Kind::Plain => true,
+            Kind::Numeric => header.value_length == NUMERIC_BYTES,
+            Kind::Chained => header.value_length >= CHAINED_PREFIX_BYTES,
+            Kind::Structured => true,
+        };
+        let is_item = header.key_length > 0 && has_length && at.offset() + header.size() <= end;
+        // SAFETY: the item ends at or before `end`.
+        let is_sound = || header.kind != Kind::Structured || unsafe { item.is_sound(arena) };
+        (is_item && is_sound()).then_some(item)
     }
 
     /// # Safety
@@ -290,32 +339,21 @@ impl ItemAt {
     /// # Safety
     /// As `read`, of a chained item.
     pub unsafe fn chained(self, arena: &Arena) -> Chained {
+        // SAFETY: the caller's.
+        let (total, first_body) = unsafe { self.chained_words(arena) };
+        Chained { total, first_body: SegmentId::new(first_body) }
+    }
+
+    /// The bytes of the whole value, and the number of its first body, which may be any in an item of an image.
+    ///
+    /// # Safety
+    /// As `chained`.
+    pub unsafe fn chained_words(self, arena: &Arena) -> (u32, u32) {
         debug_assert_eq!(self.header.kind, Kind::Chained);
         // SAFETY: the caller's; a chained value part begins with its prefix.
         let bytes = unsafe { arena.slice(self.value_at(), CHAINED_PREFIX_BYTES as usize) };
         let word = |from: usize| u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
-        Chained { total: word(0), first_body: SegmentId::new(word(4)) }
-    }
-
-    /// The number of the first body in an item of an image, which may be any.
-    ///
-    /// # Safety
-    /// As `chained`.
-    #[cfg(not(loom))]
-    pub unsafe fn first_body_number(self, arena: &Arena) -> u32 {
-        // SAFETY: the caller's; a chained value part begins with its prefix.
-        let bytes = unsafe { arena.slice(self.value_at().plus(4), 4) };
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-    }
-
-    /// Gives a chained item that nobody knows yet another first body.
-    ///
-    /// # Safety
-    /// As `chained`, and nobody else reads or writes the item.
-    #[cfg(not(loom))]
-    pub unsafe fn set_first_body(self, arena: &Arena, segment: SegmentId) {
-        // SAFETY: the caller's.
-        unsafe { arena.write(self.value_at().plus(4), &segment.number().to_le_bytes()) };
+        (word(0), word(4))
     }
 
     /// The location of the tail of a chained item, and its bytes.
@@ -334,6 +372,20 @@ impl ItemAt {
             let width = arena.slice(self.value_at(), 1)[0];
             // Pairs with the Release in `set_number`, though nothing else depends on it.
             (arena.word(number_word(self.value_at())).load(Ordering::Acquire), width)
+        }
+    }
+
+    /// The atomic word of an item that changes in place: as long as it is the same, so is the value.
+    ///
+    /// # Safety
+    /// As `read`, of an item whose kind changes in place.
+    pub unsafe fn changing_word(self, arena: &Arena) -> u64 {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.header.kind {
+                Kind::Numeric => self.number(arena).0,
+                _ => self.commit(arena),
+            }
         }
     }
 

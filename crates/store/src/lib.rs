@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `store`, `publish` | the `Store`; publication: the one function that changes the item of a key |
 //! | `ops` | the operations: get, set, delete, touch, incr, append, uploads, handles |
-//! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
+//! | `item`, `structured`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
 //! | `compact` | tables of small objects of one length, without an index |
@@ -33,6 +33,8 @@ mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+#[cfg(not(loom))]
+mod frame_file;
 mod frames;
 mod gauges;
 mod growth;
@@ -57,6 +59,7 @@ mod publish;
 mod segment;
 mod stats;
 mod store;
+mod structured;
 mod sync;
 mod time;
 mod token_table;
@@ -72,16 +75,21 @@ pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
-pub use image::{ImageError, Loaded, Saved};
+pub use frames::FRAME_BYTES;
+#[cfg(not(loom))]
+pub use image::{ImageError, Loaded, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Creation, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode,
-    Number, Scan, Scanned, Stored, Upload, Write, Written,
+    BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
+    MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
 pub use store::Store;
+pub use structured::{
+    STRUCTURE_HEAD_BYTES, STRUCTURE_MAGIC, STRUCTURE_VERSION, WORDS_HEAD_BYTES, WORDS_MAX, WORDS_STRUCTURE,
+};
 pub use ttl::Ttl;

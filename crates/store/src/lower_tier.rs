@@ -9,7 +9,8 @@
 //! Invariant: a copy is created, validated and invalidated under the lock of the key's buckets. So a copy is always the
 //! value of its key: the store has no item of the key, or an unchanged one that was made from the copy. A caller that
 //! finds nothing in the store may search the lower tier without a lock, and validates the result with
-//! `Store::is_current_copy`. A promoted item is a plain item. A numeric item, which changes in place, has no copy.
+//! `Store::is_current_copy`. A promoted item is a plain item. A numeric item, which changes in place, has no copy;
+//! an edit of a structured item in place removes the copy first.
 
 use crate::ops::Item;
 

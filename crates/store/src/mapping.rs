@@ -50,8 +50,10 @@ pub enum Pages {
 #[cfg(not(loom))]
 mod real {
     use super::{Error, HUGE_PAGE_BYTES, Pages, Zeroed};
+    use std::fs::File;
     use std::marker::PhantomData;
     use std::ops::Range;
+    use std::os::fd::AsRawFd;
     use std::ptr::NonNull;
 
     /// Reserved address space, aligned to a huge page, zero until written.
@@ -68,6 +70,29 @@ mod real {
     unsafe impl Sync for Mapping {}
 
     impl Mapping {
+        /// The bytes of a file from an offset on, which is a multiple of a huge page. Pages after its end, and such
+        /// that the file system cannot give memory to, must not be touched.
+        pub fn reserve_in_file(bytes: usize, file: &File, offset: u64) -> Result<Self, Error> {
+            assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "huge pages of a file are aligned in it");
+            let mapping = Self::reserve(bytes)?;
+            let offset = libc::off_t::try_from(offset).expect("a file has fewer than 2^63 bytes");
+            // SAFETY: the range is this reservation's own, and nobody has its address yet.
+            let mapped = unsafe {
+                libc::mmap(
+                    mapping.base().cast(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                    file.as_raw_fd(),
+                    offset,
+                )
+            };
+            if mapped == libc::MAP_FAILED {
+                return Err(Error::Mapping { bytes, reason: std::io::Error::last_os_error().to_string() });
+            }
+            Ok(mapping)
+        }
+
         pub fn reserve(bytes: usize) -> Result<Self, Error> {
             let reserved_bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;
             // SAFETY: a fresh anonymous mapping overlaps nothing.

@@ -132,14 +132,14 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a store without users the budget of an image: this memory, so many segments, of which these are to be withheld.
-    pub(crate) fn restore_budget(&self, memory_bytes: u64, limit: u32, withheld: u32) {
+    /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of
+    /// which some are to be withheld. False if they do not fit, or another store has one of the frames.
+    #[cfg(not(loom))]
+    pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(limit.saturating_sub(withheld), Ordering::Relaxed);
-        self.segments.admit(limit.saturating_sub(self.segments.limit()));
-        // Ends: each one lets a segment go.
-        while self.segments.limit() > limit && self.segments.dismiss_top() {}
+        self.segments.adopt(frames, limit)
     }
 
     /// The memory budget.

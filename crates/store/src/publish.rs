@@ -6,7 +6,7 @@
 //! ```
 
 use crate::access_samples::SampledAccess;
-use crate::condition::{Condition, Outcome, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::Cause;
@@ -26,7 +26,8 @@ pub(crate) struct NewItem {
     pub body_bytes: u64,
     /// The CAS token that its extension holds.
     pub token: Option<u64>,
-    /// Whether it is a copy of the item that it replaces: it takes over the bodies, or the present number.
+    /// Whether it is a copy of the item that it replaces: it takes over the bodies, or what
+    /// changes in place.
     pub is_copy: bool,
     /// Whether an issued token of the item that it replaces stands for it, too: the value is the same, and not marked
     /// as stale.
@@ -136,7 +137,7 @@ impl Store {
         let leaver = place.filter(|_| !takes_over);
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
         let old = place.map(|place| self.footprint(place.slot));
-        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new);
+        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
         let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);
@@ -151,7 +152,7 @@ impl Store {
     }
 
     /// Stores the slot of the new item in the place of the old one, or in the vacancy or a neighbour's place; without a
-    /// new item empties the place. A copy takes over the number of the item that it replaces.
+    /// new item empties the place. A copy takes over what has changed in place meanwhile.
     #[inline(always)]
     fn place(
         &self,
@@ -160,11 +161,12 @@ impl Store {
         condition: Condition,
         (place, vacancy): (Option<&SlotPlace>, Option<Vacancy>),
         new: Option<NewItem>,
+        moment: Moment,
     ) -> Placement {
         match (place, new) {
             (Some(place), Some(new)) => {
                 if new.is_copy {
-                    self.transfer_number(place.slot, new.at);
+                    self.transfer_changes(place.slot, new.at);
                 }
                 let frequency = pair.reread(place).frequency();
                 pair.replace(place, place.slot.moved(new.at, frequency));
@@ -175,7 +177,7 @@ impl Store {
                 Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.policy_state.history.first_frequency(hash);
+                let first = self.policy_state.history.first_frequency(hash, moment.ms);
                 // A promoted item must be used again to stay in memory: its use before the demotion does not count.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);
@@ -318,33 +320,41 @@ impl Store {
                 (!fits).then_some(Outcome::Present)
             }
             (Condition::Unchanged(seen), Some(place)) => {
-                let is_same = place.slot.location() == seen.at && self.has_number(pair, place, seen.number);
+                let is_same = place.slot.location() == seen.at && self.has_word(pair, place, seen.word);
                 (!is_same).then_some(Outcome::Present)
             }
         }
     }
 
-    /// Whether the number of a numeric item is as it was read; true for other items.
-    fn has_number(&self, pair: &LockedPair<'_>, place: &SlotPlace, seen: SeenNumber) -> bool {
+    /// Whether the word of an item that changes in place is as it was read; true for other items.
+    pub(crate) fn has_word(&self, pair: &LockedPair<'_>, place: &SlotPlace, seen: SeenWord) -> bool {
         let item = self.item(place.slot);
-        if item.header.kind != Kind::Numeric {
+        if !item.header.kind.changes_in_place() {
             return true;
         }
         match seen {
-            SeenNumber::Any => true,
+            SeenWord::Any => true,
             // SAFETY: the item's bucket is locked.
-            SeenNumber::Equal(number) => unsafe { item.number(&self.segments.arena) }.0 == number,
-            SeenNumber::Uncounted { sequence } => pair.sequence(place) == sequence,
+            SeenWord::Equal(word) => word == unsafe { item.changing_word(&self.segments.arena) },
+            SeenWord::Uncounted { sequence } => pair.sequence(place) == sequence,
         }
     }
 
-    /// Copies the present number of an item to its copy. The caller holds the bucket of the original, so no increment
-    /// can intervene.
-    pub(crate) fn transfer_number(&self, original: Slot, copy: Location) {
+    /// Brings the copy of an item that changes in place up to date. The caller holds the bucket of the original, so no
+    /// edit can intervene.
+    fn transfer_changes(&self, original: Slot, copy: Location) {
         let (original, arena) = (self.item(original), &self.segments.arena);
-        if original.header.kind == Kind::Numeric {
-            // SAFETY: the original's bucket is locked, and the copy, of the same kind, is written and not published.
-            unsafe { ItemAt::read(arena, copy).set_number(arena, original.number(arena).0) };
+        // SAFETY: the original's bucket is locked, and the copy, of the same kind, is written and not published.
+        unsafe {
+            match original.header.kind {
+                Kind::Numeric => ItemAt::read(arena, copy).set_number(arena, original.number(arena).0),
+                Kind::Structured => {
+                    let copy = ItemAt::read(arena, copy);
+                    let copied = if original.has_words(arena) { 0 } else { copy.log_length(arena) };
+                    original.copy_content(arena, copy, copied);
+                }
+                Kind::Plain | Kind::Chained => {}
+            }
         }
     }
 }

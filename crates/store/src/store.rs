@@ -63,6 +63,14 @@ pub struct Store {
     pub(crate) issued_tokens: OnceLock<TokenTable>,
 }
 
+/// With which segments a store begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Empty,
+    /// With none: it gets those of an image.
+    FromImage,
+}
+
 /// The share of the memory for what a policy remembers of evicted keys.
 const HISTORY_SHARE: u64 = 256;
 
@@ -81,7 +89,7 @@ impl Store {
         options.validate()?;
         let max = options.effective_memory_bytes_max();
         let options = Options { memory_bytes_max: Some(max), ..options };
-        Self::with_memory(options, &EngineMemory::for_one(max)?, PageRule::Huge)
+        Self::with_memory(options, &EngineMemory::for_one(max)?, PageRule::Huge, Start::Empty)
     }
 
     /// An empty store that shares address space and epochs with others.
@@ -89,7 +97,7 @@ impl Store {
     /// # Errors
     /// As `new`, and `Options` if the address space that is left is smaller than the memory of the store.
     pub fn build(options: Options, memory: &EngineMemory) -> Result<Self, Error> {
-        Self::with_memory(options, memory, PageRule::BySize)
+        Self::with_memory(options, memory, PageRule::BySize, Start::Empty)
     }
 
     /// An empty store that is alone in its memory, until `share_memory`.
@@ -97,16 +105,24 @@ impl Store {
     /// # Errors
     /// As `build`.
     pub fn build_alone(options: Options, memory: &EngineMemory) -> Result<Self, Error> {
-        Self::with_memory(options, memory, PageRule::Huge)
+        Self::with_memory(options, memory, PageRule::Huge, Start::Empty)
     }
 
-    fn with_memory(mut options: Options, memory: &EngineMemory, rule: PageRule) -> Result<Self, Error> {
+    pub(crate) fn with_memory(
+        mut options: Options,
+        memory: &EngineMemory,
+        rule: PageRule,
+        start: Start,
+    ) -> Result<Self, Error> {
         let max = options.memory_bytes_max.unwrap_or(u64::MAX).min(memory.address_bytes());
         options.memory_bytes_max = Some(max);
         let history_bytes = options.memory_bytes / HISTORY_SHARE;
         let mut layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
         if rule.is_shared() {
             layout = layout.with_shared_index();
+        }
+        if start == Start::FromImage {
+            layout.segments = 0;
         }
         let history = History::new(options.policy, history_bytes);
         Self::with_layout(options, layout, history, memory, rule)

@@ -131,6 +131,11 @@ impl Store {
             entry.bytes += unlinked.size;
             entry.body_bytes += unlinked.body_bytes;
             assert!(entry.locations.insert(item.at), "two slots point at {slot:?}");
+            if item.header.kind == Kind::Structured {
+                // SAFETY: as above.
+                let is_sound = unsafe { item.is_sound(&self.segments.arena) };
+                assert!(is_sound, "the structured item of {slot:?} ends within its bytes");
+            }
             if item.header.kind == Kind::Chained {
                 // SAFETY: as above.
                 let chained = unsafe { item.chained(&self.segments.arena) };

@@ -1,6 +1,6 @@
 //! The lower tier never answers with a value that was overwritten, deleted, expired or flushed.
 
-use ebbtide_store::{Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
+use ebbtide_store::{Edit, IfAbsent, Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -232,5 +232,23 @@ fn concurrent_changes_never_show_an_old_value() {
     });
     assert!(tiers.copies.demoted.load(Ordering::Relaxed) > 1000);
     let participant = tiers.store.participate();
+    tiers.store.verify(&participant, 1000);
+}
+
+#[test]
+fn an_edit_in_place_removes_the_copy_first() {
+    let tiers = Tiers::new();
+    let participant = tiers.store.participate();
+    let target = (&b"key"[..], tiers.store.hash(b"key"));
+    let content = [&[0xEB, 0x7D, 5, 1][..], b"head"].concat();
+    let edit = |with: Edit| {
+        let edited = tiers.store.edit(&participant, target, IfAbsent::Create(Ttl::Never), 1000, |_| with.clone());
+        assert_eq!(edited, Ok(true));
+    };
+    edit(Edit::Store { content: content.clone(), spare: 100 });
+    tiers.copies.map.lock().unwrap().insert(b"key".to_vec(), (7, content.clone()));
+    edit(Edit::Append(b"tail".to_vec()));
+    assert!(tiers.copies.map.lock().unwrap().is_empty(), "the copy is older than the value");
+    assert_eq!(tiers.get(&participant, b"key", 1000), Some([&content[..], b"tail"].concat()));
     tiers.store.verify(&participant, 1000);
 }

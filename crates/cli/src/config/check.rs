@@ -2,9 +2,10 @@
 //! changes nothing, so it can run beside the server that it is about; of flash it says then that it is in use.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use ebbtide_server::ServerOptions;
-use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy};
+use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, MemoryFileMode, Policy};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
@@ -55,7 +56,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     if !settings.flash.paths.is_empty() {
         report.line("  of the memory", format!("{for_flash} for its indexes and buffers"));
     }
-    report.line("memory-file", settings.memory_file.as_ref().map_or("none".into(), |path| path.display().to_string()));
+    report.line("memory-file", settings.memory_file.as_deref().map_or("none".to_owned(), memory_file));
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
@@ -116,5 +117,13 @@ fn memory(limit: u64) -> String {
             format!("{limit_text}: more than the {} that there are here; lower -m", ByteSize::bytes(machine))
         }
         Some(machine) => format!("{limit_text} of {} that there are here", ByteSize::bytes(machine)),
+    }
+}
+
+/// The path of a memory file, and how a start would use it.
+fn memory_file(path: &Path) -> String {
+    match MemoryFileMode::of_path(path) {
+        Ok(mode) => format!("{}, {mode}", path.display()),
+        Err(error) => format!("{}: {error}", path.display()),
     }
 }

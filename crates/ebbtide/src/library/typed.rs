@@ -157,11 +157,33 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
             let ttl = options.ttl_or(self.pool.settings.default_ttl);
             Ok::<_, LoadError<E>>(Loaded::new(self.encoded(&value)?).ttl(ttl))
         });
-        let value = value.map_err(|error| match error {
-            LoadError::Loader(error) => error,
-            LoadError::Cache(error) => error.into(),
-        })?;
-        Ok(self.value(&value)?)
+        Ok(self.value(&value.map_err(flatten_load)?)?)
+    }
+
+    /// As `get`, for tasks of any executor: see [`Pool::get_async`].
+    ///
+    /// # Errors
+    /// As `get`.
+    pub async fn get_async(&self, key: &K) -> Result<Option<V>, Error> {
+        self.pool.get_async(self.key(key)?).await.map(|value| self.value(&value)).transpose()
+    }
+
+    /// As `try_get_or_insert_with`, for tasks of any executor: see [`Pool::try_get_or_insert_with_async`].
+    ///
+    /// # Errors
+    /// As `try_get_or_insert_with`.
+    pub async fn try_get_or_insert_with_async<E>(
+        &self,
+        key: &K,
+        load: impl Future<Output = Result<(V, InsertOptions), E>>,
+    ) -> Result<V, LoadError<E>> {
+        let load = async {
+            let (value, options) = load.await.map_err(LoadError::Loader)?;
+            let ttl = options.ttl_or(self.pool.settings.default_ttl);
+            Ok::<_, LoadError<E>>(Loaded::new(self.encoded(&value)?).ttl(ttl))
+        };
+        let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
+        Ok(self.value(&value.map_err(flatten_load)?)?)
     }
 
     /// The untyped pool.
@@ -195,6 +217,13 @@ fn refuse(part: &'static str, error: &impl Display) -> Error {
 fn flatten(error: LoadError<Error>) -> Error {
     match error {
         LoadError::Loader(error) | LoadError::Cache(error) => error,
+    }
+}
+
+fn flatten_load<E>(error: LoadError<LoadError<E>>) -> LoadError<E> {
+    match error {
+        LoadError::Loader(error) => error,
+        LoadError::Cache(error) => error.into(),
     }
 }
 

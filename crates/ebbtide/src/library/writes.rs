@@ -2,6 +2,7 @@
 
 use super::insert_options::InsertOptions;
 use super::pool::Pool;
+use crate::edit::Decide;
 use crate::error::Error;
 use ebbtide_store::{Change, Changed, Count, Mode, Stored, Ttl};
 use std::time::Duration;
@@ -149,6 +150,11 @@ impl Pool {
             Changed::Done(number) => Ok(number.value),
             Changed::Absent | Changed::Exists => unreachable!("an absent number is created, and no token is compared"),
         }
+    }
+
+    /// Edits the value of a key: see `crate::edit`. The options are those of a new entry.
+    pub(crate) fn edit(&self, key: &[u8], options: InsertOptions, decide: &mut Decide<'_>) -> Result<(), Error> {
+        self.commands.0.edit(key, options.ttl_or(self.settings.default_ttl), decide)
     }
 
     fn write(&self, key: &[u8], value: &[u8], options: InsertOptions, mode: Mode) -> Result<Stored, Error> {

@@ -1,21 +1,26 @@
 //! Memory file: a cache in memory that survives a clean stop.
 //!
-//! At a clean stop the whole store goes to the file, at the next start it comes back: values, flags, lives, CAS tokens,
-//! marks, frequencies and what the policy remembers of evicted keys. In between the file is empty and locked.
+//! After a clean stop the file holds values, flags, lives, CAS tokens, marks, frequencies and what the policy remembers
+//! of evicted keys. There are two modes (see `medium`) and one format (see `superblock`):
 //!
 //! ```text
-//! start   open, lock -> superblock clean? -> load, checksum by checksum -> truncate, fsync -> serve
-//! stop    image blocks -> fsync -> superblock "clean" -> fsync -> unlock
+//! mapped  start   open, lock -> superblock clean? -> map the frames, load the image -> superblock "in use", fsync
+//!                 -> cut the image off, give back frames that no pool has -> serve
+//!         stop    image behind the frames -> fsync -> superblock "clean" -> fsync; the mapping keeps the lock
+//! saved   start   open, lock -> superblock clean? -> load the image, read the frames -> truncate, fsync -> serve
+//!         stop    frames and image -> fsync -> superblock "clean" -> fsync -> unlock
 //! ```
-//! So the file holds what the last run left, or nothing. A stop that is cut short, a kill or a crash leaves an empty
-//! file or one without a superblock: the next start is cold and says so. A start trusts the owner of the file and not
-//! its content: see [`open`].
+//! So the file holds what the last run left, or nothing that counts. A stop that is cut short, a kill or a crash leaves
+//! a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no byte of
+//! a clean file changes: a start that fails before leaves the file as it was.
 //!
 //! What no file can tell is whether the cache has run without it in the meantime. With flash it can: the superblock
 //! has the number of flash's last run, and memory that is older than flash is not used.
 
 mod blocks;
 mod bounded_file;
+mod medium;
+mod open;
 mod pool_images;
 mod superblock;
 
@@ -26,20 +31,18 @@ use crate::pool_state::PoolState;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_store::{EngineMemory, ImageError, Participant, Store};
+use ebbtide_store::{EngineMemory, FRAME_BYTES, ImageError, Participant, Store};
+pub use medium::MemoryFileMode;
+use open::{Opened, open, refused};
 use pool_images::LoadedPools;
-use rustix::fs::{FlockOperation, OFlags, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use superblock::{BLOCK_BYTES, Superblock};
+use superblock::{BLOCK_BYTES, FRAMES_OFFSET, Superblock};
 
-/// How long a start waits for another process to let go of the file: a stop writes gigabytes.
-const LOCK_WAIT: Duration = Duration::from_secs(30);
-const LOCK_STEP: Duration = Duration::from_millis(50);
 /// A wall clock that was set back by more than this makes lives a guess.
 const SET_BACK_MAX: Duration = Duration::from_secs(600);
 
@@ -92,10 +95,11 @@ impl std::fmt::Display for MemorySaved {
     }
 }
 
-/// The file of a cache that runs, empty and locked.
+/// The locked file of a cache that runs.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
     path: PathBuf,
+    pub mode: MemoryFileMode,
     file: Mutex<Option<File>>,
     pub start: MemoryStart,
     /// How long a stop writes it.
@@ -110,7 +114,10 @@ pub(crate) struct Memory {
     pub stores: Vec<Store>,
     pub time: EngineClock,
     plan: Vec<PlannedPool>,
-    file: Option<(Opened, MemoryStart)>,
+    /// The file as the last run left it.
+    opened: Option<(Opened, MemoryStart)>,
+    /// The file in use.
+    file: Option<MemoryFile>,
     flash_run: u64,
 }
 
@@ -124,10 +131,14 @@ struct Restored {
     flash_run: u64,
 }
 
-/// Address space for pools, and the empty stores of a plan in it.
-fn empty(plan: &[PlannedPool]) -> Result<(EngineMemory, Vec<Store>), Error> {
+/// Address space for pools, in the file if that is mapped, and the empty stores of a plan in it.
+fn empty(plan: &[PlannedPool], opened: Option<&Opened>) -> Result<(EngineMemory, Vec<Store>), Error> {
     let reserve = || {
-        let memory = EngineMemory::reserve(plan[0].options.effective_memory_bytes_max(), MAX_POOLS)?;
+        let memory_bytes = plan[0].options.effective_memory_bytes_max();
+        let memory = match opened {
+            Some(opened) => opened.reserve(memory_bytes, 0)?,
+            None => EngineMemory::reserve(memory_bytes, MAX_POOLS)?,
+        };
         let build = if plan.len() > 1 { Store::build } else { Store::build_alone };
         let stores = plan.iter().map(|pool| build(pool.options.clone(), &memory)).collect::<Result<_, _>>()?;
         Ok((memory, stores))
@@ -136,24 +147,34 @@ fn empty(plan: &[PlannedPool]) -> Result<(EngineMemory, Vec<Store>), Error> {
 }
 
 impl Memory {
-    /// Opens and loads the memory file, where there is to be one, and makes the stores.
+    /// Opens and loads the memory file, where there is to be one, and makes the stores. The file stays as it is until
+    /// `use_file`.
     ///
     /// # Errors
-    /// Those of [`open`], and options that no store can have.
+    /// Those of [`open`], a file system that is too small, and options that no store can have.
     pub fn begin(path: Option<&Path>, plan: Vec<PlannedPool>, clock: Clock) -> Result<Self, Error> {
-        let file = path.map(open).transpose()?;
-        let restored = file.as_ref().map(|opened| opened.load(&plan, clock));
+        let opened = path.map(open).transpose()?;
+        if let Some(opened) = &opened {
+            check_space(
+                &opened.path,
+                &opened.file,
+                opened.mode,
+                plan.iter().map(|pool| pool.options.memory_bytes).sum(),
+            )?;
+        }
+        let restored = opened.as_ref().map(|opened| opened.load(&plan, clock));
         let (restored, reason) = match restored {
             Some(Ok(restored)) => (Some(restored), String::new()),
             Some(Err(reason)) => (None, reason),
             None => (None, String::new()),
         };
         if let Some(Restored { stores, memory, time, start, flash_run }) = restored {
-            return Ok(Self { memory, stores, time, plan, file: file.map(|opened| (opened, start)), flash_run });
+            let opened = opened.map(|opened| (opened, start));
+            return Ok(Self { memory, stores, time, plan, opened, file: None, flash_run });
         }
-        let (memory, stores) = empty(&plan)?;
-        let file = file.map(|opened| (opened, MemoryStart::Cold { reason }));
-        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, file, flash_run: 0 })
+        let (memory, stores) = empty(&plan, opened.as_ref())?;
+        let opened = opened.map(|opened| (opened, MemoryStart::Cold { reason }));
+        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, opened, file: None, flash_run: 0 })
     }
 
     /// The store of the pool `default`.
@@ -163,92 +184,58 @@ impl Memory {
 
     /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
     /// that left what flash began with.
-    pub fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
-        let Some((_, start @ MemoryStart::Warm { .. })) = &mut self.file else { return Ok(()) };
+    fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
+        let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
         if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
             self.stores.clear();
-            (self.memory, self.stores) = empty(&self.plan)?;
+            (self.memory, self.stores) = empty(&self.plan, Some(opened))?;
         }
         Ok(())
     }
 
-    /// Empties the file: the cache begins to serve.
+    /// Makes the file this run's, beside flash that began with what `resumed_run` left: from here on the stores may be
+    /// changed.
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
-        let file = self.file.map(|(opened, start)| opened.begin(start, save_limit)).transpose()?;
-        Ok((self.stores, self.time, file))
+    pub fn use_file(&mut self, resumed_run: Option<u64>, save_limit: Duration) -> Result<(), Error> {
+        self.check_flash(resumed_run)?;
+        if let Some((opened, start)) = self.opened.take() {
+            self.file = Some(opened.begin(start, save_limit, &self.memory)?);
+        }
+        Ok(())
+    }
+
+    /// The stores, their time, and the file, which is in use from here on.
+    ///
+    /// # Errors
+    /// Those of [`Memory::use_file`].
+    pub fn finish(mut self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
+        self.use_file(None, save_limit)?;
+        Ok((self.stores, self.time, self.file))
     }
 }
 
-/// A file that is locked, before the store is there.
-struct Opened {
-    path: PathBuf,
-    file: File,
-}
-
-fn refused(path: &Path, reason: impl Into<String>) -> Error {
-    Error::Configuration { option: "memory_file", value: path.display().to_string(), reason: reason.into() }
-}
-
-/// Opens and locks a memory file, or makes it.
-///
-/// # Errors
-/// A file that another user could have put there or could change is refused, and so is one that another process holds
-/// for longer than half a minute. A refused file is left as it is.
-fn open(path: &Path) -> Result<Opened, Error> {
-    // NONBLOCK: a pipe would wait for its other end.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600).custom_flags(flags.bits() as i32);
-    let file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => options.create_new(true).open(path),
-        file => file,
-    };
-    let file = file.map_err(|error| {
-        let reason = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-            Some(rustix::io::Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
-            _ => format!("cannot be opened: {error}"),
-        };
-        refused(path, reason)
-    })?;
-    let metadata = file.metadata().map_err(|error| refused(path, format!("cannot be looked at: {error}")))?;
-    let user = rustix::process::geteuid().as_raw();
-    let reason = match () {
-        () if !metadata.is_file() => "it is no regular file".to_owned(),
-        () if metadata.nlink() != 1 => format!("it has {} names; a memory file has one", metadata.nlink()),
-        () if metadata.uid() != user => {
-            format!(
-                "it belongs to user {}, this process is user {user}: remove it, or change its owner",
-                metadata.uid()
-            )
-        }
-        () if metadata.mode() & 0o022 != 0 => "others may write to it: chmod go-w".to_owned(),
-        () => String::new(),
-    };
-    if !reason.is_empty() {
-        return Err(refused(path, reason));
+/// Refuses memory that a mapped file has no space for.
+fn check_space(path: &Path, file: &File, mode: MemoryFileMode, memory_bytes: u64) -> Result<(), Error> {
+    if !mode.is_mapped() {
+        return Ok(());
     }
-    let deadline = Instant::now() + LOCK_WAIT;
-    while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
-            return Err(refused(path, format!("cannot be locked: {error}")));
+    let available = medium::available_bytes(file).map_err(|error| refused(path, error.to_string()))?;
+    let needed = memory_bytes + FRAMES_OFFSET;
+    match available {
+        Some(bytes) if bytes < needed => {
+            let (bytes, needed) = (ByteSize::bytes(bytes), ByteSize::bytes(needed));
+            let reason = format!(
+                "its file system has {bytes} for it, and this memory needs {needed}: lower the memory, or mount it \
+                 with a larger size"
+            );
+            Err(refused(path, reason))
         }
-        if Instant::now() > deadline {
-            return Err(refused(path, format!("another process has held it for {LOCK_WAIT:?}: stop that first")));
-        }
-        std::thread::sleep(LOCK_STEP);
+        _ => Ok(()),
     }
-    if !superblock::is_ours(&file) {
-        return Err(refused(
-            path,
-            "it holds something else, which would be lost: name another path, or remove the file",
-        ));
-    }
-    Ok(Opened { path: path.to_owned(), file })
 }
 
 impl Opened {
@@ -259,9 +246,14 @@ impl Opened {
         let elapsed = superblock.stopped.until_now(SET_BACK_MAX).ok_or_else(|| {
             format!("the wall clock was set back by more than {SET_BACK_MAX:?} since the stop: lives would be a guess")
         })?;
-        (&self.file).seek(SeekFrom::Start(BLOCK_BYTES)).map_err(|error| format!("it cannot be read: {error}"))?;
+        (&self.file)
+            .seek(SeekFrom::Start(superblock.image_offset()))
+            .map_err(|error| format!("it cannot be read: {error}"))?;
         let mut reader = BlockReader::new(&self.file, superblock.image_bytes);
-        let loaded = pool_images::load(plan, &mut reader).map_err(|error| match error {
+        let read = |at: u64, bytes: &mut [u8]| self.file.read_exact_at(bytes, FRAMES_OFFSET + at);
+        let read = (!self.mode.is_mapped()).then_some(read);
+        let reserve = |memory_bytes| self.reserve(memory_bytes, superblock.frames);
+        let loaded = pool_images::load(plan, &mut reader, reserve, read).map_err(|error| match error {
             ImageError::Io(error) => format!("it is damaged: {error}"),
             ImageError::Foreign(reason) => reason,
             ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
@@ -275,50 +267,105 @@ impl Opened {
         Ok(Restored { stores, memory, time, start, flash_run: superblock.flash_run })
     }
 
-    /// Empties the file durably: from here on nothing that it held can come back.
+    /// Address space for all pools, of at least so many frames: the frames of the file, if it is mapped.
+    fn reserve(&self, memory_bytes: u64, frames_min: u32) -> Result<EngineMemory, ebbtide_store::Error> {
+        let file = match self.mode.is_mapped() {
+            true => Some((self.file.try_clone().map_err(|error| mapping_error(&error))?, FRAMES_OFFSET)),
+            false => None,
+        };
+        EngineMemory::reserve_frames(memory_bytes, MAX_POOLS, frames_min, file)
+    }
+
+    /// Invalidates the file durably: from here on nothing that it held can be taken for the state of a stop.
     ///
     /// # Errors
     /// The file system's.
-    fn begin(self, start: MemoryStart, save_limit: Duration) -> Result<MemoryFile, Error> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.sync_all());
-        emptied.map_err(|error| refused(&self.path, format!("cannot be emptied: {error}")))?;
-        Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start, save_limit })
+    fn begin(self, start: MemoryStart, save_limit: Duration, memory: &EngineMemory) -> Result<MemoryFile, Error> {
+        let Self { path, file, mode } = self;
+        let invalidate = || {
+            if !mode.is_mapped() {
+                return file.set_len(0).and_then(|()| file.sync_all());
+            }
+            // Of a warm file the frames stay that pools have: not the image, nor what dropped pools had after those.
+            let frames_end = match start {
+                MemoryStart::Warm { .. } => {
+                    let image = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
+                    image.min(FRAMES_OFFSET + u64::from(memory.frames_end()) * FRAME_BYTES as u64)
+                }
+                MemoryStart::Cold { .. } => 0,
+            };
+            file.write_all_at(&superblock::in_use(), 0)?;
+            file.sync_all()?;
+            file.set_len(frames_end.max(BLOCK_BYTES))
+        };
+        invalidate().map_err(|error| refused(&path, format!("cannot be invalidated: {error}")))?;
+        memory.use_file();
+        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit })
     }
 }
 
+fn mapping_error(error: &io::Error) -> ebbtide_store::Error {
+    ebbtide_store::Error::Mapping { bytes: 0, reason: error.to_string() }
+}
+
 impl MemoryFile {
-    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the
-    /// file. `None` if that has happened already.
+    /// Refuses memory that a mapped file has no space for.
     ///
     /// # Errors
-    /// The file system's. The file is empty then, and the next start is cold.
+    /// `Configuration` tells the space.
+    pub fn check_space(&self, memory_bytes: u64) -> Result<(), Error> {
+        let file = self.file.lock().expect("no holder of the lock panics");
+        file.as_ref().map_or(Ok(()), |file| check_space(&self.path, file, self.mode, memory_bytes))
+    }
+
+    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the
+    /// file. `None` if that has happened already. A mapped file stays locked until the stores end: hits and handles
+    /// read its bytes.
+    ///
+    /// # Errors
+    /// The file system's. The file is not valid then, and the next start is cold.
     pub fn save(
         &self,
         pools: &[Arc<PoolState>],
-        participant: &Participant,
+        (memory, participant): (&EngineMemory, &Participant),
         time: &EngineClock,
         flash_run: u64,
     ) -> Result<Option<MemorySaved>, Error> {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
         let started = Instant::now();
-        let write = || {
+        memory.keep_file();
+        let (now_ms, is_mapped) = (time.now_ms(), self.mode.is_mapped());
+        let mut superblock = Superblock {
+            frames: memory.frames_end(),
+            image_bytes: 0,
+            flash_run,
+            stopped: Elapsed::now(),
+            time: time.saved(now_ms),
+        };
+        let mut write = || {
             let mut start = &file;
-            start.seek(SeekFrom::Start(BLOCK_BYTES))?;
-            let mut writer = BlockWriter::new(BoundedFile::new(&file, started + self.save_limit));
-            let now_ms = time.now_ms();
+            start.seek(SeekFrom::Start(superblock.image_offset()))?;
+            let out = BoundedFile::new(&file, started + self.save_limit);
+            let mut keep = |at: u64, bytes: &[u8]| match is_mapped {
+                true => out.check_time(),
+                false => out.write_all_at(bytes, FRAMES_OFFSET + at),
+            };
+            let mut writer = BlockWriter::new(&out);
             let pools = pools.iter().map(|pool| (&*pool.name, &*pool.store));
-            let saved = pool_images::save(pools, participant, now_ms, &mut writer)?;
-            let image_bytes = writer.finish()?;
+            let saved = pool_images::save(pools, participant, now_ms, &mut writer, &mut keep)?;
+            superblock.image_bytes = writer.finish()?;
             file.sync_data()?;
-            let superblock = Superblock { image_bytes, flash_run, stopped: Elapsed::now(), time: time.saved(now_ms) };
+            superblock.stopped = Elapsed::now();
             file.write_all_at(&superblock.encode(), 0)?;
             file.sync_all()?;
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
-        write().map(Some).map_err(|error: io::Error| {
+        let written: io::Result<_> = write();
+        written.map(Some).map_err(|error| {
             let is_late = error.kind() == io::ErrorKind::TimedOut;
-            // Without a superblock the image is not used: whether this succeeds changes the reason only.
-            let _ = file.set_len(0);
+            // Without a clean superblock the image is not used: whether this succeeds changes the reason only. The
+            // frames of a mapped file have readers.
+            let _ = file.set_len(if is_mapped { superblock.image_offset() } else { 0 });
             let _ = file.write_all_at(&superblock::not_saved(is_late), 0);
             let reason = match is_late {
                 true => format!("that took more than the {:?} of --save-seconds", self.save_limit),
@@ -332,5 +379,40 @@ impl MemoryFile {
     pub fn give_up(&self, reason: &str) -> Error {
         drop(self.file.lock().expect("no holder of the lock panics").take());
         refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Cache;
+    use crate::pool_options::PoolOptions;
+    use crate::pools;
+    use ebbtide_store::Options;
+
+    #[test]
+    fn a_start_that_ends_early_changes_nothing() {
+        for folder in [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()].into_iter().flatten() {
+            let path = folder.path().join("memory");
+            let pool = PoolOptions::named("second");
+            let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(&path);
+            let cache = builder.pool(pool.clone()).build().unwrap();
+            for number in 0..20_000_u32 {
+                for pool in [cache.pool("default").unwrap(), cache.pool("second").unwrap()] {
+                    pool.insert(&number.to_le_bytes(), &[7; 100]).apply().unwrap();
+                }
+            }
+            cache.close().unwrap();
+            drop(cache);
+            let before = std::fs::read(&path).unwrap();
+            let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
+            // Both pools are loaded, then one of them is given up with its frames.
+            for pools in [vec![pool], Vec::new()] {
+                let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
+                assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
+                drop(memory);
+                assert!(std::fs::read(&path).unwrap() == before);
+            }
+        }
     }
 }

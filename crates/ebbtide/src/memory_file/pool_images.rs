@@ -8,7 +8,7 @@
 
 use crate::pool_budgets::shrink;
 use crate::pools::{MAX_POOLS, PlannedPool};
-use ebbtide_store::{EngineMemory, ImageError, Participant, Saved, Store};
+use ebbtide_store::{EngineMemory, Error, ImageError, Participant, Saved, SegmentBytes, Store};
 use std::io::{self, Read, Write};
 
 /// Bytes of the longest name, of 64 characters.
@@ -50,21 +50,28 @@ pub(super) fn save<'a>(
     participant: &Participant,
     now_ms: u64,
     out: &mut impl Write,
+    keep: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
 ) -> io::Result<Saved> {
     out.write_all(&(pools.len() as u32).to_le_bytes())?;
     let mut sum = Saved::default();
     for (name, store) in pools {
         out.write_all(&(name.len() as u32).to_le_bytes())?;
         out.write_all(name.as_bytes())?;
-        let saved = store.save(participant, now_ms, out)?;
+        let saved = store.save(participant, now_ms, out, keep)?;
         sum.items += saved.items;
         sum.bytes += saved.bytes;
     }
     Ok(sum)
 }
 
-/// Makes the stores of a plan: those that the stream has from it, the others empty.
-pub(super) fn load(plan: &[PlannedPool], source: &mut impl Read) -> Result<LoadedPools, ImageError> {
+/// Makes the stores of a plan: those that the stream has from it, the others empty. `reserve` answers memory for all
+/// pools, of which one may have this many bytes. `read` reads the bytes of segments, unless they are in that memory.
+pub(super) fn load(
+    plan: &[PlannedPool],
+    source: &mut impl Read,
+    reserve: impl Fn(u64) -> Result<EngineMemory, Error>,
+    mut read: Option<impl FnMut(u64, &mut [u8]) -> io::Result<()>>,
+) -> Result<LoadedPools, ImageError> {
     let is_alone = plan.len() == 1;
     let mut memory: Option<EngineMemory> = None;
     let mut stores: Vec<Option<Store>> = plan.iter().map(|_| None).collect();
@@ -82,9 +89,13 @@ pub(super) fn load(plan: &[PlannedPool], source: &mut impl Read) -> Result<Loade
         };
         let reserve = |max_bytes| match &memory {
             Some(memory) => Ok(memory.clone()),
-            None => Ok(memory.insert(EngineMemory::reserve(max_bytes, MAX_POOLS)?).clone()),
+            None => Ok(memory.insert(reserve(max_bytes)?).clone()),
         };
-        let (store, loaded) = Store::load_in(&plan[at].options, source, is_alone, reserve)?;
+        let bytes = match &mut read {
+            Some(read) => SegmentBytes::Read(read),
+            None => SegmentBytes::InPlace,
+        };
+        let (store, loaded) = Store::load_in(&plan[at].options, source, is_alone, bytes, reserve)?;
         bring_within(&store, plan[at].options.memory_bytes, is_alone)?;
         objects += loaded.items;
         if stores[at].replace(store).is_some() {

@@ -1,13 +1,17 @@
 //! The first block of a memory file, which makes what follows valid.
 //!
 //! ```text
-//! magic 8 B | version u32 | 0 u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
+//! superblock | 0 ... up to 2 MiB | frames, 2 MiB each | image of the pools, in blocks with checksums
+//!
+//! magic 8 B | version u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | XXH3-64 of what precedes u64 | 0 ... up to 4096 B
 //! ```
-//! A stop that could not save memory leaves this block alone, with 2^64 - 1 image bytes and a reason in place of the
-//! flash run: 1 for the time limit, 2 for the file system.
+//! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. A file
+//! whose image is not valid has 2^64 - 1 image bytes and a reason in place of the flash run: 1 if the time limit of
+//! the stop was over, 2 if the file system refused bytes, 3 while a cache uses the file as its memory.
 
 use crate::clock::{Elapsed, SavedTime};
+use ebbtide_store::FRAME_BYTES;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,15 +19,20 @@ use twox_hash::XxHash3_64;
 
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
+/// Where the frames begin.
+pub(super) const FRAMES_OFFSET: u64 = FRAME_BYTES as u64;
+
 const MAGIC: [u8; 8] = *b"EBBTIDEM";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes in front of the checksum.
 const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8;
 const _: () = assert!(CHECKED_BYTES == 88);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    /// Bytes of the pools' images in the blocks that follow.
+    /// Frames in front of the image.
+    pub frames: u32,
+    /// Bytes of the pools' images.
     pub image_bytes: u64,
     /// The number of flash's run at the stop; 0 without flash.
     pub flash_run: u64,
@@ -37,12 +46,23 @@ pub(super) struct Superblock {
 const NOT_SAVED: u64 = u64::MAX;
 const REASON_TIME: u64 = 1;
 const REASON_FILE_SYSTEM: u64 = 2;
+const REASON_IN_USE: u64 = 3;
+
+const NOT_CLEAN: &str = "the file is new, or the last run was not stopped cleanly";
 
 /// The block of a stop that could not save memory.
 pub(super) fn not_saved(is_late: bool) -> [u8; BLOCK_BYTES as usize] {
+    invalid(if is_late { REASON_TIME } else { REASON_FILE_SYSTEM })
+}
+
+/// The block of a file that a cache uses as its memory.
+pub(super) fn in_use() -> [u8; BLOCK_BYTES as usize] {
+    invalid(REASON_IN_USE)
+}
+
+fn invalid(reason: u64) -> [u8; BLOCK_BYTES as usize] {
     let time = SavedTime { epoch_seconds: 0, now_ms: 0, skipped_ms: 0 };
-    let flash_run = if is_late { REASON_TIME } else { REASON_FILE_SYSTEM };
-    Superblock { image_bytes: NOT_SAVED, flash_run, stopped: Elapsed::now(), time }.encode()
+    Superblock { frames: 0, image_bytes: NOT_SAVED, flash_run: reason, stopped: Elapsed::now(), time }.encode()
 }
 
 /// Whether a file may be emptied: it is empty, was started by a stop that was cut short, or has a superblock.
@@ -55,6 +75,11 @@ pub(super) fn is_ours(file: &File) -> bool {
 }
 
 impl Superblock {
+    /// Where the image begins.
+    pub fn image_offset(&self) -> u64 {
+        FRAMES_OFFSET + u64::from(self.frames) * FRAME_BYTES as u64
+    }
+
     pub fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
         let mut block = [0; BLOCK_BYTES as usize];
         let mut at = 0;
@@ -64,7 +89,7 @@ impl Superblock {
         };
         put(&MAGIC);
         put(&VERSION.to_le_bytes());
-        put(&[0; 4]);
+        put(&self.frames.to_le_bytes());
         for number in [self.image_bytes, self.flash_run, self.stopped.wall_ms, self.stopped.boot_ms] {
             put(&number.to_le_bytes());
         }
@@ -82,9 +107,7 @@ impl Superblock {
         let mut block = [0; BLOCK_BYTES as usize];
         match file.read_exact_at(&mut block, 0) {
             Ok(()) => Self::decode(&block),
-            Err(_) if file.metadata().is_ok_and(|metadata| metadata.len() == 0) => {
-                Err("the file is new, or the last run was not stopped cleanly".to_owned())
-            }
+            Err(_) if file.metadata().is_ok_and(|metadata| metadata.len() == 0) => Err(NOT_CLEAN.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err("the file is cut short".to_owned()),
             Err(error) => Err(format!("the file cannot be read: {error}")),
         }
@@ -108,12 +131,14 @@ impl Superblock {
         if number(16) == NOT_SAVED {
             let reason = match number(24) {
                 REASON_TIME => "it took longer than --save-seconds",
+                REASON_IN_USE => return Err(NOT_CLEAN.to_owned()),
                 _ => "the file system refused it",
             };
             return Err(format!("the last stop could not save memory: {reason}"));
         }
         let boot = u128::from_le_bytes(block[48..64].try_into().expect("sixteen bytes"));
         Ok(Self {
+            frames: u32::from_le_bytes(block[12..16].try_into().expect("four bytes")),
             image_bytes: number(16),
             flash_run: number(24),
             stopped: Elapsed { wall_ms: number(32), boot_ms: number(40), boot },
@@ -129,16 +154,17 @@ mod tests {
     #[test]
     fn the_format_is_as_drawn() {
         let superblock = Superblock {
+            frames: 9,
             image_bytes: 0x0102_0304_0506_0708,
             flash_run: 0x1112_1314_1516_1718,
             stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
         };
         let block = superblock.encode();
-        assert_eq!(&block[..16], b"EBBTIDEM\x02\0\0\0\0\0\0\0");
+        assert_eq!(&block[..16], b"EBBTIDEM\x03\0\0\0\x09\0\0\0");
         assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
         assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
-        assert_eq!(&block[88..96], &0xC815_928C_9926_BD16_u64.to_le_bytes(), "golden");
+        assert_eq!(&block[88..96], &0xB4B9_A2E5_E0EC_129D_u64.to_le_bytes(), "golden");
         assert_eq!(Superblock::decode(&block), Ok(superblock));
         for at in 0..CHECKED_BYTES + 8 {
             let mut damaged = block;

@@ -181,3 +181,9 @@ fn mode(mode: ebbtide_testkit::Mode) -> Mode {
 pub fn at(cache: &Cache, ms: u64) {
     cache.maintain(Duration::from_millis(ms));
 }
+
+/// A folder for each mode of a memory file: on the file system of temporary files, and on tmpfs, where there is one.
+pub fn folders() -> Vec<tempfile::TempDir> {
+    let on_tmpfs = tempfile::tempdir_in("/dev/shm").ok();
+    std::iter::once(tempfile::tempdir().unwrap()).chain(on_tmpfs).collect()
+}

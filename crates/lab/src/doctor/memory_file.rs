@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ebbtide::ByteSize;
+use ebbtide::memcached::MemoryFileMode;
 
 use super::finding::Finding;
 
 const NAME: &str = "memory file";
-/// File systems in memory, as statfs(2) numbers them.
-const TMPFS: u64 = 0x0102_1994;
+/// A file system in memory that maps no memory file, as statfs(2) numbers it.
 const RAMFS: u64 = 0x8584_58F6;
 
 pub fn examine(path: &Path, memory: ByteSize) -> Finding {
@@ -22,8 +22,12 @@ pub fn examine(path: &Path, memory: ByteSize) -> Finding {
             return Finding::problem(NAME, format!("{}: {error}", folder.display()), "name a folder that is there");
         }
     };
-    let is_memory = matches!(filesystem.f_type as u64, TMPFS | RAMFS);
-    let medium = if is_memory { "on tmpfs" } else { "on a disk" };
+    let mode = match MemoryFileMode::of_path(path) {
+        Ok(mode) => mode,
+        Err(error) => return Finding::problem(NAME, format!("{}: {error}", path.display()), "name a readable path"),
+    };
+    let is_mapped = mode != MemoryFileMode::Saved;
+    let is_memory = is_mapped || filesystem.f_type as u64 == RAMFS;
     let free = ByteSize::bytes(filesystem.f_bavail.saturating_mul(filesystem.f_bsize as u64));
     let file = match fs::symlink_metadata(path) {
         Ok(metadata) => Some(metadata),
@@ -36,19 +40,24 @@ pub fn examine(path: &Path, memory: ByteSize) -> Finding {
         let (size, mode) = (ByteSize::bytes(file.len()), file.mode() & 0o7777);
         format!("{size}, owner {}, mode {mode:04o}", file.uid())
     });
-    let found = format!("{} is {medium}, {state}, {free} free", path.display());
+    let found = format!("{}: {mode}, {state}, {free} free", path.display());
     if let Some(advice) = file.as_ref().and_then(refusal) {
         return Finding::problem(NAME, found, advice);
     }
-    let held = file.map_or(0, |file| file.len());
+    let held = file.map_or(0, |file| file.blocks() * 512);
     match free.as_bytes() + held < memory.as_bytes() {
-        true if is_memory => Finding::problem(
+        true if is_mapped => Finding::problem(
             NAME,
             found,
-            format!("a save needs up to {memory} beside the cache: name a file on a disk"),
+            format!("the cache lies in it and needs {memory}: mount the file system with a larger size, or lower -m"),
         ),
         true => Finding::problem(NAME, found, format!("a save needs up to {memory}: free space, or lower -m")),
-        false if is_memory => Finding::advice(NAME, found, "it is lost when the machine stops: name a file on a disk"),
+        false if mode == (MemoryFileMode::Mapped { has_huge_pages: false }) => {
+            Finding::advice(NAME, found, "mount the file system with huge=always: lookups miss fewer TLB entries")
+        }
+        false if is_memory && !is_mapped => {
+            Finding::advice(NAME, found, "a save needs the memory again: name a file on a disk, or on a tmpfs")
+        }
         false => Finding::ok(NAME, found),
     }
 }
@@ -79,7 +88,8 @@ mod tests {
         let look = |path: &Path, memory| examine(path, ByteSize::bytes(memory));
         assert_ne!(look(&path, 4096).verdict, Verdict::Problem);
         assert!(look(&path, 4096).found.contains("new"));
-        assert!(look(&path, 1 << 60).advice.unwrap().contains("a save needs up to"));
+        let advice = look(&path, 1 << 60).advice.unwrap();
+        assert!(advice.contains("a save needs up to") || advice.contains("the cache lies in it"), "{advice}");
         fs::write(&path, [0; 100]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let found = look(&path, 4096);

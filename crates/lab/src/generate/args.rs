@@ -10,7 +10,7 @@ pub struct GenerateArgs {
     /// The trace to write; compressed if it is named .zst or .gz; - is standard output
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Replace the file if it exists
+    /// Replace a file that exists without a line on standard error
     #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
     /// Format of the trace; oracle-general has neither operations nor TTLs

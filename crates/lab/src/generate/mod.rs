@@ -32,7 +32,7 @@ use std::io::{stderr, stdout};
 use std::path::Path;
 
 use crate::Error;
-use crate::trace::{Output, STANDARD_INPUT};
+use crate::trace::{Output, STANDARD_INPUT, say_if_replaced};
 use workload::TraceExtent;
 
 /// `ebbtide generate`: writes the trace and prints a report.
@@ -48,7 +48,11 @@ pub fn run(args: GenerateArgs) -> Result<(), Error> {
 /// Writes the trace.
 pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
     let workload = Workload::new(&args.workload)?;
-    let mut output = Output::create(&args.output, args.overwrite)?;
+    // The same arguments make the same trace again, so an earlier one is no loss.
+    if !args.overwrite {
+        say_if_replaced(&args.output);
+    }
+    let mut output = Output::create(&args.output, true)?;
     let written = export::write(&workload, &mut output, args.format, args.workload.requests.map_or(0, |count| count.0));
     let counts = written
         .and_then(|counts| output.finish().map(|()| counts))

@@ -1,7 +1,8 @@
 //! Files that commands write, compressed by their name; `-` is standard output.
 //!
-//! A trace, which may be a capture that nobody can repeat, is never replaced unless that is asked for. A report can be
-//! made again from its trace: it is replaced, and a line on standard error says so. An empty file is not worth a word.
+//! A trace that is captured or made of others is never replaced unless that is asked for. A report can be made again
+//! from its trace, and a generated trace from its seed: they are replaced, and a line on standard error says so. An
+//! empty file is not worth a word.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -104,14 +105,21 @@ fn is_empty(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
 }
 
+/// The line on standard error for a file that holds data and is replaced.
+pub(crate) fn say_if_replaced(path: &Path) {
+    if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
+        eprintln!("ebbtide: {} is replaced", path.display());
+    }
+}
+
 /// Writes a report; `-` is standard output. A file that holds data is replaced, with a line on standard error unless
 /// `overwrite` asks for that.
 pub(crate) fn write_report(path: &Path, overwrite: bool, bytes: &[u8]) -> Result<(), Error> {
     if path == Path::new(STANDARD_INPUT) {
         return io::stdout().write_all(bytes).map_err(Error::Output);
     }
-    if !overwrite && path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
-        eprintln!("ebbtide: {} is replaced", path.display());
+    if !overwrite {
+        say_if_replaced(path);
     }
     let written = new_file(path, true)?.write_all(bytes);
     written.map_err(|source| Error::Write { trace: path.display().to_string(), source })

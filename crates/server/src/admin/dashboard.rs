@@ -16,6 +16,7 @@ const SCRIPT: &str = concat!(
     include_str!("dashboard/format.js"),
     include_str!("dashboard/chart.js"),
     include_str!("dashboard/page.js"),
+    include_str!("dashboard/keys.js"),
     include_str!("dashboard/flash.js"),
     include_str!("dashboard/curve.js"),
     include_str!("dashboard/live.js"),
@@ -37,7 +38,7 @@ fn render(nonce: &str) -> String {
 }
 
 /// The standard library seeds its hashers from the system's random numbers.
-fn nonce() -> String {
+pub fn nonce() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
 }

@@ -5,7 +5,7 @@
 //! | `mod` | binding, and the thread |
 //! | `serve` | connections: limits and timeouts |
 //! | `routes` | which path answers what, and to whom |
-//! | `overview` | the JSON |
+//! | `overview`, `keys` | the JSON |
 //! | `metrics` | the same for Prometheus |
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
@@ -16,6 +16,7 @@
 
 mod dashboard;
 mod flash;
+mod keys;
 mod metrics;
 mod metrics_page;
 mod overview;
@@ -23,13 +24,18 @@ mod routes;
 mod serve;
 mod state;
 
+pub use dashboard::nonce;
+pub use serve::accept_all;
+
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::{fmt, io};
 
 use tokio::sync::oneshot;
 
+use crate::observe::HistoryFile;
 use crate::shared::Shared;
 use crate::{Admin, Error};
 
@@ -37,18 +43,22 @@ use crate::{Admin, Error};
 pub struct AdminListener {
     listener: TcpListener,
     address: SocketAddr,
+    history: Option<HistoryFile>,
 }
 
 impl AdminListener {
     /// Binds, or warns and goes without where that is allowed.
-    pub fn open(admin: &Admin) -> Result<Option<Self>, Error> {
+    pub fn open(admin: &Admin, history: Option<&Path>) -> Result<Option<Self>, Error> {
+        let opened = history
+            .map(|path| HistoryFile::open(path).map_err(|source| Error::History { path: path.to_owned(), source }));
+        let history = opened.transpose()?;
         let bound = TcpListener::bind(admin.address).and_then(|listener| {
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
-            Ok(Self { listener, address })
+            Ok((listener, address))
         });
         let bound = match bound {
-            Ok(bound) => bound,
+            Ok((listener, address)) => Self { listener, address, history },
             Err(error) if !admin.required && error.kind() == io::ErrorKind::AddrInUse => {
                 warn(format_args!(
                     "no admin HTTP, because {} is in use; --admin <address:port> puts it elsewhere, --admin off does without",
@@ -78,7 +88,7 @@ impl AdminListener {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Error::Thread)?;
         let spawned = thread::Builder::new().name("admin".to_string()).spawn(move || {
-            let served = runtime.block_on(serve::serve(self.listener, shared, stopped));
+            let served = runtime.block_on(serve::serve(self.listener, shared, self.history, stopped));
             if let Err(error) = served {
                 warn(format_args!("admin HTTP has ended: {error}"));
             }

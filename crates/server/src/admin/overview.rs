@@ -18,9 +18,10 @@ use crate::unix_time::unix_now;
 /// Hot keys that are told.
 const HOT_KEYS: usize = 20;
 
-/// `/api/history`.
-pub fn history(state: &AdminState) -> Value {
-    json!({ "step_seconds": 1, "points": lock(&state.observer).points() })
+/// `/api/history`: the last `range_seconds`.
+pub fn history(state: &AdminState, range_seconds: u64) -> Value {
+    let (step_seconds, points) = lock(&state.observer).range(range_seconds);
+    json!({ "step_seconds": step_seconds, "points": points })
 }
 
 /// `/api/overview`.
@@ -28,6 +29,9 @@ pub fn overview(state: &AdminState) -> Value {
     let shared = &*state.shared;
     let readings = Readings::of(shared);
     let flash = flash::overview(state, readings.totals.get_hits);
+    let (level, sentence) = lock(&state.headline).clone();
+    let memory_limit = shared.cache.stats().memory_limit_bytes;
+    let [half, present, twice] = shared.sizing.hit_ratios_by_memory(memory_limit);
     let observer = lock(&state.observer);
     let mut answer = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -41,10 +45,17 @@ pub fn overview(state: &AdminState) -> Value {
         "flash": flash,
         "pools": pool_list(shared),
         "ttl_buckets": ttl_buckets(&readings.segments),
+        "headline": {
+            "level": level,
+            "sentence": sentence,
+            "hit_ratio_half_memory": half,
+            "hit_ratio_present_memory": present,
+            "hit_ratio_twice_memory": twice,
+        },
         "verdict": shared.sizing.verdict(),
         "division": shared.sizing.division(),
         "latency_us": latencies(&observer),
-        "hot_keys_hidden": hidden(shared),
+        "hot_keys_hidden": shared.keys_hidden(),
         "hot_keys": hot_keys(shared, observer.key_rate()),
         "events": observer.events().collect::<Vec<_>>(),
     });
@@ -117,17 +128,8 @@ fn latencies(observer: &Observer) -> Map<String, Value> {
     observer.latencies().map(|(command, histogram)| (command.name().to_string(), one(&histogram))).collect()
 }
 
-/// Why keys are not told, if they are not: a reader of this address may not ask the server for them.
-fn hidden(shared: &Shared) -> Option<&'static str> {
-    match () {
-        () if shared.options.auth.is_some() => Some("clients must authenticate, and readers of this page do not"),
-        () if !shared.options.allow_dump => Some("listing keys is switched off (-X)"),
-        () => None,
-    }
-}
-
 fn hot_keys(shared: &Shared, accesses_per_second: f64) -> Vec<Value> {
-    if hidden(shared).is_some() {
+    if shared.keys_hidden().is_some() {
         return Vec::new();
     }
     let workers: Vec<MutexGuard<'_, HotKeys>> = shared.samples.iter().map(|samples| lock(&samples.hot_keys)).collect();

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use ebbtide::flash::Health;
 
 use super::state::AdminState;
-use super::{dashboard, metrics, overview};
+use super::{dashboard, keys, metrics, overview};
 
 /// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
 const FAILED: &str =
@@ -22,12 +22,16 @@ const FAILED: &str =
 const TROUBLED: &str =
     "degraded: the device of flash had errors, or did nothing for seconds, and is used on; see the system's log\n";
 
+/// The time of `/api/history` without a parameter.
+const DEFAULT_RANGE_SECONDS: u64 = 15 * 60;
+
 /// All paths.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
         .route("/", get(dashboard::page))
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
+        .route("/api/keys", get(keys_json))
         .route("/api/pools", get(pools_json))
         .route("/api/curves", get(curves_json))
         .route("/api/decisions", get(decisions_json))
@@ -69,8 +73,18 @@ async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl Int
     Json(overview::overview(&state))
 }
 
-async fn history_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
-    Json(overview::history(&state))
+/// `?range=SECONDS` asks for another time than the last fifteen minutes.
+async fn history_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
+    let range = match query.as_deref().map(|query| query.strip_prefix("range=").map(str::parse)) {
+        None => DEFAULT_RANGE_SECONDS,
+        Some(Some(Ok(seconds))) => seconds,
+        Some(_) => return (StatusCode::BAD_REQUEST, "the one parameter is range, in seconds\n").into_response(),
+    };
+    Json(overview::history(&state, range)).into_response()
+}
+
+async fn keys_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
+    Json(keys::keys(&state))
 }
 
 async fn pools_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
@@ -118,8 +132,8 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/pools /api/curves /api/decisions \
-         /metrics /healthz /readyz\n";
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/keys /api/pools /api/curves \
+         /api/decisions /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::routes;
 use super::state::AdminState;
+use crate::observe::HistoryFile;
 use crate::shared::Shared;
 
 /// Connections at a time; more are closed at once. Enough for a few browsers and scrapers.
@@ -33,10 +34,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is dropped.
-pub async fn serve(listener: net::TcpListener, shared: Arc<Shared>, mut stop: oneshot::Receiver<()>) -> io::Result<()> {
+pub async fn serve(
+    listener: net::TcpListener,
+    shared: Arc<Shared>,
+    history: Option<HistoryFile>,
+    mut stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     let listener = TcpListener::from_std(listener)?;
-    let state = Arc::new(AdminState::new(shared, address));
+    let state = Arc::new(AdminState::new(shared, address, history));
     let router = routes::router(Arc::clone(&state));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut ticks = interval(SECOND);
@@ -53,6 +59,21 @@ pub async fn serve(listener: net::TcpListener, shared: Arc<Shared>, mut stop: on
                 }
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
+        }
+    }
+}
+
+/// Serves a router until the listener fails, with the same limits.
+pub async fn accept_all(listener: TcpListener, router: axum::Router) -> io::Result<()> {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+                    tokio::spawn(converse(stream, router.clone(), slot));
+                }
+            }
+            Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }
 }

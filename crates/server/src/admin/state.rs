@@ -1,17 +1,22 @@
 //! What the answers of the admin interface are made from, and the look at all counters once a second.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::observe::{CommandKind, DriveWrites, FlashSnapshot, LatencyHistogram, Observer, Snapshot};
+use crate::observe::{
+    Census, CensusClock, CommandKind, DriveWrites, EventKind, EvictionSamples, Facts, FlashSnapshot, GetCounts,
+    HistoryFile, LatencyHistogram, Level, Observer, Snapshot, headline,
+};
 use crate::shared::Shared;
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
 /// What is left of a hot key's weight after a second: half of it after ten.
 const HOT_KEYS_DECAY: f64 = 0.933;
+
 /// What the answers are made from.
 pub struct AdminState {
     pub shared: Arc<Shared>,
@@ -19,16 +24,30 @@ pub struct AdminState {
     /// When the server started, by the system's clock.
     pub started_unix: Duration,
     pub checks_host: bool,
+    pub census: Mutex<CensusClock>,
+    pub evictions: Arc<EvictionSamples>,
+    /// The state in one sentence, as of the last second.
+    pub headline: Mutex<(Level, String)>,
+    /// Pools whose removals are listened to.
+    listened: Mutex<HashSet<String>>,
 }
 
 impl AdminState {
-    pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
+    pub fn new(shared: Arc<Shared>, address: SocketAddr, history: Option<HistoryFile>) -> Self {
         shared.sizing.start(&shared.cache, shared.options.controller);
+        let started_unix = unix_now().saturating_sub(shared.uptime());
+        let mut observer = Observer::with_file(history);
+        let began = "the server has started".to_owned();
+        observer.note_event(started_unix.as_millis() as u64, EventKind::Start, began);
         Self {
-            started_unix: unix_now().saturating_sub(shared.uptime()),
+            started_unix,
             shared,
-            observer: Mutex::default(),
+            observer: Mutex::new(observer),
             checks_host: address.ip().is_loopback(),
+            census: Mutex::default(),
+            evictions: Arc::default(),
+            headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
+            listened: Mutex::default(),
         }
     }
 
@@ -42,13 +61,52 @@ impl AdminState {
         let mut observer = lock(&self.observer);
         for samples in &self.shared.samples {
             lock(&samples.hot_keys).decay(HOT_KEYS_DECAY);
+            lock(&samples.traffic).decay(HOT_KEYS_DECAY);
         }
+        lock(&self.evictions.groups).decay(HOT_KEYS_DECAY);
         observer.observe(snapshot);
         let (gets, hits) = observer.gets_and_hits();
         drop(observer);
         if let Some(decision) = self.shared.sizing.update(gets, hits) {
             eprintln!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
+        }
+        self.listen_to_evictions();
+        let delimiter = self.shared.options.prefix_delimiter;
+        lock(&self.census).advance(&self.shared.pools.current(), delimiter, self.shared.uptime());
+        *lock(&self.headline) = headline(&self.facts());
+    }
+
+    /// Listens to the evictions of each pool that has come since the last second.
+    fn listen_to_evictions(&self) {
+        let mut listened = lock(&self.listened);
+        for entry in &self.shared.pools.current().entries {
+            if listened.insert(entry.rule.name.clone()) {
+                let (samples, delimiter) = (Arc::clone(&self.evictions), self.shared.options.prefix_delimiter);
+                // A pool with as many listeners as it can have shows no evictions by prefix.
+                let _ = entry.pool.on_removal(move |removal| samples.note(&removal, delimiter));
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let observer = lock(&self.observer);
+        let (minute, before) = observer.minute_and_before();
+        let refused_for_memory_now = observer.refused_for_memory();
+        drop(observer);
+        let counts = |gets: u64, hits: u64| GetCounts { gets, hits };
+        Facts {
+            items: minute.items,
+            now: counts(minute.gets, minute.hits),
+            before: counts(before.gets, before.hits),
+            evictions_now: minute.evictions,
+            refused_for_memory_now,
+            health: self.shared.cache.flash_health(),
+            largest: match self.shared.keys_hidden() {
+                None => lock(&self.census).latest.as_ref().and_then(Census::largest_prefix),
+                Some(_) => None,
+            },
+            sizing: self.shared.sizing.advice(),
         }
     }
 }

@@ -59,9 +59,9 @@ impl Executor {
             current_patience: Cell::new(Patience::Whole),
             has_flash: shared.cache.has_flash(),
             has_streams: true,
+            probe: Probe::new(samples, shared.options.prefix_delimiter, worker),
             shared,
             worker,
-            probe: Probe::new(samples, worker),
             inbox,
             connection_key: Cell::new(ConnectionKey { index: 0, id: 0 }),
             wait: RefCell::default(),
@@ -112,6 +112,11 @@ impl Executor {
 
     pub fn samples(&self) -> &Samples {
         &self.shared.samples[self.worker]
+    }
+
+    /// Whether memory has the key now. Counts no use.
+    pub(super) fn is_in_memory(&self, key: &[u8]) -> bool {
+        self.router.pool(self.router.find(key)).peek(key).is_hit()
     }
 }
 

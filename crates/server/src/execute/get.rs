@@ -191,7 +191,7 @@ impl Executor {
         }
         if run.length > 0 && self.probe.is_sampling() {
             let commands = run.run_keys[..run.length].iter().filter(|run_key| run_key.last).count();
-            self.probe.note_gets(self.samples(), &run.keys[..run.length], commands);
+            self.probe.note_gets(self.samples(), &run.keys[..run.length], commands, |key| self.is_in_memory(key));
         }
         run.length = 0;
         Ok(())

@@ -63,6 +63,7 @@ impl Executor {
             Ok(Stored::Exists) if is_cas => counters.cas_badval.add(1),
             Ok(Stored::NotStored | Stored::Exists) => counters.not_stored.add(1),
             Ok(Stored::NotFound) => counters.cas_misses.add(1),
+            Err(Error::Structured) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
             Err(_) => counters.store_no_memory.add(1),
         }
@@ -78,6 +79,7 @@ fn line_of(mode: StoreMode, stored: &Result<Stored, Error>) -> &'static [u8] {
         // The value alone is within the limit: joined with the old value it is not.
         Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => reply::NOT_STORED,
         Err(Error::ValueTooLarge { .. }) => reply::TOO_LARGE,
+        Err(Error::Structured) => reply::STRUCTURED,
         Err(_) => reply::OUT_OF_MEMORY_STORING,
     }
 }
@@ -92,6 +94,7 @@ mod tests {
         assert_eq!(line_of(StoreMode::Set, &too_large), reply::TOO_LARGE);
         assert_eq!(line_of(StoreMode::Append, &too_large), reply::NOT_STORED);
         assert_eq!(line_of(StoreMode::Prepend, &too_large), reply::NOT_STORED);
+        assert_eq!(line_of(StoreMode::Append, &Err(Error::Structured)), reply::STRUCTURED);
         let full = Err(Error::OutOfMemory { reason: "" });
         assert_eq!(line_of(StoreMode::Append, &full), reply::OUT_OF_MEMORY_STORING);
     }

@@ -102,6 +102,7 @@ impl Executor {
             Ok(Stored::NotStored) => StoreStatus::NotStored,
             Ok(Stored::Exists) => StoreStatus::Exists,
             Ok(Stored::NotFound) => StoreStatus::NotFound,
+            Err(Error::Structured) => StoreStatus::NotStored,
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };

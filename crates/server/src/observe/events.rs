@@ -13,6 +13,7 @@ const SAME_MS: u64 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
+    Start,
     Eviction,
     Expiry,
     Resize,

@@ -1,46 +1,72 @@
-//! The last fifteen minutes, a point a second.
+//! What happened: a point a second for fifteen minutes, and a point a minute for a week.
 
 use std::collections::VecDeque;
 
-use serde::Serialize;
+use super::history_file::HistoryFile;
+use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
-/// Points that are kept, a second apart.
-const KEPT: usize = 15 * 60;
-
-/// What happened in a second, and how things stood at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct HistoryPoint {
-    pub time_unix_ms: u64,
-    pub gets: u64,
-    pub hits: u64,
-    pub sets: u64,
-    pub evictions: u64,
-    pub expirations: u64,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
-    pub items: u64,
-    pub used_bytes: u64,
-    pub connections: u64,
-    pub get_p50_us: f64,
-    pub get_p99_us: f64,
-}
+/// Points a second that are kept.
+const SECONDS: usize = 15 * 60;
+/// Points of an answer; a longer time has points of several minutes.
+const MAX_POINTS: u64 = 1000;
 
 /// The points, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
-    points: VecDeque<HistoryPoint>,
+    seconds: VecDeque<HistoryPoint>,
+    /// The last one is of the present minute.
+    minutes: VecDeque<HistoryPoint>,
+    file: Option<HistoryFile>,
 }
 
 impl History {
-    pub fn push(&mut self, point: HistoryPoint) {
-        if self.points.len() == KEPT {
-            self.points.pop_front();
-        }
-        self.points.push_back(point);
+    /// Begins with the minutes of the file, and writes each further one there.
+    pub fn with_file(file: Option<HistoryFile>) -> Self {
+        let minutes = file.as_ref().map_or_else(Vec::new, HistoryFile::read);
+        Self { seconds: VecDeque::new(), minutes: minutes.into(), file }
     }
 
-    pub fn points(&self) -> &VecDeque<HistoryPoint> {
-        &self.points
+    pub fn push(&mut self, point: HistoryPoint) {
+        if self.seconds.len() == SECONDS {
+            self.seconds.pop_front();
+        }
+        self.seconds.push_back(point);
+        let minute = point.time_unix_ms / MINUTE_MS;
+        match self.minutes.back_mut() {
+            Some(last) if last.time_unix_ms / MINUTE_MS == minute => last.add(&point),
+            _ => {
+                if self.minutes.len() == MINUTES {
+                    self.minutes.pop_front();
+                }
+                self.minutes.push_back(point);
+            }
+        }
+        if let (Some(file), Some(last)) = (&self.file, self.minutes.back()) {
+            file.write(last);
+        }
+    }
+
+    pub fn seconds(&self) -> &VecDeque<HistoryPoint> {
+        &self.seconds
+    }
+
+    /// Seconds of a point and the points of the last `range_seconds`, oldest first.
+    pub fn range(&self, range_seconds: u64) -> (u64, Vec<HistoryPoint>) {
+        let Some(now) = self.seconds.back().map(|point| point.time_unix_ms) else { return (1, Vec::new()) };
+        let from = now.saturating_sub(range_seconds.saturating_mul(1000));
+        if range_seconds <= SECONDS as u64 {
+            return (1, self.seconds.iter().filter(|point| point.time_unix_ms > from).copied().collect());
+        }
+        let minutes = range_seconds.div_ceil(60).div_ceil(MAX_POINTS).max(1);
+        let step_ms = minutes * MINUTE_MS;
+        let mut points: Vec<HistoryPoint> = Vec::new();
+        for point in self.minutes.iter().filter(|point| point.time_unix_ms > from) {
+            match points.last_mut() {
+                Some(last) if last.time_unix_ms / step_ms == point.time_unix_ms / step_ms => last.add(point),
+                _ => points.push(*point),
+            }
+        }
+        (minutes * 60, points)
     }
 }
 
@@ -48,13 +74,56 @@ impl History {
 mod tests {
     use super::*;
 
+    fn at(second: u64) -> HistoryPoint {
+        HistoryPoint { time_unix_ms: second * 1000, gets: 2, items: second, get_p99_us: 5.0, ..HistoryPoint::default() }
+    }
+
     #[test]
     fn the_oldest_points_are_forgotten() {
         let mut history = History::default();
-        for time_unix_ms in 0..1000 {
-            history.push(HistoryPoint { time_unix_ms, ..HistoryPoint::default() });
+        for second in 0..1000 {
+            history.push(at(second));
         }
-        assert_eq!(history.points().len(), KEPT);
-        assert_eq!((history.points()[0].time_unix_ms, history.points()[KEPT - 1].time_unix_ms), (100, 999));
+        assert_eq!(history.seconds().len(), SECONDS);
+        assert_eq!(
+            (history.seconds()[0].time_unix_ms, history.seconds()[SECONDS - 1].time_unix_ms),
+            (100_000, 999_000)
+        );
+        let (step, points) = history.range(300);
+        assert_eq!((step, points.len(), points[299].time_unix_ms), (1, 300, 999_000));
+    }
+
+    #[test]
+    fn long_times_have_points_of_minutes() {
+        let mut history = History::default();
+        for second in 0..7200 {
+            history.push(at(second));
+        }
+        let (step, points) = history.range(3600);
+        assert_eq!((step, points.len()), (60, 60));
+        assert!(points.iter().all(|point| point.gets == 120 && point.get_p99_us == 5.0), "{points:?}");
+        assert_eq!(points[59].items, 7199, "how things stood at its end");
+        let (step, points) = history.range(7 * 86_400);
+        assert_eq!((step, points.len()), (660, 11));
+        assert_eq!(points.iter().map(|point| point.gets).sum::<u64>(), 14_400);
+    }
+
+    #[test]
+    fn a_file_keeps_the_minutes_over_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let mut history = History::with_file(Some(HistoryFile::open(&path).unwrap()));
+        for second in 0..150 {
+            history.push(at(second));
+        }
+        drop(history);
+        let mut history = History::with_file(Some(HistoryFile::open(&path).unwrap()));
+        history.push(at(150));
+        let (_, points) = history.range(3600);
+        let gets: Vec<u64> = points.iter().map(|point| point.gets).collect();
+        assert_eq!(gets, [120, 120, 62]);
+        std::fs::write(&path, "precious").unwrap();
+        assert!(HistoryFile::open(&path).unwrap_err().to_string().contains("not a history"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }

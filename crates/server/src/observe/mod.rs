@@ -6,27 +6,41 @@
 //! | `histogram` | latencies by command |
 //! | `hot_keys` | the keys asked for most |
 //! | `observer` | what the admin thread makes of it second by second |
-//! | `events`, `history` | what has happened; the last fifteen minutes |
+//! | `events`; `history`, `history_point`, `history_file` | what has happened; points of a week, also on disk |
+//! | `groups`; `traffic`, `census` | counts by key prefix; of accesses and evictions, of what is stored |
+//! | `headline` | the state in one sentence |
 //! | `sizing` | whether the cache has the right size |
 //! | `wear` | how long the drive below flash will last |
 //!
 //! Everything but the samples comes from counters that are there anyway, so that workers do nothing for it; without an
 //! admin interface nothing is sampled.
 
+mod census;
 mod events;
+mod groups;
+mod headline;
 mod histogram;
 mod history;
+mod history_file;
+mod history_point;
 mod hot_keys;
 mod observer;
 mod probe;
 mod sizing;
+mod traffic;
 mod wear;
 
+pub use census::{Census, CensusClock, LargeObject};
+pub use events::EventKind;
+pub use groups::prefix_name;
+pub use headline::{Facts, GetCounts, Level, headline};
 pub use histogram::LatencyHistogram;
+pub use history_file::HistoryFile;
 pub use hot_keys::{HotKeys, hottest, printable};
 pub use observer::{FlashSnapshot, Observer, Snapshot};
 pub use probe::{Probe, Samples};
 pub use sizing::Sizing;
+pub use traffic::{EvictionSamples, EvictionSketch, TrafficSketch};
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};

@@ -7,7 +7,9 @@ use ebbtide::flash::{DriveLog, Health};
 use ebbtide::memcached::CounterSnapshot;
 
 use super::events::{Event, EventKind, Events};
-use super::history::{History, HistoryPoint};
+use super::history::History;
+use super::history_file::HistoryFile;
+use super::history_point::{HistoryPoint, MINUTE_MS};
 use super::wear::{DriveWrites, FlashRating, Wear, WearRate};
 use super::{CommandKind, LatencyHistogram};
 use crate::counters::CommandTotals;
@@ -73,7 +75,7 @@ impl Observer {
     }
 
     pub fn points(&self) -> &VecDeque<HistoryPoint> {
-        self.history.points()
+        self.history.seconds()
     }
 
     /// Gets and hits of the last minutes.
@@ -81,12 +83,44 @@ impl Observer {
         self.points().iter().fold((0, 0), |(gets, hits), point| (gets + point.gets, hits + point.hits))
     }
 
-    /// The newest first.
+    /// Begins with the minutes of a file, and keeps further ones there.
+    pub fn with_file(file: Option<HistoryFile>) -> Self {
+        Self { history: History::with_file(file), ..Self::default() }
+    }
+
+    /// Seconds of a point, and the points of the last `seconds`.
+    pub fn range(&self, seconds: u64) -> (u64, Vec<HistoryPoint>) {
+        self.history.range(seconds)
+    }
+
+    /// What the points of the last minute add up to, and those of the minutes before.
+    pub fn minute_and_before(&self) -> (HistoryPoint, HistoryPoint) {
+        let Some(last) = self.points().back() else { return Default::default() };
+        let (mut minute, mut before) = (HistoryPoint::default(), HistoryPoint::default());
+        for point in self.points() {
+            let sum = if point.time_unix_ms + MINUTE_MS > last.time_unix_ms { &mut minute } else { &mut before };
+            sum.add(point);
+        }
+        (minute, before)
+    }
+
+    /// Writes that were refused for want of memory in the last seconds.
+    pub fn refused_for_memory(&self) -> u64 {
+        let ends = self.seen.front().zip(self.seen.back());
+        ends.map_or(0, |(first, last)| last.totals.since(&first.totals).store_no_memory)
+    }
+
+    /// Notes something that the counters do not show.
+    pub fn note_event(&mut self, now_unix_ms: u64, kind: EventKind, reason: String) {
+        self.events.note(now_unix_ms, kind, reason, 1);
+    }
+
     /// Notes a decision of the controller of pools.
     pub fn note_division(&mut self, now_unix_ms: u64, decision: String) {
         self.events.note(now_unix_ms, EventKind::Division, decision, 1);
     }
 
+    /// The newest first.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.newest()
     }

@@ -10,8 +10,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::CommandKind;
+use super::groups::prefix_of;
 use super::histogram::CommandLatencies;
 use super::hot_keys::HotKeys;
+use super::traffic::{TrafficSketch, traffic_counts};
 
 /// Time between two samples of a worker that is busy.
 const PERIOD: Duration = Duration::from_millis(4);
@@ -29,6 +31,8 @@ pub struct Samples {
     pub latencies: CommandLatencies,
     /// Taken by the worker for sampled keys, unless somebody looks at it just then: nobody waits here.
     pub hot_keys: Mutex<HotKeys>,
+    /// Accesses by key prefix, under the same rule.
+    pub traffic: Mutex<TrafficSketch>,
 }
 
 /// Which keys of a sampled read are noted: every so many-th, by how many there were in reads before.
@@ -73,6 +77,8 @@ impl KeyChoice {
 /// Decides, and notes; used by its worker alone.
 pub struct Probe {
     enabled: bool,
+    /// What ends the prefix of a key.
+    delimiter: u8,
     /// When the read that is being processed returned, if it is sampled.
     sampled: Cell<Option<Instant>>,
     /// What each command of the sampled read counts for.
@@ -88,9 +94,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    pub fn new(enabled: bool, worker: usize) -> Self {
+    pub fn new(enabled: bool, delimiter: u8, worker: usize) -> Self {
         Self {
             enabled,
+            delimiter,
             sampled: Cell::new(None),
             weight: Cell::new(1),
             remaining: Cell::new(0),
@@ -163,25 +170,31 @@ impl Probe {
         let weight = self.weight.get();
         samples.latencies.add(command, read_at.elapsed().as_nanos() as u64, weight.into());
         if let Some(key) = key {
-            self.note_key(samples, key);
+            self.note_key(samples, key, command, |_| None);
         }
     }
 
-    /// A run of sampled gets has been answered, `commands` of them complete.
-    pub fn note_gets(&self, samples: &Samples, keys: &[&[u8]], commands: usize) {
+    /// A run of sampled gets has been answered, `commands` of them complete. `is_there` looks a key up without counting
+    /// a use; it stands for the answer that the get had.
+    pub fn note_gets(&self, samples: &Samples, keys: &[&[u8]], commands: usize, is_there: impl Fn(&[u8]) -> bool) {
         let Some(read_at) = self.sampled.get() else { return };
         let weight = u64::from(self.weight.get()) * commands as u64;
         samples.latencies.add(CommandKind::Get, read_at.elapsed().as_nanos() as u64, weight);
         for key in keys {
-            self.note_key(samples, key);
+            self.note_key(samples, key, CommandKind::Get, |key| Some(is_there(key)));
         }
     }
 
-    fn note_key(&self, samples: &Samples, key: &[u8]) {
-        if self.keys.takes()
-            && let Ok(mut hot_keys) = samples.hot_keys.try_lock()
-        {
-            hot_keys.add(key, f64::from(self.weight.get()) * f64::from(self.keys.step.get()));
+    fn note_key(&self, samples: &Samples, key: &[u8], command: CommandKind, is_hit: impl Fn(&[u8]) -> Option<bool>) {
+        if !self.keys.takes() {
+            return;
+        }
+        let weight = f64::from(self.weight.get()) * f64::from(self.keys.step.get());
+        if let Ok(mut hot_keys) = samples.hot_keys.try_lock() {
+            hot_keys.add(key, weight);
+        }
+        if let Ok(mut traffic) = samples.traffic.try_lock() {
+            traffic.add(prefix_of(key, self.delimiter), traffic_counts(command, is_hit(key), weight));
         }
     }
 }
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn busy_workers_sample_rarely_and_quiet_ones_everything() {
-        let (probe, samples) = (Probe::new(true, 0), Samples::default());
+        let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
         let mut now = Instant::now();
         let busy = read(&probe, &samples, &mut now, 1_000_000, Duration::from_micros(10));
         assert!((1250..10_000).contains(&busy), "{busy} samples in 10 s");
@@ -224,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_disabled_probe_samples_nothing() {
-        let (probe, samples) = (Probe::new(false, 0), Samples::default());
+        let (probe, samples) = (Probe::new(false, b':', 0), Samples::default());
         for _ in 0..10 {
             probe.after_read();
             assert!(!probe.is_sampling());
@@ -235,16 +248,18 @@ mod tests {
 
     #[test]
     fn of_many_keys_a_few_are_noted_and_count_for_all() {
-        let (probe, samples) = (Probe::new(true, 0), Samples::default());
+        let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
         let mut noted = 0;
         for _ in 0..500 {
             probe.sample(Instant::now());
             probe.weight.set(1);
-            probe.note_gets(&samples, &[b"a".as_slice(), b"b", b"b", b"b"].repeat(16), 10);
+            probe.note_gets(&samples, &[b"a".as_slice(), b"b", b"b", b"b"].repeat(16), 10, |key| key == b"a");
             assert!(probe.keys.noted.get() > 0);
             noted += probe.keys.noted.get().min(MAX_KEYS);
         }
         assert!((1800..2600).contains(&noted), "{noted} of 500 reads");
+        let [accesses, gets, hits, sets] = samples.traffic.lock().unwrap().get(b"");
+        assert!(accesses == gets && sets == 0.0 && (0.2..0.3).contains(&(hits / gets)), "{hits} of {gets}");
         let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);
         let share = |at: usize| found[at].1;
         assert_eq!((found[0].0.as_slice(), found[1].0.as_slice()), (b"b".as_slice(), b"a".as_slice()));
@@ -254,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_worker_does_not_wait_for_those_who_look() {
-        let (probe, samples) = (Probe::new(true, 0), Samples::default());
+        let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
         let looking = samples.hot_keys.lock().unwrap();
         probe.sample(Instant::now());
         probe.note(&samples, CommandKind::Get, Some(b"k"));

@@ -75,6 +75,28 @@ impl Sizing {
         lock(&self.latest).verdict.map(|verdict| verdict.to_string())
     }
 
+    /// What more or less memory would give, in words.
+    pub fn advice(&self) -> Option<String> {
+        let verdict = lock(&self.latest).verdict?;
+        let step = ByteSize::bytes(verdict.step_bytes);
+        Some(match verdict.saved_points {
+            _ if !verdict.is_full => "memory is not full.".to_owned(),
+            points if points < 0.05 => format!("{step} more memory would save nothing."),
+            points => format!("{step} more memory would save {points:.1} points of misses."),
+        })
+    }
+
+    /// Hit ratios with half, the present and twice the memory; `None` for what is not known.
+    pub fn hit_ratios_by_memory(&self, memory_bytes: u64) -> [Option<f64>; 3] {
+        let LatestVerdict { miss_ratio, .. } = *lock(&self.latest);
+        let controller = lock(&self.controller);
+        let profile = controller.as_ref().and_then(|controller| controller.profile(DEFAULT_POOL));
+        [memory_bytes / 2, memory_bytes, memory_bytes * 2].map(|bytes| {
+            let point = profile.as_ref()?.what_if(ByteSize::bytes(bytes), miss_ratio)?;
+            Some(rounded(1.0 - point.miss_ratio))
+        })
+    }
+
     /// The curve as JSON, and the point at `memory_bytes`, if one is asked for.
     pub fn curve(&self, memory_bytes: Option<u64>) -> Value {
         let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);

@@ -10,7 +10,7 @@ use super::candidates::{PlannedEviction, PlannerState};
 use super::jobs::{Eviction, Job, Relocation};
 use super::policy::EvictionChoice;
 use crate::epoch::Participant;
-use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
+use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
@@ -79,8 +79,7 @@ impl Store {
             Claim::Planned(PlannedEviction { choice, .. }) => {
                 let run = self.planned_run(&choice);
                 (!run.is_empty()).then_some(())?;
-                let stamp_ms = header.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
-                self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
+                self.clock.set_eviction_age(moment.ms.saturating_sub(header.stamp_ms()));
                 Job::Eviction(Eviction::new(self, run, choice.retention, choice.aging))
             }
             Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Relocate(_) => {

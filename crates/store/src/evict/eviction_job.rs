@@ -69,12 +69,15 @@ impl Eviction {
         match self.retention {
             Retention::Used if frequency == 0 => SCORE_UNQUALIFIED,
             Retention::Used => frequency.saturating_add(SCORE_MIN),
-            Retention::Qualified { unused_bytes, bytes_per_use }
-                if bytes > unused_bytes.saturating_add(u64::from(frequency) * bytes_per_use) =>
-            {
-                SCORE_UNQUALIFIED
+            Retention::Qualified { unused_bytes, bytes_per_use, young } => {
+                let history = &store.policy_state.history;
+                let earns = |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses) * bytes_per_use);
+                let after_first = earns(frequency.saturating_sub(1));
+                let is_kept = if young && history.needs_two_uses() { after_first } else { earns(frequency) };
+                history.note_scored(hash, young && is_kept && !after_first, !young && frequency > 0);
+                if is_kept { use_per_byte(frequency, bytes) } else { SCORE_UNQUALIFIED }
             }
-            Retention::Qualified { .. } | Retention::TopScored => use_per_byte(frequency, bytes),
+            Retention::TopScored => use_per_byte(frequency, bytes),
             Retention::Nothing => panic!("{:?} needs no scores", self.retention),
         }
     }

@@ -140,6 +140,53 @@ fn evictions_whose_segments_writers_take_are_useful() {
     store.verify(&participant, 1000);
 }
 
+/// Plays keys that are used once soon after their insertion, and a loop longer than the old segments keep an item. In
+/// `pairs` the first ones are never used again; else they are used once more, while old segments would keep them.
+fn needs_two_uses_after(pairs: bool) -> bool {
+    let options = Options {
+        memory_bytes: 1 << 20,
+        segment_bytes: Some(16 << 10),
+        value_bytes_max: 1 << 18,
+        ..Options::default()
+    };
+    let store = Store::new(options).unwrap();
+    let participant = store.participate();
+    let use_or_set = |number: u32, now: u64| {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        if store.get(&participant, &key, hash, now).is_some() {
+            return;
+        }
+        let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+        while store.write(&participant, &write, now).is_err() {
+            assert_ne!(store.evict(&participant, now), Progress::Stuck);
+        }
+    };
+    const ONCE: u32 = 1 << 20;
+    for number in 1000..31_000 {
+        let now = u64::from(number) * 100;
+        use_or_set(ONCE + number, now);
+        use_or_set(ONCE + number - 50, now);
+        match pairs {
+            true if number.is_multiple_of(2) => use_or_set(number / 2 % 600, now),
+            true => {}
+            false => use_or_set(ONCE + number - 600, now),
+        }
+    }
+    store.verify(&participant, 31_000 * 100);
+    store.policy_state.history.needs_two_uses()
+}
+
+#[test]
+fn items_used_in_pairs_need_two_uses() {
+    assert!(needs_two_uses_after(true));
+}
+
+#[test]
+fn items_used_again_need_one_use() {
+    assert!(!needs_two_uses_after(false));
+}
+
 #[test]
 fn only_the_oldest_unused_long_values_are_evicted() {
     let options =

@@ -233,6 +233,52 @@ fn a_move_loses_no_increment() {
     });
 }
 
+/// A relocation copies a log while bytes are appended to it.
+#[test]
+fn a_move_loses_no_append() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        assert!(client.append_to_log(KEY, 1, Some(2)));
+        client.seal();
+        client.set(OTHER, 0);
+        client.seal();
+        let job = client.compaction();
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || assert!(Client::new(&store).append_to_log(KEY, 2, None)))
+        };
+        client.run(job);
+        other.join().unwrap();
+        assert_eq!(client.log(KEY), Some(vec![1, 2]));
+        assert!(client.append_to_log(KEY, 3, None));
+        client.verify();
+    });
+}
+
+#[test]
+fn a_move_loses_no_edit_of_words() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        assert_eq!(client.add_to_word(KEY, 1), 1);
+        client.seal();
+        client.set(OTHER, 0);
+        client.seal();
+        let job = client.compaction();
+        let other = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || Client::new(&store).add_to_word(KEY, 10))
+        };
+        client.run(job);
+        let sum = client.add_to_word(KEY, 100);
+        let others = other.join().unwrap();
+        assert!((sum, others) == (111, 11) || (sum, others) == (101, 111), "{sum} and {others}");
+        assert_eq!(client.add_to_word(KEY, 0), 111);
+        client.verify();
+    });
+}
+
 /// An overwrite leaves a segment, which is then emptied, freed and reused: the counts of its next use are right.
 #[test]
 fn counts_belong_to_one_use_of_a_segment() {

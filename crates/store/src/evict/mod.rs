@@ -42,6 +42,7 @@ mod policy;
 mod relocate;
 mod relocation_job;
 mod removal;
+mod returns;
 mod scores;
 mod seal;
 mod shrink;

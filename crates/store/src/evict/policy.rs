@@ -15,9 +15,10 @@
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
 //! from a small queue of young segments. Items that qualify move on to old segments, where each round costs them one
-//! use. A key that returns soon after its eviction starts with one use. Unlike in the paper a use counts by the byte,
-//! as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per use. A young item of less
-//! than half the mean size is kept without a use.
+//! use. A key that returns soon after its eviction starts with as many uses as it needs to move on. Unlike in the paper
+//! a use counts by the byte, as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per
+//! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
+//! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
 use crate::segment::SegmentId;
 use std::str::FromStr;
@@ -124,10 +125,12 @@ pub enum Retention {
     /// Items used at least once, as many as fit.
     Used,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each counted use; at most seven eighths of a
-    /// segment, give or take a part of an item, so that something is freed.
+    /// segment, give or take a part of an item, so that something is freed. The first use of a `young` item does not
+    /// count where two uses are needed (see `returns`).
     Qualified {
         unused_bytes: u64,
         bytes_per_use: u64,
+        young: bool,
     },
 }
 
@@ -195,14 +198,15 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
 /// better.
 fn qualified(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
     let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
-    let (unused_bytes, aging) = match view.rounds {
-        0 => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
-        _ => (0, Aging::Decrement),
+    let young = view.rounds == 0;
+    let (unused_bytes, aging) = match young {
+        true => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
+        false => (0, Aging::Decrement),
     };
     EvictionChoice {
         first: view.segment,
         count: 1,
-        retention: Retention::Qualified { unused_bytes, bytes_per_use },
+        retention: Retention::Qualified { unused_bytes, bytes_per_use, young },
         aging,
     }
 }
@@ -260,11 +264,11 @@ mod tests {
         assert_eq!((young.first.number(), young.count, young.aging), (1, 1, Aging::Reset));
         assert_eq!(
             young.retention,
-            Retention::Qualified { unused_bytes: 22, bytes_per_use: 150 },
+            Retention::Qualified { unused_bytes: 22, bytes_per_use: 150, young: true },
             "objects have 50 bytes"
         );
         let old = choose(Policy::S3Fifo, &views[1..], 4, 0);
-        assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150 });
+        assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150, young: false });
         assert_eq!(old.aging, Aging::Decrement);
     }
 

@@ -2,9 +2,10 @@
 
 use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
+use super::returns::Evicted;
 use crate::epoch::Participant;
 use crate::index::FREQUENCY_EXACT;
-use crate::item::{ItemAt, Kind};
+use crate::item::{ItemAt, ItemHeader, Kind};
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
@@ -31,28 +32,37 @@ impl Store {
             return false;
         }
         let arena = &self.segments.arena;
-        let size = item.header.size() as usize;
-        let copy = || {
-            let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
+        let header = ItemHeader { expiry: expiry_byte, ..item.header };
+        let copy = |bytes: usize| {
             // SAFETY: the source is draining and keeps its bytes; the destination is unpublished and owned by the
             // caller.
             unsafe {
-                arena.copy(item.at, to, size);
+                arena.copy(item.at, to, bytes);
                 arena.write(to, &header.encode());
             }
         };
-        let is_numeric = item.header.kind == Kind::Numeric;
-        if !is_numeric {
-            copy();
+        let duplicate = ItemAt { at: to, header };
+        let mut copied = 0;
+        match item.header.kind {
+            Kind::Plain | Kind::Chained => copy(item.header.size() as usize),
+            Kind::Numeric => {}
+            // What a log has published by now does not change: the lock is held for what is appended meanwhile only.
+            // SAFETY: as in `copy`.
+            Kind::Structured => unsafe {
+                copy(item.header.value_offset() as usize);
+                copied = item.copy_content(arena, duplicate, 0);
+            },
         }
         let mut pair = self.index.lock_pair(hash);
         let Some(place) = pair.find(|slot| slot.location() == item.at) else {
             return false;
         };
-        if is_numeric {
-            // The word of a number changes under the bucket lock only, and its position in the copy depends on the
-            // address.
-            self.copy_number(item, to, expiry_byte);
+        // Words that change do so under the bucket lock only, and their position in the copy depends on the address.
+        match item.header.kind {
+            Kind::Plain | Kind::Chained => {}
+            Kind::Numeric => self.copy_number(item, to, expiry_byte),
+            // SAFETY: as in `copy`; the bucket is locked.
+            Kind::Structured => _ = unsafe { item.copy_content(arena, duplicate, copied) },
         }
         let unlinked = self.footprint(place.slot);
         let frequency = age_frequency(pair.reread(&place).frequency(), aging);
@@ -73,7 +83,7 @@ impl Store {
 
     fn copy_number(&self, item: &ItemAt, to: Location, expiry_byte: u8) {
         let arena = &self.segments.arena;
-        let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
+        let header = ItemHeader { expiry: expiry_byte, ..item.header };
         let head = header.value_offset();
         // SAFETY: as in `relocate_item`; the bucket lock keeps the number still.
         unsafe {
@@ -121,8 +131,12 @@ impl Store {
         self.retire_body(&unlinked);
         self.note_unlinked(participant, item, is_live, notice, moment);
         if is_live {
-            let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
-            self.policy_state.history.note_evicted(hash, rounds == 0);
+            let header = self.segments.header(item.at.segment());
+            let evicted = match header.rounds.load(Ordering::Relaxed) {
+                0 => Evicted::Young { uses: place.slot.frequency() },
+                _ => Evicted::Old { age_ms: moment.ms.saturating_sub(header.stamp_ms()) },
+            };
+            self.policy_state.history.note_evicted(hash, evicted, moment.ms);
         }
         Some(is_live)
     }

@@ -1,18 +1,18 @@
 //! Makes a store of an image.
 
-use super::positions::Positions;
+use super::checked::{CheckedSegments, SegmentRecord};
 use super::words::Take;
 use super::{MAGIC, VERSION, state_of_word};
+use crate::budget::PageRule;
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
 use crate::index::{BUCKET_SLOTS, Bucket, Slot, Split};
-use crate::item::{CHAINED_PREFIX_BYTES, ITEM_HEADER_BYTES, Kind};
 use crate::options::Options;
 use crate::segment::{HeaderWords, Location, SegmentId, State};
 use crate::stats::Counters;
-use crate::store::Store;
+use crate::store::{Start, Store};
 use crate::sync::Ordering;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::num::NonZeroU32;
 
@@ -65,6 +65,9 @@ const HISTORY_WORDS_MAX: u32 = 1 << 31;
 
 /// Frames that an image can have: those of 64 TiB.
 const FRAMES_MAX: u32 = 1 << 25;
+
+/// Buckets whose items are prefetched together, so that the cache misses overlap.
+const BUCKETS_AHEAD: usize = 8;
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Damaged(what.into()))
@@ -133,17 +136,30 @@ impl Head {
     }
 }
 
+/// Where the bytes of the segments of an image are.
+pub enum SegmentBytes<'a> {
+    /// At their place already: the memory of the engine is the file that kept them.
+    InPlace,
+    /// Elsewhere: the function reads those at an offset in the memory of the engine.
+    Read(&'a mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>),
+}
+
 impl Store {
     /// The store of an image, with these options, but for what the image decides: segment size, seed, and its
     /// memory, which `resize` changes afterwards.
     ///
     /// # Errors
     /// `Foreign` and `Damaged` tell what is wrong with the image; `Store` that the machine has no such memory.
-    pub fn load(options: &Options, source: &mut impl Read) -> Result<(Self, Loaded), ImageError> {
-        Self::load_in(options, source, true, EngineMemory::for_one)
+    pub fn load(
+        options: &Options,
+        source: &mut impl Read,
+        bytes: SegmentBytes<'_>,
+    ) -> Result<(Self, Loaded), ImageError> {
+        Self::load_in(options, source, true, bytes, |memory_bytes| EngineMemory::reserve(memory_bytes, 1))
     }
 
-    /// The same, in memory that `reserve` answers for a store that may have this many bytes: alone, or beside others.
+    /// The same, in memory that `reserve` answers for a store that may have this many bytes: alone, or beside others,
+    /// which have none of the frames of the image.
     ///
     /// # Errors
     /// As `load`, and those of `reserve`.
@@ -151,6 +167,7 @@ impl Store {
         options: &Options,
         source: &mut impl Read,
         is_alone: bool,
+        bytes: SegmentBytes<'_>,
         reserve: impl FnOnce(u64) -> Result<EngineMemory, Error>,
     ) -> Result<(Self, Loaded), ImageError> {
         let mut take = Take(source);
@@ -165,14 +182,16 @@ impl Store {
             ..options.clone()
         };
         options.validate()?;
-        let build = if is_alone { Self::build_alone } else { Self::build };
-        let store = build(options, &reserve(max_bytes)?)?;
+        let rule = if is_alone { PageRule::Huge } else { PageRule::BySize };
+        let store = Self::with_memory(options, &reserve(max_bytes)?, rule, Start::FromImage)?;
         store.take_over(&head)?;
-        let positions = Positions::new(&store.segments, &head.frames);
-        let Some(positions) = positions else { return damaged("its frames are not those of its memory") };
-        let items = store.load_buckets(&head, &positions, &mut take)?;
-        store.load_segments(&positions, &mut take)?;
-        store.check_slots(&positions)?;
+        let records = store.load_segments(&mut take, bytes)?;
+        let checked = CheckedSegments { segments: &store.segments, hash: &store.hash, records };
+        for record in checked.records.values() {
+            check(checked.is_intact(record), "the bytes of a segment have another checksum")?;
+        }
+        let items = store.load_buckets(&head, &checked, &mut take)?;
+        drop(checked);
         store.counters.restore(&head.counters, items);
         for _ in 0..head.withheld {
             check(store.segments.withhold_free(), "it withholds more segments than are free")?;
@@ -187,24 +206,22 @@ impl Store {
     pub fn skip_image(source: &mut impl Read) -> Result<(), ImageError> {
         let mut take = Take(source);
         let head = Head::take(&mut take)?;
-        take.skip(head.split.buckets() as u64 * size_of::<Bucket>() as u64)?;
         while take.u32()? != 0 {
-            let Some(state) = state_of_word(take.u8()?) else { return damaged("a segment is in no state") };
-            let words = take_header(&mut take)?;
-            let length = if state == State::Body { head.segment_bytes } else { words.write_offset };
-            take.skip(length.into())?;
+            take.u8()?;
+            take_header(&mut take)?;
+            take.u64()?;
         }
-        Ok(())
+        Ok(take.skip(head.split.buckets() as u64 * size_of::<Bucket>() as u64)?)
     }
 
     /// Budget, time and generation.
     fn take_over(&self, head: &Head) -> Result<(), ImageError> {
-        let fits = head.limit <= self.segments.max_segments() && head.split.buckets() as u64 <= head.paid_buckets;
-        check(fits && head.paid_buckets <= self.index.limit() as u64, "its index or memory has no such size")?;
+        check(head.split.buckets() as u64 <= head.paid_buckets, "its index is larger than its budget")?;
+        check(head.paid_buckets <= self.index.limit() as u64, "its index or memory has no such size")?;
         check(head.paid_buckets >= self.index.paid_buckets(), "its index is smaller than at the start")?;
         self.index.restore(head.split, head.paid_buckets);
-        self.restore_budget(head.memory_bytes, head.limit, head.withheld);
-        check(self.segments.limit() == head.limit, "its memory is smaller than its reserve")?;
+        let is_restored = self.restore_budget(head.memory_bytes, (&head.frames, head.limit), head.withheld);
+        check(is_restored, "its frames are not those of its memory")?;
         self.clock.restore(head.now_ms, head.quantum, head.flush_at_ms);
         self.generation.store(head.generation, Ordering::Relaxed);
         self.chains.restore_stamp(head.last_stamp);
@@ -216,70 +233,97 @@ impl Store {
     fn load_buckets(
         &self,
         head: &Head,
-        positions: &Positions<'_>,
+        checked: &CheckedSegments<'_>,
         take: &mut Take<'_, impl Read>,
     ) -> Result<u64, ImageError> {
-        let mut items = 0;
-        for bucket in 0..head.split.buckets() {
-            let mut words = [0; BUCKET_SLOTS + 1];
-            for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
-                *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+        let slots = |words: [u64; BUCKET_SLOTS + 1]| {
+            words.into_iter().skip(1).map(Slot::from_word).filter(|slot| !slot.is_empty())
+        };
+        let (length, mut items) = (head.split.buckets(), 0);
+        for first in (0..length).step_by(BUCKETS_AHEAD) {
+            let mut buckets = [[0; BUCKET_SLOTS + 1]; BUCKETS_AHEAD];
+            let count = BUCKETS_AHEAD.min(length - first);
+            for words in &mut buckets[..count] {
+                for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
+                    *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+                }
+                slots(*words).for_each(|slot| checked.prefetch(slot));
             }
-            for word in words[1..].iter_mut().filter(|word| !Slot::from_word(**word).is_empty()) {
-                let slot = Slot::from_word(*word);
-                let Some(location) = positions.location(slot.location()) else {
-                    return damaged("a slot points at no segment");
-                };
-                *word = slot.relocated(location).word();
-                items += 1;
+            for (bucket, words) in (first..).zip(&buckets[..count]) {
+                for slot in slots(*words) {
+                    check(checked.fits(slot, bucket, head.split), "a slot points at no item")?;
+                    items += 1;
+                }
+                check(self.index.restore_words(bucket, *words), "a bucket is locked")?;
             }
-            check(self.index.restore_words(bucket, words), "a bucket is locked")?;
         }
         Ok(items)
     }
 
-    fn load_segments(&self, positions: &Positions<'_>, take: &mut Take<'_, impl Read>) -> Result<(), ImageError> {
-        let size = self.segments.segment_bytes();
-        let mut bytes = vec![0; size as usize];
-        let mut bodies = Vec::new();
+    fn load_segments(
+        &self,
+        take: &mut Take<'_, impl Read>,
+        mut bytes: SegmentBytes<'_>,
+    ) -> Result<HashMap<SegmentId, SegmentRecord>, ImageError> {
+        let mut records = HashMap::new();
+        let mut buffer = vec![0; self.segments.segment_bytes() as usize];
         while let Some(number) = NonZeroU32::new(take.u32()?) {
-            let segment = positions.segment(number.get());
-            let Some(segment) = segment else { return damaged("a segment is outside the memory") };
-            let Some(state) = state_of_word(take.u8()?) else { return damaged("a segment is in no state") };
-            let words = take_header(take)?;
-            check(words.write_offset <= size, "a segment is longer than segments are")?;
-            check(self.segments.take_this(segment), "a segment is there twice")?;
-            let header = self.segments.header(segment);
-            let length = if state == State::Body { size } else { words.write_offset } as usize;
-            take.0.read_exact(&mut bytes[..length])?;
-            // SAFETY: the segment was free a moment ago and is this function's own.
-            unsafe { self.segments.arena.write(Location::new(segment, 0), &bytes[..length]) };
-            header.restore(&words);
-            match state {
-                State::Body => {
-                    header.is_body.store(1, Ordering::Relaxed);
-                    let next = (words.next != 0).then(|| positions.segment(words.next));
-                    let Some(next) = next.map_or(Some(0), |next| next.map(SegmentId::number)) else {
-                        return damaged("a value goes on outside the memory");
-                    };
-                    header.next.store(next, Ordering::Relaxed);
-                    header.pass_to(State::Body);
-                    bodies.push(segment);
+            let record = self.load_segment(number.get(), take)?;
+            match &mut bytes {
+                SegmentBytes::InPlace => {
+                    let is_given = self.segments.allocate(record.segment);
+                    check(is_given, "the file system has no memory for the bytes that the file has lost")?;
                 }
-                _ => {
-                    check(self.chains.restore(&self.segments, segment), "a segment is of no TTL bucket")?;
-                    self.segments.seal(segment);
+                SegmentBytes::Read(read) => {
+                    let buffer = &mut buffer[..record.length as usize];
+                    read(record.segment.index() as u64 * u64::from(self.segments.segment_bytes()), buffer)?;
+                    // SAFETY: the segment was free a moment ago and is this function's own.
+                    unsafe { self.segments.arena.write(Location::new(record.segment, 0), buffer) };
                 }
             }
+            records.insert(record.segment, record);
         }
-        self.check_bodies(&bodies)
+        self.check_bodies(&records)?;
+        Ok(records)
+    }
+
+    /// Takes a segment with the header that an image has of it.
+    fn load_segment(&self, number: u32, take: &mut Take<'_, impl Read>) -> Result<SegmentRecord, ImageError> {
+        let size = self.segments.segment_bytes();
+        let segment = self.segments.checked(number);
+        let Some(segment) = segment else { return damaged("a segment is outside the memory") };
+        let Some(state) = state_of_word(take.u8()?) else { return damaged("a segment is in no state") };
+        let words = take_header(take)?;
+        let checksum = take.u64()?;
+        check(words.write_offset <= size, "a segment is longer than segments are")?;
+        check(self.segments.take_this(segment), "a segment is there twice, or outside the memory")?;
+        let header = self.segments.header(segment);
+        header.restore(&words);
+        let mut record = SegmentRecord {
+            segment,
+            state,
+            length: if state == State::Body { size } else { words.write_offset },
+            checksum,
+            next: None,
+            owner_hash: words.owner_hash,
+        };
+        if state == State::Body {
+            header.is_body.store(1, Ordering::Relaxed);
+            header.next.store(words.next, Ordering::Relaxed);
+            header.pass_to(State::Body);
+            record.next = SegmentId::from_link(words.next);
+        } else {
+            check(self.chains.restore(&self.segments, segment), "a segment is of no TTL bucket")?;
+            self.segments.seal(segment);
+        }
+        Ok(record)
     }
 
     /// The bodies of each value are a list that ends.
-    fn check_bodies(&self, bodies: &[SegmentId]) -> Result<(), ImageError> {
-        let next =
-            |segment: &SegmentId| SegmentId::from_link(self.segments.header(*segment).next.load(Ordering::Relaxed));
-        let is_body = |segment: &SegmentId| self.segments.header(*segment).state() == State::Body;
+    fn check_bodies(&self, records: &HashMap<SegmentId, SegmentRecord>) -> Result<(), ImageError> {
+        let is_body = |segment: &SegmentId| records.get(segment).is_some_and(|record| record.state == State::Body);
+        let next = |segment: &SegmentId| records[segment].next;
+        let bodies: Vec<_> = records.keys().copied().filter(is_body).collect();
         let followers: HashSet<SegmentId> = bodies.iter().filter_map(next).collect();
         check(followers.iter().all(is_body), "a value goes on in no segment of a value")?;
         check(followers.len() == bodies.iter().filter_map(next).count(), "two values share a segment")?;
@@ -287,35 +331,6 @@ impl Store {
         let firsts = bodies.iter().filter(|segment| !followers.contains(segment));
         let reached: usize = firsts.map(|first| std::iter::successors(Some(*first), next).count()).sum();
         check(reached == bodies.len(), "a value has no end")
-    }
-
-    /// Every slot points into a sealed segment, so that a reader stays within what was loaded. Heads of chained values
-    /// get the number that their first body has now.
-    fn check_slots(&self, positions: &Positions<'_>) -> Result<(), ImageError> {
-        let mut fits = true;
-        self.index.each_slot(|_, slot| fits &= self.check_slot(slot, positions).is_some());
-        check(fits, "a slot points at no item")
-    }
-
-    fn check_slot(&self, slot: Slot, positions: &Positions<'_>) -> Option<()> {
-        let header = self.segments.header(slot.checked_segment()?);
-        let end = slot.location().offset() + ITEM_HEADER_BYTES;
-        if header.state() != State::Sealed || end > header.write_offset() {
-            return None;
-        }
-        let item = self.item(slot);
-        if item.header.kind != Kind::Chained {
-            return Some(());
-        }
-        if item.value_at().offset() + CHAINED_PREFIX_BYTES > header.write_offset() {
-            return None;
-        }
-        // SAFETY: nobody else knows the store, and the prefix lies in the bytes that were loaded.
-        unsafe {
-            let first = positions.segment(item.first_body_number(&self.segments.arena))?;
-            item.set_first_body(&self.segments.arena, first);
-            (self.segments.header(first).state() == State::Body).then_some(())
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes the image of a store.
 
 use super::words::Put;
-use super::{MAGIC, VERSION};
+use super::{MAGIC, VERSION, checksum};
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::index::{BUCKET_SLOTS, Bucket};
@@ -22,29 +22,37 @@ pub struct Saved {
 }
 
 impl Store {
-    /// Writes the image of the store to `out`. Jobs are finished and all segments sealed first.
+    /// Writes the image of the store to `out`. Jobs are finished and all segments sealed first. `keep` gets the bytes
+    /// of each segment, with their offset in the memory of the engine.
     ///
     /// No other thread may change the store meanwhile: see [`Store::refuse_changes`]. Reads are no changes. Uploads
     /// that are not finished are not in the image.
     ///
     /// # Errors
-    /// Those of `out`.
-    pub fn save(&self, participant: &Participant, now_ms: u64, out: &mut impl Write) -> io::Result<Saved> {
+    /// Those of `out` and `keep`.
+    pub fn save(
+        &self,
+        participant: &Participant,
+        now_ms: u64,
+        out: &mut impl Write,
+        keep: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Saved> {
         let moment = self.moment(now_ms);
         self.finish_jobs(participant, now_ms);
         self.seal_open(Seal::All);
         self.save_head(moment.ms, out)?;
-        let mut bytes = self.save_buckets(out)?;
+        let mut bytes = 0;
         let mut chained = Vec::new();
         self.chains.each_chain(&self.segments, |_, chain| chained.extend_from_slice(chain));
         for segment in chained {
             assert_eq!(self.segments.header(segment).state(), State::Sealed, "{segment:?} of a quiet store");
-            bytes += self.save_segment(segment, out)?;
+            bytes += self.save_segment(segment, out, keep)?;
         }
         for segment in self.bodies(participant) {
-            bytes += self.save_segment(segment, out)?;
+            bytes += self.save_segment(segment, out, keep)?;
         }
         out.write_all(&0_u32.to_le_bytes())?;
+        bytes += self.save_buckets(out)?;
         Ok(Saved { items: self.counters.items(), bytes })
     }
 
@@ -96,19 +104,25 @@ impl Store {
         Ok((length * size_of::<Bucket>()) as u64)
     }
 
-    fn save_segment(&self, segment: SegmentId, out: &mut impl Write) -> io::Result<u64> {
+    fn save_segment(
+        &self,
+        segment: SegmentId,
+        out: &mut impl Write,
+        keep: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<u64> {
         let header = self.segments.header(segment);
-        let mut put = Put::default();
-        put.u32(segment.number()).u8(header.state() as u8);
-        put_header(&header.words(), &mut put);
-        put.write_to(out)?;
         let length = match header.state() {
             State::Body => self.segments.segment_bytes(),
             _ => header.write_offset(),
         };
         // SAFETY: the bytes of a sealed segment up to its write offset and those of a body are published; the store
         // is quiet.
-        out.write_all(unsafe { self.segments.arena.slice(Location::new(segment, 0), length as usize) })?;
+        let bytes = unsafe { self.segments.arena.slice(Location::new(segment, 0), length as usize) };
+        keep(segment.index() as u64 * u64::from(self.segments.segment_bytes()), bytes)?;
+        let mut put = Put::default();
+        put.u32(segment.number()).u8(header.state() as u8);
+        put_header(&header.words(), &mut put);
+        put.u64(checksum(segment, bytes)).write_to(out)?;
         Ok(u64::from(length))
     }
 }

@@ -100,19 +100,9 @@ impl Slot {
         self.location().segment()
     }
 
-    /// The segment of a slot whose word came from elsewhere; `None` if it names none.
-    pub fn checked_segment(self) -> Option<SegmentId> {
-        SegmentId::from_link(self.location().segment_link())
-    }
-
     #[inline(always)]
     pub fn is_counted(self) -> bool {
         self.0 & COUNTED_BIT != 0
-    }
-
-    /// The slot for another location.
-    pub fn relocated(self, to: Location) -> Self {
-        Self(self.0 & !LOCATION_MASK | to.bits())
     }
 
     /// The slot for another location, with another frequency.

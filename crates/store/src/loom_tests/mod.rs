@@ -15,6 +15,7 @@ mod operation_log;
 mod ops;
 mod readers;
 mod segments;
+mod structured;
 
 pub(crate) use operation_log::{Did, OperationLog};
 

@@ -5,7 +5,7 @@
 
 use super::read::Item;
 use super::write::{Changed, check_key};
-use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
@@ -18,8 +18,8 @@ use crate::ttl::Ttl;
 /// The copy of an item that replaces it and takes over its bodies.
 pub(super) struct Successor<'i> {
     pub of: &'i ItemAt,
-    /// What must still hold of its number. The copy takes over the present number.
-    pub number: SeenNumber,
+    /// What must still hold of its word. The copy takes over the present number or structured value.
+    pub word: SeenWord,
     pub life: Lifetime,
     pub extension: Extension,
     /// Whether a kept token of the item stands for the copy, too: not if it is marked as stale.
@@ -94,7 +94,7 @@ impl Store {
             }
             // SAFETY: the pin protects the item.
             let extension = unsafe { item.extension(&self.segments.arena) };
-            let successor = Successor { of: &item, number: SeenNumber::Any, life, extension, keeps_token: true };
+            let successor = Successor { of: &item, word: SeenWord::Any, life, extension, keeps_token: true };
             let outcome = self.publish_successor(participant, (key, hash), &successor, moment)?;
             drop(pin);
             match outcome {
@@ -132,8 +132,8 @@ impl Store {
                 Some(life) if self.expires_at(&item, life) => return Ok(Some(hit)),
                 // The next lookup finds the copy, with its token.
                 Some(life) => {
-                    let (number, extension) = (SeenNumber::Any, hit.extension());
-                    let successor = Successor { of: &item, number, life, extension, keeps_token: true };
+                    let (word, extension) = (SeenWord::Any, hit.extension());
+                    let successor = Successor { of: &item, word, life, extension, keeps_token: true };
                     self.publish_successor(participant, (key, hash), &successor, moment)?;
                 }
             }
@@ -159,7 +159,7 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
-        let &Successor { of: item, number, life, extension, keeps_token } = successor;
+        let &Successor { of: item, word, life, extension, keeps_token } = successor;
         let extension = Extension { copied: false, ..extension };
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
@@ -179,6 +179,9 @@ impl Store {
                     self.write_number(value_at, number, width);
                     debug_assert_eq!(head.value_length, NUMERIC_BYTES);
                 }
+                Kind::Structured => {
+                    item.copy_content(arena, ItemAt::read(arena, at), 0);
+                }
                 Kind::Chained => {
                     arena.copy(item.value_at(), value_at, item.header.value_length as usize);
                     body_bytes = self.body_bytes(item.chained(arena).total - item.tail().1);
@@ -186,7 +189,7 @@ impl Store {
             }
         }
         let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true, keeps_token };
-        let condition = Condition::Unchanged(SeenItem { at: item.at, number });
+        let condition = Condition::Unchanged(SeenItem { at: item.at, word });
         let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);

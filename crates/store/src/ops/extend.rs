@@ -1,7 +1,7 @@
 //! append and prepend: the old value and new bytes become a new value; flags and expiry stay.
 
 use super::write::{Mode, Stored, Write, Written};
-use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
@@ -23,6 +23,9 @@ impl Store {
                 && !self.token_fits(&item.item_at(), write.hash, item.sequence(), token)
             {
                 return Ok(Stored::Exists.into());
+            }
+            if item.is_structured() {
+                return Err(Error::Structured);
             }
             let length = (item.len() + write.value.len()) as u64;
             if length > self.options.value_bytes_max {
@@ -82,17 +85,17 @@ impl Store {
 }
 
 impl Item<'_> {
-    /// The condition that the item is unchanged, and its number, if it is numeric, equal.
+    /// The condition that the item is unchanged, and its word equal, if it changes in place.
     pub(super) fn unchanged(&self) -> Condition {
-        Condition::Unchanged(SeenItem { at: self.at(), number: self.seen_number() })
+        Condition::Unchanged(SeenItem { at: self.at(), word: self.seen_word() })
     }
 
     /// The condition that the item is unchanged, for a write of this mode, which may depend on a token.
     pub(super) fn unchanged_for(&self, mode: Mode) -> Condition {
         match mode {
             Mode::AppendIf(_) | Mode::PrependIf(_) => {
-                let number = SeenNumber::Uncounted { sequence: self.sequence() };
-                Condition::Unchanged(SeenItem { at: self.at(), number })
+                let word = SeenWord::Uncounted { sequence: self.sequence() };
+                Condition::Unchanged(SeenItem { at: self.at(), word })
             }
             _ => self.unchanged(),
         }

@@ -31,6 +31,8 @@ enum HandleValue {
 struct Pinned {
     store: Arc<Store>,
     item: ItemAt,
+    /// Bytes of a value that is not chained, and where they begin.
+    content: (Location, u32),
     chained: Option<Chained>,
 }
 
@@ -43,17 +45,17 @@ impl Item<'_> {
         assert!(std::ptr::eq(self.store(), &**store), "the item is one of this store");
         let flags = self.flags();
         let item = self.item_at();
-        if self.len() < COPY_BYTES_MAX || item.header.kind == Kind::Numeric {
+        let Some(content) = self.content().filter(|_| self.len() >= COPY_BYTES_MAX) else {
             let mut copy = Vec::with_capacity(self.len());
             self.copy_to(&mut copy);
             return Ok(Handle { flags, value: HandleValue::Copy(copy.into()) });
-        }
+        };
         let segment_bytes = u64::from(store.segments.segment_bytes());
         // One value of any size can always be held.
         let one = store.options.value_bytes_max + 2 * segment_bytes;
         let limit = one.max(store.budget.memory_bytes() / PINNED_SHARE);
         store.segments.pin(item.at.segment(), segment_bytes, limit)?;
-        let mut pinned = Pinned { store: Arc::clone(store), item, chained: None };
+        let mut pinned = Pinned { store: Arc::clone(store), item, content, chained: None };
         if item.header.kind == Kind::Chained {
             // SAFETY: the pin of this hit protects the item.
             let chained = unsafe { item.chained(&store.segments.arena) };
@@ -73,7 +75,7 @@ impl Pinned {
         let arena = &self.store.segments.arena;
         let Some(chained) = &self.chained else {
             // SAFETY: the counts in the headers keep the segments in place as long as self.
-            let value = unsafe { arena.slice(self.item.value_at(), self.item.header.value_length as usize) };
+            let value = unsafe { arena.slice(self.content.0, self.content.1 as usize) };
             return &value[offset..];
         };
         let (tail_at, tail) = self.item.tail();
@@ -113,7 +115,7 @@ impl Handle {
             HandleValue::Copy(copy) => copy.len(),
             HandleValue::Pinned(pinned) => match &pinned.chained {
                 Some(chained) => chained.total as usize,
-                None => pinned.item.header.value_length as usize,
+                None => pinned.content.1 as usize,
             },
         }
     }

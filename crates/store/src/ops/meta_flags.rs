@@ -7,7 +7,7 @@
 use super::delete::Successor;
 use super::read::{Access, Item};
 use super::write::check_key;
-use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
@@ -136,12 +136,12 @@ impl Store {
             return Ok(Some(hit.token()));
         }
         // The caller may have decided by the token.
-        let number = SeenNumber::Uncounted { sequence: hit.sequence() };
+        let word = SeenWord::Uncounted { sequence: hit.sequence() };
         let outcome = match life {
-            None => self.remove(participant, target, Condition::Unchanged(SeenItem { at: item.at, number }), moment),
+            None => self.remove(participant, target, Condition::Unchanged(SeenItem { at: item.at, word }), moment),
             Some(life) => {
                 let keeps_token = !matches!(change.flags, MetaFlags::Stale { .. });
-                let successor = Successor { of: &item, number, life, extension, keeps_token };
+                let successor = Successor { of: &item, word, life, extension, keeps_token };
                 self.publish_successor(participant, target, &successor, moment)?
             }
         };

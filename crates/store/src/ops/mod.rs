@@ -1,6 +1,7 @@
 //! The operations on entries. Each is linearizable per key, at the instant when its slot is changed or read.
 
 mod delete;
+mod edit;
 mod extend;
 #[cfg(not(loom))]
 mod handle;
@@ -14,6 +15,7 @@ mod scan;
 mod upload;
 mod write;
 
+pub use edit::{Edit, Editable, IfAbsent};
 #[cfg(not(loom))]
 pub use handle::Handle;
 pub use meta_flags::{Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};

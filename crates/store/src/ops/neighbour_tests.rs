@@ -4,7 +4,7 @@
 use super::delete::Successor;
 use super::number::{Change, Count};
 use super::write::{Changed, Mode, Write};
-use crate::condition::{Condition, Outcome, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenWord};
 use crate::epoch::Participant;
 use crate::index::Found;
 use crate::item::{Extension, Kind};
@@ -118,7 +118,7 @@ fn a_copy_gets_the_present_number() {
     let item = hit.item_at();
     let life = (bucket.store.chains.scale.bucket(100), Some(101));
     let successor =
-        Successor { of: &item, number: SeenNumber::Any, life, extension: Extension::default(), keeps_token: true };
+        Successor { of: &item, word: SeenWord::Any, life, extension: Extension::default(), keeps_token: true };
     bucket.count(&bucket.neighbour);
     bucket.count(KEY);
     assert!(

@@ -4,7 +4,7 @@
 //! outgrows its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
 
 use super::write::{Changed, check_key};
-use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::index::Found;
@@ -181,7 +181,7 @@ impl Store {
                 let value = unsafe { arena.slice(item.value_at(), length) };
                 parse_number(value).map(|number| (number, length)).ok_or(Error::NotNumeric)
             }
-            Kind::Chained => Err(Error::NotNumeric),
+            Kind::Chained | Kind::Structured => Err(Error::NotNumeric),
         }
     }
 
@@ -211,11 +211,11 @@ impl Store {
         };
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let kept = || Some((self.bucket_until(expiry_seconds, moment), expiry_seconds));
-        let number = match count.expected {
-            Some(_) => SeenNumber::Uncounted { sequence },
-            None => SeenNumber::Equal(number),
+        let word = match count.expected {
+            Some(_) => SeenWord::Uncounted { sequence },
+            None => SeenWord::Equal(number),
         };
-        let condition = Condition::Unchanged(SeenItem { at: item.at, number });
+        let condition = Condition::Unchanged(SeenItem { at: item.at, word });
         let outcome = match count.ttl.map_or_else(kept, |ttl| self.lifetime(ttl, moment)) {
             Some(life) => {
                 let new = NewNumber { value, width, life, extension };

@@ -5,13 +5,14 @@
 //! then answers.
 
 use crate::access_samples::SampledAccess;
-use crate::condition::SeenNumber;
+use crate::condition::SeenWord;
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
-use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, parse_number, print_number};
+use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
 use crate::store::Store;
+use crate::structured::WordsContent;
 use crate::sync::Ordering;
 use crate::time::Moment;
 use std::ops::ControlFlow;
@@ -29,8 +30,25 @@ pub struct Item<'s> {
     /// The control word of the bucket, read before the slot, and so before this use was counted.
     control: Control,
     was_used: bool,
-    number: Option<([u8; NUMBER_TEXT_BYTES], u8)>,
+    loaded: Loaded,
     _pin: Pin,
+}
+
+/// What a hit has loaded of a value that changes in place.
+#[derive(Clone)]
+enum Loaded {
+    /// The value does not change in place.
+    Nothing,
+    Number {
+        number: u64,
+        text: [u8; NUMBER_TEXT_BYTES],
+        length: u8,
+    },
+    /// The published bytes of a log at the hit, which never change.
+    Log {
+        length: u32,
+    },
+    Words(WordsContent),
 }
 
 /// Whether a lookup counts as a use.
@@ -145,14 +163,27 @@ impl Store {
 
     #[inline(always)]
     pub(crate) fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
-        let number = (item.header.kind == Kind::Numeric).then(|| {
-            // SAFETY: the pin protects the item.
-            let (number, width) = unsafe { item.number(&self.segments.arena) };
-            let mut text = [0; NUMBER_TEXT_BYTES];
-            let length = print_number(number, width, &mut text) as u8;
-            (text, length)
-        });
-        Item { store: self, item, control: found.control, was_used: found.slot.frequency() > 0, number, _pin: pin }
+        let loaded = if item.header.kind.changes_in_place() { self.load_changing(&item) } else { Loaded::Nothing };
+        Item { store: self, item, control: found.control, was_used: found.slot.frequency() > 0, loaded, _pin: pin }
+    }
+
+    /// The value, at this moment, of a pinned item that changes in place.
+    #[cold]
+    fn load_changing(&self, item: &ItemAt) -> Loaded {
+        let arena = &self.segments.arena;
+        // SAFETY: the pin protects the item.
+        unsafe {
+            match item.header.kind {
+                Kind::Structured if item.has_words(arena) => Loaded::Words(item.words(arena)),
+                Kind::Structured => Loaded::Log { length: item.log_length(arena) },
+                _ => {
+                    let (number, width) = item.number(arena);
+                    let mut text = [0; NUMBER_TEXT_BYTES];
+                    let length = print_number(number, width, &mut text) as u8;
+                    Loaded::Number { number, text, length }
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -201,11 +232,56 @@ impl Store {
 impl Item<'_> {
     /// Bytes of the value.
     pub fn len(&self) -> usize {
-        match (self.item.header.kind, &self.number) {
-            (Kind::Plain, _) => self.item.header.value_length as usize,
-            (_, Some((_, length))) => (*length).into(),
+        match &self.loaded {
+            Loaded::Nothing if self.item.header.kind == Kind::Plain => self.item.header.value_length as usize,
             // SAFETY: the pin protects the item.
-            _ => unsafe { self.item.chained(&self.store.segments.arena) }.total as usize,
+            Loaded::Nothing => unsafe { self.item.chained(&self.store.segments.arena) }.total as usize,
+            Loaded::Number { length, .. } => (*length).into(),
+            Loaded::Log { length } => *length as usize,
+            Loaded::Words(words) => words.content.len(),
+        }
+    }
+
+    /// The published bytes of a value in one piece, and where they begin; `None` if it is chained, or made of words
+    /// that change.
+    pub(super) fn content(&self) -> Option<(Location, u32)> {
+        match self.loaded {
+            Loaded::Nothing if self.item.header.kind == Kind::Plain => {
+                Some((self.item.value_at(), self.item.header.value_length))
+            }
+            Loaded::Log { length } => Some((self.item.content_at(), length)),
+            Loaded::Nothing | Loaded::Number { .. } | Loaded::Words(_) => None,
+        }
+    }
+
+    /// The value, if it is in one piece.
+    pub(super) fn contiguous(&self) -> Option<&[u8]> {
+        match self.content() {
+            // SAFETY: the pin protects the item as long as the borrow of self.
+            Some((at, length)) => Some(unsafe { self.store.segments.arena.slice(at, length as usize) }),
+            None => self.made(),
+        }
+    }
+
+    /// Bytes that a log may have without a new item.
+    pub(super) fn log_capacity(&self) -> Option<u32> {
+        matches!(self.loaded, Loaded::Log { .. }).then(|| self.item.content_capacity())
+    }
+
+    /// The content of words.
+    pub(super) fn words(&self) -> Option<&[u8]> {
+        match &self.loaded {
+            Loaded::Words(words) => Some(&words.content),
+            _ => None,
+        }
+    }
+
+    /// The bytes that this hit has made of words that change.
+    fn made(&self) -> Option<&[u8]> {
+        match &self.loaded {
+            Loaded::Nothing | Loaded::Log { .. } => None,
+            Loaded::Number { text, length, .. } => Some(&text[..usize::from(*length)]),
+            Loaded::Words(words) => Some(&words.content),
         }
     }
 
@@ -278,10 +354,14 @@ impl Item<'_> {
         self.control.sequence()
     }
 
-    /// The number that was read, if the item is numeric, as a condition of a write.
-    pub(super) fn seen_number(&self) -> SeenNumber {
-        let parse = |(text, length): &([u8; NUMBER_TEXT_BYTES], u8)| parse_number(&text[..usize::from(*length)]);
-        self.number.as_ref().map_or(SeenNumber::Any, |number| SeenNumber::Equal(parse(number).expect("digits")))
+    /// The word that was read, if the item changes in place, as a condition of a write.
+    pub(super) fn seen_word(&self) -> SeenWord {
+        match &self.loaded {
+            Loaded::Nothing => SeenWord::Any,
+            Loaded::Number { number, .. } => SeenWord::Equal(*number),
+            Loaded::Log { length } => SeenWord::Equal(u64::from(*length)),
+            Loaded::Words(words) => SeenWord::Equal(words.edits),
+        }
     }
 
     pub(super) fn at(&self) -> Location {
@@ -299,16 +379,15 @@ impl Item<'_> {
     /// Calls `visit` with the value, piece by piece.
     pub fn each_slice(&self, mut visit: impl FnMut(&[u8])) {
         let arena = &self.store.segments.arena;
-        let header = &self.item.header;
         let mut visit_at = |at: Location, length: u32| {
             // SAFETY: the pin protects the item and, through it, its bodies.
             let bytes = unsafe { arena.slice(at, length as usize) };
             visit(bytes);
         };
-        match (header.kind, &self.number) {
-            (Kind::Plain, _) => visit_at(self.item.value_at(), header.value_length),
-            (_, Some((text, length))) => visit(&text[..usize::from(*length)]),
-            _ => {
+        match (self.content(), self.made()) {
+            (Some((at, length)), _) => visit_at(at, length),
+            (None, Some(made)) => visit(made),
+            (None, None) => {
                 // SAFETY: the pin protects the item.
                 let chained = unsafe { self.item.chained(arena) };
                 let (tail_at, tail) = self.item.tail();
@@ -336,15 +415,14 @@ impl Item<'_> {
     /// The value in pieces: one for all but values longer than a segment.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let arena = &self.store.segments.arena;
-        let header = &self.item.header;
         let slice = |at: Location, length: u32| {
             // SAFETY: the pin protects the item and its bodies as long as the borrow of self.
             unsafe { arena.slice(at, length as usize) }
         };
-        let (bodies, last): (Option<(SegmentId, u32)>, &[u8]) = match (header.kind, &self.number) {
-            (Kind::Plain, _) => (None, slice(self.item.value_at(), header.value_length)),
-            (_, Some((text, length))) => (None, &text[..usize::from(*length)]),
-            _ => {
+        let (bodies, last): (Option<(SegmentId, u32)>, &[u8]) = match (self.content(), self.made()) {
+            (Some((at, length)), _) => (None, slice(at, length)),
+            (None, Some(made)) => (None, made),
+            (None, None) => {
                 // SAFETY: the pin protects the item.
                 let chained = unsafe { self.item.chained(arena) };
                 let (tail_at, tail) = self.item.tail();

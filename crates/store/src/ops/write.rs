@@ -1,6 +1,6 @@
 //! set, add, replace and cas: a new value for a key.
 
-use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
+use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, KEY_LIMIT, Kind};
@@ -212,7 +212,7 @@ impl Store {
                 }
                 let present = self.token_of(&item, found.control.sequence());
                 let sequence = found.control.sequence();
-                let condition = |number| Condition::Unchanged(SeenItem { at: item.at, number });
+                let condition = |word| Condition::Unchanged(SeenItem { at: item.at, word });
                 let is_present = self.is_issued(target.1, expected);
                 if expected > present && !is_present {
                     return Err(Stored::Exists);
@@ -223,10 +223,10 @@ impl Store {
                     // SAFETY: the caller is pinned.
                     let won = unsafe { item.extension(&self.segments.arena) }.won;
                     // Tokens only increase: the expected one stays lower.
-                    let condition = condition(SeenNumber::Any);
+                    let condition = condition(SeenWord::Any);
                     return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
                 }
-                condition(SeenNumber::Uncounted { sequence })
+                condition(SeenWord::Uncounted { sequence })
             }
         };
         Ok(Terms { condition, life, extension })

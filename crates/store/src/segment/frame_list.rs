@@ -95,6 +95,32 @@ impl FrameList {
         count
     }
 
+    /// Takes the frames of an image, in this order, for so many positions of a store that has none yet. False if they
+    /// are not those of the positions, or another store has one of them.
+    #[cfg(not(loom))]
+    pub fn adopt(&self, frames: &[u32], positions: u32) -> bool {
+        if frames.len() != self.needed(positions) as usize || frames.iter().any(|frame| *frame >= self.end) {
+            return false;
+        }
+        if !self.frames.adopt(self.owner, frames) {
+            return false;
+        }
+        (0..).zip(frames).for_each(|(place, frame)| self.set_frame(place, FrameId(*frame)));
+        self.advise(0, positions);
+        true
+    }
+
+    /// Gives a segment memory. False if the file system has none.
+    pub fn allocate(&self, segment: SegmentId) -> bool {
+        let bytes = FRAME_BYTES >> self.shift;
+        self.frames.allocate(segment.index() * bytes, bytes)
+    }
+
+    /// Whether segments need memory of a file.
+    pub fn is_in_file(&self) -> bool {
+        self.frames.is_in_file()
+    }
+
     /// A frame that is in the budget in part has small pages: a huge one would be resident as a whole.
     #[cfg(not(loom))]
     fn advise(&self, before: u32, limit: u32) {

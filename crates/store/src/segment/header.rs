@@ -5,7 +5,7 @@
 //!                              generation u64 | previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes    live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
 //!                              body bytes u64 | written items u32 | dead link u32 | next expiry u64 |
-//!                              expired bytes u64 | is listed u8
+//!                              expired bytes u64 | is listed u8 | has memory u8
 //! ```
 //! The expiry of an item is `origin + (byte << shift)` seconds. The shift is that of the TTL bucket, and origins are
 //! multiples of the unit `1 << shift`. So a relocation to another segment of the bucket, or to a finer one, changes no
@@ -66,6 +66,7 @@ struct Counters {
     next_expiry_seconds: AtomicU64,
     expired_bytes: AtomicU64,
     is_listed: AtomicBool,
+    has_memory: AtomicBool,
 }
 
 // SAFETY: atomics of zero are all-zero bytes and need no drop; state 0 is Absent.
@@ -97,6 +98,7 @@ unsafe impl Zeroed for Header {
                 next_expiry_seconds: AtomicU64::new(0),
                 expired_bytes: AtomicU64::new(0),
                 is_listed: AtomicBool::new(false),
+                has_memory: AtomicBool::new(false),
             },
         }
     }
@@ -205,6 +207,11 @@ impl Header {
         &self.counters.is_listed
     }
 
+    /// Whether a segment in a file has memory there. Guarded by the lock of the free stack.
+    pub fn has_memory(&self) -> &AtomicBool {
+        &self.counters.has_memory
+    }
+
     /// Clears the header for use as an open segment. It stays in the list of dead segments.
     pub fn reset(&self) {
         self.previous.store(0, Ordering::Relaxed);
@@ -307,6 +314,11 @@ impl Header {
     pub fn write_offset(&self) -> u32 {
         // Pairs with the Release in `append`.
         self.counters.write_offset.load(Ordering::Acquire)
+    }
+
+    /// The time of the stamp in milliseconds.
+    pub fn stamp_ms(&self) -> u64 {
+        self.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT
     }
 
     /// The owner has appended an item that ends at `end`.

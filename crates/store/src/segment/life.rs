@@ -179,19 +179,27 @@ impl Segments {
     pub fn take(&self, purpose: Purpose) -> Option<SegmentId> {
         let mut free = lock(&self.free);
         let kept = if purpose == Purpose::Write { self.reserve() } else { 0 };
-        if free.length <= kept {
-            return None;
+        loop {
+            if free.length <= kept {
+                return None;
+            }
+            let segment = SegmentId::new(free.top);
+            let header = self.header(segment);
+            self.unlink_free(&mut free, segment);
+            if self.give_memory(segment) {
+                header.reset();
+                // Under the lock: `dismiss_top` looks for a free segment in the stack.
+                header.pass_to(State::Open);
+                return Some(segment);
+            }
+            // Ends: one segment less is free.
+            self.withhold(&mut free, segment);
         }
-        let segment = SegmentId::new(free.top);
-        let header = self.header(segment);
-        self.unlink_free(&mut free, segment);
-        header.reset();
-        // Under the lock: `dismiss_top` looks for a free segment in the stack.
-        header.pass_to(State::Open);
-        Some(segment)
     }
 
-    /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its owner.
+    /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its
+    /// owner, and gives it memory.
+    #[cfg(not(loom))]
     pub fn take_this(&self, segment: SegmentId) -> bool {
         let mut free = lock(&self.free);
         if self.header(segment).state() != State::Free {
@@ -200,8 +208,27 @@ impl Segments {
         let header = self.header(segment);
         self.unlink_free(&mut free, segment);
         header.reset();
+        header.has_memory().store(true, Ordering::Relaxed);
         header.pass_to(State::Open);
         true
+    }
+
+    /// Gives a segment that was taken for what an image has in it memory. False if the file system has none.
+    #[cfg(not(loom))]
+    pub fn allocate(&self, segment: SegmentId) -> bool {
+        self.frames.allocate(segment)
+    }
+
+    /// Gives a segment that is about to be used memory, under the lock of the free stack. False if it is to have it
+    /// from a file system that is full.
+    fn give_memory(&self, segment: SegmentId) -> bool {
+        let has_memory = self.header(segment).has_memory();
+        if !self.frames.is_in_file() || has_memory.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_given = self.frames.allocate(segment);
+        has_memory.store(is_given, Ordering::Relaxed);
+        is_given
     }
 
     pub(super) fn put(&self, free: &mut FreeStack, segment: SegmentId) {

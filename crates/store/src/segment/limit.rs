@@ -65,10 +65,34 @@ impl Segments {
         }
         let segment = SegmentId::new(free.top);
         self.unlink_free(&mut free, segment);
+        self.withhold(&mut free, segment);
+        true
+    }
+
+    /// Takes a segment that has left the free stack out of use.
+    pub(super) fn withhold(&self, free: &mut FreeStack, segment: SegmentId) {
         self.header(segment).pass_to(State::Absent);
         free.withheld.push(segment);
         self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Gives a store without segments those of an image: all are free. False if the frames are not those of so many
+    /// segments.
+    #[cfg(not(loom))]
+    pub fn adopt(&self, frames: &[u32], limit: u32) -> bool {
+        let mut free = lock(&self.free);
+        if self.limit() != 0 || limit > self.max_segments() || !self.frames.adopt(frames, limit) {
+            return false;
+        }
+        (1..=limit).rev().for_each(|position| self.put(&mut free, self.at_position(position)));
+        self.limit.store(limit, Ordering::Relaxed);
         true
+    }
+
+    /// The segment of a number that came from elsewhere; `None` if there can be none.
+    #[cfg(not(loom))]
+    pub fn checked(&self, number: u32) -> Option<SegmentId> {
+        SegmentId::from_link(number).filter(|segment| segment.index() < self.headers.length())
     }
 
     /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here
@@ -97,6 +121,16 @@ impl Segments {
         let top = self.at_position(limit);
         self.limit.store(limit - 1, Ordering::Relaxed);
         let emptied = self.frames.emptied_at(limit - 1);
+        match emptied {
+            Some(_) => {
+                let place = (limit - 1) >> self.frames.shift();
+                self.headers_of_frame(place).for_each(|header| header.has_memory().store(false, Ordering::Relaxed));
+            }
+            None if self.has_small_pages.load(Ordering::Relaxed) => {
+                self.header(top).has_memory().store(false, Ordering::Relaxed);
+            }
+            None => {}
+        }
         drop(free);
         // SAFETY: segments above the limit are absent, so nobody looks at their bytes, and only `admit`, which runs
         // under the same budget lock as this, brings them back.
@@ -140,11 +174,6 @@ impl Segments {
     /// The numbers of the frames in the budget, by their place in the list.
     pub fn frame_numbers(&self) -> Vec<u32> {
         self.frames.numbers(self.limit())
-    }
-
-    /// log2 of the segments in a frame.
-    pub fn frame_shift(&self) -> u32 {
-        self.frames.shift()
     }
 
     /// Makes the frame at this place of the list the last one, which is emptied first. False if a frame is in the

@@ -1,11 +1,17 @@
-// Line charts in SVG over the last 15 minutes. One cursor is shared by all of them: what the pointer or the arrow keys
+// Line charts in SVG over the chosen time. One cursor is shared by all of them: what the pointer or the arrow keys
 // point at is read out in the legend of every chart.
 //
 // The points, one a second, are gathered in steps of some seconds, aligned to the clock so that the lines do not
 // shimmer as they move; the steps are as fine as the width allows.
 
-const SPAN_MS = 15 * 60 * 1000;
-const STEPS_S = [1, 2, 3, 5, 10, 15, 30];
+// The time that all charts show, and the seconds of a point of that time.
+const span = { ms: 15 * 60 * 1000, stepSeconds: 1 };
+const STEPS_S = [1, 2, 3, 5, 10, 15, 30, 60, 120, 300, 660, 1800, 3600, 7200];
+// What "now" means in every rate of the page.
+const NOW_MS = 10_000;
+// Minutes between two labels of the time.
+const LABELS_MIN = [1, 3, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440];
+const MARKED_EVENTS = ["resize", "division", "flush", "warning", "eviction"];
 const LEFT = 62;
 const RIGHT = 10;
 const TOP = 10;
@@ -41,7 +47,7 @@ const hitRatioOf = (points) => {
   return gets > 0 ? points.reduce((sum, point) => sum + (point.hits ?? 0), 0) / gets : null;
 };
 
-// The points of the last 15 minutes in steps of `seconds`: [{time, values}], oldest first.
+// The points of the chosen time in steps of `seconds`: [{time, values}], oldest first.
 function gather(points, series, seconds, now) {
   const steps = [];
   const width = seconds * 1000;
@@ -52,7 +58,7 @@ function gather(points, series, seconds, now) {
     group = [];
   };
   for (const point of points) {
-    if (point.time < now - SPAN_MS) continue;
+    if (point.time < now - span.ms) continue;
     if (group.length && Math.floor(group[0].time / width) !== Math.floor(point.time / width)) close();
     group.push(point);
   }
@@ -107,7 +113,7 @@ class Chart {
     this.svg = svg("svg", { height, "aria-hidden": "true" });
     this.plot = el("div", {
       class: "plot", tabindex: "0", role: "slider", "aria-orientation": "horizontal", "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0",
-      "aria-label": `${title}, the last 15 minutes${note ? `, ${note}` : ""}; arrow keys move along the time`, "aria-valuetext": "no data yet",
+      "aria-label": `${title} over time${note ? `, ${note}` : ""}; arrow keys move along the time`, "aria-valuetext": "no data yet",
     }, this.svg);
     this.table = el("table", { "aria-labelledby": id });
     this.details = el("details", {}, el("summary", {}, "As a table", el("span", { class: "hidden" }, `: ${title}`)), this.table);
@@ -129,7 +135,7 @@ class Chart {
 
   follow(event) {
     const share = (event.clientX - this.plot.getBoundingClientRect().left - LEFT) / (this.width - LEFT - RIGHT);
-    pointAt(this.now - SPAN_MS + Math.min(1, Math.max(0, share)) * SPAN_MS);
+    pointAt(this.now - span.ms + Math.min(1, Math.max(0, share)) * span.ms);
   }
 
   key(event) {
@@ -161,7 +167,7 @@ class Chart {
     const values = this.series.map((line, at) => `${line.name} ${this.format(step.values[at])}`);
     this.plot.setAttribute("aria-valuemax", this.steps.length - 1);
     this.plot.setAttribute("aria-valuenow", index);
-    this.plot.setAttribute("aria-valuetext", `${clockSeconds(step.time)}: ${values.join(", ")}`);
+    this.plot.setAttribute("aria-valuetext", `${span.ms > 86_400_000 ? `${day(step.time)} ` : ""}${clockSeconds(step.time)}: ${values.join(", ")}`);
   }
 
   resize() {
@@ -172,8 +178,8 @@ class Chart {
     }
   }
 
-  update(points, now, started) {
-    Object.assign(this, { points, now, started });
+  update(points, now, started, events) {
+    Object.assign(this, { points, now, started, events });
     this.draw();
     if (this.details.open && now - (this.tabulated ?? 0) > 10_000) this.tabulate();
   }
@@ -181,18 +187,18 @@ class Chart {
   draw() {
     if (!this.width) return;
     const room = (this.width - LEFT - RIGHT) / 2;
-    this.seconds = STEPS_S.find((step) => SPAN_MS / 1000 / step <= room) ?? STEPS_S.at(-1);
+    this.seconds = STEPS_S.find((step) => step >= span.stepSeconds && span.ms / 1000 / step <= room) ?? STEPS_S.at(-1);
     this.steps = gather(this.points, this.series, this.seconds, this.now);
     const values = this.steps.flatMap((step) => step.values).filter(isNumber);
     const ticks = this.axis(values);
     const [low, high] = [ticks[0], ticks.at(-1)].map(this.scale);
-    this.x = (time) => LEFT + ((time - this.now + SPAN_MS) / SPAN_MS) * (this.width - LEFT - RIGHT);
+    this.x = (time) => LEFT + ((time - this.now + span.ms) / span.ms) * (this.width - LEFT - RIGHT);
     this.y = (value) => TOP + (1 - (this.scale(value) - low) / (high - low)) * (this.height - TOP - BOTTOM);
     this.cross = svg("g");
     const fill = ticks[0] === 0 && values.length ? [this.area(0)] : [];
     const lines = this.series.map((line, index) => svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(index) })));
     const nothing = values.length ? [] : [svg("text", { x: (LEFT + this.width - RIGHT) / 2, y: this.height / 2 - 6, "text-anchor": "middle" }, this.none)];
-    this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...fill, ...lines.reverse(), ...nothing, this.cross);
+    this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...this.happenings(), ...fill, ...lines.reverse(), ...nothing, this.cross);
     this.mark();
   }
 
@@ -203,19 +209,29 @@ class Chart {
       nodes.push(svg("line", { class: "rule", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }));
       nodes.push(svg("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, this.format(tick)));
     }
-    const every = this.width > 420 ? 3 : 5;
     const minute = 60_000;
-    for (let time = Math.ceil((this.now - SPAN_MS) / (every * minute)) * every * minute; time <= this.now; time += every * minute) {
+    const every = LABELS_MIN.find((label) => span.ms / minute / label <= this.width / 85) ?? LABELS_MIN.at(-1);
+    for (let time = Math.ceil((this.now - span.ms) / (every * minute)) * every * minute; time <= this.now; time += every * minute) {
       const x = this.x(time);
       if (x < LEFT + 16 || x > this.width - RIGHT - 16) continue;
-      nodes.push(svg("text", { x, y: this.height - 5, "text-anchor": "middle" }, clock(time)));
+      nodes.push(svg("text", { x, y: this.height - 5, "text-anchor": "middle" }, every >= 1440 ? day(time) : clock(time)));
     }
     return nodes;
   }
 
+  // What happened, as marks with their reason; the list of events says the same to screen readers.
+  happenings() {
+    const inside = (this.events ?? []).filter((event) => MARKED_EVENTS.includes(event.kind) && event.time_unix_ms > this.now - span.ms);
+    return inside.map((event) => {
+      const x = Math.round(this.x(event.time_unix_ms)) + 0.5;
+      return svg("g", {}, svg("title", {}, `${clockSeconds(event.time_unix_ms)} ${event.kind}: ${event.reason}`),
+        svg("line", { class: "event", x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM }), svg("path", { class: "event-mark", d: `M${x - 5} ${TOP - 8}H${x + 5}L${x} ${TOP}Z` }));
+    });
+  }
+
   // Where the server began to count.
   beginning() {
-    if (!isNumber(this.started) || this.started < this.now - SPAN_MS) return [];
+    if (!isNumber(this.started) || this.started < this.now - span.ms) return [];
     const x = Math.round(this.x(this.started)) + 0.5;
     const late = x > this.width - 70;
     return [svg("line", { class: "begin", x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM }), svg("text", { x: late ? x - 5 : x + 5, y: TOP + 10, "text-anchor": late ? "end" : "start" }, "started")];
@@ -228,7 +244,7 @@ class Chart {
     for (const step of this.steps) {
       const value = step.values[index];
       if (!isNumber(value)) { before = null; continue; }
-      if (before === null || step.time - before > this.seconds * 1000 + 3500) runs.push([]);
+      if (before === null || step.time - before > 1.5 * this.seconds * 1000 + 3500) runs.push([]);
       runs.at(-1).push(`${this.x(step.time).toFixed(1)} ${this.y(value).toFixed(1)}`);
       before = step.time;
     }
@@ -250,7 +266,9 @@ class Chart {
     if (!this.width || !this.cross) return;
     const step = this.steps[this.current()];
     const pointed = cursor.time !== null && step !== undefined;
-    this.readings.forEach((node, index) => setText(node, this.format(step?.values[index] ?? null)));
+    const present = this.points.filter((point) => point.time > this.now - Math.max(NOW_MS, span.stepSeconds * 1000));
+    const reading = (index) => (pointed || cursor.stale || !present.length ? step?.values[index] : this.series[index].of(present));
+    this.readings.forEach((node, index) => setText(node, this.format(reading(index) ?? null)));
     setText(this.when, !step ? "" : pointed || cursor.stale ? `at ${clockSeconds(step.time)}` : "now");
     if (!pointed) return this.cross.replaceChildren();
     const x = this.x(step.time).toFixed(1);
@@ -258,12 +276,12 @@ class Chart {
     this.cross.replaceChildren(svg("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM }), ...dots.filter(Boolean));
   }
 
-  // One row a minute, newest first.
+  // One row a minute, or a step where that is longer; newest first.
   tabulate() {
     if (!this.details.open) return this.table.replaceChildren();
     this.tabulated = this.now;
     const head = el("tr", {}, el("th", { scope: "col" }, "Minute"), ...this.series.map((line) => el("th", { scope: "col", class: "n" }, line.name)));
-    const rows = gather(this.points, this.series, 60, this.now).reverse().map((step) =>
+    const rows = gather(this.points, this.series, Math.max(60, this.seconds ?? 60), this.now).reverse().map((step) =>
       el("tr", {}, el("th", { scope: "row" }, clock(step.time)), ...step.values.map((value) => el("td", { class: "n" }, this.format(value)))));
     this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...rows));
   }

@@ -14,7 +14,7 @@ function showVerdict(overview) {
   byId("verdict").hidden = !overview.verdict;
   setText(byId("verdict"), overview.verdict ?? "");
   byId("division").hidden = !overview.division;
-  setText(byId("division"), overview.division ? `Pools: ${overview.division}` : "");
+  setText(byId("division"), overview.division ?? "");
   curve.flashBytes = overview.flash?.capacity_bytes ?? 0;
 }
 

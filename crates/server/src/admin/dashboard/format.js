@@ -69,6 +69,7 @@ function brief(seconds) {
 }
 
 const clock = (ms, options) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...options });
+const day = (ms) => new Date(ms).toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" });
 const clockSeconds = (ms) => clock(ms, { second: "2-digit" });
 
 const ratioOf = (part, rest) => (isNumber(part) && isNumber(rest) && part + rest > 0 ? part / (part + rest) : null);

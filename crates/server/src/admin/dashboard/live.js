@@ -1,4 +1,4 @@
-// Asks the server each second, keeps the last 15 minutes, and says so when there is no answer.
+// Asks the server each second, keeps the last 15 minutes, asks for longer times, and says so when there is no answer.
 //
 // A point is what happened in a second, as rates. The server's own history gives them at the start, after every pause
 // in the answers and after a restart; in between the page makes them from the differences of the counters.
@@ -8,6 +8,13 @@ const ANSWER_MS = 5000;
 const LONGEST_WAIT_MS = 15_000;
 // A longer pause between two answers leaves a hole that the server's history fills.
 const GAP_MS = 4000;
+// Points that the page keeps, a second apart; the server has more as minutes.
+const KEPT_MS = 16 * 60_000;
+const LONG_MS = 15 * 60_000;
+// How often a longer time, the keys and the decisions are asked for.
+const LONG_PERIOD_MS = 20_000;
+const KEYS_PERIOD_MS = 3000;
+const DECISIONS_PERIOD_MS = 10_000;
 
 const latencyOrNone = (value) => (isNumber(value) && value > 0 ? value : null);
 const zeroAxis = (binary, least) => (values) => axisTo(Math.max(least, ...values), binary);
@@ -34,7 +41,7 @@ const charts = [
   new Chart(byId("chart-items"), { title: "Items", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "stored", of: meanOf("items"), hue: "blue", mark: "" }] }),
 ];
 
-const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null };
+const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], asked: {} };
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
@@ -90,6 +97,43 @@ function takeHistory(history) {
   live.points = live.points.filter((point) => point.time < first).concat(fresh);
 }
 
+// Asks for `path` at most once in `period`, and again when `now` is set.
+async function askNowAndThen(path, period, take) {
+  const name = path.split("?")[0];
+  if (performance.now() - (live.asked[name] ?? -Infinity) < period) return;
+  live.asked[name] = performance.now();
+  try {
+    take(await ask(path));
+  } catch {
+    // The next answer of the overview says whether the server is there.
+  }
+}
+
+function takeLong(history) {
+  span.stepSeconds = history.step_seconds || 1;
+  live.long = (history.points ?? []).map((point) => pointOfHistory(point, span.stepSeconds));
+  drawCharts();
+}
+
+function drawCharts() {
+  const { overview } = live;
+  if (overview === null) return;
+  const points = span.ms > LONG_MS ? live.long : live.points;
+  for (const chart of charts) chart.update(points, overview.time_unix_ms, overview.started_unix_ms, overview.events);
+  const first = points.length ? points[0].time : overview.time_unix_ms;
+  const kept = (overview.time_unix_ms - first) / 1000;
+  setText(byId("range-note"), kept < span.ms / 1000 - 120 ? `The server knows the last ${duration(kept)}.` : "");
+}
+
+function chooseRange() {
+  span.ms = Number(byId("range").value) * 1000;
+  span.stepSeconds = 1;
+  live.asked["/api/history"] = undefined;
+  pointAt(null);
+  if (span.ms > LONG_MS) askNowAndThen(`/api/history?range=${span.ms / 1000}`, LONG_PERIOD_MS, takeLong);
+  drawCharts();
+}
+
 async function poll() {
   if (live.asking) return;
   clearTimeout(live.timer);
@@ -114,16 +158,21 @@ function accept(before, { overview, history }) {
   const point = before && !history ? pointBetween(before, overview) : null;
   if (history) takeHistory(history);
   if (point) live.points.push(point);
-  live.rates = before ? ratesBetween(before, overview) : null;
-  live.points = live.points.filter((point) => point.time > overview.time_unix_ms - SPAN_MS - 60_000);
+  // Rates are of the last ten seconds: those of one second jump.
+  if (before && restarted(before, overview)) live.seen = [];
+  live.seen = [...live.seen, overview].filter((seen) => seen.time_unix_ms > overview.time_unix_ms - NOW_MS - 500);
+  live.rates = live.seen.length > 1 ? ratesBetween(live.seen[0], overview) : null;
+  live.points = live.points.filter((point) => point.time > overview.time_unix_ms - KEPT_MS);
   Object.assign(live, { overview, answeredAt: Date.now(), lostSince: null, failures: 0, retryAt: null });
   document.documentElement.classList.add("live");
   document.documentElement.classList.remove("lost");
+  byId("main").classList.remove("waiting");
   byId("lost").hidden = true;
   setText(byId("state-text"), "Live");
   cursor.stale = false;
   showHeadlines(overview, live.points, overview.time_unix_ms);
-  for (const chart of charts) chart.update(live.points, overview.time_unix_ms, overview.started_unix_ms);
+  showHeadline(overview.headline, live.points, overview.time_unix_ms);
+  drawCharts();
   showMemory(overview.memory);
   showDivision(overview);
   showReasons(overview, live.rates);
@@ -133,6 +182,9 @@ function accept(before, { overview, history }) {
   showServer(overview);
   showFlash(overview.flash);
   showVerdict(overview);
+  if (span.ms > LONG_MS) askNowAndThen(`/api/history?range=${span.ms / 1000}`, LONG_PERIOD_MS, takeLong);
+  askNowAndThen("/api/keys", KEYS_PERIOD_MS, showKeys);
+  if ((overview.pools ?? []).length > 1) askNowAndThen("/api/decisions", DECISIONS_PERIOD_MS, showDecisions);
   if (curve.askedAt === null || performance.now() - curve.askedAt > CURVE_MS) askCurve();
 }
 
@@ -178,6 +230,8 @@ function theme() {
 }
 
 theme();
+foldOnPhones();
+byId("range").addEventListener("change", chooseRange);
 setInterval(countDown, 500);
 byId("retry").addEventListener("click", poll);
 document.addEventListener("visibilitychange", () => { if (!document.hidden && live.lostSince === null) poll(); });

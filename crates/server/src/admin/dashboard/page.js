@@ -44,7 +44,7 @@ function stack(bar, parts) {
 const MEMORY_PARTS = [
   ["live_bytes", "Live", "blue solid", "items that can be read"],
   ["expired_bytes", "Expired", "orange hatch", "not taken back yet"],
-  ["dead_bytes", "Dead", "purple grain", "overwritten, deleted, or room not yet filled"],
+  ["dead_bytes", "Dead", "purple grain", "overwritten, deleted or not filled yet; compaction takes it back, nothing to do"],
   ["index_bytes", "Index", "green solid", "where each key is"],
   ["metadata_bytes", "Metadata", "grey stripes", "headers and tables"],
   ["free_bytes", "Free", "free", "segments without items"],
@@ -98,6 +98,7 @@ function showDivision(overview) {
     { share: row.expired_bytes / most, look: "orange hatch", title: `expired ${bytes(row.expired_bytes)}` },
     { share: (row.segment_bytes - row.live_bytes - row.expired_bytes) / most, look: "purple grain", title: "dead or not filled" },
   ], bytes(row.segment_bytes), percent(row.segment_bytes > 0 ? row.live_bytes / row.segment_bytes : null), count(row.items)]), "ttl-none");
+  byId("pools-card").hidden = (overview.pools ?? []).length < 2;
   fill("pools", (overview.pools ?? []).map((pool) => [pool.name, [
     { share: pool.limit_bytes ? pool.used_bytes / pool.limit_bytes : 0, look: "blue solid", title: `${bytes(pool.used_bytes)} of ${bytes(pool.limit_bytes)}` },
   ], bytes(pool.used_bytes), count(pool.items), percent(ratioOf(pool.hits, pool.misses))]), "pools-none");
@@ -188,14 +189,61 @@ function showFacts(listId, facts) {
   });
 }
 
+// The verdict, and three numbers: hits now, and what the curve says of other sizes.
+function showHeadline(headline, recent, now) {
+  if (!headline) return;
+  byId("headline").className = `headline ${headline.level}`;
+  setText(byId("headline-text"), headline.sentence);
+  const ratio = hitRatioOf(recent.filter((point) => point.time > now - 60_000));
+  show("headline-now", ratio, percent(ratio));
+  for (const [id, value] of [["headline-twice", headline.hit_ratio_twice_memory], ["headline-half", headline.hit_ratio_half_memory]]) {
+    byId(id).closest("div").hidden = !isNumber(value);
+    show(id, value, percent(value));
+  }
+}
+
+// On a narrow screen sections begin folded; their titles open them.
+function foldOnPhones() {
+  const narrow = matchMedia("(max-width: 620px)");
+  const turn = (section, isFolded) => {
+    section.classList.toggle("folded", isFolded);
+    section.querySelector("h2").setAttribute("aria-expanded", String(!isFolded));
+  };
+  const apply = () => {
+    for (const section of document.querySelectorAll(".fold")) {
+      const title = section.querySelector("h2");
+      if (narrow.matches) {
+        title.tabIndex = 0;
+        title.setAttribute("role", "button");
+        turn(section, true);
+      } else {
+        for (const name of ["tabindex", "role", "aria-expanded"]) title.removeAttribute(name);
+        section.classList.remove("folded");
+      }
+    }
+  };
+  for (const section of document.querySelectorAll(".fold")) {
+    const title = section.querySelector("h2");
+    const act = () => { if (narrow.matches) turn(section, !section.classList.contains("folded")); };
+    title.addEventListener("click", act);
+    title.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      act();
+    });
+  }
+  narrow.addEventListener("change", apply);
+  apply();
+}
+
 // The headline numbers; `recent` are points, oldest first.
 function showHeadlines(overview, recent, now) {
   const minute = recent.filter((point) => point.time > now - 60_000);
-  const moment = recent.filter((point) => point.time > now - 5_000);
+  const moment = recent.filter((point) => point.time > now - NOW_MS);
   const ratio = hitRatioOf(minute);
   const get = overview.commands.get;
   show("hit-ratio", ratio, percent(ratio));
-  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : "in the last minute"}; ${percent(ratioOf(get.hits, get.misses))} since start`);
+  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : `in the last minute, ${percent(1 - ratio)} misses`}; ${percent(ratioOf(get.hits, get.misses))} since start`);
   const [gets, sets] = [meanOf("gets")(moment), meanOf("sets")(moment)];
   show("throughput", isNumber(gets) ? gets + sets : null, rate(isNumber(gets) ? gets + sets : null));
   setText(byId("throughput-sub"), `${rate(gets)} gets, ${rate(sets)} sets`);

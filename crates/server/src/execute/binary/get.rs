@@ -89,7 +89,7 @@ impl Executor {
             }
         }
         if run.length > 0 && self.probe.is_sampling() {
-            self.probe.note_gets(self.samples(), &run.keys[..run.length], run.length);
+            self.probe.note_gets(self.samples(), &run.keys[..run.length], run.length, |key| self.is_in_memory(key));
         }
         run.length = 0;
         Ok(())

@@ -94,6 +94,7 @@ impl Executor {
             Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(u64::from(is_cas)),
             Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),
             Ok(_) => counters.not_stored.add(1),
+            Err(Error::Structured) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
             Err(_) => counters.store_no_memory.add(1),
         }
@@ -118,6 +119,7 @@ fn status_of(mode: StoreMode, written: &Result<Written, Error>) -> Status {
         // The value itself is not too large, so it is the one it was to be joined with.
         Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => Status::NotStored,
         Err(Error::ValueTooLarge { .. }) => Status::TooLarge,
+        Err(Error::Structured) => Status::NotStored,
         Err(_) => Status::OutOfMemory,
     }
 }
@@ -134,6 +136,7 @@ mod tests {
         assert_eq!(status_of(StoreMode::Prepend, &too_large), Status::NotStored);
         assert_eq!(status_of(StoreMode::Add, &Ok(Stored::NotStored.into())), Status::Exists);
         assert_eq!(status_of(StoreMode::Replace, &Ok(Stored::NotStored.into())), Status::NotFound);
+        assert_eq!(status_of(StoreMode::Append, &Err(Error::Structured)), Status::NotStored);
         assert_eq!(status_of(StoreMode::Set, &Err(Error::OutOfMemory { reason: "" })), Status::OutOfMemory);
     }
 }

@@ -134,6 +134,7 @@ impl Executor {
             Ok(written) => written,
             Err(Error::ValueTooLarge { .. }) if mode.extends() => Stored::NotStored.into(),
             Err(Error::ValueTooLarge { .. }) => return out.extend_from_slice(reply::TOO_LARGE),
+            Err(Error::Structured) => return out.extend_from_slice(reply::STRUCTURED),
             Err(_) => return out.extend_from_slice(reply::OUT_OF_MEMORY_STORING),
         };
         out.extend_from_slice(match stored {

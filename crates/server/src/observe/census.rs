@@ -1,0 +1,136 @@
+//! Who uses the memory: a sample of the stored objects by key prefix and by size, and the largest of them.
+//!
+//! Every few seconds the admin thread scans each pool from the beginning of its index. The order of the index is that
+//! of the hashes, so the first objects of a scan are a random sample; the counts are scaled to all objects of the pool.
+//! A scan ends after a bounded number of objects, so a census takes some 10 ms however large the cache is.
+
+use std::time::Duration;
+
+use super::groups::{GroupSketch, prefix_name, prefix_of};
+use super::headline::LargestPrefix;
+use crate::pools::PoolSet;
+
+/// Objects that a census looks at, all pools together.
+const MAX_OBJECTS: u64 = 65_536;
+/// A census of fewer objects is repeated after the shorter time.
+const FEW_OBJECTS: u64 = 8_192;
+const SHORT_INTERVAL: Duration = Duration::from_secs(2);
+const LONG_INTERVAL: Duration = Duration::from_secs(15);
+/// Largest objects that are kept.
+const LARGEST: usize = 20;
+/// Size classes are octaves; class `n` holds 2^n to 2^(n+1) - 1 bytes.
+const CLASSES: usize = 40;
+
+/// Bytes, objects and objects that were never read, of one prefix or size class.
+pub type MemoryCounts = [f64; 3];
+
+/// A stored object that is among the largest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeObject {
+    pub key: Vec<u8>,
+    pub bytes: u64,
+    /// The life that is left; `None` if it never expires.
+    pub ttl: Option<Duration>,
+    pub is_read: bool,
+}
+
+/// What a census has found, scaled to all objects.
+#[derive(Clone, Debug)]
+pub struct Census {
+    pub prefixes: GroupSketch<3>,
+    pub classes: [MemoryCounts; CLASSES],
+    /// The largest first.
+    pub largest: Vec<LargeObject>,
+    /// Objects that were looked at.
+    pub looked_at: u64,
+    /// Every object was looked at.
+    pub is_complete: bool,
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        let classes = [[0.0; 3]; CLASSES];
+        Self { prefixes: GroupSketch::default(), classes, largest: Vec::new(), looked_at: 0, is_complete: true }
+    }
+}
+
+/// The census of the present, and when the next one is due.
+#[derive(Debug, Default)]
+pub struct CensusClock {
+    pub latest: Option<Census>,
+    due: Duration,
+}
+
+impl CensusClock {
+    /// Takes a census if one is due. `uptime` is the time now.
+    pub fn advance(&mut self, pools: &PoolSet, delimiter: u8, uptime: Duration) {
+        if uptime < self.due {
+            return;
+        }
+        let mut census = Census::default();
+        let share = MAX_OBJECTS / pools.entries.len().max(1) as u64;
+        for entry in &pools.entries {
+            // Too many scans are running: the census of before stays.
+            let Ok(scan) = entry.pool.scan() else { return };
+            census.add_pool(scan.without_long_values(), entry.pool.stats().items, share.max(1), delimiter);
+        }
+        let interval = if census.looked_at < FEW_OBJECTS { SHORT_INTERVAL } else { LONG_INTERVAL };
+        self.due = uptime + interval;
+        self.latest = Some(census);
+    }
+}
+
+impl Census {
+    /// The prefix with the most memory.
+    pub fn largest_prefix(&self) -> Option<LargestPrefix> {
+        let [all_bytes, ..] = self.prefixes.total();
+        let bytes = |prefix: &[u8]| self.prefixes.get(prefix)[0];
+        let largest = self.prefixes.prefixes().max_by(|a, b| bytes(a).total_cmp(&bytes(b)))?;
+        let [bytes, items, unread] = self.prefixes.get(largest);
+        Some(LargestPrefix {
+            name: prefix_name(largest),
+            memory_share: bytes / all_bytes.max(1.0),
+            unread_share: unread / items.max(1.0),
+        })
+    }
+
+    fn add_pool(&mut self, mut scan: ebbtide::memcached::Scan, items: u64, max: u64, delimiter: u8) {
+        let mut pool = Census::default();
+        // Ends: each step moves on in the index, and flash, where a step would wait, is left out.
+        while pool.looked_at < max && !scan.waits() {
+            let has_more = scan.advance(|entry| {
+                let Some(item) = entry.item() else { return };
+                pool.looked_at += 1;
+                let (bytes, is_read) = (entry.stored_bytes(), item.was_used());
+                let counts = [bytes as f64, 1.0, if is_read { 0.0 } else { 1.0 }];
+                pool.prefixes.add(prefix_of(entry.key(), delimiter), counts);
+                let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
+                pool.classes[class].iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+                pool.note_large(entry.key(), bytes, entry.ttl(), is_read);
+            });
+            if !has_more {
+                break;
+            }
+        }
+        let scale = if pool.looked_at > 0 { items.max(pool.looked_at) as f64 / pool.looked_at as f64 } else { 1.0 };
+        self.is_complete &= pool.looked_at < max;
+        self.looked_at += pool.looked_at;
+        for prefix in pool.prefixes.prefixes() {
+            self.prefixes.add(prefix, pool.prefixes.get(prefix).map(|count| count * scale));
+        }
+        for (sum, counts) in self.classes.iter_mut().zip(pool.classes) {
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count * scale);
+        }
+        for LargeObject { key, bytes, ttl, is_read } in pool.largest {
+            self.note_large(&key, bytes, ttl, is_read);
+        }
+    }
+
+    fn note_large(&mut self, key: &[u8], bytes: u64, ttl: Option<Duration>, is_read: bool) {
+        let at = self.largest.partition_point(|large| large.bytes >= bytes);
+        if at < LARGEST {
+            self.largest.insert(at, LargeObject { key: key.to_vec(), bytes, ttl, is_read });
+            self.largest.truncate(LARGEST);
+        }
+    }
+}

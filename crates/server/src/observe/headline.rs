@@ -1,0 +1,187 @@
+//! The state of the server in one sentence: the worst thing that is known, with its cause where the counts show one.
+
+use ebbtide::flash::Health;
+
+/// Gets that a comparison of hit ratios needs on both sides.
+const MIN_GETS: u64 = 500;
+/// A fall of the hit ratio that is worth a sentence.
+const MIN_FALL: f64 = 0.05;
+/// A prefix with this share of the memory, most of it never read, is a cause.
+const MIN_MEMORY_SHARE: f64 = 0.3;
+const MIN_UNREAD_SHARE: f64 = 0.8;
+
+/// How good or bad the state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Good,
+    /// Nothing can be said yet.
+    Unknown,
+    Notice,
+    Bad,
+}
+
+/// Gets and hits of a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GetCounts {
+    pub gets: u64,
+    pub hits: u64,
+}
+
+impl GetCounts {
+    fn ratio(self) -> Option<f64> {
+        (self.gets > 0).then(|| self.hits as f64 / self.gets as f64)
+    }
+}
+
+/// The prefix with the most memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LargestPrefix {
+    pub name: String,
+    pub memory_share: f64,
+    pub unread_share: f64,
+}
+
+/// What the sentence is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub items: u64,
+    /// Of the last minute, and of the minutes before.
+    pub now: GetCounts,
+    pub before: GetCounts,
+    pub evictions_now: u64,
+    pub refused_for_memory_now: u64,
+    pub health: Option<Health>,
+    /// `None` where keys are not told.
+    pub largest: Option<LargestPrefix>,
+    /// What more memory would give, in words.
+    pub sizing: Option<String>,
+}
+
+/// The sentence and its level.
+pub fn headline(facts: &Facts) -> (Level, String) {
+    if facts.health == Some(Health::Failed) {
+        return (Level::Bad, "The device of flash has failed: all is served from memory. Replace it.".to_owned());
+    }
+    if facts.refused_for_memory_now > 0 {
+        let count = facts.refused_for_memory_now;
+        return (
+            Level::Bad,
+            format!("{count} writes were refused for want of memory in the last minute: give more (-m)."),
+        );
+    }
+    if let Some(sentence) = fall(facts) {
+        return (Level::Bad, sentence);
+    }
+    if facts.health == Some(Health::Degraded) {
+        return (Level::Notice, "The device of flash had errors or stalls: see the system's log.".to_owned());
+    }
+    let Some(ratio) = facts.now.ratio() else {
+        let state = match facts.items {
+            0 => "Nothing is stored yet, and no client asks.",
+            _ => "No gets in the last minute.",
+        };
+        return (Level::Unknown, state.to_owned());
+    };
+    let hits = format!("{} of gets hit", percent(ratio));
+    if let Some(cause) = unread_prefix(facts).filter(|_| facts.evictions_now > 0) {
+        return (Level::Notice, format!("{hits}. {cause}"));
+    }
+    match &facts.sizing {
+        Some(sizing) => (Level::Good, format!("{hits}; {sizing}")),
+        None if facts.evictions_now == 0 => (Level::Good, format!("{hits}, and nothing is evicted.")),
+        None => (Level::Good, format!("{hits}; too few gets were sampled to say what more memory would give.")),
+    }
+}
+
+/// The hit ratio has fallen.
+fn fall(facts: &Facts) -> Option<String> {
+    if facts.now.gets < MIN_GETS || facts.before.gets < MIN_GETS {
+        return None;
+    }
+    let (now, before) = (facts.now.ratio()?, facts.before.ratio()?);
+    if before - now < MIN_FALL {
+        return None;
+    }
+    let fell = format!("The hit ratio fell from {} to {}", percent(before), percent(now));
+    Some(match unread_prefix(facts) {
+        Some(cause) => format!("{fell}. {cause}"),
+        None if facts.evictions_now > 0 => format!("{fell} while memory is full. See who uses it under Keys."),
+        None => format!("{fell}, and nothing is evicted: clients ask for other keys, or values expired."),
+    })
+}
+
+fn unread_prefix(facts: &Facts) -> Option<String> {
+    let LargestPrefix { name, memory_share, unread_share } = facts.largest.as_ref()?;
+    (*memory_share >= MIN_MEMORY_SHARE && *unread_share >= MIN_UNREAD_SHARE).then(|| {
+        format!(
+            "Keys of {name} take {} of the memory, and {} of them were never read.",
+            percent(*memory_share),
+            percent(*unread_share)
+        )
+    })
+}
+
+fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        value if value > 99.9 && value < 100.0 => "99.9 %".to_owned(),
+        value if value >= 99.95 || value == 0.0 => format!("{value:.0} %"),
+        value => format!("{value:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(gets: u64, hits: u64) -> GetCounts {
+        GetCounts { gets, hits }
+    }
+
+    fn flood() -> Option<LargestPrefix> {
+        Some(LargestPrefix { name: "flood:".to_owned(), memory_share: 0.71, unread_share: 0.985 })
+    }
+
+    #[test]
+    fn a_fall_is_told_with_the_prefix_that_caused_it() {
+        let facts = Facts { items: 9, now: counts(1000, 610), before: counts(9000, 8280), ..Facts::default() };
+        let (level, told) = headline(&Facts { largest: flood(), evictions_now: 5, ..facts.clone() });
+        assert_eq!(level, Level::Bad);
+        assert_eq!(
+            told,
+            "The hit ratio fell from 92.0 % to 61.0 %. Keys of flood: take 71.0 % of the memory, and 98.5 % of them \
+             were never read."
+        );
+        let read = LargestPrefix { unread_share: 0.1, ..flood().unwrap() };
+        let (_, told) = headline(&Facts { largest: Some(read), evictions_now: 5, ..facts.clone() });
+        assert!(told.ends_with("while memory is full. See who uses it under Keys."), "{told}");
+        let (_, told) = headline(&facts);
+        assert!(told.ends_with("clients ask for other keys, or values expired."), "{told}");
+    }
+
+    #[test]
+    fn nothing_is_claimed_of_few_gets() {
+        let few = Facts { items: 1, now: counts(10, 1), before: counts(9000, 9000), ..Facts::default() };
+        assert_eq!(headline(&few), (Level::Good, "10.0 % of gets hit, and nothing is evicted.".to_owned()));
+        let idle = Facts { items: 1, ..Facts::default() };
+        assert_eq!(headline(&idle), (Level::Unknown, "No gets in the last minute.".to_owned()));
+        assert_eq!(headline(&Facts::default()).1, "Nothing is stored yet, and no client asks.");
+    }
+
+    #[test]
+    fn the_worst_comes_first() {
+        let all = Facts {
+            health: Some(Health::Failed),
+            refused_for_memory_now: 7,
+            now: counts(1000, 0),
+            before: counts(1000, 1000),
+            ..Facts::default()
+        };
+        assert!(headline(&all).1.starts_with("The device of flash has failed"));
+        let refused = Facts { health: None, ..all };
+        assert!(headline(&refused).1.starts_with("7 writes were refused"));
+        let good =
+            Facts { now: counts(10, 9), sizing: Some("more memory would add little.".into()), ..Facts::default() };
+        assert_eq!(headline(&good), (Level::Good, "90.0 % of gets hit; more memory would add little.".to_owned()));
+    }
+}

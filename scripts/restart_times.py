@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Measures restarts and the cost of a memory file.
+
+    scripts/restart_times.py restart      stop, start to first hit, objects lost: mapped file, saved file, memcached -e
+    scripts/restart_times.py throughput   gets and sets with a mapped file beside anonymous memory, same rounds
+    scripts/restart_times.py empty        start of an empty 16 GiB mapped file to the first answer
+
+Objects have 20 bytes of key and 40 bytes of value. "start" is the time from the start of the process to the first hit,
+"values checked" counts keys drawn at random that had the right value after the restart. `--folder` lies on a tmpfs,
+`--disk` on another file system. The tmpfs needs 180 bytes per object. The times include what other processes on the
+machine take.
+"""
+import argparse
+import multiprocessing
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compare"))
+from client import bench
+from servers import EBBTIDE, Server, free_port
+
+MEMCACHED = "/usr/bin/memcached"
+BATCH = 20_000
+CHECKED = 20_000
+# Memory per object of 60 bytes: memcached's slab class for it, with its hash table, is the largest.
+OBJECT_BYTES = 180
+
+
+def value(number):
+    return b"%-40d" % (number * 7919)
+
+
+def key(number):
+    return b"key-%016d" % number
+
+
+def connect(port):
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def fill(port, numbers):
+    connection = connect(port)
+    for first in range(numbers.start, numbers.stop, BATCH):
+        batch = range(first, min(first + BATCH, numbers.stop))
+        connection.sendall(b"".join(b"set %s 0 0 40 noreply\r\n%s\r\n" % (key(n), value(n)) for n in batch))
+        ask(connection, b"version\r\n", b"\r\n")
+
+
+def ask(connection, command, end):
+    connection.sendall(command)
+    answer = b""
+    while not answer.endswith(end):
+        part = connection.recv(1 << 20)
+        if not part:
+            raise SystemExit(f"the server closed the connection after {command[:60]}")
+        answer += part
+    return answer
+
+
+def items(port):
+    for line in ask(connect(port), b"stats\r\n", b"END\r\n").decode().splitlines():
+        if line.startswith("STAT curr_items "):
+            return int(line.split()[2])
+    raise SystemExit("no curr_items")
+
+
+def first_hit(process, port, number):
+    """Waits for the answer to a get; whether it was a hit."""
+    while process.poll() is None:
+        try:
+            connection = connect(port)
+            return b"VALUE" in ask(connection, b"get %s\r\n" % key(number), b"END\r\n")
+        except OSError:
+            time.sleep(0.001)
+    raise SystemExit(f"{process.args} ended with {process.returncode}")
+
+
+def checked(port, objects):
+    connection, drawn = connect(port), random.Random(1)
+    right = found = 0
+    for _ in range(CHECKED // 100):
+        for number in drawn.sample(range(objects), 100):
+            answer = ask(connection, b"get %s\r\n" % key(number), b"END\r\n")
+            found += answer != b"END\r\n"
+            right += value(number) in answer
+    if right != found:
+        raise SystemExit(f"{found - right} wrong values")
+    return f"{right} of {CHECKED}"
+
+
+def process_seconds(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def start(command, log):
+    return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
+
+
+def restart_row(name, program, path, objects, clients):
+    megabytes = max(64, objects * OBJECT_BYTES >> 20)
+    port = free_port()
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    command = [program, *user, "-p", port, "-l", "127.0.0.1", "-U", 0, "-m", megabytes, "-e", path]
+    if program != MEMCACHED:
+        command += ["--admin", "off"]
+    with tempfile.TemporaryFile() as log:
+        process = start(command, log)
+        first_hit(process, port, 0)
+        share = -(-objects // clients)
+        parts = [range(at, min(at + share, objects)) for at in range(0, objects, share)]
+        with multiprocessing.Pool(clients) as pool:
+            pool.starmap(fill, [(port, part) for part in parts])
+        before = items(port)
+        began = time.monotonic()
+        process.send_signal(signal.SIGUSR1)
+        process.wait()
+        stop = time.monotonic() - began
+        held = path.stat().st_blocks * 512
+        # memcached takes a start within two seconds for a clock that was set back, and begins empty.
+        time.sleep(3)
+        began = time.monotonic()
+        process = start(command, log)
+        first_hit(process, port, objects - 1)
+        took = time.monotonic() - began
+        processor = process_seconds(process)
+        after = items(port)
+        right = checked(port, objects)
+        process.kill()
+        process.wait()
+    for file in path.parent.glob(path.name + "*"):
+        file.unlink()
+    print(f"| {name} | {objects:,} | {held / 2**20:,.0f} MiB | {stop:.2f} s | {took:.2f} s | {processor:.2f} s | {before - after:,} | {right} |",
+          flush=True)
+
+
+def restart(args):
+    print("| memory file | objects | file | stop | start | its processor time | lost | values checked |\n|---|---|---|---|---|---|---|---|")
+    for objects in args.objects:
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder, tempfile.TemporaryDirectory(dir=args.disk) as disk:
+            os.chmod(folder, 0o777)
+            restart_row("mapped", args.binary, pathlib.Path(folder) / "memory", objects, args.clients)
+            restart_row("saved", args.binary, pathlib.Path(disk) / "memory", objects, args.clients)
+            if shutil.which(MEMCACHED):
+                restart_row("memcached -e", MEMCACHED, pathlib.Path(folder) / "memcached", objects, args.clients)
+
+
+def throughput(args):
+    keys = args.objects[0]
+    print(f"{keys:,} keys, values of 40 bytes, pipeline of 64; operations per second, ratio to anonymous memory")
+    print("| round | get, anonymous | get, mapped | ratio | set, anonymous | set, mapped | ratio |\n|---|---|---|---|---|---|---|")
+    for number in range(args.rounds):
+        rates = {}
+        order = ["anonymous", "mapped"] if number % 2 == 0 else ["mapped", "anonymous"]
+        for mode in order:
+            with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+                os.chmod(folder, 0o777)
+                flags = ["-m", max(64, keys * OBJECT_BYTES >> 20), "--admin", "off"]
+                server = Server(args.binary, flags + (["-e", f"{folder}/memory"] if mode == "mapped" else []))
+                common = ["--keys", keys, "--value-size", 40, "--pipeline", 64]
+                bench(server, *common, "--popularity", "scan", "--requests", keys, "--get-ratio", 0)
+                for kind, ratio in (("get", 1), ("set", 0)):
+                    report = bench(server, *common, "--requests", args.requests, "--get-ratio", ratio)
+                    rates[kind, mode] = report["requests"] / report["seconds"]
+                server.process.kill()
+                server.process.wait()
+        cells = [f"{number + 1}"]
+        for kind in ("get", "set"):
+            plain, mapped = rates[kind, "anonymous"], rates[kind, "mapped"]
+            cells += [f"{plain:,.0f}", f"{mapped:,.0f}", f"{mapped / plain:.3f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def empty(args):
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory(dir=args.folder) as folder, tempfile.TemporaryFile() as log:
+            os.chmod(folder, 0o777)
+            port = free_port()
+            user = ["-u", "root"] if os.geteuid() == 0 else []
+            command = [args.binary, *user, "-p", port, "-l", "127.0.0.1", "--admin", "off", "-m", args.megabytes]
+            began = time.monotonic()
+            process = start([*command, "-e", f"{folder}/memory"], log)
+            first_hit(process, port, 0)
+            print(f"{args.megabytes} MiB, empty: first answer after {(time.monotonic() - began) * 1000:.0f} ms", flush=True)
+            process.kill()
+            process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["restart", "throughput", "empty"])
+    parser.add_argument("--objects", default="1000000,10000000", help="numbers of objects, for throughput the first")
+    parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--disk", default=tempfile.gettempdir())
+    parser.add_argument("--binary", default=EBBTIDE)
+    parser.add_argument("--clients", type=int, default=2, help="processes that fill")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=10_000_000)
+    parser.add_argument("--megabytes", type=int, default=16_384)
+    args = parser.parse_args()
+    args.objects = [int(number) for number in args.objects.split(",")]
+    {"restart": restart, "throughput": throughput, "empty": empty}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
