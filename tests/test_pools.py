@@ -399,3 +399,192 @@ def test_the_check_says_what_each_pool_gets(tmp_path):
 def test_pools_that_cannot_be_are_refused(flags, parts):
     result = check(*flags)
     assert result.returncode == 64 and all(part in result.stderr for part in parts), result.stderr[:2000]
+
+
+COMPACT = ["--pool", "absent:prefix=no:,kind=compact,key=16,value=0,max=8m"]
+COUNTERS = ["--pool", "tiny:prefix=c:,kind=compact,key=10,value=4,ttl=on,max=8m"]
+
+
+def compact_key(number):
+    return f"no:{number:013}"
+
+
+@pytest.fixture(scope="module")
+def compact_server():
+    udp_port = free_port()
+    with Server(EBBTIDE, "-m", "64", "-U", udp_port, *COMPACT, *COUNTERS) as server:
+        server.udp_port = udp_port
+        yield server
+
+
+@pytest.fixture()
+def compact_client(compact_server):
+    client = connect(compact_server)
+    client.flush_all()
+    yield client
+    client.close()
+
+
+def test_compact_pools_keep_negative_results(compact_server, compact_client):
+    client = compact_client
+    before = pool_stats(compact_server)["absent"]
+    keys = [compact_key(number) for number in range(200)]
+    for key in keys[::2]:
+        assert client.set(key, b"")
+    # Keys of other pools in the same run.
+    assert client.set("other", b"value")
+    assert client.get_many([*keys, "other"]) == {**{key: b"" for key in keys[::2]}, "other": b"value"}
+    absent = pool_stats(compact_server)["absent"]
+    assert (absent["kind"], absent["key_bytes"], absent["value_bytes"]) == ("compact", 16, 0)
+    assert (absent["items"], absent["negatives"], absent["limit_bytes"]) == (100, 100, 8 << 20)
+    assert (absent["hits"] - before["hits"], absent["misses"] - before["misses"]) == (100, 100)
+    assert absent["capacity"] * 16 * 115 >= (8 << 20) * 100, "few bytes beside the keys"
+    assert not client.add(keys[0], b"") and client.add(keys[1], b"") and client.replace(keys[0], b"")
+    assert client.delete(keys[0]) and not client.delete(keys[0]) and client.get(keys[0]) is None
+    assert client.stats()[b"curr_items"] == 101, "plain stats has the sum"
+    client.flush_all()
+    assert client.get_many(keys) == {}
+
+
+def test_compact_pools_refuse_other_lengths_with_the_numbers(compact_server, compact_client):
+    with compact_server.connect() as connection:
+        for command, answer in [
+            (b"set no:1 0 0 0\r\n\r\n", b"CLIENT_ERROR compact pool absent: the key has 4 bytes; those of this compact pool have 16\r\n"),
+            (b"set no:0000000000001 0 0 2\r\nxx\r\n", b"CLIENT_ERROR compact pool absent: the value has 2 bytes; those of this compact pool have 0\r\n"),
+            (b"ms c:00000001 3\r\nxxx\r\n", b"CLIENT_ERROR compact pool tiny: the value has 3 bytes; those of this compact pool have 4\r\n"),
+            (b"delete no:1\r\n", b"CLIENT_ERROR compact pool absent: the key has 4 bytes; those of this compact pool have 16\r\n"),
+            (b"get no:1\r\n", b"END\r\n"),
+        ]:
+            assert connection.ask(command) == answer
+        # A value that arrives in pieces.
+        for head, rest, answer in [
+            (b"set c:00000001 0 0 4\r\nab", b"cd\r\n", b"STORED\r\n"),
+            (b"ms c:00000002 4 k\r\nab", b"cd\r\n", b"HD kc:00000002\r\n"),
+        ]:
+            connection.send(head)
+            # Another connection is answered in between.
+            assert compact_client.get("c:00000009") is None
+            assert connection.ask(rest) == answer
+        assert connection.ask(b"set c:00000001 0 0 500000\r\n" + b"x" * 500_000 + b"\r\n").startswith(b"CLIENT_ERROR ")
+        assert connection.ask(b"get c:00000001 c:00000002\r\n", b"END\r\n") == b"VALUE c:00000002 0 4\r\nabcd\r\nEND\r\n"
+
+
+def test_compact_pools_refuse_what_they_do_not_keep(compact_server, compact_client):
+    key = b"c:00000001"
+    with compact_server.connect() as connection:
+        assert connection.ask(b"set %s 0 0 4\r\n0001\r\n" % key) == b"STORED\r\n"
+        for command in [
+            b"set %s 7 0 4\r\n0002\r\n",
+            b"append %s 0 0 4\r\n0002\r\n",
+            b"prepend %s 0 0 0\r\n\r\n",
+            b"incr %s 1\r\n",
+            b"ma %s\r\n",
+            b"me %s\r\n",
+            b"mg %s N30 v\r\n",
+            b"md %s I\r\n",
+        ]:
+            answer = connection.ask(command % key)
+            assert answer.startswith(b"CLIENT_ERROR compact pool tiny: "), (command, answer)
+        assert connection.ask(b"cas %s 0 0 4 1\r\n0002\r\n" % key).startswith(b"CLIENT_ERROR ")
+        assert connection.ask(b"mg %s v\r\n" % key) == b"EN\r\n", "a refused set removes the value"
+        absent = compact_key(1).encode()
+        assert connection.ask(b"set %s 0 60 0\r\n\r\n" % absent).startswith(b"CLIENT_ERROR compact pool absent: this compact")
+        assert connection.ask(b"set %s 0 -1 0\r\n\r\n" % absent) == b"STORED\r\n"
+        assert connection.ask(b"get %s\r\n" % absent) == b"END\r\n"
+
+
+def test_compact_pools_answer_meta_and_touch(compact_server, compact_client):
+    key = b"c:00000001"
+    with compact_server.connect() as connection:
+        assert connection.ask(b"ms %s 4 T90 c s\r\nabcd\r\n" % key) == b"HD c0 s4\r\n"
+        assert connection.ask(b"ms %s 4 ME\r\nefgh\r\n" % key) == b"NS\r\n"
+        assert connection.ask(b"mg %s v k s f c h O9\r\n" % key, b"abcd\r\n") == b"VA 4 kc:00000001 s4 f0 c0 h0 O9\r\nabcd\r\n"
+        assert connection.ask(b"touch %s 100\r\n" % key) == b"TOUCHED\r\n"
+        assert connection.ask(b"touch c:00000002 100\r\n") == b"NOT_FOUND\r\n"
+        assert connection.ask(b"gat 100 %s\r\n" % key, b"END\r\n") == b"VALUE %s 0 4\r\nabcd\r\nEND\r\n" % key
+        assert connection.ask(b"gats 0 %s\r\n" % key, b"END\r\n") == b"VALUE %s 0 4 0\r\nabcd\r\nEND\r\n" % key
+        run = b"mg %s v\r\nmg c:00000007\r\nmg %s q\r\nmn\r\n" % (key, key)
+        assert connection.ask(run, b"MN\r\n") == b"VA 4\r\nabcd\r\nEN\r\nHD\r\nMN\r\n"
+        assert connection.ask(b"gat -1 %s\r\n" % key, b"END\r\n") == b"VALUE %s 0 4\r\nabcd\r\nEND\r\n" % key
+        assert connection.ask(b"md %s O1\r\n" % key) == b"NF O1\r\n"
+        assert connection.ask(b"ms YzowMDAwMDAwMQ== 4 b\r\nijkl\r\n") == b"HD\r\n"
+        answer = connection.ask(b"mg YzowMDAwMDAwMQ== b k v\r\n", b"ijkl\r\n")
+        assert answer == b"VA 4 kYzowMDAwMDAwMQ== b\r\nijkl\r\n"
+
+
+def test_compact_pools_answer_binary_packets_and_datagrams(compact_server, compact_client):
+    key, absent = b"c:00000001", compact_key(7).encode()
+    with compact_server.connect() as connection:
+        reader = Reader(connection)
+        assert reader.ask(request(packets.SET, key, bytes(8), b"abcd")).status == packets.OK
+        assert reader.ask(request(packets.SET, absent, bytes(8), b"")).status == packets.OK
+        assert reader.ask(request(packets.GET, key)).value == b"abcd"
+        assert reader.ask(request(packets.GET, absent)).status == packets.OK
+        assert reader.ask(request(packets.SET, key, bytes(8), b"abc")).status == 4
+        assert reader.ask(request(packets.GET, key)).status == 1
+        assert reader.ask(request(packets.DELETE, absent)).status == packets.OK
+        assert reader.ask(request(packets.DELETE, absent)).status == 1
+    with Datagrams(compact_server.udp_port) as datagrams:
+        assert datagrams.ask(b"set %s 0 0 4\r\nwxyz\r\n" % key) == b"STORED\r\n"
+    assert compact_client.get(key.decode()) == b"wxyz"
+
+
+def test_watchers_and_dumps_stay_beside_compact_pools(compact_server, compact_client):
+    key = b"c:00000001"
+    with compact_server.connect() as watcher, compact_server.connect() as connection:
+        assert watcher.ask(b"watch fetchers mutations deletions\r\n") == b"OK\r\n"
+        assert connection.ask(b"set %s 0 0 4\r\nabcd\r\n" % key) == b"STORED\r\n"
+        assert connection.ask(b"touch %s 100\r\n" % key) == b"TOUCHED\r\n"
+        assert connection.ask(b"delete %s\r\n" % key) == b"DELETED\r\n"
+        seen = watcher.read_until(b" cmd=delete clsid=1 size=4\n")
+        assert seen.count(b"key=c%3A00000001 ") == 4, seen
+        assert connection.ask(b"set %s 0 0 4\r\nabcd\r\n" % key) == b"STORED\r\n"
+        assert key not in connection.ask(b"lru_crawler metadump all\r\n", b"END\r\n")
+        assert connection.ask(b"stats items\r\n", b"END\r\n") and connection.ask(b"stats slabs\r\n", b"END\r\n")
+
+
+def test_compact_pools_are_checked_reloaded_and_in_json(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    text = '[[pool]]\nname = "absent"\nprefix = "no:"\nkind = "compact"\nkey = 16\nvalue = 0\nmax = "4m"\n'
+    config.write_text(text)
+    result = check("--config", config)
+    assert result.returncode == 0 and "absent: 4 MiB for no:, compact, " in result.stdout, result
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--config", config) as server:
+        client = connect(server)
+        assert client.set(compact_key(1), b"")
+        pools = {pool["name"]: pool for pool in json.loads(server.fetch("/api/pools"))["pools"]}
+        assert pools["absent"]["kind"] == "compact" and pools["absent"]["negatives"] == 1
+        assert pools["default"]["kind"] == "store" and pools["default"]["negatives"] is None
+        assert 'ebbtide_pool_negatives{pool="absent"} 1' in server.fetch("/metrics")
+        # Another size keeps the entries, another prefix does not.
+        reload(server, config, text.replace("4m", "8m"))
+        wait_for(lambda: pool_stats(server)["absent"]["limit_bytes"] == 8 << 20, "the larger pool")
+        assert client.get(compact_key(1)) == b""
+
+        def is_routed_anew():
+            reload(server, config, text.replace('"no:"', '["no:", "nil"]'))
+            return client.set("nil0000000000000", b"") and pool_stats(server)["absent"]["negatives"] == 1
+
+        wait_for(is_routed_anew, "the other prefixes")
+        assert client.get(compact_key(1)) is None
+        reload(server, config, "")
+        wait_for(lambda: set(pool_stats(server)) == {"default"}, "the pool default alone")
+        assert client.set(compact_key(1), b"a longer value now") and client.get(compact_key(1)) == b"a longer value now"
+
+
+@pytest.mark.parametrize(
+    ("option", "parts"),
+    [
+        ("kind=compact", ["key=NUM"]),
+        ("key=16", ["kind=compact"]),
+        ("kind=compact,key=200", ["key=200", "128 at most"]),
+        ("kind=compact,key=100,value=100", ["key 100, value 100", "128 at most"]),
+        ("kind=compact,key=1", ["keys have 1 byte", "`x:`"]),
+        ("kind=compact,key=16,max=1k", ["1024", "262144"]),
+        ("kind=small", ["kind=small", "store or compact"]),
+    ],
+)
+def test_compact_pools_that_cannot_be_are_refused(option, parts):
+    result = check("--pool", f"a:prefix=x:,{option}")
+    assert result.returncode == 64 and all(part in result.stderr for part in parts), result.stderr

@@ -75,7 +75,13 @@ impl Engine {
     ) -> Result<Arc<Self>, Error> {
         let (flash, threads) = flash.unzip();
         let (clock, queue) = (Arc::new(clock), Arc::<MaintenanceQueue<PoolState>>::default());
-        let parts = PoolParts { memory: Arc::new(memory), clock: Arc::clone(&clock), queue, removals };
+        let parts = PoolParts {
+            memory: Arc::new(memory),
+            clock: Arc::clone(&clock),
+            queue,
+            memory_waiters: Arc::default(),
+            removals,
+        };
         let pools: Vec<_> = pools
             .into_iter()
             .map(|NewPool { share, flash_share, store, flash }| {

@@ -72,6 +72,12 @@ pub enum Error {
     /// The loader of another caller has not ended in time.
     #[error("the loader of another caller has not ended within {milliseconds} ms: use a larger load_timeout")]
     LoadTimeout { milliseconds: u64 },
+    /// It is remembered that a loader of the key has found no value.
+    #[error("a loader of the key {key} has found no value: it is asked again after its negative_ttl")]
+    KnownAbsent { key: String },
+    /// It is remembered that a loader of the key has failed.
+    #[error("a loader of the key {key} has failed: it is asked again after its negative_ttl")]
+    KnownFailure { key: String },
     /// As many listen as can.
     #[error("the cache has {limit} listeners, as many as it can")]
     ListenerLimit { limit: usize },

@@ -16,6 +16,15 @@
 //!
 //! A [`Cache`] is a cheap clone and may be used from any thread; so may a [`Value`], which is owned. The one memory
 //! number of the builder holds everything: entries, index, headers and spares. The guide is `docs/library.md`.
+//!
+//! | for | start here |
+//! |---|---|
+//! | building a cache | [`Cache::builder`], [`options`] |
+//! | reading and writing | [`Pool`], to which a [`Cache`] derefs |
+//! | loading missing values | [`Pool::get_or_insert_with`], [`Pool::get_or_load`] |
+//! | tasks | [`Pool::get_async`], [`Pool::insert_async`] |
+//! | typed keys and values | [`Pool::typed_with`], [`codec`] |
+//! | being told of what leaves | [`CacheBuilder::eviction_listener`] |
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -44,6 +53,7 @@ mod maintenance_queue;
 pub mod memcached;
 mod memory_file;
 mod memory_monitor;
+mod memory_waiters;
 mod meta_flags;
 mod pool;
 mod pool_budgets;
@@ -79,15 +89,55 @@ struct StructuredGuide;
 struct Migration;
 
 pub use byte_size::ByteSize;
-pub use clock::Clock;
-pub use ebbtide_store::{CompactLookup as Lookup, MissTicket, Policy, Ttl, UnknownPolicy};
 pub use error::Error;
-#[cfg(feature = "serde")]
-pub use library::Postcard;
-pub use library::{
-    Cache, CacheBuilder, Codec, CompactPool, CompactStats, InsertOptions, Iter, LoadError, Loaded, NegativeCache,
-    PlainBytes, Pool, Stats, TypedCache, Value, ValueRef, WeakCache,
-};
-pub use memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
-pub use pool_options::PoolOptions;
-pub use removal_events::RemovalCause;
+pub use library::{Cache, CacheBuilder, InsertOptions, Pool, Stats, TypedCache, Value, ValueRef};
+
+/// Options of a cache and its pools.
+pub mod options {
+    pub use crate::clock::Clock;
+    pub use crate::memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
+    pub use crate::pool_options::PoolOptions;
+    pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
+}
+
+/// What loaders return, and options of loads: see [`Pool::get_or_load`].
+pub mod loading {
+    pub use crate::library::{LoadError, LoadOptions, Loaded};
+}
+
+/// Codecs of typed caches: see [`Pool::typed_with`].
+pub mod codec {
+    #[cfg(feature = "serde")]
+    pub use crate::library::Postcard;
+    pub use crate::library::{Codec, PlainBytes};
+}
+
+/// Pools of fixed-size entries without overhead for each entry, and of negative results.
+pub mod compact {
+    pub use crate::library::{CompactPool, CompactStats, NegativeCache};
+    pub use ebbtide_store::{CompactLookup as Lookup, MissTicket};
+}
+
+/// Handles that calls of a cache return: values that are being written, iterators, and weak handles.
+pub mod handle {
+    pub use crate::library::{Allocation, Iter, WeakCache};
+}
+
+/// What an eviction listener is told: see [`CacheBuilder::eviction_listener`].
+pub mod removal_cause {
+    pub use crate::removal_events::RemovalCause;
+}
+
+// Under short names, too; their pages are those of the modules.
+#[doc(hidden)]
+pub use codec::*;
+#[doc(hidden)]
+pub use compact::*;
+#[doc(hidden)]
+pub use handle::*;
+#[doc(hidden)]
+pub use loading::*;
+#[doc(hidden)]
+pub use options::*;
+#[doc(hidden)]
+pub use removal_cause::*;

@@ -54,7 +54,7 @@ pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
 fn maintain(weak: &Weak<Engine>) {
     let Some(engine) = weak.upgrade() else { return };
     let participant = engine.parts.memory.participate();
-    let removals = engine.parts.removals.clone();
+    let (removals, memory_waiters) = (engine.parts.removals.clone(), Arc::clone(&engine.parts.memory_waiters));
     engine.parts.queue.waker.register_current_thread();
     drop(engine);
     let (mut turns, mut woken) = (Turns::default(), Instant::now());
@@ -71,11 +71,13 @@ fn maintain(weak: &Weak<Engine>) {
             engine.run_turns(&participant, &mut turns, elapsed)
         };
         removals.iter().for_each(|removals| removals.tell_all());
+        memory_waiters.wake_all();
         if !pause.is_zero() {
             thread::park_timeout(pause);
         }
     }
     removals.iter().for_each(|removals| removals.tell_all());
+    memory_waiters.wake_all();
 }
 
 impl Engine {

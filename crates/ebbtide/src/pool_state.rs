@@ -7,6 +7,7 @@ use crate::flash::pool_flash::PoolFlash;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
+use crate::memory_waiters::MemoryWaiters;
 use crate::removal_events::RemovalEvents;
 use ebbtide_store::{EngineMemory, Participant, Store};
 use std::cell::RefCell;
@@ -21,6 +22,7 @@ pub(crate) struct PoolParts {
     pub memory: Arc<EngineMemory>,
     pub clock: Arc<EngineClock>,
     pub queue: Arc<MaintenanceQueue<PoolState>>,
+    pub memory_waiters: Arc<MemoryWaiters>,
     /// With an eviction listener.
     pub removals: Option<Arc<RemovalEvents>>,
 }
@@ -39,6 +41,7 @@ pub(crate) struct PoolState {
     /// Lookups of library users; the server counts its own.
     pub lookups: LookupCounters,
     pub loads: LoadTable,
+    pub memory_waiters: Arc<MemoryWaiters>,
     pub removals: Option<Arc<RemovalEvents>>,
     is_removed: AtomicBool,
     /// Since when maintenance has kept back evictions because flash is full.
@@ -60,7 +63,7 @@ thread_local! {
 impl PoolState {
     /// With flash its store must have been told of that already.
     pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<PoolFlash>>) -> Arc<Self> {
-        let PoolParts { memory, clock, queue, removals } = parts;
+        let PoolParts { memory, clock, queue, memory_waiters, removals } = parts;
         if let Some(events) = removals.clone() {
             store.on_any_removal(move |removed| events.note(removed));
         }
@@ -75,6 +78,7 @@ impl PoolState {
             queue_mark: QueueMark::default(),
             lookups: LookupCounters::default(),
             loads: LoadTable::default(),
+            memory_waiters,
             removals,
             is_removed: AtomicBool::new(false),
             evictions_wait_since: Mutex::default(),

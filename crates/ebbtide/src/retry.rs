@@ -22,7 +22,7 @@ const MAX_THREAD_WAIT: Duration = Duration::from_secs(2);
 /// The same for memory that handles or uploads hold, which may be for ever.
 const MAX_HELD_WAIT: Duration = Duration::from_millis(100);
 /// A write that other writers leave no segment for, though evictions go on, is refused after this.
-const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
+pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 /// A handle that does not wait leaves its eviction after this to those whom its thread serves besides.
 const MAX_WORK: Duration = Duration::from_millis(5);
 /// The same for its last try, which is refused then.

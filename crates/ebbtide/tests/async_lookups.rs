@@ -188,3 +188,65 @@ fn a_waiting_task_gives_up_after_the_load_timeout() {
     let waiter = cache.get_or_insert_with_async("key", async { "never" });
     assert_eq!(smol::block_on(waiter), Err(Error::LoadTimeout { milliseconds: 20 }));
 }
+
+/// A full cache: the tasks wait for memory without blocking their executor.
+#[test]
+fn tasks_write_and_remove_in_a_full_cache() {
+    for executor in EXECUTORS {
+        let cache = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::kib(64)).build().unwrap();
+        let tasks = (0..8_u32).map(|task| -> Task {
+            let cache = cache.clone();
+            Box::pin(async move {
+                for n in (task..24_000).step_by(8) {
+                    cache.insert_async(key(n), [n as u8; 500]).await.unwrap();
+                    assert!(cache.remove_async(key(n)).await || cache.stats().evictions > 0);
+                    cache.insert_async(key(n), [n as u8; 500]).await.unwrap();
+                }
+            })
+        });
+        executor(tasks.collect());
+        assert!(cache.stats().evictions > 1000);
+        assert!((0..24_000).filter_map(|n| Some((n, cache.get(key(n))?))).all(|(n, value)| value == [n as u8; 500]));
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_task_waits_for_memory_or_is_refused() {
+    let builder = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::kib(64));
+    let cache = builder.engine(|engine| engine.evict(false)).build().unwrap();
+    let count = (0..).take_while(|n| cache.insert(key(*n), [7; 900]).is_ok()).count() as u32;
+    // It ends: a write that finds no memory within the bounds of waits is refused.
+    let refused = smol::block_on(cache.insert_async(key(count + 1), [8; 900]));
+    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    assert!(cache.get(key(count + 1)).is_none());
+    (0..count).for_each(|n| assert!(cache.remove(key(n))));
+    smol::block_on(cache.insert_async(key(count + 1), [9; 900])).expect("memory is free now");
+    cache.verify();
+}
+
+#[test]
+fn a_task_removes_what_only_flash_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = 4000;
+    let cache = Arc::new(on_flash(&folder, keys));
+    for (executor, first) in EXECUTORS.into_iter().zip([100, 2000]) {
+        let removed = Arc::clone(&cache);
+        executor(vec![Box::pin(async move {
+            for n in 0..20 {
+                removed.insert_async(key(n), value(n)).await.unwrap();
+                assert!(removed.remove_async(key(n)).await, "key {n}");
+                assert!(!removed.remove_async(key(n)).await, "key {n}");
+                assert!(removed.get_async(key(n)).await.is_none());
+            }
+            let on_flash = (first..keys).filter(|n| !removed.memcached().peek(&key(*n)).is_hit());
+            let on_flash: Vec<u32> = on_flash.take(50).collect();
+            assert!(on_flash.len() > 10);
+            for n in on_flash {
+                let was_there = removed.remove_async(key(n)).await;
+                assert!(was_there && removed.get_async(key(n)).await.is_none(), "key {n}");
+            }
+        })]);
+    }
+    cache.verify();
+}

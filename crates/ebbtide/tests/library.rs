@@ -175,3 +175,42 @@ fn errors_name_the_input_and_the_limit() {
     assert!(cache.get("").is_none() && !cache.remove("") && !cache.contains_key("k"));
     assert_eq!(cache.pool("x").unwrap_err().to_string(), "there is no pool `x`");
 }
+
+#[test]
+fn an_allocation_is_invisible_until_it_is_published() {
+    let cache = cache(16);
+    cache.insert("key", "old").unwrap();
+    let mut allocation = cache.allocate("key", 300_000, Duration::from_secs(60)).unwrap();
+    assert!(allocation.iter().all(|byte| *byte == 0));
+    allocation[..3].copy_from_slice(b"new");
+    assert_eq!(cache.get("key").unwrap(), "old");
+    drop(allocation);
+    assert_eq!(cache.get("key").unwrap(), "old");
+    let mut allocation = cache.allocate("key", 300_000, Duration::from_secs(60)).unwrap();
+    allocation.copy_from_slice(&value(1, 300_000));
+    cache.maintain(Duration::from_secs(100));
+    allocation.publish().unwrap();
+    assert_eq!(cache.get("key").unwrap(), value(1, 300_000)[..]);
+    assert_eq!(cache.get_ref("key").unwrap().ttl(), Some(Duration::from_secs(60)), "its TTL begins with publication");
+    let too_long = cache.allocate("key", (1 << 20) + 1, Ttl::Never).err();
+    assert_eq!(too_long, Some(Error::ValueTooLarge { length: (1 << 20) + 1, limit: 1 << 20 }));
+    let no_key = cache.allocate("", 1, Ttl::Never).err();
+    assert!(matches!(no_key, Some(Error::KeyLength { length: 0, .. })));
+}
+
+/// Allocations that are held hold up nobody's expiry or eviction.
+#[test]
+fn held_allocations_hold_up_nobody() {
+    let cache = cache(4);
+    let held: Vec<_> = (0..64_u32)
+        .map(|number| cache.allocate(number.to_be_bytes(), 500_000, Duration::from_secs(5)).unwrap())
+        .collect();
+    let five = InsertOptions::new().ttl(Duration::from_secs(5));
+    (0..1000_u32).for_each(|n| cache.insert_with(n.to_be_bytes(), value(n, 100), five).unwrap());
+    cache.maintain(Duration::from_secs(60));
+    assert_eq!(cache.entry_count(), 0, "all have expired");
+    (0..50_000_u32).for_each(|n| cache.insert(n.to_be_bytes(), value(n, 200)).unwrap());
+    assert!(cache.stats().evictions > 10_000);
+    drop(held);
+    cache.verify();
+}

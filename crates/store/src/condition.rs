@@ -13,6 +13,8 @@ pub(crate) enum Condition {
     Copy(u64),
     /// The key is absent, and has not changed since this load ticket was given.
     Load(u64),
+    /// The key has not changed since this load ticket was given.
+    Reload(u64),
     /// For a removal: the key is live, or the copy found in the lower tier is current, or none was found.
     Found(Option<u64>),
     /// The item that was read under a pin that the caller still holds.

@@ -309,7 +309,9 @@ impl Store {
         match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
             (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
-            (Condition::Load(ticket), None) => (!self.is_load_valid(hash, ticket)).then_some(Outcome::Present),
+            (Condition::Reload(ticket), _) | (Condition::Load(ticket), None) => {
+                (!self.is_load_valid(hash, ticket)).then_some(Outcome::Present)
+            }
             // A dead item in memory means that the key is absent, even if the lower tier has a copy.
             (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
             (Condition::Absent | Condition::Copy(_) | Condition::Load(_), Some(_)) => Some(Outcome::Present),

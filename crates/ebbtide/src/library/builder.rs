@@ -36,6 +36,15 @@ impl CacheBuilder {
         self
     }
 
+    /// How long entries that are written without a TTL of their own live after their last use; `default_ttl` is not
+    /// used then. A use is a lookup that finds the entry: one that comes past half of this time begins it anew, so an
+    /// entry expires between half of it and all of it after its last use. Counters of `increment_or_insert` expire this
+    /// long after they were created. Default: none.
+    pub fn time_to_idle(mut self, time: Duration) -> Self {
+        self.settings.time_to_idle = Some(time);
+        self
+    }
+
     /// How long a caller that misses a key waits for another caller's loader of this key: longer than any loader should
     /// take. Default 60 s.
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
@@ -86,8 +95,8 @@ impl CacheBuilder {
     /// - Threads call it at the same time: calls for one key may overlap, and have no order.
     /// - An expired or invalidated entry is told when its memory is freed, or when its key is written before that.
     /// - A new TTL is no removal, nor is a number that changes in place. An entry that is promoted from flash and
-    ///   evicted again is told again. Entries that are on flash only, and entries of a removed pool or an ended cache,
-    ///   are not told.
+    ///   evicted again is told again. Entries that are on flash only, and entries of a compact pool, a removed pool or
+    ///   an ended cache, are not told.
     /// - Events that wait for the maintenance thread take up to 4 MiB beside the memory of the cache. When they have
     ///   that, each operation tells some of them before it returns. The one exception to "exactly once": a removal that
     ///   the listener itself causes then is only counted, in [`crate::Stats::untold_removals`].

@@ -1,6 +1,11 @@
 //! Options of one write.
 
-use ebbtide_store::Ttl;
+use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS};
+use super::pool::Pool;
+use crate::error::Error;
+use crate::memcached;
+use ebbtide_store::{Mode, Stored, Ttl};
+use std::time::Duration;
 
 /// Options of one write, for [`crate::Pool::insert_with`] and its relatives.
 ///
@@ -14,6 +19,14 @@ use ebbtide_store::Ttl;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InsertOptions {
     ttl: Option<Ttl>,
+    stale_while_revalidate: Option<Duration>,
+}
+
+/// How long an entry lives, and what the library notes of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Life {
+    pub ttl: Ttl,
+    pub kind: EntryKind,
 }
 
 impl InsertOptions {
@@ -29,7 +42,70 @@ impl InsertOptions {
         self
     }
 
+    /// How long the value stays after its TTL, if that has less than 97 days. In this time a call with a loader reloads
+    /// it, and all others get the stale value: see [`crate::Pool::get_or_load`]. Without a TTL it has no effect.
+    /// Default: zero.
+    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.stale_while_revalidate = Some(window);
+        self
+    }
+
     pub(super) fn ttl_or(self, default: Ttl) -> Ttl {
         self.ttl.unwrap_or(default)
+    }
+
+    /// These options, and where they say nothing the others.
+    pub(super) fn or(self, others: Self) -> Self {
+        Self {
+            ttl: self.ttl.or(others.ttl),
+            stale_while_revalidate: self.stale_while_revalidate.or(others.stale_while_revalidate),
+        }
+    }
+}
+
+impl Pool {
+    /// The life of an entry that is written with these options now.
+    pub(super) fn life(&self, options: InsertOptions) -> Life {
+        match (options.ttl, self.settings.time_to_idle) {
+            (None, Some(idle)) => Life { ttl: idle.into(), kind: EntryKind::Idle },
+            (ttl, _) => {
+                let ttl = ttl.unwrap_or(self.settings.default_ttl);
+                let window = options.stale_while_revalidate.filter(|window| !window.is_zero());
+                let life = window.and_then(|window| self.life_with_window(ttl, window));
+                life.unwrap_or(Life { ttl, kind: EntryKind::Plain })
+            }
+        }
+    }
+
+    /// `None` if the entry never expires, has expired, or lives for too long before the window.
+    fn life_with_window(&self, ttl: Ttl, window: Duration) -> Option<Life> {
+        let now = self.commands.0.pool.clock.now_ms() / 1000;
+        let window = window.as_secs() + u64::from(window.subsec_nanos() > 0);
+        let end = match ttl {
+            Ttl::Seconds(seconds) => now + u64::from(seconds),
+            Ttl::Until(second) => second,
+            Ttl::Never | Ttl::Expired => return None,
+        };
+        let left = end.checked_sub(now).filter(|left| *left < MAX_FRESH_SECONDS)?;
+        let ttl = Ttl::seconds(u32::try_from(left.saturating_add(window)).unwrap_or(u32::MAX));
+        Some(Life { ttl, kind: EntryKind::served_stale(self.unix_seconds(end)) })
+    }
+
+    /// A second of the store's time, since 1970.
+    fn unix_seconds(&self, seconds: u64) -> u64 {
+        self.commands.0.pool.clock.epoch_seconds() + seconds
+    }
+
+    /// Whether the TTL of an entry is over, which is kept for calls without a loader.
+    pub(super) fn is_stale(&self, kind: EntryKind) -> bool {
+        // Most entries have no window: they cost no look at the clock.
+        matches!(kind, EntryKind::ServedStale { .. })
+            && kind.is_stale(self.unix_seconds(self.commands.0.pool.clock.now_ms() / 1000))
+    }
+}
+
+impl Life {
+    pub fn write(self, commands: &memcached::Pool, key: &[u8], value: &[u8], mode: Mode) -> Result<Stored, Error> {
+        commands.insert(key, value).ttl(self.ttl).flags(self.kind.flags()).mode(mode).apply()
     }
 }

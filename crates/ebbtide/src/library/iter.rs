@@ -1,5 +1,6 @@
 //! Iteration over all entries.
 
+use super::entry_kind::EntryKind;
 use super::value::Value;
 use crate::scan::Scan;
 use std::collections::VecDeque;
@@ -31,6 +32,9 @@ impl Iterator for Iter {
         while self.ready.is_empty() && !self.is_over {
             let ready = &mut self.ready;
             self.is_over = !self.scan.advance(|entry| {
+                if !EntryKind::of_flags(entry.flags()).has_value() {
+                    return;
+                }
                 let value = match entry.item() {
                     Some(item) => Some(Value::of(item)),
                     None => entry.to_vec().map(Value::from),

@@ -15,7 +15,7 @@
 //!   keys do not wait for each other. Lock order: a shard, then the state of a load.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread::{self, ThreadId};
@@ -64,6 +64,8 @@ struct LoadState {
 #[derive(Clone)]
 pub(crate) enum Outcome {
     Loaded(Arc<[u8]>),
+    /// The loader has found no value.
+    Absent,
     Abandoned,
 }
 
@@ -81,6 +83,8 @@ pub(crate) struct Leader<'t> {
     hash: u64,
     key: Box<[u8]>,
     load: Arc<Load>,
+    /// Whether the loader has started. Relaxed: one task or thread after the other has the leader.
+    has_run: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,7 +111,7 @@ impl LoadTable {
         }
         let load = Arc::<Load>::default();
         shard.insert(key.into(), Arc::clone(&load));
-        Join::Lead(Leader { table: self, hash, key: key.into(), load })
+        Join::Lead(Leader { table: self, hash, key: key.into(), load, has_run: AtomicBool::new(false) })
     }
 }
 
@@ -124,14 +128,15 @@ impl Leader<'_> {
                 lock(&self.0.state).runner = None;
             }
         }
+        self.has_run.store(true, Ordering::Relaxed);
         lock(&self.load.state).runner = Some(thread::current().id());
         let _running = Running(&self.load);
         part()
     }
 
-    /// All waiters return the value.
-    pub fn finish(self, value: Arc<[u8]>) {
-        self.end(Outcome::Loaded(value));
+    /// All waiters return this.
+    pub fn finish(self, outcome: Outcome) {
+        self.end(outcome);
     }
 
     fn end(&self, outcome: Outcome) {
@@ -144,8 +149,8 @@ impl Leader<'_> {
         }
         drop(shard);
         let counters = &self.table.counters;
-        let counter = if matches!(outcome, Outcome::Loaded(_)) { &counters.loaded } else { &counters.abandoned };
-        counter.fetch_add(1, Ordering::Relaxed);
+        let counter = if matches!(outcome, Outcome::Abandoned) { &counters.abandoned } else { &counters.loaded };
+        counter.fetch_add(self.has_run.load(Ordering::Relaxed).into(), Ordering::Relaxed);
         let wakers = {
             let mut state = lock(&self.load.state);
             state.outcome = Some(outcome);

@@ -9,37 +9,74 @@
 //! A value is published only if its key has not been written, removed or flushed since the miss: see the store's
 //! `load_tickets.rs`. A value that is not published is returned all the same.
 
+use super::entry_kind::EntryKind;
+use super::insert_options::{InsertOptions, Life};
 use super::load_table::{Join, Leader, Outcome};
 use super::load_wait::LoadWait;
 use super::pool::Pool;
 use super::value::Value;
 use crate::debug::Key;
 use crate::error::Error;
+use crate::lookup::Item;
 use ebbtide_store::{Mode, Ttl};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
-use std::time::Instant;
-
-/// Tries of a task to publish while the cache has no memory at once. It yields to its executor in between.
-const MAX_PUBLICATIONS: u32 = 100;
+use std::time::{Duration, Instant};
 
 /// A loaded value and its TTL. A loader returns this, or just a value, which gets the cache's default TTL.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    value: Value,
-    ttl: Option<Ttl>,
+    pub(super) value: Value,
+    pub(super) options: InsertOptions,
+}
+
+/// Options of [`crate::Pool::get_or_load`]. A [`Loaded`] value may have a life of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    insert: InsertOptions,
+    negative_ttl: Option<Ttl>,
+}
+
+impl LoadOptions {
+    /// The cache's default TTL, no stale values, and no negative results.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a loaded value lives.
+    pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
+        self.insert = self.insert.ttl(ttl);
+        self
+    }
+
+    /// How long a loaded value stays after its TTL: see [`crate::Pool::get_or_load`].
+    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.insert = self.insert.stale_while_revalidate(window);
+        self
+    }
+
+    /// How long it is remembered that a loader has found no value or has failed.
+    pub fn negative_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
+        self.negative_ttl = Some(ttl.into());
+        self
+    }
 }
 
 impl Loaded {
     pub fn new(value: impl Into<Value>) -> Self {
-        Self { value: value.into(), ttl: None }
+        Self { value: value.into(), options: InsertOptions::new() }
     }
 
     /// How long the value lives in the cache.
     pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
-        self.ttl = Some(ttl.into());
+        self.options = self.options.ttl(ttl);
+        self
+    }
+
+    /// How long the value stays after its TTL: see [`crate::Pool::get_or_load`].
+    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.options = self.options.stale_while_revalidate(window);
         self
     }
 }
@@ -89,7 +126,8 @@ impl Pool {
     ///
     /// # Errors
     /// `RecursiveLoad` if `load` asks for the same key; `LoadTimeout` if the loader of another caller takes longer
-    /// than the cache's `load_timeout`; `KeyLength`, `PoolRemoved`.
+    /// than the cache's `load_timeout`; `KnownAbsent`, `KnownFailure` if [`Pool::get_or_load`] remembers a negative
+    /// result; `KeyLength`, `PoolRemoved`.
     pub fn get_or_insert_with<V: Into<Loaded>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -109,34 +147,8 @@ impl Pool {
         load: impl FnOnce() -> Result<V, E>,
     ) -> Result<Value, LoadError<E>> {
         let key = key.as_ref();
-        if let Some(value) = self.get(key) {
-            return Ok(value);
-        }
-        let deadline = self.load_deadline();
-        // Each further round follows a change by another thread, or a loader that failed.
-        while Instant::now() < deadline {
-            match self.join_load(key)? {
-                Join::Recursive => return Err(recursive(key).into()),
-                Join::Wait(running) => match running.wait(deadline) {
-                    Some(Outcome::Loaded(value)) => return Ok(value.into()),
-                    Some(Outcome::Abandoned) => {}
-                    None => return Err(self.load_timed_out().into()),
-                },
-                Join::Lead(leader) => {
-                    if let Some(ticket) = self.begin_load(key, &leader)? {
-                        let Loaded { value, ttl } = leader.run(load).map_err(LoadError::Loader)?.into();
-                        // A value that the cache has no memory for is returned all the same.
-                        let _ = self.publish(key, &value, ttl, &ticket);
-                        leader.finish(value.to_shared());
-                        return Ok(value);
-                    }
-                }
-            }
-            if let Some(value) = self.get_uncounted(key) {
-                return Ok(value);
-            }
-        }
-        Err(self.load_timed_out().into())
+        let load = || load().map(Some);
+        self.get_or_load(key, LoadOptions::new(), load)?.ok_or_else(|| known_absent(key).into())
     }
 
     /// As `get_or_insert_with`, for tasks of any executor. The loader runs in the calling task; if that is cancelled,
@@ -173,35 +185,177 @@ impl Pool {
         load: impl Future<Output = Result<V, E>>,
     ) -> Result<Value, LoadError<E>> {
         let key = key.as_ref();
-        if let Some(value) = self.get_async(key).await {
-            return Ok(value);
-        }
+        let load = async { load.await.map(Some) };
+        self.get_or_load_async(key, LoadOptions::new(), load).await?.ok_or_else(|| known_absent(key).into())
+    }
+
+    /// The value of a key, by a loader that may find that there is none, with options for what is remembered.
+    ///
+    /// - **Stale values.** With [`LoadOptions::stale_while_revalidate`] the value stays for this long after its TTL. In
+    ///   that time one caller runs its loader and returns the new value; all others return the stale value at once. If
+    ///   that loader fails, the stale value stays, and the next caller runs its own.
+    /// - **Negative results.** With [`LoadOptions::negative_ttl`] it is remembered that a loader has answered `None` or
+    ///   has failed. In that time callers get the same answer without a load: `None`, or
+    ///   [`Error::KnownFailure`](crate::Error::KnownFailure).
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, loading::LoadOptions};
+    /// # use std::{convert::Infallible, time::Duration};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let options = LoadOptions::new().ttl(Duration::from_secs(60)).negative_ttl(Duration::from_secs(5));
+    /// let mut loads = 0;
+    /// for _ in 0..2 {
+    ///     let user = cache.get_or_load("user:42", options, || {
+    ///         loads += 1;
+    ///         Ok::<Option<&str>, Infallible>(None)
+    ///     });
+    ///     assert_eq!(user, Ok(None));
+    /// }
+    /// assert_eq!(loads, 1);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `LoadError::Loader` of the loader; `LoadError::Cache` as `get_or_insert_with`.
+    pub fn get_or_load<V: Into<Loaded>, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: LoadOptions,
+        load: impl FnOnce() -> Result<Option<V>, E>,
+    ) -> Result<Option<Value>, LoadError<E>> {
+        let key = key.as_ref();
         let deadline = self.load_deadline();
-        let mut load = pin!(load);
+        let mut found = self.look(key);
+        self.count(!matches!(found, Look::Missing));
         // Each further round follows a change by another thread, or a loader that failed.
-        while Instant::now() < deadline {
+        loop {
+            let stale = match found {
+                Look::Value(value) => return Ok(Some(value)),
+                Look::Absent => return Ok(None),
+                Look::Failed => return Err(known_failure(key).into()),
+                Look::Stale(value) => Some(value),
+                Look::Missing => None,
+            };
+            if Instant::now() >= deadline {
+                return Err(self.load_timed_out().into());
+            }
             match self.join_load(key)? {
-                Join::Recursive => return Err(recursive(key).into()),
-                Join::Wait(running) => match LoadWait::new(running, deadline).await {
-                    Some(Outcome::Loaded(value)) => return Ok(value.into()),
+                Join::Recursive => return stale.map(Some).ok_or_else(|| recursive(key).into()),
+                Join::Wait(_) if stale.is_some() => return Ok(stale),
+                Join::Wait(running) => match running.wait(deadline) {
+                    Some(Outcome::Loaded(value)) => return Ok(Some(value.into())),
+                    Some(Outcome::Absent) => return Ok(None),
                     Some(Outcome::Abandoned) => {}
                     None => return Err(self.load_timed_out().into()),
                 },
                 Join::Lead(leader) => {
-                    if let Some(ticket) = self.begin_load(key, &leader)? {
-                        let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
-                        let Loaded { value, ttl } = loaded.map_err(LoadError::Loader)?.into();
-                        self.publish_async(key, &value, ttl, &ticket).await;
-                        leader.finish(value.to_shared());
-                        return Ok(value);
+                    if let Some(ticket) = self.begin_load(key, &leader, stale.is_some())? {
+                        let loaded = leader.run(load).map(|value| value.map(Into::into));
+                        if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
+                            // A value that the cache has no memory for is returned all the same.
+                            let _ = life.write(&self.commands, key, &value, ticket.mode);
+                        }
+                        return conclude(loaded, leader);
                     }
                 }
             }
-            if let Some(value) = self.get_async(key).await {
-                return Ok(value);
-            }
+            found = self.look(key);
         }
-        Err(self.load_timed_out().into())
+    }
+
+    /// As `get_or_load`, for tasks of any executor.
+    ///
+    /// # Errors
+    /// As `get_or_load`.
+    pub async fn get_or_load_async<V: Into<Loaded>, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: LoadOptions,
+        load: impl Future<Output = Result<Option<V>, E>>,
+    ) -> Result<Option<Value>, LoadError<E>> {
+        let key = key.as_ref();
+        let deadline = self.load_deadline();
+        let mut load = pin!(load);
+        let mut found = self.look_async(key).await;
+        self.count(!matches!(found, Look::Missing));
+        // Each further round follows a change by another thread, or a loader that failed.
+        loop {
+            let stale = match found {
+                Look::Value(value) => return Ok(Some(value)),
+                Look::Absent => return Ok(None),
+                Look::Failed => return Err(known_failure(key).into()),
+                Look::Stale(value) => Some(value),
+                Look::Missing => None,
+            };
+            if Instant::now() >= deadline {
+                return Err(self.load_timed_out().into());
+            }
+            match self.join_load(key)? {
+                Join::Recursive => return stale.map(Some).ok_or_else(|| recursive(key).into()),
+                Join::Wait(_) if stale.is_some() => return Ok(stale),
+                Join::Wait(running) => match LoadWait::new(running, deadline).await {
+                    Some(Outcome::Loaded(value)) => return Ok(Some(value.into())),
+                    Some(Outcome::Absent) => return Ok(None),
+                    Some(Outcome::Abandoned) => {}
+                    None => return Err(self.load_timed_out().into()),
+                },
+                Join::Lead(leader) => {
+                    if let Some(ticket) = self.begin_load(key, &leader, stale.is_some())? {
+                        let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
+                        let loaded = loaded.map(|value| value.map(Into::into));
+                        if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
+                            let (commands, mode) = (self.commands.without_waiting(), ticket.mode);
+                            let write = |commands: &_| life.write(commands, key, &value, mode);
+                            let _ = self.write_async(&commands, write).await;
+                        }
+                        return conclude(loaded, leader);
+                    }
+                }
+            }
+            found = self.look_async(key).await;
+        }
+    }
+}
+
+/// What a caller with a loader finds.
+enum Look {
+    Value(Value),
+    Stale(Value),
+    /// A loader has found no value.
+    Absent,
+    /// A loader has failed.
+    Failed,
+    Missing,
+}
+
+impl Look {
+    fn of(pool: &Pool, item: &Item<'_>) -> Self {
+        match EntryKind::of(item) {
+            EntryKind::Absent => Self::Absent,
+            EntryKind::Failed => Self::Failed,
+            kind if pool.is_stale(kind) => Self::Stale(Value::of(item)),
+            _ => Self::Value(Value::of(item)),
+        }
+    }
+}
+
+impl Pool {
+    fn look(&self, key: &[u8]) -> Look {
+        let hit = self.commands.get(key).hit();
+        let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
+        let look = hit.map_or(Look::Missing, |item| Look::of(self, &item));
+        if is_idle {
+            self.touch_idle(&self.commands, key);
+        }
+        look
+    }
+
+    async fn look_async(&self, key: &[u8]) -> Look {
+        self.look_up_async(&[key], |pool, item| Some(Look::of(pool, item)))
+            .await
+            .pop()
+            .flatten()
+            .unwrap_or(Look::Missing)
     }
 
     fn load_deadline(&self) -> Instant {
@@ -221,58 +375,70 @@ impl Pool {
         Ok(pool.loads.join(key, hash, |ticket| pool.store.is_load_valid(hash, ticket)))
     }
 
-    /// A ticket of the store; `None` if the key is present now.
-    fn begin_load(&self, key: &[u8], leader: &Leader<'_>) -> Result<Option<Ticket<'_>>, Error> {
+    /// A ticket of the store; `None` if another caller has ended a load of the key since this one has looked.
+    fn begin_load(&self, key: &[u8], leader: &Leader<'_>, is_stale: bool) -> Result<Option<Ticket<'_>>, Error> {
         let pool = &*self.commands.0.pool;
-        let hash = pool.store.hash(key);
-        let ticket = pool.store.begin_load(key, hash, pool.clock.now_ms()).map_err(Error::from_store)?;
-        Ok(ticket.map(|number| {
-            leader.set_ticket(number);
-            Ticket { store: &pool.store, hash, number }
-        }))
+        let (hash, now_ms) = (pool.store.hash(key), pool.clock.now_ms());
+        let number = match is_stale {
+            true => pool.store.begin_reload(key, hash).map(Some),
+            false => pool.store.begin_load(key, hash, now_ms),
+        };
+        let Some(number) = number.map_err(Error::from_store)? else { return Ok(None) };
+        let mode = if is_stale { Mode::Reload(number) } else { Mode::Load(number) };
+        let ticket = Ticket { store: &pool.store, hash, number, mode };
+        let is_renewed = |item: &Item<'_>| !self.is_stale(EntryKind::of(item));
+        if is_stale && self.commands.peek(key).item().is_some_and(is_renewed) {
+            return Ok(None);
+        }
+        leader.set_ticket(number);
+        Ok(Some(ticket))
     }
 
-    fn publish(&self, key: &[u8], value: &[u8], ttl: Option<Ttl>, ticket: &Ticket<'_>) -> Result<(), Error> {
-        publish_by(&self.commands, key, value, ttl.unwrap_or(self.settings.default_ttl), ticket)
-    }
-
-    async fn publish_async(&self, key: &[u8], value: &[u8], ttl: Option<Ttl>, ticket: &Ticket<'_>) {
-        let commands = self.commands.without_waiting();
-        for _ in 0..MAX_PUBLICATIONS {
-            let ttl = ttl.unwrap_or(self.settings.default_ttl);
-            match publish_by(&commands, key, value, ttl, ticket) {
-                Err(Error::WouldWait { .. }) => yield_now().await,
-                _ => return,
-            }
+    /// What is written after a load; `None` for nothing.
+    fn publication<E>(
+        &self,
+        loaded: &Result<Option<Loaded>, E>,
+        options: LoadOptions,
+        ticket: &Ticket<'_>,
+    ) -> Option<(Value, Life)> {
+        let is_stale = matches!(ticket.mode, Mode::Reload(_));
+        let negative = |ttl, kind| (Value::from(""), Life { ttl, kind });
+        match (loaded, options.negative_ttl) {
+            (Ok(Some(loaded)), _) => Some((loaded.value.clone(), self.life(loaded.options.or(options.insert)))),
+            (Ok(None), Some(ttl)) => Some(negative(ttl, EntryKind::Absent)),
+            // Removes the stale value.
+            (Ok(None), None) => is_stale.then(|| negative(Ttl::Expired, EntryKind::Absent)),
+            (Err(_), Some(ttl)) if !is_stale => Some(negative(ttl, EntryKind::Failed)),
+            (Err(_), _) => None,
         }
     }
 }
 
-fn publish_by(
-    commands: &crate::memcached::Pool,
-    key: &[u8],
-    value: &[u8],
-    ttl: Ttl,
-    ticket: &Ticket<'_>,
-) -> Result<(), Error> {
-    commands.insert(key, value).ttl(ttl).mode(Mode::Load(ticket.number)).apply().map(drop)
+/// Ends a load: its waiters return, or run their own loaders.
+fn conclude<E>(loaded: Result<Option<Loaded>, E>, leader: Leader<'_>) -> Result<Option<Value>, LoadError<E>> {
+    match loaded {
+        Ok(Some(Loaded { value, .. })) => {
+            leader.finish(Outcome::Loaded(value.to_shared()));
+            Ok(Some(value))
+        }
+        Ok(None) => {
+            leader.finish(Outcome::Absent);
+            Ok(None)
+        }
+        Err(error) => Err(LoadError::Loader(error)),
+    }
 }
 
 fn recursive(key: &[u8]) -> Error {
     Error::RecursiveLoad { key: format!("{:?}", Key(key)) }
 }
 
-/// Lets the other tasks of the executor run once.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await
+fn known_failure(key: &[u8]) -> Error {
+    Error::KnownFailure { key: format!("{:?}", Key(key)) }
+}
+
+fn known_absent(key: &[u8]) -> Error {
+    Error::KnownAbsent { key: format!("{:?}", Key(key)) }
 }
 
 /// A ticket of the store. Dropping it gives it back.
@@ -280,6 +446,8 @@ struct Ticket<'s> {
     store: &'s ebbtide_store::Store,
     hash: u64,
     number: u64,
+    /// Of the write that publishes with it.
+    mode: Mode,
 }
 
 impl Drop for Ticket<'_> {

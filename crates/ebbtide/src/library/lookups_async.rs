@@ -1,9 +1,10 @@
 //! Lookups of tasks: at once if memory has the key, else by a read of flash that wakes the task.
 
-use super::pool::Pool;
+use super::pool::{Pool, has_value};
 use super::value::Value;
 use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
+use crate::lookup::Item;
 use crate::memcached;
 use std::future::poll_fn;
 use std::ops::ControlFlow;
@@ -16,10 +17,8 @@ use std::task::{Context, Poll, Waker};
 impl Pool {
     /// As [`Pool::get`].
     pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Option<Value> {
-        let key = key.as_ref();
-        let mut lookups = Lookups::new(self.commands.without_waiting(), 1);
-        let mut values = poll_fn(|context| lookups.poll(&[key], context)).await;
-        let value = values.pop().flatten();
+        let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| Value::of(item));
+        let value = self.look_up_async(&[key.as_ref()], read).await.pop().flatten();
         self.count(value.is_some());
         value
     }
@@ -27,18 +26,34 @@ impl Pool {
     /// As [`Pool::get_many`]. Flash is read for several keys at once.
     pub async fn get_many_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let mut lookups = Lookups::new(self.commands.without_waiting(), keys.len());
-        let values = poll_fn(|context| lookups.poll(&keys, context)).await;
+        let values = self.look_up_async(&keys, |_, item| has_value(item).then(|| Value::of(item))).await;
         values.iter().for_each(|value| self.count(value.is_some()));
+        values
+    }
+
+    /// Reads the entries of keys, without counting hits and misses.
+    pub(super) async fn look_up_async<T>(
+        &self,
+        keys: &[&[u8]],
+        read: fn(&Pool, &Item<'_>) -> Option<T>,
+    ) -> Vec<Option<T>> {
+        let commands = self.commands.without_waiting();
+        let mut lookups = Lookups::new(self, commands.clone(), keys.len(), read);
+        let values = poll_fn(|context| lookups.poll(keys, context)).await;
+        lookups.idle.iter().for_each(|i| self.touch_idle(&commands, keys[*i]));
         values
     }
 }
 
 /// The state of a run of lookups between two polls.
-struct Lookups {
+struct Lookups<'p, T> {
+    pool: &'p Pool,
     commands: memcached::Pool,
+    read: fn(&Pool, &Item<'_>) -> Option<T>,
+    /// Keys whose life begins anew with this use.
+    idle: Vec<usize>,
     /// The values of the first keys.
-    values: Vec<Option<Value>>,
+    values: Vec<Option<T>>,
     reads: FlashReads,
     /// Of the first key without a value, if flash is read for it.
     probe: Option<FlashProbe>,
@@ -49,26 +64,26 @@ struct Lookups {
 
 /// The waker of the latest poll.
 #[derive(Default)]
-struct WakerCell(Mutex<Option<Waker>>);
+pub(super) struct WakerCell(Mutex<Option<Waker>>);
 
 impl WakerCell {
-    fn set(&self, waker: &Waker) {
+    pub fn set(&self, waker: &Waker) {
         let _old = self.0.lock().expect("nothing panics under this lock").replace(waker.clone());
     }
 
-    fn wake(&self) {
+    pub fn wake(&self) {
         let waker = self.0.lock().expect("nothing panics under this lock").take();
         waker.into_iter().for_each(Waker::wake);
     }
 }
 
-impl Lookups {
-    fn new(commands: memcached::Pool, keys: usize) -> Self {
-        let (values, reads) = (Vec::with_capacity(keys), FlashReads::default());
-        Self { commands, values, reads, probe: None, memory_decides: false, waker: Arc::default() }
+impl<'p, T> Lookups<'p, T> {
+    fn new(pool: &'p Pool, commands: memcached::Pool, keys: usize, read: fn(&Pool, &Item<'_>) -> Option<T>) -> Self {
+        let (values, reads, idle) = (Vec::with_capacity(keys), FlashReads::default(), Vec::new());
+        Self { pool, commands, read, idle, values, reads, probe: None, memory_decides: false, waker: Arc::default() }
     }
 
-    fn poll(&mut self, keys: &[&[u8]], context: &Context<'_>) -> Poll<Vec<Option<Value>>> {
+    fn poll(&mut self, keys: &[&[u8]], context: &Context<'_>) -> Poll<Vec<Option<T>>> {
         // Ends: each round answers the first key without a value, or asks flash for it once.
         loop {
             if self.probe.is_none() {
@@ -83,7 +98,7 @@ impl Lookups {
             let left = &keys[self.values.len()..];
             match self.commands.read_from_flash(&mut self.reads, probe, left, ReadPurpose::Answer, wake) {
                 ReadOutcome::Pending => return Poll::Pending,
-                ReadOutcome::Hit(item) => self.values.push(Some(Value::of(&item))),
+                ReadOutcome::Hit(item) => self.values.push((self.read)(self.pool, &item)),
                 ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => self.memory_decides = true,
             }
             self.probe = None;
@@ -92,7 +107,7 @@ impl Lookups {
 
     /// Answers keys until flash must be asked for one.
     fn look_in_memory(&mut self, keys: &[&[u8]]) {
-        let Self { commands, values, reads, probe, memory_decides, .. } = self;
+        let Self { pool, commands, read, idle, values, reads, probe, memory_decides, .. } = self;
         let first = values.len();
         commands.get_batch_while(&keys[first..], |i, lookup| {
             let hit = lookup.hit();
@@ -102,7 +117,8 @@ impl Lookups {
                     return ControlFlow::Break(());
                 }
             }
-            values.push(hit.map(|item| Value::of(&item)));
+            idle.extend(hit.as_ref().filter(|item| pool.is_half_idle(item)).map(|_| first + i));
+            values.push(hit.and_then(|item| read(pool, &item)));
             ControlFlow::Continue(())
         });
         self.memory_decides = false;

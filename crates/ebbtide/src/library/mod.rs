@@ -8,9 +8,11 @@
 //! Every operation is one call of `memcached::Pool`, which has the engine's semantics. This interface adds owned
 //! values, a default TTL, counts of hits and misses, and loading.
 
+mod allocation;
 mod builder;
 mod cache;
 mod compact;
+mod entry_kind;
 mod insert_options;
 mod iter;
 pub(crate) mod load_table;
@@ -23,13 +25,15 @@ mod stats;
 mod typed;
 mod value;
 mod writes;
+mod writes_async;
 
+pub use allocation::Allocation;
 pub use builder::CacheBuilder;
 pub use cache::{Cache, WeakCache};
 pub use compact::{CompactPool, CompactStats, NegativeCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
-pub use loader::{LoadError, Loaded};
+pub use loader::{LoadError, LoadOptions, Loaded};
 pub use pool::Pool;
 pub use stats::Stats;
 #[cfg(feature = "serde")]
@@ -47,6 +51,8 @@ struct Settings {
     default_ttl: Ttl,
     /// How long a caller waits for the loader of another one.
     load_timeout: Duration,
+    /// How long entries without a TTL of their own live after their last use.
+    time_to_idle: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -56,6 +62,8 @@ impl Default for Settings {
             default_ttl: Ttl::Never,
             // Longer than the timeouts of most databases, so that their errors arrive first.
             load_timeout: Duration::from_secs(60),
+            // Eviction removes idle entries anyway.
+            time_to_idle: None,
         }
     }
 }

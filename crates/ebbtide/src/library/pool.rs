@@ -1,6 +1,7 @@
 //! A pool: lookups, iteration and statistics. Writes are in `writes.rs`.
 
 use super::Settings;
+use super::entry_kind::EntryKind;
 use super::iter::Iter;
 use super::stats::{Counts, Stats};
 use super::value::{Value, ValueRef};
@@ -48,8 +49,11 @@ impl Pool {
 
     /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
     pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Option<ValueRef<'_>> {
-        let hit = self.commands.get(key.as_ref()).hit();
+        let hit = self.commands.get(key.as_ref()).hit().filter(has_value);
         self.count(hit.is_some());
+        if hit.as_ref().is_some_and(|item| self.is_half_idle(item)) {
+            self.touch_idle(&self.commands, key.as_ref());
+        }
         hit.map(ValueRef::new)
     }
 
@@ -57,12 +61,14 @@ impl Pool {
     /// memory and flash are read for several keys at once.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let mut values = Vec::with_capacity(keys.len());
-        self.commands.get_batch(&keys, |_, lookup| {
-            let hit = lookup.hit();
+        let (mut values, mut idle) = (Vec::with_capacity(keys.len()), Vec::new());
+        self.commands.get_batch(&keys, |i, lookup| {
+            let hit = lookup.hit().filter(has_value);
             self.count(hit.is_some());
+            idle.extend(hit.as_ref().filter(|item| self.is_half_idle(item)).map(|_| i));
             values.push(hit.map(|item| Value::of(&item)));
         });
+        idle.into_iter().for_each(|i| self.touch_idle(&self.commands, keys[i]));
         values
     }
 
@@ -87,7 +93,7 @@ impl Pool {
 
     /// Whether a get would find the key. It is no lookup for the statistics.
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
-        self.commands.contains(key.as_ref())
+        self.commands.get(key.as_ref()).hit().is_some_and(|item| has_value(&item))
     }
 
     /// Iterates over all entries.
@@ -99,13 +105,27 @@ impl Pool {
     }
 
     fn with_item<R>(&self, key: &[u8], read: impl FnOnce(&lookup::Item<'_>) -> R) -> Option<R> {
-        let hit = self.commands.get(key).hit();
+        let hit = self.commands.get(key).hit().filter(has_value);
         self.count(hit.is_some());
-        hit.map(|item| read(&item))
+        let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
+        let result = hit.map(|item| read(&item));
+        if is_idle {
+            self.touch_idle(&self.commands, key);
+        }
+        result
     }
 
-    pub(super) fn get_uncounted(&self, key: &[u8]) -> Option<Value> {
-        self.commands.get(key).hit().map(|item| Value::of(&item))
+    /// Whether a use begins the life of an entry anew.
+    #[inline]
+    pub(super) fn is_half_idle(&self, item: &lookup::Item<'_>) -> bool {
+        let Some(idle) = self.settings.time_to_idle else { return false };
+        EntryKind::of(item) == EntryKind::Idle && item.ttl().is_some_and(|left| left < idle / 2)
+    }
+
+    pub(super) fn touch_idle(&self, commands: &memcached::Pool, key: &[u8]) {
+        let idle = self.settings.time_to_idle.unwrap_or_default();
+        // Without memory for the copy the entry lives as long as it would have.
+        let _ = commands.touch(key, idle.into());
     }
 
     pub(super) fn count(&self, is_hit: bool) {
@@ -167,6 +187,12 @@ impl Pool {
     pub fn memcached(&self) -> &memcached::Pool {
         &self.commands
     }
+}
+
+/// Whether an entry is a value, and no remembered negative result.
+#[inline]
+pub(super) fn has_value(item: &lookup::Item<'_>) -> bool {
+    EntryKind::of(item).has_value()
 }
 
 impl Debug for Pool {

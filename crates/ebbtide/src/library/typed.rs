@@ -154,8 +154,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         let key = self.key(key)?;
         let value = self.pool.try_get_or_insert_with(key, || {
             let (value, options) = load().map_err(LoadError::Loader)?;
-            let ttl = options.ttl_or(self.pool.settings.default_ttl);
-            Ok::<_, LoadError<E>>(Loaded::new(self.encoded(&value)?).ttl(ttl))
+            Ok::<_, LoadError<E>>(Loaded { value: self.encoded(&value)?.into(), options })
         });
         Ok(self.value(&value.map_err(flatten_load)?)?)
     }
@@ -179,8 +178,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ) -> Result<V, LoadError<E>> {
         let load = async {
             let (value, options) = load.await.map_err(LoadError::Loader)?;
-            let ttl = options.ttl_or(self.pool.settings.default_ttl);
-            Ok::<_, LoadError<E>>(Loaded::new(self.encoded(&value)?).ttl(ttl))
+            Ok::<_, LoadError<E>>(Loaded { value: self.encoded(&value)?.into(), options })
         };
         let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
         Ok(self.value(&value.map_err(flatten_load)?)?)

@@ -1,7 +1,7 @@
 //! Writes: the methods of a pool that change what a key maps to.
 
 use super::insert_options::InsertOptions;
-use super::pool::Pool;
+use super::pool::{Pool, has_value};
 use crate::edit::Decide;
 use crate::error::Error;
 use ebbtide_store::{Change, Changed, Count, Mode, Stored, Ttl};
@@ -41,7 +41,17 @@ impl Pool {
         value: impl AsRef<[u8]>,
         options: InsertOptions,
     ) -> Result<bool, Error> {
-        self.write(key.as_ref(), value.as_ref(), options, Mode::Add).map(|stored| stored == Stored::Stored)
+        let (key, value) = (key.as_ref(), value.as_ref());
+        // Ends: each round follows a change by another thread.
+        loop {
+            let stored = self.write(key, value, options, Mode::Add)?;
+            let Some(negative) = self.negative_token(key).filter(|_| stored != Stored::Stored) else {
+                return Ok(stored == Stored::Stored);
+            };
+            if self.write(key, value, options, Mode::Cas(negative))? == Stored::Stored {
+                return Ok(true);
+            }
+        }
     }
 
     /// Writes `new` if the value of the key is `expected` at that moment. False, with nothing changed, if the key has
@@ -69,7 +79,7 @@ impl Pool {
         // Ends: a token is only refused after a change by another thread, which has succeeded then.
         loop {
             self.commands.0.promote_if_on_flash(key)?;
-            let Some(item) = self.commands.0.get_in_memory(key).hit() else { return Ok(false) };
+            let Some(item) = self.commands.0.get_in_memory(key).hit().filter(has_value) else { return Ok(false) };
             let is_expected = item.len() == expected.len() && item.slices().flatten().eq(expected);
             let token = item.cas();
             // A thread that holds an item cannot evict.
@@ -95,7 +105,8 @@ impl Pool {
         self.commands.flush(Duration::ZERO);
     }
 
-    /// Gives an entry a new TTL, from now on. False if the key is absent.
+    /// Gives an entry a new TTL, from now on. False if the key is absent. An entry with a `stale_while_revalidate` then
+    /// ends with this TTL, and is reloaded as if its TTL had not changed.
     ///
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
@@ -109,7 +120,8 @@ impl Pool {
     /// # Errors
     /// `NotNumeric` if the value is no decimal number; `OutOfMemory`.
     pub fn increment(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.commands.increment(key.as_ref(), delta)
+        let key = key.as_ref();
+        self.absent_if_negative(key, self.commands.increment(key, delta))
     }
 
     /// Subtracts from the decimal number that is the value of a key, down to 0, and returns the difference. `None` if
@@ -119,7 +131,8 @@ impl Pool {
     /// # Errors
     /// As `increment`.
     pub fn decrement(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.commands.decrement(key.as_ref(), delta)
+        let key = key.as_ref();
+        self.absent_if_negative(key, self.commands.decrement(key, delta))
     }
 
     /// Adds to a number, or writes `initial` if the key is absent. Of several threads that count an absent key, one
@@ -144,11 +157,16 @@ impl Pool {
         initial: u64,
         options: InsertOptions,
     ) -> Result<u64, Error> {
-        let initial = Some((initial, options.ttl_or(self.settings.default_ttl)));
-        let count = Count { initial, ..Count::plain(Change::Add(delta)) };
-        match self.commands.count(key.as_ref(), &count)? {
-            Changed::Done(number) => Ok(number.value),
-            Changed::Absent | Changed::Exists => unreachable!("an absent number is created, and no token is compared"),
+        let key = key.as_ref();
+        let count = Count { initial: Some((initial, self.life(options).ttl)), ..Count::plain(Change::Add(delta)) };
+        // Ends: each round follows a negative result, which it removes.
+        loop {
+            match (self.commands.count(key, &count), self.negative_token(key)) {
+                (Ok(Changed::Done(number)), _) => return Ok(number.value),
+                (Ok(_), _) => unreachable!("an absent number is created, and no token is compared"),
+                (Err(Error::NotNumeric), Some(negative)) => _ = self.commands.delete_if(key, negative),
+                (Err(error), _) => return Err(error),
+            }
         }
     }
 
@@ -158,6 +176,18 @@ impl Pool {
     }
 
     fn write(&self, key: &[u8], value: &[u8], options: InsertOptions, mode: Mode) -> Result<Stored, Error> {
-        self.commands.insert(key, value).ttl(options.ttl_or(self.settings.default_ttl)).mode(mode).apply()
+        self.life(options).write(&self.commands, key, value, mode)
+    }
+
+    /// The CAS token of a remembered negative result, which other writes take for an absent key.
+    fn negative_token(&self, key: &[u8]) -> Option<u64> {
+        self.commands.peek(key).item().filter(|item| !has_value(item)).map(|item| item.cas())
+    }
+
+    fn absent_if_negative(&self, key: &[u8], number: Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
+        number.or_else(|error| match error {
+            Error::NotNumeric if self.negative_token(key).is_some() => Ok(None),
+            error => Err(error),
+        })
     }
 }

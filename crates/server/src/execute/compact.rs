@@ -4,7 +4,7 @@
 //! tokens and no meta flags: a command that needs them is refused as a client error. A value of no bytes is a negative
 //! result.
 
-use ebbtide::memcached::{CompactMode, CompactPool, Error, Lookup, Mode, Stored, Ttl};
+use ebbtide::memcached::{Changed, CompactMode, CompactPool, Error, Lookup, Mode, Stored, Ttl};
 use ebbtide_protocol::{MAX_KEY, Request, StoreRequest, reply};
 
 use super::body::{Body, BodyState, StoreAnswer, StoreTarget};
@@ -174,13 +174,14 @@ impl Executor {
         key: &[u8],
         command: DeleteCommand,
     ) -> Result<bool, Refusal> {
-        let removed = pool.delete(key);
-        let is_removed = removed == Ok(true);
+        let mut removed = Ok(false);
+        let delete = || {
+            removed = pool.delete(key);
+            Some(if removed == Ok(true) { Changed::Done(()) } else { Changed::Absent })
+        };
+        let is_removed = self.note_delete(key, command, delete) == Some(Changed::Done(()));
         let counter = if is_removed { &self.counters().delete_hits } else { &self.counters().delete_misses };
         counter.add(1);
-        let changed =
-            if is_removed { ebbtide::memcached::Changed::Done(()) } else { ebbtide::memcached::Changed::Absent };
-        let _ = self.note_delete(key, command, || Some(changed));
         removed.map_err(|error| Refusal::of(pool, &error))
     }
 

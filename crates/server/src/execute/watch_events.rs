@@ -95,7 +95,7 @@ impl Executor {
             Mode::Append | Mode::AppendIf(_) => StoreVerb::Append,
             Mode::Prepend | Mode::PrependIf(_) => StoreVerb::Prepend,
             Mode::Cas(_) | Mode::CasOrStale(_) => StoreVerb::Cas,
-            Mode::Promote { .. } | Mode::Load(_) => panic!("no client promotes or loads"),
+            Mode::Promote { .. } | Mode::Load(_) | Mode::Reload(_) => panic!("no client promotes or loads"),
         };
         let status = match outcome {
             Ok(Stored::Stored) => StoreStatus::Stored,

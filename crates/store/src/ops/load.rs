@@ -1,4 +1,5 @@
-//! Loads: a caller that finds a key absent gets its value elsewhere, and publishes it with a ticket.
+//! Loads: a caller that finds a key absent, or its value out of date, gets the value elsewhere, and publishes it with a
+//! ticket.
 
 use super::write::check_key;
 use crate::error::Error;
@@ -20,6 +21,17 @@ impl Store {
         let place = pair.find(|slot| self.is_key(slot, key));
         let is_live = place.is_some_and(|place| self.is_live_in(generation, &self.item(place.slot), moment));
         Ok((!is_live).then(|| self.load_tickets.add(hash, generation)))
+    }
+
+    /// Begins to load a key, present or absent: a ticket for `Mode::Reload`, which must be given back by `end_load`.
+    ///
+    /// # Errors
+    /// `KeyLength`.
+    pub fn begin_reload(&self, key: &[u8], hash: u64) -> Result<u64, Error> {
+        check_key(key)?;
+        let _pair = self.index.lock_pair(hash);
+        // Acquire pairs with the Release in `advance_generation`.
+        Ok(self.load_tickets.add(hash, self.generation.load(Ordering::Acquire)))
     }
 
     /// Whether the key has not changed since `begin_load`. Exact under the bucket locks of the key; else as far as this
@@ -46,6 +58,35 @@ mod tests {
         let hash = store.hash(key);
         let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode, token: None };
         store.write(&store.participate(), &write, 1000).unwrap().stored
+    }
+
+    #[test]
+    fn a_reload_is_published_unless_its_key_changed() {
+        let changes: [(&Change, Option<&[u8]>); 5] = [
+            (&|_, _| (), Some(b"loaded")),
+            (&|store, _| set(store, b"another"), Some(b"loaded")),
+            (&set, Some(b"newer")),
+            (&delete, None),
+            (&|store, _| store.flush(1000, 0), None),
+        ];
+        for is_present in [true, false] {
+            for (number, (change, expected)) in changes.iter().enumerate() {
+                let store = Store::new(Options { memory_bytes: 4 << 20, ..Options::default() }).unwrap();
+                let (key, participant) = (&b"key"[..], store.participate());
+                let hash = store.hash(key);
+                if is_present {
+                    write(&store, key, b"old", Mode::Set);
+                }
+                let ticket = store.begin_reload(key, hash).unwrap();
+                change(&store, key);
+                write(&store, key, b"loaded", Mode::Reload(ticket));
+                store.end_load(hash, ticket);
+                let present = store.get(&participant, key, hash, 1000);
+                let present = present.map(|item| item.slices().flatten().copied().collect::<Vec<u8>>());
+                assert_eq!(present.as_deref(), *expected, "change {number}, {is_present}");
+                store.verify(&participant, 1000);
+            }
+        }
     }
 
     /// Begins to load "key", makes a change, and publishes. Answers the outcome, and the value at the end.

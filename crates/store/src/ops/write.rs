@@ -38,6 +38,8 @@ pub enum Mode {
     Promote { copy: u64, until: Option<u64> },
     /// Store only if the key is absent and has not changed since `Store::begin_load` gave this ticket.
     Load(u64),
+    /// Store only if the key has not changed since `Store::begin_reload` gave this ticket.
+    Reload(u64),
 }
 
 /// The result of a write.
@@ -196,6 +198,7 @@ impl Store {
             Mode::Set => Condition::Always,
             Mode::Add => Condition::Absent,
             Mode::Load(ticket) => Condition::Load(ticket),
+            Mode::Reload(ticket) => Condition::Reload(ticket),
             Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
             Mode::Cas(token) => Condition::Token(token),
             Mode::Promote { copy, until } => {
@@ -274,7 +277,7 @@ impl Store {
 
     /// Whether the condition fails now, so that the item need not be written first.
     fn must_fail(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
-        if let Condition::Always | Condition::Unchanged { .. } = condition {
+        if let Condition::Always | Condition::Reload(_) | Condition::Unchanged { .. } = condition {
             return false;
         }
         let _pin = participant.pin();

@@ -1,0 +1,105 @@
+//! Entry kinds: what the library notes of an entry in its 32 bits of client flags, which its users do not have.
+//!
+//! ```text
+//! kind u8 | second u24: of the end of its TTL, since 1970, the lower bits
+//! ```
+//! The store keeps the end of a long life with a unit of up to 1/64 of it, which is too coarse for the end of a short
+//! TTL before a long window. Seconds are compared modulo 2^24, so a TTL before a window has less than 97 days.
+//!
+//! The kinds are far from the small numbers that clients of the server use as flags. Flash and the memory file keep the
+//! flags, so kinds survive demotions and restarts.
+
+use crate::lookup::Item;
+
+const STALE: u32 = 0xE1;
+const ABSENT: u32 = 0xE2;
+const FAILED: u32 = 0xE3;
+const IDLE: u32 = 0xE4;
+const SECOND_MASK: u32 = (1 << 24) - 1;
+/// A longer TTL before a window would look as if it were over.
+pub(super) const MAX_FRESH_SECONDS: u64 = 1 << 23;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    Plain,
+    /// It may be served after this second, the end of its TTL, until the end of the life that the store knows.
+    ServedStale {
+        fresh_until: u32,
+    },
+    /// A loader has found that the key has no value.
+    Absent,
+    /// A loader has failed.
+    Failed,
+    /// Its TTL begins anew with uses.
+    Idle,
+}
+
+impl EntryKind {
+    #[inline]
+    pub fn of(item: &Item<'_>) -> Self {
+        Self::of_flags(item.flags())
+    }
+
+    #[inline]
+    pub fn of_flags(flags: u32) -> Self {
+        match flags >> 24 {
+            STALE => Self::ServedStale { fresh_until: flags & SECOND_MASK },
+            ABSENT => Self::Absent,
+            FAILED => Self::Failed,
+            IDLE => Self::Idle,
+            _ => Self::Plain,
+        }
+    }
+
+    pub fn flags(self) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::ServedStale { fresh_until } => STALE << 24 | fresh_until,
+            Self::Absent => ABSENT << 24,
+            Self::Failed => FAILED << 24,
+            Self::Idle => IDLE << 24,
+        }
+    }
+
+    /// The kind of an entry that may be served after this second since 1970.
+    pub fn served_stale(fresh_until: u64) -> Self {
+        Self::ServedStale { fresh_until: fresh_until as u32 & SECOND_MASK }
+    }
+
+    /// Whether the entry has a value for its readers.
+    #[inline]
+    pub fn has_value(self) -> bool {
+        !matches!(self, Self::Absent | Self::Failed)
+    }
+
+    /// Whether the TTL is over at this second since 1970.
+    pub fn is_stale(self, now: u64) -> bool {
+        let Self::ServedStale { fresh_until } = self else { return false };
+        u64::from((now as u32).wrapping_sub(fresh_until) & SECOND_MASK) < MAX_FRESH_SECONDS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_keep_the_kind() {
+        let kinds = [EntryKind::Plain, EntryKind::Absent, EntryKind::Failed, EntryKind::Idle];
+        for kind in kinds.into_iter().chain([EntryKind::served_stale(1_800_000_000)]) {
+            assert_eq!(EntryKind::of_flags(kind.flags()), kind);
+        }
+        assert_eq!(EntryKind::of_flags(123), EntryKind::Plain);
+    }
+
+    #[test]
+    fn an_entry_is_stale_from_the_end_of_its_ttl_on() {
+        // The second has a bit above the 24 that are kept.
+        for end in [100, (1 << 24) + 5, 1_800_000_000] {
+            let kind = EntryKind::served_stale(end);
+            assert!(!kind.is_stale(end - 1) && !kind.is_stale(end - 90), "{end}");
+            assert!(kind.is_stale(end) && kind.is_stale(end + MAX_FRESH_SECONDS - 1), "{end}");
+        }
+        assert!(!EntryKind::Plain.is_stale(u64::MAX));
+    }
+}

@@ -1,0 +1,181 @@
+//! Options of loads: stale values while one caller loads, negative results, and time to idle.
+
+use ebbtide::loading::{LoadError, LoadOptions, Loaded};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, InsertOptions};
+use std::convert::Infallible;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn builder() -> CacheBuilder {
+    Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual)
+}
+
+fn load<'v>(cache: &Cache, options: LoadOptions, value: &'v str) -> Result<Option<String>, LoadError<&'v str>> {
+    let loaded = cache.get_or_load("key", options, || match value {
+        "none" => Ok(None),
+        "error" => Err("no database"),
+        value => Ok(Some(value)),
+    })?;
+    Ok(loaded.map(|value| String::from_utf8(value.to_vec()).unwrap()))
+}
+
+fn some(value: &str) -> Result<Option<String>, LoadError<&'static str>> {
+    Ok(Some(value.to_owned()))
+}
+
+#[test]
+fn a_stale_value_is_reloaded_by_one_caller() {
+    let cache = builder().build().unwrap();
+    let options = LoadOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+    assert_eq!(load(&cache, options, "1"), some("1"));
+    cache.maintain(Duration::from_secs(50));
+    assert_eq!(load(&cache, options, "2"), some("1"), "it is fresh");
+    cache.maintain(Duration::from_secs(70));
+    assert_eq!(cache.get("key").unwrap(), "1", "lookups without a loader answer until the window ends");
+    let (is_loading, may_end) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let leader = scope.spawn(|| {
+            cache.get_or_load("key", options, || {
+                is_loading.wait();
+                may_end.wait();
+                Ok::<_, Infallible>(Some("2"))
+            })
+        });
+        is_loading.wait();
+        assert_eq!(load(&cache, options, "3"), some("1"), "others do not wait");
+        assert_eq!(cache.get_or_insert_with("key", || "3").unwrap(), "1");
+        may_end.wait();
+        assert_eq!(leader.join().unwrap().unwrap().unwrap(), "2");
+    });
+    assert_eq!(load(&cache, options, "3"), some("2"));
+    assert_eq!((cache.stats().loads, cache.stats().failed_loads), (2, 0));
+    // After the window it is absent.
+    cache.maintain(2 * HOUR);
+    assert!(cache.get("key").is_none());
+    cache.verify();
+}
+
+#[test]
+fn a_reload_never_replaces_a_newer_value() {
+    type Change = dyn Fn(&Cache);
+    let changes: [(&Change, Option<&str>); 4] = [
+        (&|_| (), Some("loaded")),
+        (&|cache| cache.insert("key", "newer").unwrap(), Some("newer")),
+        (&|cache| assert!(cache.remove("key")), None),
+        (&|cache| cache.invalidate_all(), None),
+    ];
+    for (number, (change, expected)) in changes.into_iter().enumerate() {
+        let cache = builder().build().unwrap();
+        let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+        cache.insert_with("key", "old", options).unwrap();
+        cache.maintain(2 * MINUTE);
+        let value = cache.get_or_insert_with("key", || {
+            change(&cache);
+            Loaded::new("loaded").ttl(HOUR)
+        });
+        assert_eq!(value.unwrap(), "loaded", "change {number}");
+        assert_eq!(cache.get("key").as_deref(), expected.map(str::as_bytes), "change {number}");
+        cache.verify();
+    }
+}
+
+/// A caller that misses after a removal must not get what an earlier reload has loaded.
+#[test]
+fn a_caller_after_a_removal_does_not_join_a_reload() {
+    let cache = builder().build().unwrap();
+    let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+    cache.insert_with("key", "old", options).unwrap();
+    cache.maintain(2 * MINUTE);
+    let reloaded = cache.get_or_insert_with("key", || {
+        assert!(cache.remove("key"));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| cache.get_or_insert_with("key", || "after").unwrap());
+            assert_eq!(other.join().unwrap(), "after");
+        });
+        "before"
+    });
+    assert_eq!(reloaded.unwrap(), "before");
+    assert_eq!(cache.get("key").unwrap(), "after");
+}
+
+#[test]
+fn a_reload_that_fails_leaves_the_stale_value() {
+    let cache = builder().build().unwrap();
+    let options = LoadOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR).negative_ttl(HOUR);
+    load(&cache, options, "1").unwrap();
+    cache.maintain(2 * MINUTE);
+    assert_eq!(load(&cache, options, "error"), Err(LoadError::Loader("no database")));
+    assert_eq!(cache.get("key").unwrap(), "1");
+    // A loader that asks for its own key gets the stale value, too.
+    let nested = cache.get_or_insert_with("key", || cache.get_or_insert_with("key", || "never").unwrap());
+    assert_eq!(nested.unwrap(), "1");
+    // The answer that there is no value replaces it.
+    cache.insert_with("key", "2", InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR)).unwrap();
+    cache.maintain(10 * MINUTE);
+    assert_eq!(load(&cache, LoadOptions::new(), "none"), Ok(None));
+    assert!(cache.get("key").is_none());
+    cache.verify();
+}
+
+#[test]
+fn negative_results_answer_without_a_load() {
+    let cache = builder().build().unwrap();
+    let options = LoadOptions::new().negative_ttl(MINUTE);
+    assert_eq!(load(&cache, LoadOptions::new(), "none"), Ok(None));
+    assert_eq!(load(&cache, options, "none"), Ok(None), "nothing was remembered");
+    assert_eq!(load(&cache, options, "1"), Ok(None), "it is remembered");
+    let known = Error::KnownAbsent { key: "\"key\"".to_owned() };
+    assert_eq!(cache.get_or_insert_with("key", || "1"), Err(known));
+    cache.maintain(2 * MINUTE);
+    assert_eq!(load(&cache, options, "error"), Err(LoadError::Loader("no database")));
+    let known = LoadError::Cache(Error::KnownFailure { key: "\"key\"".to_owned() });
+    assert_eq!(load(&cache, options, "1"), Err(known));
+    cache.maintain(4 * MINUTE);
+    assert_eq!(load(&cache, options, "1"), some("1"));
+    cache.verify();
+}
+
+/// A remembered negative result is no value for anything but a loader.
+#[test]
+fn a_negative_result_is_absent_for_other_calls() {
+    let cache = builder().build().unwrap();
+    let remember = || {
+        cache.remove("key");
+        load(&cache, LoadOptions::new().negative_ttl(HOUR), "none").unwrap();
+    };
+    remember();
+    assert!(cache.get("key").is_none() && cache.get_ref("key").is_none() && !cache.contains_key("key"));
+    assert!(cache.with("key", |_| ()).is_none() && cache.get_many(&["key"])[0].is_none());
+    assert_eq!((cache.iter().unwrap().count(), cache.increment("key", 1)), (0, Ok(None)));
+    assert!(!cache.compare_and_swap("key", "", "1", InsertOptions::new()).unwrap());
+    assert!(cache.insert_if_absent("key", "1", InsertOptions::new()).unwrap());
+    assert_eq!(cache.get("key").unwrap(), "1");
+    remember();
+    assert_eq!(cache.increment_or_insert("key", 1, 7, InsertOptions::new()), Ok(7));
+    assert_eq!(cache.increment_or_insert("key", 1, 7, InsertOptions::new()), Ok(8));
+    remember();
+    cache.insert("key", "2").unwrap();
+    assert_eq!(load(&cache, LoadOptions::new(), "3"), some("2"));
+    cache.verify();
+}
+
+#[test]
+fn a_used_entry_outlives_its_time_to_idle() {
+    let cache = builder().time_to_idle(MINUTE).build().unwrap();
+    for key in ["used", "looked at", "unused"] {
+        cache.insert(key, "value").unwrap();
+    }
+    cache.insert_with("with a TTL", "value", InsertOptions::new().ttl(2 * MINUTE)).unwrap();
+    for second in (40..400).step_by(40) {
+        cache.maintain(Duration::from_secs(second));
+        assert_eq!(cache.get("used").unwrap(), "value", "second {second}");
+        assert_eq!(cache.with("looked at", |bytes| bytes.len()), Some(5), "second {second}");
+        assert_eq!(cache.contains_key("with a TTL"), second < 120, "second {second}");
+    }
+    assert!(!cache.contains_key("unused"));
+    cache.verify();
+}
