@@ -7,7 +7,7 @@ import threading
 
 import packets
 import pytest
-from harness import EBBTIDE, USER, Server, free_port, wait_for
+from harness import EBBTIDE, PATIENT_FLASH, USER, Server, free_port, wait_for
 from packets import Reader, request
 from prometheus_client.parser import text_string_to_metric_families
 from pymemcache.client.base import Client
@@ -588,3 +588,88 @@ def test_compact_pools_are_checked_reloaded_and_in_json(tmp_path):
 def test_compact_pools_that_cannot_be_are_refused(option, parts):
     result = check("--pool", f"a:prefix=x:,{option}")
     assert result.returncode == 64 and all(part in result.stderr for part in parts), result.stderr
+ON_FLASH = 3000
+VALUE_BYTES = 6000
+
+
+def on_flash(path, *flags):
+    return Server(EBBTIDE, "-m", "32", "--flash", f"{path}:160m", *PATIENT_FLASH, "--flash-promotion", "always", *flags)
+
+
+def value(prefix, version, number):
+    return (f"{prefix}{version}.{number}." * (VALUE_BYTES // 4))[:VALUE_BYTES].encode()
+
+
+def fill(client, prefix, version):
+    """More than the memory of the pool."""
+    for first in range(0, ON_FLASH, 100):
+        keys = range(first, first + 100)
+        assert client.set_many({f"{prefix}{number}": value(prefix, version, number) for number in keys}) == []
+
+
+def found(client, prefix, version):
+    """How many keys there are; each must have the value of this version."""
+    count = 0
+    for first in range(0, ON_FLASH, 100):
+        answers = client.get_many([f"{prefix}{number}" for number in range(first, first + 100)])
+        assert all(bytes == value(prefix, version, int(key[len(prefix) :])) for key, bytes in answers.items())
+        count += len(answers)
+    return count
+
+
+def test_pools_on_flash_survive_a_kill_and_a_stop(tmp_path):
+    rules = ["--pool", "a:prefix=a:,flash=30%", "--pool", "b:prefix=b:"]
+    with on_flash(tmp_path / "flash", *rules) as server:
+        client = connect(server)
+        for prefix in ("a:", "b:", "x"):
+            fill(client, prefix, 1)
+        for prefix in ("a:", "b:", "x"):
+            assert found(client, prefix, 1) > ON_FLASH * 9 // 10
+        pools = pool_stats(server)
+        assert all(pools[name]["flash_hits"] > 500 and pools[name]["flash_bytes"] > 4 << 20 for name in ("a", "b", "default"))
+        # Written, deleted and read again through the pool of the key.
+        assert client.delete("a:7") and client.get("a:7") is None and client.get("b:7") == value("b:", 1, 7)
+        client.set("a:7", value("a:", 1, 7))
+        server.kill()
+        server.bring_back()
+        client = connect(server)
+        counts = {prefix: found(client, prefix, 1) for prefix in ("a:", "b:", "x")}
+        assert all(count > ON_FLASH // 4 for count in counts.values()), counts
+        fill(client, "a:", 2)
+        server.process.terminate()
+        assert server.process.wait(120) == 0
+        server.bring_back()
+        client = connect(server)
+        assert found(client, "a:", 2) > ON_FLASH * 9 // 10, "memory of all pools went to flash"
+        assert found(client, "b:", 1) >= counts["b:"] * 9 // 10
+        client.flush_all()
+        assert [found(client, prefix, 3) for prefix in ("a:", "b:", "x")] == [0, 0, 0]
+        server.kill()
+        server.bring_back()
+        client = connect(server)
+        assert [found(client, prefix, 3) for prefix in ("a:", "b:", "x")] == [0, 0, 0], "flushed before the kill"
+
+
+def test_a_pool_removed_by_a_reload_leaves_nothing_on_flash(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    config.write_text(table("a", "a:") + table("b", "b:"))
+    with on_flash(tmp_path / "flash", "--config", config) as server:
+        client = connect(server)
+        fill(client, "a:", 1)
+        fill(client, "b:", 1)
+        reload(server, config, table("b", "b:"))
+        wait_for(lambda: set(pool_stats(server)) == {"default", "b"}, "the end of the pool")
+        assert found(client, "a:", 2) == 0
+
+        def has_both():
+            # Refused while the reload before still deletes entries.
+            reload(server, config, table("a", "a:") + table("b", "b:"))
+            return set(pool_stats(server)) == {"default", "a", "b"}
+
+        wait_for(has_both, "both pools")
+        assert found(client, "a:", 2) == 0, "nothing of the removed pool"
+        server.kill()
+        server.bring_back()
+        client = connect(server)
+        assert found(client, "a:", 2) == 0, "nor after a kill"
+        assert found(client, "b:", 1) > ON_FLASH // 4
