@@ -2,12 +2,13 @@
 
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
-use crate::engine::Engine;
+use crate::engine::{Engine, NewPool};
 use crate::error::Error;
 use crate::flash::memory_split::{self, MemorySplit};
-use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
+use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
-use crate::flash::tier::{FlashLowerTier, FlashWaits};
+use crate::flash::tier::FlashWaits;
 use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
@@ -21,15 +22,11 @@ use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The part of the memory for the buffers and indexes of flash, without the state of admission: an eighth, or more
 /// where that is too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
-
-/// The part of the flash memory that keeps issued CAS tokens, 18 bytes each.
-const TOKENS_SHARE: u64 = 64;
 
 /// The identity of a caller's device: the caller knows which data is on it.
 const DEVICE_IDENTITY: u64 = 0;
@@ -248,10 +245,9 @@ impl CacheBuilder {
             value: format!("{:?}", self.memory_monitor),
             reason: error.to_string(),
         })?;
-        let max_bytes = options.effective_memory_bytes_max();
-        options.memory_bytes_max = Some(max_bytes);
+        options.memory_bytes_max = Some(options.effective_memory_bytes_max());
         let Plan { stores: planned, compact } = self.plan(&options)?;
-        let shares: Vec<_> = planned.iter().map(|pool| pool.share.clone()).collect();
+        let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
@@ -260,13 +256,12 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
+        let mut pool_flash: Vec<Option<Arc<PoolFlash>>> = vec![None; shares.len()];
         let flash = match flash {
             Some(opening) => {
-                let promotions =
-                    Promotions::new(self.flash_promotion, memory.store().memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let clocks = (clock, &memory.time);
-                let started = start_tier(opening, memory_split, promotions, clocks, self.flash_waits);
+                let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
@@ -276,9 +271,9 @@ impl CacheBuilder {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.set_lower_tier(Box::new(FlashLowerTier(Arc::clone(&flash))));
-                store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
-                flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
+                let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
+                let opened = PoolFlash::open_all(&flash, &names, memory.stores());
+                pool_flash = opened.map_err(|error| self.flash_error(&error))?;
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
                 Some((flash, threads))
             }
@@ -286,7 +281,9 @@ impl CacheBuilder {
         };
         let engine_memory = memory.memory.clone();
         let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
-        let pools = shares.into_iter().zip(stores).collect();
+        let pools = shares.into_iter().zip(stores).zip(pool_flash);
+        let pools = pools.map(|(((share, flash_share), store), flash)| NewPool { share, flash_share, store, flash });
+        let pools = pools.collect();
         let options = Options { memory_bytes: configured_bytes, ..options };
         let removals = self.removal_events(flash.is_some());
         let engine =

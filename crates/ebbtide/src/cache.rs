@@ -136,7 +136,7 @@ impl Cache {
         self.engine().pools.names()
     }
 
-    /// Adds a pool, in memory only. Waits, half a minute at most, until the other pools have freed its smallest budget;
+    /// Adds a pool. Waits, half a minute at most, until the other pools have freed its smallest budget;
     /// the rest of its memory comes in the background.
     ///
     /// # Errors

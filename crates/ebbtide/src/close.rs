@@ -61,11 +61,8 @@ impl Cache {
         // Maintenance ends when it sees the flag under this lock.
         let _maintaining = engine.maintaining.lock().expect("no holder of the lock panics");
         let pool = &engine.default_pool;
-        let flash =
-            engine.flash().filter(|flash| engine.memory_file.is_none() && !flash.drain_limit.is_zero() && is_quiet);
-        if let Some(flash) = flash {
-            pool.store.finish_jobs(&pool.participant(), engine.clock.tick());
-            report.drained = Some(flash.drain(&pool.store, &pool.participant(), || engine.clock.tick()));
+        if engine.memory_file.is_none() && is_quiet {
+            report.drained = engine.drain();
         }
         let flash_run = engine.flash().map_or(0, |flash| flash.tier.run_number());
         self.close_flash();
@@ -107,6 +104,22 @@ impl CacheBuilder {
 }
 
 impl Engine {
+    /// Writes what is in memory to flash, pool by pool; `None` without flash. Each pool has an equal part of the time
+    /// that is left.
+    fn drain(&self) -> Option<FlashDrained> {
+        let limit = self.flash()?.drain_limit;
+        let (started, pools) = (Instant::now(), self.pools.present());
+        let mut drained = None;
+        for (position, pool) in pools.iter().enumerate() {
+            let Some(flash) = pool.flash.as_ref().filter(|_| !limit.is_zero()) else { continue };
+            let part = limit.saturating_sub(started.elapsed()) / (pools.len() - position) as u32;
+            pool.store.finish_jobs(&pool.participant(), self.clock.tick());
+            let of_pool = flash.drain(&pool.store, &pool.participant(), (part, limit), || self.clock.tick());
+            drained = Some(drained.map_or(of_pool, |before: FlashDrained| before.and(of_pool)));
+        }
+        drained
+    }
+
     /// Refuses changes, and waits for those in progress. False if one has not ended in time.
     fn stop_changes(&self) -> bool {
         let mut pools = self.pools.others();

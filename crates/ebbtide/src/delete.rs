@@ -14,9 +14,9 @@
 //! cache nothing is removed, and the answer is that of an absent key.
 
 use crate::access::Access;
+use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
 use crate::flash::resolve::read_keys;
-use crate::flash::tier::FlashTier;
 use ebbtide_flash::Key;
 use ebbtide_store::{Changed, KEY_LIMIT};
 
@@ -31,7 +31,7 @@ impl Access {
     }
 
     #[cold]
-    fn wait_for_delete(&self, flash: &FlashTier, key: &[u8]) -> bool {
+    fn wait_for_delete(&self, flash: &PoolFlash, key: &[u8]) -> bool {
         let mut waiter = Blocking::new(&flash.reads, flash.seconds(self.pool.clock.now_ms()));
         let deleted = self.delete_from_flash(flash, &mut FlashReads::default(), key, &mut waiter);
         deleted.expect("a blocking read has an outcome")
@@ -53,13 +53,13 @@ impl Access {
     #[cold]
     fn delete_from_flash(
         &self,
-        flash: &FlashTier,
+        flash: &PoolFlash,
         reads: &mut FlashReads,
         key: &[u8],
         waiter: &mut dyn ReadWaiter,
     ) -> Option<bool> {
-        let hash = reads.ended_hash(key).unwrap_or_else(|| Key::new(key).hash);
-        let keys = read_keys(FlashProbe { hash, bytes: None }, std::slice::from_ref(&key));
+        let Key { hash, pool, .. } = flash.key(key);
+        let keys = read_keys(FlashProbe { hash, pool, bytes: None }, std::slice::from_ref(&key));
         let now = flash.seconds(self.pool.clock.now_ms());
         reads.run(
             &flash.reads,
@@ -68,7 +68,7 @@ impl Access {
             |_| false,
             waiter,
             |_, ended, is_last| {
-                let copy = ended.and_then(|ended| ended.read.value().map(|value| value.found.token.0));
+                let copy = ended.and_then(|ended| ended.read.value().map(|value| flash.copy_of(value)));
                 self.delete_found(key, copy).or_else(|| is_last.then(|| self.remove_unread(key)))
             },
         )

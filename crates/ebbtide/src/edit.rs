@@ -12,7 +12,7 @@
 
 use crate::access::Access;
 use crate::error::Error;
-use crate::flash::tier::FlashTier;
+use crate::flash::pool_flash::PoolFlash;
 use ebbtide_store::{Edit, Editable, IfAbsent, Ttl};
 
 /// The decision of an edit about the value that it finds, `None` if the key is absent.
@@ -27,7 +27,7 @@ impl Access {
         }
     }
 
-    fn edit_over_flash(&self, flash: &FlashTier, key: &[u8], ttl: Ttl, decide: &mut Decide<'_>) -> Result<(), Error> {
+    fn edit_over_flash(&self, flash: &PoolFlash, key: &[u8], ttl: Ttl, decide: &mut Decide<'_>) -> Result<(), Error> {
         let (store, hash) = (&self.pool.store, self.pool.store.hash(key));
         // Ends: each further round the key was written, promoted or evicted meanwhile.
         loop {

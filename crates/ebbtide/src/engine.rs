@@ -11,6 +11,7 @@ use crate::clock::EngineClock;
 use crate::compact_state::CompactState;
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
+use crate::flash::pool_flash::PoolFlash;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
@@ -47,6 +48,14 @@ pub(crate) struct Engine {
 /// one shuts the cache down.
 pub(crate) struct Owner(pub Arc<Engine>);
 
+/// A pool of a new engine.
+pub(crate) struct NewPool {
+    pub share: Share,
+    pub flash_share: Option<u8>,
+    pub store: Store,
+    pub flash: Option<Arc<PoolFlash>>,
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.flash_shutdown.close(true);
@@ -57,7 +66,7 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        (pools, compact): (Vec<(Share, Store)>, CompactPlans),
+        (pools, compact): (Vec<NewPool>, CompactPlans),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
@@ -73,26 +82,25 @@ impl Engine {
             memory_waiters: Arc::default(),
             removals,
         };
-        let mut of_default = flash.clone();
         let pools: Vec<_> = pools
             .into_iter()
-            .map(|(share, store)| {
-                let (name, flash) = (share.name.clone(), of_default.take());
-                (share, PoolState::new(name, store, parts.clone(), flash))
+            .map(|NewPool { share, flash_share, store, flash }| {
+                let name = share.name.clone();
+                (share, flash_share, PoolState::new(name, store, parts.clone(), flash))
             })
             .collect();
         if !compact.is_empty() {
-            pools[0].1.store.share_memory();
+            pools[0].2.store.share_memory();
         }
         let compact = compact
             .into_iter()
             .map(|(share, plan)| {
-                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].1)?;
+                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].2)?;
                 Ok((share, pool))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         Ok(Arc::new(Self {
-            default_pool: Arc::clone(&pools[0].1),
+            default_pool: Arc::clone(&pools[0].2),
             pools: Pools::new(template, pools, compact, flash),
             clock,
             parts,
@@ -131,6 +139,6 @@ impl Engine {
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {
-        self.default_pool.flash.as_ref()
+        self.default_pool.flash.as_ref().map(|flash| &flash.shared)
     }
 }

@@ -43,6 +43,7 @@ mod edit;
 mod engine;
 mod error;
 pub mod flash;
+mod flash_shares;
 mod insert;
 mod library;
 mod lookup;

@@ -10,15 +10,16 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::flash::pool_flash::PoolFlash;
 use crate::maintenance_queue::Turns;
 use crate::memory_monitor;
 use crate::pool_budgets;
-use crate::pool_options::PoolOptions;
+use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::wakeup::TICK;
 use ebbtide_control::Share;
-use ebbtide_store::{Item, Participant, Progress};
+use ebbtide_store::{Item, Participant, Progress, Store};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -80,13 +81,18 @@ fn maintain(weak: &Weak<Engine>) {
 }
 
 impl Engine {
-    /// Adds a pool in memory. Waits until the others have freed the memory with which it begins.
+    /// Adds a pool. Waits until the others have freed the memory with which it begins.
     pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
         let _adding = self.pools.lock_adding();
         let joining = self.pools.announce(options)?;
         let deadline = Instant::now() + MAX_ADD_WAIT;
         let added = loop {
-            let open = |name, store| PoolState::new(name, store, self.parts.clone(), None);
+            let open = |name: String, store: Store| {
+                let memory_bytes = self.default_pool.store.memory_bytes() + store.memory_bytes();
+                let open = |shared| PoolFlash::open(shared, &name, &store, memory_bytes);
+                let flash = self.flash().map(open);
+                PoolState::new(name, store, self.parts.clone(), flash)
+            };
             match self.pools.try_add(&joining, &self.parts.memory, open) {
                 Ok(Some(())) => break Ok(()),
                 Err(error) => break Err(error),
@@ -200,23 +206,29 @@ impl Engine {
         }
     }
 
-    /// Demotes idle values: those of a few steps, or with a manual clock all of them.
+    /// Demotes idle values: those of a few steps, or with a manual clock all of them. Each scan is of the next pool.
     fn demote_idle(&self, participant: &Participant, now_ms: u64) {
         let Some(flash) = self.flash() else { return };
         let idle_scan = &mut *self.idle_scan.lock().expect("a scan has panicked");
         let Some(max_seconds) = flash.idle.max_seconds() else { return idle_scan.scan.stop() };
         let is_manual = self.clock.is_manual();
         let idle_ms = u64::from(max_seconds) * 1000;
-        if !idle_scan.is_due(now_ms, idle_ms, is_manual) {
-            return;
-        }
-        let store = &self.default_pool.store;
-        for _ in 0..if is_manual { u32::MAX } else { IDLE_SCAN_STEPS } {
-            let may_continue = flash.tier.has_space() && !store.is_low() || is_manual;
-            let demote = |item: &Item<'_>| flash.demote_idle(item, now_ms);
-            // While too many scans are running this one is tried again later.
-            if !may_continue || idle_scan.scan.advance(store, participant, (now_ms, idle_ms), demote) != Ok(true) {
+        let pools = self.pools.present();
+        // With a manual clock one scan of each pool.
+        for _ in 0..if is_manual { pools.len() } else { 1 } {
+            if !idle_scan.is_due(now_ms, (idle_ms, pools.len()), is_manual) {
                 return;
+            }
+            let pool = &pools[idle_scan.turn % pools.len()];
+            let Some(flash) = &pool.flash else { return };
+            for _ in 0..if is_manual { u32::MAX } else { IDLE_SCAN_STEPS } {
+                let may_continue = flash.tier.has_space() && !pool.store.is_low() || is_manual;
+                let demote = |item: &Item<'_>| flash.demote_idle(item, now_ms);
+                let times = (now_ms, idle_ms);
+                // While too many scans are running this one is tried again later.
+                if !may_continue || idle_scan.scan.advance(&pool.store, participant, times, demote) != Ok(true) {
+                    break;
+                }
             }
         }
     }
@@ -252,14 +264,17 @@ impl Engine {
 }
 
 impl PoolState {
-    /// Moves memory from items to flash, if there is flash.
+    /// Moves memory from items to flash, if there is flash. Between pools the division shares the cost.
     pub fn rebalance_memory(&self) {
-        self.flash.as_ref().map(|flash| flash.rebalance_memory(&self.store));
+        if let Some(flash) = self.flash.as_ref().filter(|_| &*self.name == DEFAULT_POOL) {
+            flash.rebalance_memory(&self.store);
+        }
     }
 
     /// A slice of what is due. While flash cannot take evicted items, everything but evictions goes on.
     fn run_slice(&self, participant: &Participant, tick: impl FnOnce() -> u64) -> Slice {
         let (store, now_ms) = (&*self.store, tick());
+        self.flash.iter().for_each(|flash| flash.promotions.note_memory(store.memory_bytes()));
         let evicts = self.may_evict(now_ms);
         let progress = match evicts {
             true => store.maintain(participant, now_ms),

@@ -31,7 +31,7 @@ pub use crate::removal::{Cause, Removal};
 pub use crate::retry::Patience;
 pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
-pub use ebbtide_flash::TierOptions as FlashOptions;
+pub use ebbtide_flash::{PoolStats as FlashPoolStats, TierOptions as FlashOptions};
 pub use ebbtide_store::{
     Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,
     MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot, Stats,

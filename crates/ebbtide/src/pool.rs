@@ -13,6 +13,7 @@ use crate::removal::Removal;
 use crate::retry::Patience;
 use crate::scan::Scan;
 use crate::upload::Upload;
+use ebbtide_flash::PoolStats as FlashPoolStats;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Stats,
@@ -211,7 +212,7 @@ impl Pool {
         let Some(_change) = participant.begin_change() else { return };
         pool.store.flush(pool.clock.now_ms(), delay.as_millis() as u64);
         if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
-            flash.tier.announce_flush();
+            flash.tier.announce_pool_flush(&flash.on_flash);
         }
         pool.wake();
     }
@@ -226,6 +227,11 @@ impl Pool {
     /// Counters and gauges of this pool, in memory.
     pub fn stats(&self) -> Stats {
         self.0.pool.store.stats()
+    }
+
+    /// Counters and gauges of this pool on flash; `None` without flash.
+    pub fn flash_stats(&self) -> Option<FlashPoolStats> {
+        self.0.pool.flash.as_ref().map(|flash| flash.on_flash.stats())
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.

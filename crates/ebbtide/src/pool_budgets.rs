@@ -25,6 +25,8 @@ pub(crate) struct PoolEntry {
     pub share: Share,
     pub pool: Arc<PoolState>,
     pub target_bytes: u64,
+    /// Percent of flash, if it is set.
+    pub flash_share: Option<u8>,
 }
 
 /// Bytes that may move after this time.

@@ -16,6 +16,7 @@ pub struct PoolOptions {
     pub(crate) weight: u32,
     pub(crate) policy: Option<Policy>,
     pub(crate) max_value: Option<u64>,
+    pub(crate) flash_share: Option<u8>,
     /// Of a compact pool.
     pub(crate) compact: Option<CompactSizes>,
 }
@@ -31,6 +32,7 @@ impl PoolOptions {
             weight: 1,
             policy: None,
             max_value: None,
+            flash_share: None,
             compact: None,
         }
     }
@@ -62,6 +64,13 @@ impl PoolOptions {
     /// The largest value. Default: that of the cache. A pool needs twice as much memory.
     pub fn max_value(mut self, value: ByteSize) -> Self {
         self.max_value = Some(value.as_bytes());
+        self
+    }
+
+    /// Percent of flash, 1 to 100, that the pool may have while flash is full. Default: what the shares of others
+    /// leave, divided among the pools without one as the memory is.
+    pub fn flash_share(mut self, percent: u8) -> Self {
+        self.flash_share = Some(percent);
         self
     }
 

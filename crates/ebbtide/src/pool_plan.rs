@@ -2,6 +2,7 @@
 
 use crate::compact_state::CompactPlan;
 use crate::error::Error;
+use crate::flash_shares;
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use ebbtide_control::{Share, SharesError, divide};
 use ebbtide_store::{CompactTable, Options};
@@ -57,6 +58,7 @@ pub(crate) fn store_options(template: &Options, options: &PoolOptions) -> Option
 #[derive(Clone)]
 pub(crate) struct PlannedPool {
     pub share: Share,
+    pub flash_share: Option<u8>,
     /// With its part of the memory.
     pub options: Options,
 }
@@ -105,9 +107,12 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Plan, Er
     all.sort_by_key(|options| (options.name != DEFAULT_POOL, options.compact.is_some()));
     let shares = all.iter().map(|pool| share_of(template, pool)).collect::<Result<Vec<Share>, Error>>()?;
     if pools.is_empty() {
-        let planned = |share| PlannedPool { share, options: store_options(template, &default) };
+        let options = store_options(template, &default);
+        let planned = |share| PlannedPool { share, flash_share: None, options: options.clone() };
         return Ok(Plan { stores: shares.into_iter().map(planned).collect(), compact: Vec::new() });
     }
+    let on_flash = all.iter().filter(|pool| pool.compact.is_none());
+    flash_shares::check(&on_flash.map(|pool| (&*pool.name, pool.flash_share)).collect::<Vec<_>>())?;
     if shares.len() > MAX_POOLS as usize {
         let reason = format!("{} pools, and a cache has at most {MAX_POOLS}: give fewer", shares.len());
         return Err(Error::Configuration { option: "pool", value: pools[0].name.clone(), reason });
@@ -121,7 +126,7 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Plan, Er
             Some(sizes) => plan.compact.push((share, CompactPlan { sizes, memory_bytes, seed })),
             None => {
                 let options = Options { memory_bytes, seed, ..store_options(template, pool) };
-                plan.stores.push(PlannedPool { share, options });
+                plan.stores.push(PlannedPool { share, flash_share: pool.flash_share, options });
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::clock::EngineClock;
 use crate::error::Error;
-use crate::flash::tier::FlashTier;
+use crate::flash::pool_flash::PoolFlash;
 use crate::library::load_table::LoadTable;
 use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
@@ -32,7 +32,7 @@ pub(crate) struct PoolState {
     pub name: Box<str>,
     pub store: Arc<Store>,
     pub clock: Arc<EngineClock>,
-    pub flash: Option<Arc<FlashTier>>,
+    pub flash: Option<Arc<PoolFlash>>,
     memory: Arc<EngineMemory>,
     /// Tells the thread's participant for `memory`.
     memory_key: Weak<EngineMemory>,
@@ -61,7 +61,8 @@ thread_local! {
 }
 
 impl PoolState {
-    pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
+    /// With flash its store must have been told of that already.
+    pub fn new(name: impl Into<Box<str>>, store: Store, parts: PoolParts, flash: Option<Arc<PoolFlash>>) -> Arc<Self> {
         let PoolParts { memory, clock, queue, memory_waiters, removals } = parts;
         if let Some(events) = removals.clone() {
             store.on_any_removal(move |removed| events.note(removed));
@@ -89,6 +90,7 @@ impl PoolState {
     pub fn remove(&self) {
         // Before the flush: a write that has passed the check is flushed, or its item is not served.
         self.is_removed.store(true, Ordering::Relaxed);
+        self.flash.iter().for_each(|flash| flash.remove());
         self.store.flush(self.clock.now_ms(), 0);
     }
 

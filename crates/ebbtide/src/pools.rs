@@ -8,6 +8,7 @@ use crate::compact_pools::{CompactEntry, CompactPools};
 use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
+use crate::flash_shares;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
@@ -55,6 +56,7 @@ struct PoolTable {
 /// A pool that is about to be added.
 pub(crate) struct JoiningPool {
     pub share: Share,
+    flash_share: Option<u8>,
     kind: JoiningKind,
 }
 
@@ -77,13 +79,13 @@ impl Pools {
     /// With the memory of all pools and of flash in the template.
     pub fn new(
         template: Options,
-        pools: Vec<(Share, Arc<PoolState>)>,
+        pools: Vec<(Share, Option<u8>, Arc<PoolState>)>,
         compact: Vec<(Share, Arc<CompactState>)>,
         flash: Option<Arc<FlashTier>>,
     ) -> Self {
-        let entry = |(share, pool): (Share, Arc<PoolState>)| {
+        let entry = |(share, flash_share, pool): (Share, Option<u8>, Arc<PoolState>)| {
             let target_bytes = pool.store.memory_bytes();
-            PoolEntry { share, pool, target_bytes }
+            PoolEntry { share, pool, target_bytes, flash_share }
         };
         let entries = pools.into_iter().map(entry).collect();
         let compact_entry = |(share, pool): (Share, Arc<CompactState>)| {
@@ -104,6 +106,7 @@ impl Pools {
             sweep_from: 0,
             template,
         };
+        table.divide_flash();
         // The shares fit, and were divided so. Stores of a memory file have other budgets.
         let is_settled = table.is_single() || table.divide().is_err();
         Self {
@@ -201,6 +204,9 @@ impl Pools {
             let reason = format!("the cache has {MAX_POOLS} pools, as many as it can: remove one");
             return Err(Error::Configuration { option: "pool", value: share.name, reason });
         }
+        let flash_shares = table.flash_shares_with(&share.name, options.flash_share);
+        flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
+        let flash_share = options.flash_share;
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let divided = table.wishes.divide(table.available_bytes(), &shares);
         let bytes = divided.map_err(|error| refuse(&share.name, &error))?;
@@ -210,14 +216,14 @@ impl Pools {
             Some(sizes) => JoiningKind::Compact(CompactPlan { sizes, memory_bytes: share.floor_bytes, seed }),
             None => {
                 let options = Options { memory_bytes, seed, ..store_options(&table.template, options) };
-                JoiningKind::Store(PlannedPool { share: share.clone(), options }.first_options())
+                JoiningKind::Store(PlannedPool { share: share.clone(), flash_share, options }.first_options())
             }
         };
         table.entries[0].pool.store.share_memory();
         table.joining = Some(share.clone());
         table.set_targets(&bytes);
         self.is_settled.store(false, Ordering::Release);
-        Ok(JoiningPool { share, kind })
+        Ok(JoiningPool { share, flash_share, kind })
     }
 
     /// Adds the pool that `open` makes of its store, if there is memory for it. `None` while there is none.
@@ -236,7 +242,8 @@ impl Pools {
             JoiningKind::Store(options) => {
                 let store = Store::build(options.clone(), memory).map_err(Error::from_store)?;
                 let pool = open(share.name.clone(), store);
-                table.entries.push(PoolEntry { share, pool, target_bytes });
+                let flash_share = joining.flash_share;
+                table.entries.push(PoolEntry { share, pool, target_bytes, flash_share });
             }
             JoiningKind::Compact(plan) => {
                 let pool = CompactState::build(&share.name, *plan, memory, &table.entries[0].pool)?;
@@ -295,12 +302,17 @@ impl Pools {
     /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
     pub fn configure(&self, name: &str, options: &PoolOptions) -> Result<(), Error> {
         let mut table = self.table();
+        let flash_shares = table.flash_shares_with(name, options.flash_share);
+        flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
         let share = table.share_mut(name)?;
         let before = share.clone();
         *share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
         let divided = table.divide();
         match divided {
-            Ok(()) => table.wishes.release(name),
+            Ok(()) => {
+                table.wishes.release(name);
+                table.set_flash_share(name, options.flash_share);
+            }
             Err(_) => *table.share_mut(name)? = before,
         }
         self.is_settled.store(false, Ordering::Release);
@@ -475,10 +487,35 @@ impl PoolTable {
         Ok(())
     }
 
+    /// The shares of flash of all pools on flash, with this one of the pool of this name, which may be a new one.
+    fn flash_shares_with(&self, name: &str, share: Option<u8>) -> Vec<(String, Option<u8>)> {
+        let others = self.entries.iter().filter(|entry| entry.share.name != name);
+        let others = others.map(|entry| (entry.share.name.clone(), entry.flash_share));
+        others.chain([(name.to_owned(), share)]).collect()
+    }
+
+    fn set_flash_share(&mut self, name: &str, share: Option<u8>) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.share.name == name) {
+            entry.flash_share = share;
+        }
+        self.divide_flash();
+    }
+
+    /// Divides flash among the pools.
+    fn divide_flash(&self) {
+        let Some(flash) = &self.flash else { return };
+        let pools: Vec<_> = self.entries.iter().map(|entry| (entry.flash_share, entry.target_bytes)).collect();
+        let bytes = flash_shares::divide(flash.tier.capacity_bytes(), &pools);
+        for (entry, bytes) in self.entries.iter().zip(bytes) {
+            entry.pool.flash.iter().for_each(|flash| flash.on_flash.set_share_bytes(bytes));
+        }
+    }
+
     fn set_targets(&mut self, bytes: &[u64]) {
         let targets = self.entries.iter_mut().map(|entry| &mut entry.target_bytes);
         let targets = targets.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.target_bytes));
         targets.zip(bytes).for_each(|(target, bytes)| *target = *bytes);
+        self.divide_flash();
     }
 
     /// Memory that no pool holds.

@@ -3,8 +3,8 @@
 use crate::access::Access;
 use crate::engine::Owner;
 use crate::error::Error;
+use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
-use crate::flash::tier::FlashTier;
 use crate::lookup::Item;
 use crate::pool_state::PoolState;
 use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
@@ -140,7 +140,7 @@ fn advance_in_memory(
 
 fn advance_on_flash(
     pool: &PoolState,
-    flash: &FlashTier,
+    flash: &PoolFlash,
     promoted: &PromotedSince,
     scan: &mut TierScan,
     mut visit: impl FnMut(Entry<'_>),
@@ -148,7 +148,11 @@ fn advance_on_flash(
     let now_ms = pool.clock.now_ms();
     let store = &pool.store;
     let participant = pool.participant();
+    let number = flash.on_flash.number();
     scan.advance(flash.seconds(now_ms), |met| {
+        if met.key.pool != number {
+            return;
+        }
         let hash = store.hash(met.key.bytes);
         let place = match store.peek(&participant, met.key.bytes, hash, now_ms) {
             // It was there when memory was walked.

@@ -12,6 +12,7 @@
 //! | `deletion_log` | deletions that a start after a crash must know |
 //! | `device`, `busy_poll` | transfers of aligned blocks; when a waiting thread polls |
 //! | `object` | keys, hashes, values, expiry |
+//! | `pools` | incarnations of pools: numbers, salts, bytes on flash |
 //! | `recovery`, `checkpoint_header`, `codec` | what both stores use to write and read their state |
 //! | `memory_bound`, `bloom`, `hash` | bound of an index; a Bloom filter; a mixer of bits |
 
@@ -29,6 +30,7 @@ mod hash;
 pub mod large;
 mod memory_bound;
 mod object;
+mod pools;
 mod recent_keys;
 mod recovery;
 pub mod small;
@@ -36,6 +38,7 @@ mod tier;
 
 pub use error::Error;
 pub use object::{FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token};
+pub use pools::{FlashPool, PoolStats};
 pub use recent_keys::RecentKeys;
 pub use recovery::{LoggedDeletion, RecoveryInput};
 pub use tier::{

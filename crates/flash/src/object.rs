@@ -6,16 +6,22 @@ use std::fmt;
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
-/// The pool of all objects. Formats on flash name a pool in two bytes, and readers take an object of another one for another key.
-pub(crate) const DEFAULT_POOL: u16 = 0;
+/// The number of the first incarnation of the pool `default`. Formats on flash name an incarnation in two bytes, and
+/// readers take an object of another one for another key.
+pub(crate) const FIRST_POOL: u16 = 0;
 
-/// XXH3 of a key, 64 bits without a seed: a part of the formats on flash.
+/// XXH3 of a key, 64 bits, with the salt of an incarnation of its pool as the seed: a part of the formats on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlashHash(pub u64);
 
 impl FlashHash {
+    /// That of number 0, whose salt is 0.
     pub fn of(key: &[u8]) -> Self {
-        Self(XxHash3_64::oneshot(key))
+        Self::salted(key, 0)
+    }
+
+    pub fn salted(key: &[u8], salt: u64) -> Self {
+        Self(XxHash3_64::oneshot_with_seed(salt, key))
     }
 }
 
@@ -25,16 +31,22 @@ impl fmt::Debug for FlashHash {
     }
 }
 
-/// A key of 1 to 250 bytes, with its hash.
+/// A key of 1 to 250 bytes, with its hash and the number of the incarnation of its pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
     pub hash: FlashHash,
+    pub pool: u16,
 }
 
 impl<'a> Key<'a> {
+    /// A key of number 0.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, hash: FlashHash::of(bytes) }
+        Self { bytes, hash: FlashHash::of(bytes), pool: FIRST_POOL }
+    }
+
+    pub fn salted(bytes: &'a [u8], pool: u16, salt: u64) -> Self {
+        Self { bytes, hash: FlashHash::salted(bytes, salt), pool }
     }
 }
 

@@ -19,4 +19,6 @@ pub struct RecoveryInput {
     pub removals: Vec<LoggedDeletion>,
     /// Everything with a lower order is flushed.
     pub flushed: u64,
+    /// Incarnations of pools that have ended, by their numbers.
+    pub ended_pools: Vec<u16>,
 }

@@ -1,4 +1,5 @@
-//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo` or
+//! `--pool`: a name and its options, `users:prefix=users:,prefix=sess/,min=64m,max=1g,weight=2,policy=s3fifo,flash=20%`
+//! or
 //! `absent:prefix=no:,kind=compact,key=16,value=0,ttl=on`.
 //!
 //! The first colon ends the name, so prefixes may have colons. A backslash takes the next character as it is: a comma
@@ -10,7 +11,7 @@ use ebbtide_server::ebbtide::memcached::{CompactSizes, Policy};
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME if wanted; a compact \
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME, flash=PERCENT% if wanted; a compact \
      pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
 /// The largest entry of a compact pool.
 const ENTRY_BYTES_MAX: usize = 128;
@@ -95,6 +96,12 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
         }
+        "flash" => {
+            let percent = value.strip_suffix('%').unwrap_or(value).parse().ok();
+            let percent = percent.filter(|percent| (1..=100).contains(percent));
+            rule.flash_percent =
+                Some(percent.ok_or_else(|| format!("flash={value}: give a whole number of percent from 1 to 100"))?);
+        }
         "kind" => {
             compact.is_compact = match value {
                 "compact" => true,
@@ -173,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_name_and_its_options_are_understood() {
-        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru";
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru,flash=20%";
         let expected = PoolRule {
             name: "users".to_owned(),
             prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
@@ -181,6 +188,7 @@ mod tests {
             max_bytes: Some(1 << 30),
             weight: 2,
             policy: Some(Policy::Lru),
+            flash_percent: Some(20),
             compact: None,
         };
         assert_eq!(parse("--pool", text).unwrap(), expected);
@@ -206,6 +214,7 @@ mod tests {
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
             ("a:policy=best", "policy=best"),
+            ("a:flash=101%", "percent from 1 to 100"),
             ("a:kind=tiny", "kind=tiny"),
             ("a:kind=compact", "key=NUM"),
             ("a:key=16", "give kind=compact"),

@@ -119,7 +119,7 @@ pub const FLAGS: &[Flag] = &[
     own("busy-poll", "when", "when a worker asks for news, for microseconds and as long as that is rarely\nin vain, instead of sleeping: auto (while it reads flash), always or\nnever (default: auto; never with more workers than cores)"),
     own("save-seconds", "num", "seconds in which a clean stop writes the file of -e; if that is not enough\nthe next start is cold (default: 60)"),
     own("memory-monitor", "how", "give memory back while the host or control group is short of it, or this\nprocess is too large: free,lower=SIZE,upper=SIZE or resident,lower=SIZE,\nupper=SIZE; with step=5%, floor=25%, stall=10% if wanted (default: off)"),
-    own("pool", "name:options", "memory of its own for some keys, several times for several pools:\nNAME:prefix=users:,prefix=sess/ and, if wanted, min=64m,max=1g,weight=2,\npolicy=NAME, or kind=compact,key=16,value=0 for small objects; other keys are\nin the pool default (default: one pool)"),
+    own("pool", "name:options", "memory of its own for some keys, several times for several pools:\nNAME:prefix=users:,prefix=sess/ and, if wanted, min=64m,max=1g,weight=2,\npolicy=NAME,flash=20%, or kind=compact,key=16,value=0 for small objects; other keys are\nin the pool default (default: one pool)"),
     own("policy", "name", "eviction policy (default: s3fifo)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),

@@ -11,10 +11,11 @@
 
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
-use crate::flash::tier::{FlashTier, WAIT_STEP};
+use crate::flash::pool_flash::PoolFlash;
+use crate::flash::tier::WAIT_STEP;
+use ebbtide_flash::Object;
 use ebbtide_flash::admission::Offer;
 use ebbtide_flash::device::Health;
-use ebbtide_flash::{Key, Object};
 use ebbtide_store::{Drain, Item, Participant, Store};
 use std::fmt;
 use std::thread;
@@ -91,13 +92,21 @@ impl fmt::Display for FlashDrained {
     }
 }
 
-impl FlashTier {
-    /// Writes the live items of a store that nobody changes any more. `tick` refreshes the time.
-    pub fn drain(&self, store: &Store, participant: &Participant, tick: impl Fn() -> u64) -> FlashDrained {
+impl PoolFlash {
+    /// Writes the live items of a store that nobody changes any more, for a part of the limit of all pools, with that
+    /// part of the bytes that flash and its write budget allow. `tick` refreshes the time.
+    pub fn drain(
+        &self,
+        store: &Store,
+        participant: &Participant,
+        (part, limit): (Duration, Duration),
+        tick: impl Fn() -> u64,
+    ) -> FlashDrained {
         let started = Instant::now();
         let written_before = self.tier.written_bytes();
-        let max_bytes = self.tier.capacity_bytes() / MAX_CAPACITY_SHARE;
-        let budget = self.tier.write_budget().map(|rate| (rate * self.drain_limit.as_secs_f64()) as u64);
+        let share = part.as_secs_f64() / limit.as_secs_f64();
+        let max_bytes = (self.tier.capacity_bytes() as f64 * share) as u64 / MAX_CAPACITY_SHARE;
+        let budget = self.tier.write_budget().map(|rate| (rate * part.as_secs_f64()) as u64);
         let items = store.counter_snapshot().items;
         let mut drained = FlashDrained::new();
         let mut drain = Drain::new(store);
@@ -106,7 +115,7 @@ impl FlashTier {
             self.note_time(now_ms);
             let written = || drained.bytes.max(self.tier.written_bytes() - written_before);
             match () {
-                () if started.elapsed() >= self.drain_limit => break DrainEnd::Time,
+                () if started.elapsed() >= part => break DrainEnd::Time,
                 () if self.tier.health() == Health::Failed => break DrainEnd::Failed,
                 () if drained.bytes >= max_bytes => break DrainEnd::Capacity,
                 () if budget.is_some_and(|budget| written() >= budget) => break DrainEnd::WriteBudget,
@@ -142,7 +151,7 @@ impl FlashTier {
         if !self.tier.has_space() {
             return false;
         }
-        let key = Key::new(item.key());
+        let key = self.key(item.key());
         let Some(expiry) = self.expiry_on_flash(item) else {
             drained.unsupported += 1;
             return true;
@@ -183,6 +192,21 @@ impl FlashDrained {
             left: 0,
             end: DrainEnd::Complete,
             took: Duration::ZERO,
+        }
+    }
+
+    /// Both together; why the first ended that did not offer everything.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            objects: self.objects + other.objects,
+            bytes: self.bytes + other.bytes,
+            unchanged: self.unchanged + other.unchanged,
+            unsupported: self.unsupported + other.unsupported,
+            refused: self.refused + other.refused,
+            without_place: self.without_place + other.without_place,
+            left: self.left + other.left,
+            end: if self.end == DrainEnd::Complete { other.end } else { self.end },
+            took: self.took + other.took,
         }
     }
 

@@ -49,16 +49,20 @@ impl IdleLimit {
 pub(crate) struct IdleScan {
     pub scan: IdleDemotion,
     next_ms: u64,
+    /// Counts scans: each is of the next pool.
+    pub turn: usize,
 }
 
 impl IdleScan {
     /// Whether a scan is running, or is due and starts now. With a manual clock one is always due.
-    pub fn is_due(&mut self, now_ms: u64, idle_ms: u64, is_manual: bool) -> bool {
+    pub fn is_due(&mut self, now_ms: u64, (idle_ms, pools): (u64, usize), is_manual: bool) -> bool {
         if !self.scan.is_running() {
             if now_ms < self.next_ms && !is_manual {
                 return false;
             }
-            self.next_ms = now_ms + (idle_ms / SCANS_PER_IDLE_TIME).max(MIN_SCAN_INTERVAL_MS);
+            let interval_ms = (idle_ms / SCANS_PER_IDLE_TIME).max(MIN_SCAN_INTERVAL_MS);
+            self.next_ms = now_ms + interval_ms / pools.max(1) as u64;
+            self.turn = self.turn.wrapping_add(1);
         }
         true
     }

@@ -5,6 +5,7 @@ pub(crate) mod idle_demotion;
 pub(crate) mod memory_split;
 pub(crate) mod options;
 pub(crate) mod pending_reads;
+pub(crate) mod pool_flash;
 pub(crate) mod promoted_keys;
 pub(crate) mod promotion;
 pub(crate) mod read;

@@ -60,6 +60,8 @@ pub(crate) struct FlashRead(Option<Arc<HeldValue>>);
 pub(crate) struct Value {
     pub key: Box<[u8]>,
     pub hash: FlashHash,
+    /// The number of its pool's incarnation when it was read.
+    pub pool: u16,
     pub found: FlashHit,
 }
 
@@ -86,8 +88,8 @@ pub(crate) struct PendingReads {
 
 #[derive(Default)]
 struct State {
-    /// By the keys that are being read or are queued.
-    waiters: HashMap<Box<[u8]>, Waiters>,
+    /// By the keys that are being read or are queued, and the incarnations of their pools.
+    waiters: HashMap<(u16, Box<[u8]>), Waiters>,
     queue: VecDeque<Queued>,
     permits: usize,
     permit_bytes: u64,
@@ -96,10 +98,23 @@ struct State {
     is_starting_queued: bool,
 }
 
+/// A key that is read.
+#[derive(Clone)]
+struct ReadKey {
+    bytes: Box<[u8]>,
+    hash: FlashHash,
+    pool: u16,
+}
+
+impl ReadKey {
+    fn of_waiters(&self) -> (u16, Box<[u8]>) {
+        (self.pool, self.bytes.clone())
+    }
+}
+
 /// A read without a permit.
 struct Queued {
-    key: Box<[u8]>,
-    hash: FlashHash,
+    key: ReadKey,
     /// When it was asked for, in seconds.
     now: u32,
 }
@@ -176,8 +191,10 @@ impl PendingReads {
 
     /// Reads a key for which the tier's probe has answered `bytes`.
     pub fn start(self: &Arc<Self>, key: Key<'_>, bytes: u64, now: u32, when_busy: WhenBusy, on_read: OnRead) -> Start {
+        let key = ReadKey { bytes: key.bytes.into(), hash: key.hash, pool: key.pool };
+        let of_waiters = key.of_waiters();
         let mut state = self.state();
-        match state.waiters.get_mut(key.bytes) {
+        match state.waiters.get_mut(&of_waiters) {
             Some(waiters) if waiters.is_queued && when_busy == WhenBusy::Refuse => return Start::Refused,
             Some(waiters) => {
                 waiters.callbacks.push(on_read);
@@ -189,19 +206,18 @@ impl PendingReads {
         if is_queued && when_busy == WhenBusy::Refuse {
             return Start::Refused;
         }
-        let (key, hash) = (Box::<[u8]>::from(key.bytes), key.hash);
-        state.waiters.insert(key.clone(), Waiters { is_queued, callbacks: vec![on_read] });
+        state.waiters.insert(of_waiters, Waiters { is_queued, callbacks: vec![on_read] });
         if is_queued {
-            state.queue.push_back(Queued { key, hash, now });
+            state.queue.push_back(Queued { key, now });
             return Start::Queued;
         }
         drop(state);
-        self.read(key, hash, now, bytes);
+        self.read(key, now, bytes);
         Start::Reading
     }
 
     /// Starts a read that has a permit.
-    fn read(self: &Arc<Self>, key: Box<[u8]>, hash: FlashHash, now: u32, bytes: u64) {
+    fn read(self: &Arc<Self>, key: ReadKey, now: u32, bytes: u64) {
         let permit = Permit { bytes, is_held: false, reads: Arc::downgrade(self) };
         let (reads, their_key) = (Arc::clone(self), key.clone());
         let shared_permit = Arc::new(Mutex::new(Some(permit)));
@@ -209,15 +225,16 @@ impl PendingReads {
         let take = |permit: &Mutex<Option<Permit>>| {
             permit.lock().expect("nothing panics under this lock").take().expect("a read ends once")
         };
-        let done = move |found| reads.finish(&their_key, hash, found, take(&their_permit));
-        match self.tier.lookup(Key { bytes: &key, hash }, now, Box::new(done)) {
-            FlashLookup::Absent => self.finish(&key, hash, None, take(&shared_permit)),
-            FlashLookup::Found(found) => self.finish(&key, hash, Some(found), take(&shared_permit)),
+        let done = move |found| reads.finish(their_key, found, take(&their_permit));
+        let of_flash = Key { bytes: &key.bytes, hash: key.hash, pool: key.pool };
+        match self.tier.lookup(of_flash, now, Box::new(done)) {
+            FlashLookup::Absent => self.finish(key, None, take(&shared_permit)),
+            FlashLookup::Found(found) => self.finish(key, Some(found), take(&shared_permit)),
             FlashLookup::Reading => {}
         }
     }
 
-    fn finish(&self, key: &[u8], hash: FlashHash, found: Option<FlashHit>, mut permit: Permit) {
+    fn finish(&self, key: ReadKey, found: Option<FlashHit>, mut permit: Permit) {
         let waiters = {
             let mut state = self.state();
             if let Some(found) = &found {
@@ -229,9 +246,10 @@ impl PendingReads {
                 permit.is_held = true;
             }
             // A cancelled read has no waiters.
-            state.waiters.remove(key)
+            state.waiters.remove(&key.of_waiters())
         };
-        let value = found.map(|found| Arc::new(Value { key: key.into(), hash, found }));
+        let ReadKey { bytes: key, hash, pool } = key;
+        let value = found.map(|found| Arc::new(Value { key, hash, pool, found }));
         let read = FlashRead(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
         for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
             call(on_read, read.clone());
@@ -261,16 +279,16 @@ impl PendingReads {
         }
         while let Some(queued) = state.queue.front() {
             // The mutex is held: the tier's index is the only lock inside it.
-            let bytes = self.tier.bytes_to_read(queued.hash);
+            let bytes = self.tier.bytes_to_read(queued.key.hash);
             if !state.acquire(bytes, self.max_bytes) {
                 break;
             }
-            let Queued { key, hash, now } = state.queue.pop_front().expect("it has a front");
-            if let Some(waiters) = state.waiters.get_mut(&key) {
+            let Queued { key, now } = state.queue.pop_front().expect("it has a front");
+            if let Some(waiters) = state.waiters.get_mut(&key.of_waiters()) {
                 waiters.is_queued = false;
             }
             drop(state);
-            self.read(key, hash, now, bytes);
+            self.read(key, now, bytes);
             state = self.state();
         }
         state.is_starting_queued = false;

@@ -119,10 +119,6 @@ impl Promotions {
         }
     }
 
-    pub fn policy(&self) -> FlashPromotion {
-        self.policy
-    }
-
     pub fn memory_bytes(&self) -> u64 {
         self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
     }

@@ -32,6 +32,8 @@ pub type ReadWake = Box<dyn Fn() + Send + Sync>;
 #[derive(Clone, Copy, Debug)]
 pub struct FlashProbe {
     pub(crate) hash: FlashHash,
+    /// The number of the pool's incarnation.
+    pub(crate) pool: u16,
     /// `None`: a read of the key has ended already.
     pub(crate) bytes: Option<u64>,
 }
@@ -49,9 +51,17 @@ pub struct FlashReads {
 pub(crate) struct EndedRead {
     key: Box<[u8]>,
     hash: FlashHash,
+    pool: u16,
     pub read: FlashRead,
     /// Set when the promotion policy was asked.
     pub promotion: Promotion,
+}
+
+impl EndedRead {
+    /// A pool that was flushed since has another hash.
+    fn is_of(&self, key: Key<'_>) -> bool {
+        (self.hash, self.pool) == (key.hash, key.pool) && *self.key == *key.bytes
+    }
 }
 
 /// What was done with the value of a read for a get.
@@ -197,13 +207,13 @@ impl FlashReads {
         self.ended.iter().filter(|ended| ended.read.value().is_some()).count()
     }
 
-    /// The flash hash of a key whose read has ended.
-    pub(crate) fn ended_hash(&self, key: &[u8]) -> Option<FlashHash> {
-        self.ended.iter().find(|ended| *ended.key == *key).map(|ended| ended.hash)
+    /// Whether a read of this key has ended.
+    pub(crate) fn has_ended(&self, key: Key<'_>) -> bool {
+        self.ended.iter().any(|ended| ended.is_of(key))
     }
 
-    fn take(&mut self, key: &[u8]) -> Option<EndedRead> {
-        let position = self.ended.iter().position(|ended| *ended.key == *key)?;
+    fn take(&mut self, key: Key<'_>) -> Option<EndedRead> {
+        let position = self.ended.iter().position(|ended| ended.is_of(key))?;
         Some(self.ended.swap_remove(position))
     }
 
@@ -228,7 +238,7 @@ impl FlashReads {
                 return None;
             }
             self.collect();
-            if let Some(ended) = self.take(keys.first.bytes) {
+            if let Some(ended) = self.take(keys.first) {
                 self.attempts += 1;
                 let decided = decide(&mut self.ended, Some(ended), self.attempts == MAX_READS_PER_KEY);
                 if decided.is_some() {
@@ -260,10 +270,11 @@ impl FlashReads {
             Start::Queued => self.ended.clear(),
             Start::Reading => {
                 for key in keys.others {
-                    if self.ended_hash(key).is_some() || !is_missing(key) {
+                    let Key { pool, .. } = keys.first;
+                    let key = Key { bytes: key, hash: pending.tier.hash(pool, key), pool };
+                    if self.has_ended(key) || !is_missing(key.bytes) {
                         continue;
                     }
-                    let key = Key::new(key);
                     let Some(bytes) = pending.tier.probe(key.hash) else { continue };
                     if group.add(pending, key, bytes, now, WhenBusy::Refuse) == Start::Refused {
                         break;
@@ -287,9 +298,9 @@ impl ReadGroup {
         when_busy: WhenBusy,
     ) -> Start {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
-        let (group, their_key, hash) = (Arc::clone(self), Box::<[u8]>::from(key.bytes), key.hash);
+        let (group, their_key, hash, pool) = (Arc::clone(self), Box::<[u8]>::from(key.bytes), key.hash, key.pool);
         let on_read = Box::new(move |read| {
-            let ended = EndedRead { key: their_key, hash, read, promotion: Promotion::default() };
+            let ended = EndedRead { key: their_key, hash, pool, read, promotion: Promotion::default() };
             group.ended.lock().expect("nothing panics under this lock").push(ended);
             if group.end() {
                 (group.wake)();

@@ -11,11 +11,11 @@
 use crate::access::Access;
 use crate::error::Error;
 use crate::flash::pending_reads::Value;
+use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promotion::Choice;
 use crate::flash::read::{
     Blocking, EndedRead, FlashProbe, FlashReads, Promotion, ReadKeys, ReadWaiter, ReadWake, Woken,
 };
-use crate::flash::tier::FlashTier;
 use crate::lookup::{Item, Lookup};
 use crate::pool_state::PoolState;
 use crate::removal_events;
@@ -59,7 +59,7 @@ enum PromotionKind {
 
 impl PoolState {
     /// Promotes a value and counts the outcome. `WouldWait` of a required promotion is not counted.
-    fn promote(&self, flash: &FlashTier, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
+    fn promote(&self, flash: &PoolFlash, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
         let promoted = self.promote_uncounted(flash, value, kind);
         if kind != PromotionKind::Optional && promoted.as_ref().is_err_and(|error| !error.is_final()) {
             return promoted;
@@ -69,12 +69,13 @@ impl PoolState {
         promoted
     }
 
-    fn promote_uncounted(&self, flash: &FlashTier, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
+    fn promote_uncounted(&self, flash: &PoolFlash, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
         let participant = self.participant();
         let Value { key, found, .. } = value;
+        let copy = flash.copy_of(value);
         let expiry = u64::from(found.expiry);
         let until = (expiry != 0).then(|| expiry.saturating_sub(flash.epoch_seconds));
-        let mode = Mode::Promote { copy: found.token.0, until };
+        let mode = Mode::Promote { copy, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
         let may_continue = || kind != PromotionKind::Optional || self.has_spare_memory(flash);
@@ -97,7 +98,7 @@ impl PoolState {
 
     /// Whether an optional promotion may take memory: not while writers run out of free segments, nor while flash
     /// cannot take the evicted items, which may be nowhere else. With a manual clock evictions wait for flash.
-    fn has_spare_memory(&self, flash: &FlashTier) -> bool {
+    fn has_spare_memory(&self, flash: &PoolFlash) -> bool {
         let has = self.clock.is_manual() || !self.store.is_low() && flash.tier.has_space();
         if !has {
             self.wake();
@@ -106,11 +107,11 @@ impl PoolState {
     }
 
     /// The value as a hit, if it is the key's at this moment.
-    fn serve(&self, flash: &FlashTier, value: &Arc<Value>) -> Option<Item<'_>> {
+    fn serve(&self, flash: &PoolFlash, value: &Arc<Value>) -> Option<Item<'_>> {
         let (now_ms, found) = (self.clock.now_ms(), &value.found);
         let has_expired = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
-        let is_current =
-            !has_expired && self.store.is_current_copy(&value.key, self.store.hash(&value.key), found.token.0, now_ms);
+        let is_current = !has_expired
+            && self.store.is_current_copy(&value.key, self.store.hash(&value.key), flash.copy_of(value), now_ms);
         is_current.then(|| {
             flash.served.fetch_add(1, Ordering::Relaxed);
             Item::on_flash(Arc::clone(value), self)
@@ -119,7 +120,7 @@ impl PoolState {
 
     /// Asks the promotion policy about all values that it was not asked about, and promotes those that it chooses.
     /// Nothing is answered yet: a thread that holds an item promotes nothing.
-    fn promote_chosen(&self, flash: &FlashTier, ended: &mut [EndedRead]) {
+    fn promote_chosen(&self, flash: &PoolFlash, ended: &mut [EndedRead]) {
         for ended in ended.iter_mut().filter(|ended| ended.promotion == Promotion::Undecided) {
             let Some(value) = ended.read.value() else { continue };
             let choice = flash.promotions.choose(value.hash, flash.seconds(self.clock.now_ms()));
@@ -133,11 +134,12 @@ impl Access {
     /// Asks flash for a key that memory does not have. Without flash, or if flash does not have the key: none.
     pub fn probe_flash(&self, reads: &FlashReads, key: &[u8]) -> Option<FlashProbe> {
         let flash = self.pool.flash.as_ref()?;
-        match reads.ended_hash(key) {
+        let of_flash = flash.key(key);
+        if reads.has_ended(of_flash) {
             // The request was counted before the read: admission counts each request once.
-            Some(hash) => Some(FlashProbe { hash, bytes: None }),
-            None => flash.probe_missed(key),
+            return Some(FlashProbe { hash: of_flash.hash, pool: of_flash.pool, bytes: None });
         }
+        flash.probe_missed(key)
     }
 
     /// Continues the read of the first of these keys for a caller that does not wait.
@@ -164,7 +166,7 @@ impl Access {
 
     fn wait_for_flash(
         &self,
-        flash: &FlashTier,
+        flash: &PoolFlash,
         reads: &mut FlashReads,
         probe: FlashProbe,
         keys: &[&[u8]],
@@ -176,7 +178,7 @@ impl Access {
 
     fn resolve(
         &self,
-        flash: &FlashTier,
+        flash: &PoolFlash,
         reads: &mut FlashReads,
         probe: FlashProbe,
         keys: &[&[u8]],
@@ -191,6 +193,7 @@ impl Access {
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
                 return Some(ReadOutcome::MemoryDecides);
             };
+            flash.on_flash.note_hit();
             if purpose == ReadPurpose::Memory {
                 let value = ended.read.value().expect("it was filtered");
                 return match self.pool.promote(flash, value, PromotionKind::Required(self.waiting())) {
@@ -211,7 +214,7 @@ impl Access {
 
     /// A get that has missed in memory.
     #[cold]
-    pub fn get_from_flash(&self, flash: &FlashTier, key: &[u8]) -> Lookup<'_> {
+    pub fn get_from_flash(&self, flash: &PoolFlash, key: &[u8]) -> Lookup<'_> {
         let Some(probe) = flash.probe_missed(key) else { return Lookup::Miss };
         match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Answer) {
             ReadOutcome::Hit(item) => Lookup::Hit(item),
@@ -223,7 +226,7 @@ impl Access {
     #[cold]
     pub fn get_batch_from_flash<'a>(
         &'a self,
-        flash: &FlashTier,
+        flash: &PoolFlash,
         keys: &[&[u8]],
         mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
     ) {
@@ -269,7 +272,7 @@ impl Access {
         }
     }
 
-    fn promote_from_flash(&self, flash: &FlashTier, key: &[u8]) -> Result<(), Error> {
+    fn promote_from_flash(&self, flash: &PoolFlash, key: &[u8]) -> Result<(), Error> {
         let Some(probe) = flash.probe(key) else { return Ok(()) };
         if self.peek(key).is_hit() {
             return Ok(());
@@ -290,7 +293,7 @@ impl Access {
 }
 
 pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]]) -> ReadKeys<'a> {
-    ReadKeys { first: Key { bytes: keys[0], hash: probe.hash }, probe, others: &keys[1..] }
+    ReadKeys { first: Key { bytes: keys[0], hash: probe.hash, pool: probe.pool }, probe, others: &keys[1..] }
 }
 
 #[cfg(test)]
@@ -311,7 +314,7 @@ mod tests {
 
     /// Reads a key as a get does, and leaves the value where it is.
     fn read(cache: &Cache, key: &[u8]) -> FlashReads {
-        let (flash, mut reads) = (cache.engine().flash().unwrap(), FlashReads::default());
+        let (flash, mut reads) = (cache.engine().default_pool.flash.as_ref().unwrap(), FlashReads::default());
         let probe = flash.probe(key).expect("it was just inserted");
         cache.prefetch(&mut reads, probe, &[key], Box::new(|| ()));
         while !reads.collect() {
@@ -335,7 +338,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
         let pool = &*cache.engine().default_pool;
-        let flash = cache.engine().flash().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let key = Key::new(b"key");
         let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
         for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
@@ -363,7 +366,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let cache = build(folder.path(), FlashPromotion::Always);
             let pool = &*cache.engine().default_pool;
-            let flash = cache.engine().flash().unwrap();
+            let flash = cache.engine().default_pool.flash.as_ref().unwrap();
             let key = Key::new(b"key");
             let object = Object { key, value: &[b"value"], client_flags: 7, expiry: 100 };
             flash.tier.insert(&object, 2).unwrap();
@@ -445,7 +448,7 @@ mod tests {
         let options = FlashOptions { small_share: Some(0.5), ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(6)).flash_options(options);
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let flash = cache.engine().flash().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, expiry: 0 };
             flash.tier.insert(&object, 2)
@@ -498,7 +501,7 @@ mod tests {
     fn handles_of_flash_hits_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
-        let flash = cache.engine().flash().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let value = vec![7; 9000];
         let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, expiry: 0 };
         flash.tier.insert(&object, 2).unwrap();
@@ -521,7 +524,7 @@ mod tests {
         use std::sync::{Mutex, mpsc};
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
-        let flash = cache.engine().flash().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, expiry: 0 };
             flash.tier.insert(&object, 2).unwrap();

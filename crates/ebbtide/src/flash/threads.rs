@@ -5,7 +5,7 @@
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::memory_split::MemorySplit;
-use crate::flash::promotion::Promotions;
+use crate::flash::promotion::FlashPromotion;
 use crate::flash::tier::{FlashTier, FlashWaits, seconds_of_flash};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Error, Opening};
@@ -68,13 +68,13 @@ impl Drop for IoThreads {
 pub(crate) fn start_tier(
     opening: Opening,
     memory_split: MemorySplit,
-    promotions: Promotions,
+    promotion: FlashPromotion,
     (clock, time): (Clock, &EngineClock),
     waits: FlashWaits,
 ) -> Result<(Arc<FlashTier>, IoThreads), Error> {
     let io = IoThreads::start(opening.device())?;
     let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-    Ok((FlashTier::new(started, memory_split, promotions, (clock, time), waits), io))
+    Ok((FlashTier::new(started, memory_split, promotion, (clock, time), waits), io))
 }
 
 /// The I/O threads, and with the system's clock the maintenance thread. Dropping them leaves on flash what the next

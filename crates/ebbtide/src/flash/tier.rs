@@ -7,21 +7,20 @@
 //! evict   store --- under the lock of the key's buckets ---> tier, unless flash holds the item unchanged
 //! ```
 //! `docs/concurrency.md`, "What lies below the store", has the protocol between the two. This file has the state that
-//! both directions share; `read.rs` and `resolve.rs` read from flash.
+//! all pools share; `pool_flash.rs` has that of one pool, and is what its store sees; `read.rs` and `resolve.rs` read
+//! from flash.
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
 use crate::flash::memory_split::MemorySplit;
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
-use crate::flash::promotion::{FlashPromotion, Promotions};
-use crate::flash::read::FlashProbe;
+use crate::flash::promotion::FlashPromotion;
 use crate::wakeup::{TICK, Waker};
-use ebbtide_flash::admission::Offer;
-use ebbtide_flash::{Key, Object, Tier, TierStats, Token};
-use ebbtide_store::{Item, LowerTier, Store};
+use ebbtide_flash::{Tier, TierStats};
+use ebbtide_store::{Item, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -78,9 +77,9 @@ impl Default for FlashWaits {
 pub(crate) struct FlashTier {
     pub tier: Arc<Tier>,
     pub reads: Arc<PendingReads>,
-    pub promotions: Promotions,
-    /// For scans.
-    pub promoted_keys: PromotedKeys,
+    /// Of the pools that use it.
+    promoted_keys: Mutex<Vec<Weak<PromotedKeys>>>,
+    promotion: FlashPromotion,
     notices: Vec<String>,
     pub memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
@@ -100,7 +99,6 @@ pub(crate) struct FlashTier {
     /// Wakes the maintenance thread of flash.
     pub(super) waker: Waker,
     is_stopping: AtomicBool,
-    is_flushing: AtomicBool,
     /// Held by the thread that does the maintenance.
     pub maintaining: Mutex<()>,
     /// Since the last maintenance that demotions asked for: bytes, and a fixed weight for each object.
@@ -108,11 +106,12 @@ pub(crate) struct FlashTier {
     pub promoted: AtomicU64,
     pub promotions_refused: AtomicU64,
     pub served: AtomicU64,
-    unchanged: AtomicU64,
+    pub unchanged: AtomicU64,
     /// Bytes of values that handles hold. Handles may outlive the cache, and must not keep its device.
     pub pinned_bytes: Arc<AtomicU64>,
-    /// Of the tokens that the store keeps.
+    /// Of the tokens that stores keep, and of the filters of promotions.
     pub token_bytes: AtomicU64,
+    pub filter_bytes: AtomicU64,
     pub idle: IdleLimit,
 }
 
@@ -121,15 +120,15 @@ impl FlashTier {
     pub fn new(
         (tier, notices): (Arc<Tier>, Vec<String>),
         memory_split: MemorySplit,
-        promotions: Promotions,
+        promotion: FlashPromotion,
         (clock, time): (Clock, &EngineClock),
         waits: FlashWaits,
     ) -> Arc<Self> {
         Arc::new(Self {
             reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.bytes())),
             tier,
-            promotions,
-            promoted_keys: PromotedKeys::default(),
+            promoted_keys: Mutex::default(),
+            promotion,
             notices,
             memory_split,
             epoch_seconds: time.epoch_seconds(),
@@ -141,7 +140,6 @@ impl FlashTier {
             now_ms: AtomicU64::new(time.now_ms()),
             waker: Waker::default(),
             is_stopping: AtomicBool::new(false),
-            is_flushing: AtomicBool::new(false),
             maintaining: Mutex::new(()),
             demoted: AtomicU64::new(0),
             promoted: AtomicU64::new(0),
@@ -150,8 +148,20 @@ impl FlashTier {
             unchanged: AtomicU64::new(0),
             pinned_bytes: Arc::default(),
             token_bytes: AtomicU64::new(0),
+            filter_bytes: AtomicU64::new(0),
             idle: IdleLimit::default(),
         })
+    }
+
+    pub fn promotion(&self) -> FlashPromotion {
+        self.promotion
+    }
+
+    /// A pool uses it for as long as these live.
+    pub fn register(&self, promoted_keys: &Arc<PromotedKeys>) {
+        let mut all = self.promoted_keys.lock().expect("nothing panics under this lock");
+        all.retain(|keys| keys.strong_count() > 0);
+        all.push(Arc::downgrade(promoted_keys));
     }
 
     /// Does the maintenance until the cache is shut down: for a thread of its own.
@@ -257,34 +267,8 @@ impl FlashTier {
         }
     }
 
-    /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets
-    /// is held.
-    pub fn demote_idle(&self, item: &Item<'_>, now_ms: u64) -> bool {
-        let Some(expiry) = self.expiry_on_flash(item) else { return false };
-        let key = Key::new(item.key());
-        if item.extension().copied && self.tier.could_exist(key.hash) {
-            return true;
-        }
-        let (value_bytes, now) = (item.len(), self.seconds(now_ms));
-        let offer = Offer { key: key.hash, bytes: item.key().len() + value_bytes, value_bytes, expiry };
-        // An item that the limits refuse is not offered in each scan again.
-        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_space() {
-            return false;
-        }
-        let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
-        let is_taken = self.tier.insert(&object, now).is_some();
-        if is_taken {
-            self.idle.note_demoted();
-            self.promotions.note_evicted(item.stored_bytes());
-            self.note_demotion(value_bytes as u64, now_ms);
-        }
-        is_taken
-    }
-
     /// Moves memory from items to flash, one step of `memory_split.rs`. True if there is more to do.
     pub fn rebalance_memory(&self, store: &Store) -> bool {
-        self.promotions.note_memory(store.memory_bytes());
         self.memory_split.rebalance(&self.tier, store)
     }
 
@@ -297,20 +281,10 @@ impl FlashTier {
     fn overhead_bytes(&self) -> u64 {
         let values = self.reads.held_bytes() + self.pinned_bytes.load(Ordering::Relaxed);
         let tokens = self.token_bytes.load(Ordering::Relaxed);
-        self.promotions.memory_bytes() + self.promoted_keys.memory_bytes() + values + tokens
-    }
-
-    /// Whether flash may have a key.
-    pub fn probe(&self, key: &[u8]) -> Option<FlashProbe> {
-        let hash = Key::new(key).hash;
-        self.tier.probe(hash).map(|bytes| FlashProbe { hash, bytes: Some(bytes) })
-    }
-
-    /// The same for a request of a key that memory does not have: admission by history counts it.
-    pub fn probe_missed(&self, key: &[u8]) -> Option<FlashProbe> {
-        let hash = Key::new(key).hash;
-        self.tier.missed(hash);
-        self.tier.probe(hash).map(|bytes| FlashProbe { hash, bytes: Some(bytes) })
+        let filters = self.filter_bytes.load(Ordering::Relaxed);
+        let promoted_keys = self.promoted_keys.lock().expect("nothing panics under this lock");
+        let of_scans = promoted_keys.iter().filter_map(Weak::upgrade).map(|keys| keys.memory_bytes());
+        of_scans.sum::<u64>() + filters + values + tokens
     }
 
     /// Asserts every invariant of the tier.
@@ -331,7 +305,7 @@ impl FlashTier {
             idle: self.idle.demoted(),
             unchanged: read(&self.unchanged),
             unknown_tokens,
-            promotion: self.promotions.policy(),
+            promotion: self.promotion,
             notices: self.notices.clone(),
             tier,
         }
@@ -360,44 +334,4 @@ impl FlashTier {
 
 pub(crate) fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
     u32::try_from(epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
-}
-
-/// The flash tier as the store sees it.
-pub(crate) struct FlashLowerTier(pub Arc<FlashTier>);
-
-impl LowerTier for FlashLowerTier {
-    fn demote(&self, item: &Item<'_>, now_ms: u64) -> bool {
-        let flash = &*self.0;
-        flash.promotions.note_evicted(item.stored_bytes());
-        let key = Key::new(item.key());
-        let Some(expiry) = flash.expiry_on_flash(item) else {
-            flash.tier.remove(key.hash);
-            return false;
-        };
-        if item.extension().copied && flash.tier.could_exist(key.hash) {
-            flash.unchanged.fetch_add(1, Ordering::Relaxed);
-            return true;
-        }
-        let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
-        let is_taken = flash.tier.insert(&object, flash.seconds(now_ms)).is_some();
-        flash.note_demotion(object.value_bytes() as u64, now_ms);
-        is_taken
-    }
-
-    fn is_current(&self, key: &[u8], copy: u64) -> bool {
-        // The flush first: a flush that starts after this look makes the promoted item worthless, too.
-        !self.0.is_flushing.load(Ordering::SeqCst) && self.0.tier.is_current(Key::new(key).hash, Token(copy))
-    }
-
-    fn remove(&self, key: &[u8]) -> bool {
-        self.0.tier.remove(Key::new(key).hash)
-    }
-
-    fn flush(&self, advance: &mut dyn FnMut()) {
-        self.0.is_flushing.store(true, Ordering::SeqCst);
-        advance();
-        self.0.tier.flush();
-        self.0.is_flushing.store(false, Ordering::SeqCst);
-    }
 }

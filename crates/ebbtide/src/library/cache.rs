@@ -108,7 +108,7 @@ impl Cache {
         self.commands.pools()
     }
 
-    /// Adds a pool, in memory only. The other pools shrink for it in the background.
+    /// Adds a pool. The other pools shrink for it in the background.
     ///
     /// # Errors
     /// `PoolExists`; `Configuration` if the name or the shares cannot work.

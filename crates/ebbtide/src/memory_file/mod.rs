@@ -182,6 +182,11 @@ impl Memory {
         &self.stores[0]
     }
 
+    /// The stores of all pools, the pool `default` first.
+    pub fn stores(&self) -> &[Store] {
+        &self.stores
+    }
+
     /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
     /// that left what flash began with.
     fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {

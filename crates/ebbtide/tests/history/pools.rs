@@ -1,5 +1,5 @@
-//! Histories of pools: each has its own record, and a value of another pool is foreign. Threads use them while they are
-//! resized, flushed, removed and added again, and handles of removed pools and of their values are held.
+//! Histories of pools over flash: each has its own record, and a value of another pool is foreign. Threads use them
+//! while they are resized, flushed, removed and added again, and handles of removed pools and of their values are held.
 //!
 //! The record of a pool goes on when the pool is removed and another one gets its name: removal counts as a flush, so
 //! anything that a removed pool served later, or that its successor found, would be stale.
@@ -8,7 +8,9 @@ use crate::player::{Player, Table};
 use crate::record::Record;
 use crate::value;
 use crate::{Mover, THREADS, origins, unix_ms};
-use ebbtide::memcached::{ByteSize, Cache, Clock, Handle, Pool, PoolOptions};
+use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, Handle, Pool, PoolOptions};
+use ebbtide_flash::admission::AdmissionOptions;
+use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_testkit::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -90,7 +92,18 @@ fn manage(cache: &Cache, tables: [&Table; 3], random: &mut Random, is_over: impl
 
 fn run(seed: u64, operations: u64) {
     let (before, unix) = (Instant::now(), unix_ms());
+    let device = Arc::new(FaultyDevice::new(12 << 20, seed, Delivery::Later { queue_depth: 200 }));
+    device.set(Faults { read_errors: 2000, read_flips: 100, refusals: 50, delays: 20, ..Faults::default() });
+    let options = FlashOptions {
+        admission: AdmissionOptions { min_ttl_seconds: 1, ..AdmissionOptions::default() },
+        small_share: Some(0.4),
+        region_bytes: 64 << 10,
+        seal_seconds: 3,
+        rewrite_threshold: 1,
+        ..FlashOptions::default()
+    };
     let builder = Cache::builder().memory(ByteSize::mib(6)).max_value(ByteSize::kib(64)).seed(seed);
+    let builder = builder.flash_device(Arc::clone(&device) as Arc<dyn Device>).flash_options(options);
     let cache = builder.pool(PoolOptions::named("other")).build().expect("the options are possible");
     let mover = Arc::new(Mover {
         clock: Clock::System,
@@ -125,6 +138,9 @@ fn run(seed: u64, operations: u64) {
         assert!(stats.memory_used_bytes <= 6 << 20, "{stats:?}");
     }
     assert!([&default, &other].iter().all(|table| table.hits.load(Relaxed) > operations / 100), "they found something");
+    device.set(Faults::default());
+    let flash = cache.flash_stats().expect("there is flash");
+    assert!(flash.promoted + flash.served > 0, "something came from flash");
     cache.verify();
 }
 

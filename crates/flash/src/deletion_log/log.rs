@@ -252,6 +252,11 @@ impl DeletionLog {
         self.append(store, Deletion::All, order);
     }
 
+    /// An incarnation of a pool has ended.
+    pub fn log_pool_end(&self, store: StoreKind, pool: u16, order: u64) {
+        self.append(store, Deletion::Pool(pool), order);
+    }
+
     pub(super) fn append(&self, store: StoreKind, end: Deletion, order: u64) {
         let mut ring = self.ring(store);
         if !self.accepts_records() {

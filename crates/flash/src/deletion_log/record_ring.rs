@@ -9,8 +9,8 @@
 //! ```
 //! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest order of all records
 //! in blocks before: whoever finds only the later ones knows that all with a lower order is to count as gone. The
-//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. The pool is 0: a whole record of another one was
-//! written by a version that has pools, of which this one cannot say what it ends, and the log counts as damaged. Checksums are XXH3 of the bytes before, with
+//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. With a hash of 1 that is everything of the pool, an
+//! incarnation that has ended. In other records the pool is 0: the hash of a key has the salt of its pool. Checksums are XXH3 of the bytes before, with
 //! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record
 //! has the low 48 bits of it, as has the head of a block, behind zeros for the pool.
 //!
@@ -20,7 +20,7 @@
 use super::contents::{StoreKind, Unreadable};
 use crate::FlashHash;
 use crate::device::BLOCK;
-use crate::object::DEFAULT_POOL;
+use crate::object::FIRST_POOL;
 use crate::recovery::{LoggedDeletion, RecoveryInput};
 use std::io;
 use twox_hash::XxHash3_64;
@@ -33,6 +33,8 @@ const CHECKSUM: usize = 18;
 pub(super) const RECORDS: usize = (BLOCK - HEAD) / RECORD;
 /// Everything, not one hash.
 const ALL: u64 = 1 << 63;
+/// The hash in a record of all of a pool.
+const POOL_HASH: u64 = 1;
 /// So many blocks are read at once.
 const BLOCKS_AT_ONCE: u32 = 256;
 
@@ -43,6 +45,8 @@ const _: () = assert!(HEAD + RECORDS * RECORD <= BLOCK && RECORDS == 169 && HEAD
 pub(super) enum Deletion {
     Key(FlashHash),
     All,
+    /// All of an incarnation of a pool.
+    Pool(u16),
 }
 
 /// A record, after the head of its block if it is the first.
@@ -77,8 +81,6 @@ struct RecordBlock {
     used: usize,
     /// Whether a whole record follows one that is not.
     has_gap: bool,
-    /// Whether a whole record is of another pool than 0.
-    has_other_pool: bool,
 }
 
 impl RecordRing {
@@ -94,7 +96,7 @@ impl RecordRing {
 
     /// The head of the block that is being filled.
     pub fn head(&self) -> [u8; HEAD] {
-        self.signed([self.number, self.highest_before], DEFAULT_POOL, self.number, 0)
+        self.signed([self.number, self.highest_before], FIRST_POOL, self.number, 0)
     }
 
     /// Where the block that is being filled lies in the file.
@@ -127,12 +129,13 @@ impl RecordRing {
             record.from = 0;
             record.bytes[..HEAD].copy_from_slice(&self.head());
         }
-        let (hash, word) = match end {
-            Deletion::Key(hash) => (hash.0, order),
-            Deletion::All => (0, order | ALL),
+        let (hash, word, pool) = match end {
+            Deletion::Key(hash) => (hash.0, order, FIRST_POOL),
+            Deletion::All => (0, order | ALL, FIRST_POOL),
+            Deletion::Pool(pool) => (POOL_HASH, order | ALL, pool),
         };
         self.used += 1;
-        record.bytes[HEAD..].copy_from_slice(&self.signed([hash, word], DEFAULT_POOL, self.number, self.used));
+        record.bytes[HEAD..].copy_from_slice(&self.signed([hash, word], pool, self.number, self.used));
         self.highest = self.highest.max(order);
         let place = HEAD + (self.used - 1) * RECORD - (HEAD - record.from);
         (self.offset() + place as u64, record)
@@ -161,8 +164,7 @@ impl RecordRing {
         // A number fits one place only, so as many blocks as there are numbers are all of them.
         let is_whole = blocks.len() as u64 == last.number + 1 - oldest
             && blocks.iter().all(|block| block.number >= oldest && (is_last(block) || block.used == RECORDS))
-            && !last.has_gap
-            && !blocks.iter().any(|block| block.has_other_pool);
+            && !last.has_gap;
         if !is_whole {
             return Err(Unreadable::Damaged);
         }
@@ -179,10 +181,10 @@ impl RecordRing {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (number, highest) = (word(0), word(8));
         let is_here = number % u64::from(self.blocks) == place && number < 1 << 54;
-        if !is_here || bytes[..HEAD] != self.signed([number, highest], DEFAULT_POOL, number, 0) {
+        if !is_here || bytes[..HEAD] != self.signed([number, highest], FIRST_POOL, number, 0) {
             return None;
         }
-        let mut block = RecordBlock { number, highest, used: 0, has_gap: false, has_other_pool: false };
+        let mut block = RecordBlock { number, highest, used: 0, has_gap: false };
         for index in 0..RECORDS {
             let at = HEAD + index * RECORD;
             let (hash, order) = (word(at), word(at + 8));
@@ -190,11 +192,11 @@ impl RecordRing {
             if bytes[at..at + RECORD] != self.signed([hash, order], pool, number, index + 1) {
                 continue;
             }
-            block.has_other_pool |= pool != DEFAULT_POOL;
             block.has_gap |= block.used != index;
             block.used += 1;
             match order & ALL {
                 0 => known.removals.push(LoggedDeletion { hash: FlashHash(hash), order }),
+                _ if hash == POOL_HASH => known.ended_pools.push(pool),
                 _ => known.flushed = known.flushed.max(order & !ALL),
             }
         }

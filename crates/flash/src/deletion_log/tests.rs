@@ -23,7 +23,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use twox_hash::XxHash3_64;
 
 const LIVES: Incarnations = Incarnations { small: 0x5ca1_ab1e, large: 0x1a26e };
 const RUN: u64 = 0x0f0e_0d0c_0b0a_0908;
@@ -276,19 +275,16 @@ fn both_runs_are_accepted_only_while_both_stand() {
 }
 
 #[test]
-fn a_record_of_another_pool_is_not_applied_blindly() {
+fn the_end_of_a_pool_is_one_record_with_its_number() {
     let folder = folder();
     let log = started(&folder);
-    log.log_removal(StoreKind::Large, hash(1), 1);
-    let whole = bytes(&folder);
-    let at = LARGE as usize + 24;
-    let mut record = whole[at..at + 24].to_vec();
-    record[16] = 1;
-    let seed = LIVES.large ^ ((StoreKind::Large as u64) << 8 | 1);
-    let sum = XxHash3_64::oneshot_with_seed(seed, &record[..18]);
-    record[18..].copy_from_slice(&sum.to_le_bytes()[..6]);
-    write(&folder, at as u64, &record);
-    assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
+    log.log_pool_end(StoreKind::Large, 0x0807, 0x0304);
+    let (whole, at) = (bytes(&folder), LARGE as usize + 24);
+    let record: String = whole[at..at + 18].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(record, "010000000000000004030000000000800708");
+    let contents = read(&folder).unwrap();
+    assert_eq!((contents.large.ended_pools, contents.large.flushed), (vec![0x0807], 0));
+    assert!(contents.small.unwrap().ended_pools.is_empty());
 }
 
 #[test]

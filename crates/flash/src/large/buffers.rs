@@ -147,6 +147,7 @@ impl LargeLog {
             pool: header.pool,
         };
         self.change(open.slot, open.end(self.geometry.region_bytes), &entry.encode());
+        self.occupy(open.region, header.pool, bytes as u32);
         let gap = at - open.used.next_multiple_of(UNIT);
         open.gaps += if gap > bytes / SHARE_OF_GAP { gap } else { 0 };
         open.used = at + bytes;

@@ -4,6 +4,7 @@
 //! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64 | next order u64
 //!           | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
 //! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | state:7 unclean:1     21 bytes
+//!           per region: pools u16, then per pool: number u16 | bytes u32                                  2 + 6 bytes
 //!           per shard: objects u32, then per object: tag u32 | place, 48 bits                             10 bytes
 //! ```
 //! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the checksum so far as
@@ -27,10 +28,14 @@ use std::thread;
 use std::time::Duration;
 
 const MAGIC: [u8; 4] = *b"EbLc";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const REGION_BYTES: usize = 21;
 const OBJECT_BYTES: usize = 10;
 const UNCLEAN: u8 = 1 << 7;
+/// The number of a region's pools, and an entry of one.
+const POOLS_BYTES: usize = 2;
+const POOL_BYTES: usize = 6;
+const UNHARMED: &str = "nothing panics under this lock";
 /// How long regions that are being written are waited for, and in which steps.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 const WAITS: u32 = 1000;
@@ -93,7 +98,12 @@ impl LargeLog {
     }
 
     fn body_bytes(&self) -> usize {
-        self.regions.len() * REGION_BYTES + SHARDS * size_of::<u32>() + self.index.objects() * OBJECT_BYTES
+        let pools =
+            self.region_pools.iter().map(|pools| pools.lock().expect(UNHARMED).len() * POOL_BYTES + POOLS_BYTES);
+        self.regions.len() * REGION_BYTES
+            + pools.sum::<usize>()
+            + SHARDS * size_of::<u32>()
+            + self.index.objects() * OBJECT_BYTES
     }
 
     fn wait_for_reclaim(&self) -> Result<MutexGuard<'_, ()>, Error> {
@@ -134,6 +144,14 @@ impl LargeLog {
             bytes[REGION_BYTES - 1] = region.state() as u8 | if region.is_unclean() { UNCLEAN } else { 0 };
             device_writer.put(&bytes)?;
         }
+        for pools in &self.region_pools {
+            let pools = pools.lock().expect(UNHARMED);
+            device_writer.put(&(pools.len() as u16).to_le_bytes())?;
+            for (number, bytes) in &*pools {
+                device_writer.put(&number.to_le_bytes())?;
+                device_writer.put(&bytes.to_le_bytes())?;
+            }
+        }
         for shard in 0..SHARDS as u8 {
             let objects = self.objects_of(shard);
             device_writer.put(&(objects.len() as u32).to_le_bytes())?;
@@ -171,6 +189,13 @@ impl LargeLog {
             region.complete(summary);
             region.set_state(RegionState::saved(bytes[REGION_BYTES - 1] & !UNCLEAN)?);
             self.set_unclean(number, bytes[REGION_BYTES - 1] & UNCLEAN != 0);
+        }
+        for region in 0..self.regions.len() as u32 {
+            let count = u16::from_le_bytes(device_reader.take()?);
+            for _ in 0..count {
+                let number = u16::from_le_bytes(device_reader.take()?);
+                self.occupy(region, number, u32::from_le_bytes(device_reader.take()?));
+            }
         }
         for shard in 0..SHARDS as u8 {
             let count = u32::from_le_bytes(device_reader.take()?);
@@ -241,8 +266,8 @@ mod tests {
             bytes.chunks(8).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
         assert_eq!(
             hex.join(" "),
-            "45624c6302000000 1d00000000000000 0000000109000000 4d00000000000000 0605040302010000 e703000000000000 \
-             edfe000000000000 aa705de4acdfe665"
+            "45624c6303000000 1d00000000000000 0000000109000000 4d00000000000000 0605040302010000 e703000000000000 \
+             edfe000000000000 d1d511d79a846672"
         );
         assert_eq!(Header::decode(&bytes, 0x1d), Some(header));
         assert_eq!(Header::decode(&bytes, 0x1e), None);

@@ -13,7 +13,7 @@
 //! - The checksum of an object is of what follows it: of all, if its value here is one block; otherwise of all before the value, whose blocks have
 //!   their own. So the front of a long object is verified without its value, and each block without the others. A block has 16 KiB: what a drive reads in about the time
 //!   of 4 KiB, for 0.05 % of checksums; those of 1 MiB fit the first 4 KiB of an object, with its header and key.
-//! - The pool is 0. A reader takes an object of another one for another key.
+//! - The pool is the number of an incarnation of a pool (`pools`). A reader takes an object of another one for another key.
 //! - The sequence numbers the lives of all regions. It is in the region's header and in every object: what a region held in an
 //!   earlier life, or what belongs elsewhere, does not pass.
 //! - The order numbers the versions of all objects; of two versions of a key the later one has the higher number. A copy that

@@ -8,7 +8,6 @@ use super::index::IndexKey;
 use super::open_region::{AppendError, Appended, ObjectDraft};
 use super::options::expiry_group_of;
 use super::stats::LargeDrop;
-use crate::object::DEFAULT_POOL;
 use crate::{FlashHash, Object, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -93,7 +92,7 @@ impl LargeLog {
             expiry: object.expiry,
             client_flags: object.client_flags,
             part: 0,
-            pool: DEFAULT_POOL,
+            pool: key.pool,
             key_bytes: key.bytes.len() as u8,
         };
         let may_cut = header.object_bytes() > self.geometry.object_bytes_limit();

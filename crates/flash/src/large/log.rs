@@ -12,6 +12,7 @@ use super::stats::Counters;
 use super::stats::Stats;
 use crate::device::{BLOCK, Device};
 use crate::memory_bound::MemoryBound;
+use crate::pools::{LivePools, Occupied};
 use crate::{Error, FlashHash, Token};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,6 +25,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 /// Free regions that stay a log's when the others are given away: each group may be about to open one.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
+/// Bytes of pools in one region, by the numbers of their incarnations.
+pub(super) type RegionPools = Mutex<Vec<(u16, u32)>>;
+
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
 pub struct LargeLog {
@@ -32,6 +36,9 @@ pub struct LargeLog {
     pub(super) geometry: Geometry,
     pub(super) index: LargeIndex,
     pub(super) regions: Box<[Region]>,
+    pub(super) pools: Arc<LivePools>,
+    /// Bytes of each pool in a region's present life.
+    pub(super) region_pools: Box<[RegionPools]>,
     /// The open region of each group.
     pub(super) expiry_groups: Box<[Mutex<Option<OpenRegion>>]>,
     pub(super) slots: Box<[RwLock<Option<StagedRegion>>]>,
@@ -77,6 +84,20 @@ impl LargeLog {
     ///
     /// [`Error::Options`] when the options contradict each other or the area is too small for them.
     pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Arc<Self>, Error> {
+        Self::of_pools(device, area, options, Arc::default())
+    }
+
+    /// The same with the pools that are not over.
+    ///
+    /// # Errors
+    ///
+    /// As [`LargeLog::new`].
+    pub fn of_pools(
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        options: Options,
+        pools: Arc<LivePools>,
+    ) -> Result<Arc<Self>, Error> {
         let geometry = Geometry::new(&area, &options)?;
         assert!(area.end <= device.capacity(), "an area up to {} on a device of {}", area.end, device.capacity());
         Ok(Arc::new(Self {
@@ -85,6 +106,8 @@ impl LargeLog {
             geometry,
             index: LargeIndex::new(),
             regions: (0..geometry.regions).map(|_| Region::free()).collect(),
+            pools,
+            region_pools: (0..geometry.regions).map(|_| Mutex::default()).collect(),
             expiry_groups: (0..options.expiry_groups).map(|_| Mutex::new(None)).collect(),
             slots: (0..options.buffers + options.long_buffers).map(|_| RwLock::new(None)).collect(),
             first_region: AtomicU32::new(options.first_region),
@@ -248,8 +271,32 @@ impl LargeLog {
         let buffers = self.used_buffers(&self.free_lists());
         self.index.bytes()
             + size_of_val(&self.regions[..])
+            + size_of_val(&self.region_pools[..])
             + buffers * self.geometry.region_bytes
             + self.reading_bytes.load(Relaxed)
+    }
+
+    pub fn region_bytes(&self) -> u64 {
+        self.geometry.region_bytes as u64
+    }
+
+    /// An object of a pool is in a region.
+    pub(super) fn occupy(&self, region: u32, pool: u16, bytes: u32) {
+        let mut pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
+        match pools.iter_mut().find(|(number, _)| *number == pool) {
+            Some((_, total)) => *total += bytes,
+            None => pools.push((pool, bytes)),
+        }
+        self.pools.occupy(Occupied::Large, pool, bytes.into());
+    }
+
+    /// A region holds nothing any more.
+    pub(super) fn reclaim_bytes(&self, region: u32) {
+        let pools =
+            std::mem::take(&mut *self.region_pools[region as usize].lock().expect("nothing panics under this lock"));
+        for (pool, bytes) in pools {
+            self.pools.reclaim(Occupied::Large, pool, bytes.into());
+        }
     }
 
     /// Asserts every invariant. Only while nothing else is going on.

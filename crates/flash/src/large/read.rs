@@ -13,7 +13,7 @@ use super::format::{ObjectHeader, ObjectMismatch, part_hash};
 use super::index::IndexKey;
 use super::regions::RegionState;
 use crate::device::{BLOCK, Buffer, Direction, TransferOutcome, TransferRequest};
-use crate::object::{DEFAULT_POOL, has_expired};
+use crate::object::has_expired;
 use crate::{FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -25,6 +25,7 @@ const MOVES: u32 = 8;
 struct Reading {
     key: Box<[u8]>,
     hash: FlashHash,
+    pool: u16,
     /// What is there of an object of several parts.
     gathered: Option<Gathered>,
     moves: u32,
@@ -79,7 +80,7 @@ impl LargeLog {
             return FlashLookup::Absent;
         }
         self.counters.lookups.one();
-        let reading = Reading { key: key.bytes.into(), hash: key.hash, gathered: None, moves: 0 };
+        let reading = Reading { key: key.bytes.into(), hash: key.hash, pool: key.pool, gathered: None, moves: 0 };
         match self.advance(reading, done) {
             ReadProgress::Finished(None, _) => FlashLookup::Absent,
             ReadProgress::Finished(Some(found), _) => {
@@ -124,7 +125,7 @@ impl LargeLog {
     fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: ReadBytes<'_>) -> ReadStep {
         let key_end = super::format::OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
         let value = header.value();
-        if header.pool != DEFAULT_POOL || bytes.key(key_end) != &*reading.expected_key() {
+        if header.pool != reading.pool || bytes.key(key_end) != &*reading.expected_key() {
             self.counters.misses_collision.one();
             return ReadStep::Finished(None);
         }

@@ -11,6 +11,7 @@
 //! need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
 
 use super::LargeLog;
+use super::log::MIN_FREE_REGIONS;
 use super::options::Reinsertion;
 use super::reclaim_choice::{ReclaimCause, ReclaimNeed, RegionCandidate, choose};
 use super::regions::RegionState;
@@ -31,6 +32,9 @@ const BATCH_LIMIT_WITH_COPIES: usize = 64;
 const SPARES_WITH_COPIES: usize = 3;
 /// but at most such a part of the log.
 const SHARE_OF_SPARES: usize = 16;
+
+/// A log with so small a share of free regions is full: the upkeep keeps half of that free.
+const SHARE_FREE: usize = 16;
 
 impl LargeLog {
     /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
@@ -119,16 +123,49 @@ impl LargeLog {
             summary: region.summary(),
             last_hit: region.last_hit(),
         });
-        let mut chosen = choose(candidates, need);
-        if !chosen.is_empty() {
-            chosen.retain(|&(region, cause)| self.claim(region, cause));
-            self.reinsert_some(&chosen, now);
-            let buried =
-                chosen.into_iter().filter_map(|(region, cause)| Some((region, self.mark_dead(region, cause)?)));
-            let buried: Vec<_> = buried.collect();
-            self.sweep(&buried);
-            self.free(&buried);
+        self.reclaim_chosen(choose(candidates, need), now);
+    }
+
+    fn reclaim_chosen(self: &Arc<Self>, mut chosen: Vec<(u32, ReclaimCause)>, now: u32) {
+        if chosen.is_empty() {
+            return;
         }
+        chosen.retain(|&(region, cause)| self.claim(region, cause));
+        self.reinsert_some(&chosen, now);
+        let buried = chosen.into_iter().filter_map(|(region, cause)| Some((region, self.mark_dead(region, cause)?)));
+        let buried: Vec<_> = buried.collect();
+        self.sweep(&buried);
+        self.free(&buried);
+    }
+
+    /// Reclaims a region that is mostly of this pool, the one whose last hit is longest ago: what the pool has on flash
+    /// turns over, and others lose little. Waits for the device.
+    pub fn reclaim_of_pool(self: &Arc<Self>, pool: u16, now: u32) {
+        let _one = self.reclaiming.lock().unwrap();
+        // Acquire: with `checkpoint`.
+        if self.is_closed.load(Acquire) {
+            return;
+        }
+        let is_mostly_of_pool = |region: u32| {
+            let pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
+            let bytes = |only: bool| -> u64 {
+                pools.iter().filter(|(number, _)| !only || *number == pool).map(|(_, bytes)| u64::from(*bytes)).sum()
+            };
+            2 * bytes(true) > bytes(false)
+        };
+        let regions = (0..self.regions.len() as u32).filter(|&region| {
+            self.regions[region as usize].state() == RegionState::Sealed && is_mostly_of_pool(region)
+        });
+        let oldest = regions.min_by_key(|&region| {
+            let region = &self.regions[region as usize];
+            (region.last_hit(), region.sequence())
+        });
+        self.reclaim_chosen(oldest.map(|region| (region, ReclaimCause::Space)).into_iter().collect(), now);
+    }
+
+    /// Whether what comes takes the place of other objects.
+    pub fn is_full(&self) -> bool {
+        self.free_lists().free.len() <= (self.log_regions().len() / SHARE_FREE).max(MIN_FREE_REGIONS)
     }
 
     /// False if the region failed since it was chosen.
@@ -192,6 +229,7 @@ impl LargeLog {
 
     fn free(&self, chosen: &[(u32, ReclaimCause)]) {
         for &(region, cause) in chosen {
+            self.reclaim_bytes(region);
             match cause {
                 ReclaimCause::Flushed => &self.counters.regions_flushed,
                 ReclaimCause::Expired => &self.counters.regions_expired,

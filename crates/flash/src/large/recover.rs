@@ -22,7 +22,7 @@ use super::regions::{RegionState, RegionSummary};
 use super::{LargeLog, Options};
 use crate::Error;
 use crate::device::{self, BLOCK, Buffer, Device};
-use crate::object::DEFAULT_POOL;
+use crate::pools::LivePools;
 use crate::recovery::RecoveryInput;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -98,9 +98,24 @@ impl LargeLog {
         known: &RecoveryInput,
         now: u32,
     ) -> Result<(Arc<Self>, Recovered), Error> {
+        Self::recover_pools(device, area, (options, Arc::default()), known, now)
+    }
+
+    /// The same with the pools that are not over.
+    ///
+    /// # Errors
+    ///
+    /// As [`LargeLog::recover`].
+    pub fn recover_pools(
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        (options, pools): (Options, Arc<LivePools>),
+        known: &RecoveryInput,
+        now: u32,
+    ) -> Result<(Arc<Self>, Recovered), Error> {
         let deletions = Deletions::new(known);
         if let Some(checkpoint) = &known.checkpoint {
-            let log = Self::new(Arc::clone(&device), area.clone(), options)?;
+            let log = Self::of_pools(Arc::clone(&device), area.clone(), options, Arc::clone(&pools))?;
             let loaded = log.load(checkpoint, &deletions);
             device::write(&*device, checkpoint.start, Buffer::zeroed(BLOCK))?;
             device.sync()?;
@@ -108,8 +123,9 @@ impl LargeLog {
                 let recovered = Recovered { from_checkpoint: true, ..Recovered::default() };
                 return Ok(log.recovered(recovered, deletions.latest(), now));
             }
+            (0..log.regions.len() as u32).for_each(|region| log.reclaim_bytes(region));
         }
-        let log = Self::new(device, area, options)?;
+        let log = Self::of_pools(device, area, options, pools)?;
         let (recovered, latest) = RecoveryScan::run(&log, &deletions)?;
         Ok(log.recovered(recovered, latest.max(deletions.latest()), now))
     }
@@ -224,6 +240,7 @@ impl RecoveryScan<'_> {
         let highest = entries.iter().map(|entry| entry.order).max().unwrap_or(0);
         self.orders[number as usize] = (header.lowest_order, highest);
         for entry in &entries {
+            self.log.occupy(number, entry.pool, entry.bytes);
             self.add_object(number, entry);
         }
         self.cache_footer(number, entries);
@@ -233,7 +250,7 @@ impl RecoveryScan<'_> {
         let identity = IndexKey::of(entry.hash);
         let mut shard = self.log.index.lock(identity.shard);
         let other = shard.get(identity.tag);
-        if entry.pool != DEFAULT_POOL || self.deletions.has(identity, entry.order) {
+        if !self.log.pools.is_live(entry.pool) || self.deletions.has(identity, entry.order) {
             self.found.objects_gone += 1;
             return;
         }

@@ -126,7 +126,9 @@ impl LargeLog {
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let survivor = Survivor { hash: entry.hash, address, begin, end };
-            (entry.part == 0 && is_current && is_chosen && !has_expired(entry.expiry, terms.now)).then_some(survivor)
+            let is_alive = self.pools.is_live(entry.pool);
+            (entry.part == 0 && is_current && is_chosen && is_alive && !has_expired(entry.expiry, terms.now))
+                .then_some(survivor)
         };
         let listed = self.listed(region.number, |blocks| self.read(region, blocks));
         listed.unwrap_or_default().into_iter().filter_map(survivor).collect()

@@ -13,7 +13,7 @@ use super::address::UNIT;
 use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, part_hash};
 use super::regions::RegionState;
 use crate::device::{self, BLOCK, Buffer};
-use crate::object::{DEFAULT_POOL, ScanContent, ScannedObject, has_expired};
+use crate::object::{ScanContent, ScannedObject, has_expired};
 use crate::{FlashHash, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -186,7 +186,7 @@ impl LargeLog {
             if continues && at >= BLOCK {
                 break;
             }
-            let is_ours = header.part == 0 && header.pool == DEFAULT_POOL;
+            let is_ours = header.part == 0 && self.pools.is_live(header.pool);
             let counts = is_ours && (!visiting.is_later || header.order < began_order);
             let address = (visiting.region, visiting.sequence, position);
             let is_whole = if continues {
@@ -204,12 +204,12 @@ impl LargeLog {
         let (region, sequence, position) = at;
         let Ok(header) = ObjectHeader::check(bytes, self.options.identity, sequence, position) else {
             // What is still being copied into an open region is in no index.
-            let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(ObjectHeader::decode(bytes).key_bytes)]);
+            let key = self.key_of(&ObjectHeader::decode(bytes), bytes);
             self.counters.scans_corrupt.add(u64::from(self.is_at_address(key.hash, region, sequence, position)));
             return false;
         };
         if counts {
-            let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(header.key_bytes)]);
+            let key = self.key_of(&header, bytes);
             self.visit_current(&WholeObject { header, key, value: Some(&bytes[header.value()]) }, at, visitor);
         }
         true
@@ -220,10 +220,10 @@ impl LargeLog {
     fn visit_long(&self, (front, begin): (&[u8], usize), at: ScanPosition, visitor: &mut ScanVisitor<'_>) -> bool {
         let (region, sequence, position) = at;
         let header = ObjectHeader::decode(front);
-        let Some(key) = front.get(OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes)) else {
+        if front.len() < OBJECT_HEADER_BYTES + usize::from(header.key_bytes) {
             return false;
-        };
-        let key = Key::new(key);
+        }
+        let key = self.key_of(&header, front);
         // That the index names this place for this key says that both are right.
         if !self.is_at_address(key.hash, region, sequence, position) {
             return true;
@@ -239,6 +239,11 @@ impl LargeLog {
         let from = position as usize * UNIT - begin;
         let Some(whole) = self.piece(region, sequence, begin, from + header.object_bytes()) else { return true };
         self.visit_one(&whole[from..from + header.object_bytes()], at, visitor, true)
+    }
+
+    /// The key of an object that begins there.
+    fn key_of<'a>(&self, header: &ObjectHeader, object: &'a [u8]) -> Key<'a> {
+        self.pools.key(header.pool, &object[OBJECT_HEADER_BYTES..][..usize::from(header.key_bytes)])
     }
 
     /// Visits an object if it is current, and gathers its value if that is in parts.

@@ -61,6 +61,7 @@ struct SmallLookup {
     shared: Arc<SmallShared>,
     key: Box<[u8]>,
     hash: FlashHash,
+    pool: u16,
     now: u32,
     /// The group's, when what was looked at was chosen.
     version: u32,
@@ -78,8 +79,9 @@ fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnLookup) -> F
     }
     let version = group.version;
     drop(group);
-    let (shared, key, hash) = (Arc::clone(shared), key.bytes.into(), key.hash);
-    let mut lookup = SmallLookup { shared, key, hash, now, version, foreign: Vec::new(), tries: 0, read: false };
+    let (shared, Key { bytes, hash, pool }) = (Arc::clone(shared), key);
+    let key = bytes.into();
+    let mut lookup = SmallLookup { shared, key, hash, pool, now, version, foreign: Vec::new(), tries: 0, read: false };
     match lookup.advance(None) {
         LookupStep::Answer(Some(found)) => FlashLookup::Found(found),
         LookupStep::Answer(None) => FlashLookup::Absent,
@@ -216,7 +218,7 @@ impl SmallLookup {
             Newest::Log { index, page } => {
                 let (number, tag) = (set_layout.set(self.hash), set_layout.tag(self.hash));
                 let last = shared.tagged(number, tag, &buffer);
-                let Some((_, record)) = last.filter(|(_, record)| buffer[record.key.clone()] == *self.key) else {
+                let Some((_, record)) = last.filter(|(_, record)| record.is_of(&buffer, self.pool, &self.key)) else {
                     self.foreign.push(page);
                     return None;
                 };
@@ -229,7 +231,7 @@ impl SmallLookup {
                 Some(found)
             }
             _ => {
-                let Some((position, record)) = page::find(&buffer, &self.key) else {
+                let Some((position, record)) = page::find(&buffer, self.pool, &self.key) else {
                     return Some(None);
                 };
                 let found = self.found(buffer, record, page_token(group, set));

@@ -5,9 +5,10 @@ use super::log::LogLayout;
 use super::page::PAGE;
 use super::set_group::{SETS, SetGroup, SetLayout};
 use crate::Error;
+use crate::pools::LivePools;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 /// The pages before the log that say where it begins.
 pub(crate) const MARKS: u32 = 2;
@@ -46,6 +47,8 @@ pub struct Options {
     pub zeros_ahead: bool,
     /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
     pub salt: u64,
+    /// The incarnations of pools that are not over.
+    pub pools: Arc<LivePools>,
 }
 
 impl Default for Options {
@@ -62,6 +65,7 @@ impl Default for Options {
             max_concurrent_rewrites: 32,
             zeros_ahead: false,
             salt: 0,
+            pools: Arc::default(),
         }
     }
 }

@@ -17,10 +17,12 @@
 //! another cache left there never passes. `number` is the page's place in the area, `end` where the records end. `log_clock`
 //! is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
 //! record of a set's page is the last to go; the last record of a log page is the newest. Fields in brackets are there if
-//! their bit is set: otherwise 0. The pool, of two bytes, is 0: a record of another one is of another key.
+//! their bit is set: otherwise 0. The pool, of two bytes, is the number of an incarnation of a pool (`pools`): a record of
+//! another one is of another key.
 
 use crate::device::BLOCK;
-use crate::object::{DEFAULT_POOL, FlashHash, Object};
+use crate::object::{FIRST_POOL, FlashHash, Object};
+use crate::pools::LivePools;
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
@@ -43,7 +45,8 @@ const _: () = assert!(PAGE == 4096 && MAX_RECORD_BYTES <= VALUE_BITS as usize + 
 
 /// Bytes of an object's record; none if it is no small object.
 pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
-    let optional = 4 * usize::from(object.client_flags != 0) + 4 * usize::from(object.expiry != 0);
+    let words = usize::from(object.client_flags != 0) + usize::from(object.expiry != 0);
+    let optional = 4 * words + 2 * usize::from(object.key.pool != FIRST_POOL);
     let bytes = RECORD_HEADER + optional + object.key.bytes.len() + object.value_bytes();
     let key = (1..=usize::from(u8::MAX)).contains(&object.key.bytes.len());
     (key && bytes <= MAX_RECORD_BYTES).then_some(bytes)
@@ -113,6 +116,10 @@ impl<'a> PageWriter<'a> {
             lengths |= EXPIRY;
             put(&object.expiry.to_le_bytes());
         }
+        if object.key.pool != FIRST_POOL {
+            lengths |= POOL;
+            put(&object.key.pool.to_le_bytes());
+        }
         put(object.key.bytes);
         object.value.iter().for_each(|part| put(part));
         assert_eq!(at, bytes, "the record has another length");
@@ -162,8 +169,12 @@ pub(crate) struct PageRecord {
 }
 
 impl PageRecord {
-    pub fn hash(&self, page: &[u8]) -> FlashHash {
-        FlashHash::of(&page[self.key.clone()])
+    pub fn hash(&self, page: &[u8], pools: &LivePools) -> FlashHash {
+        pools.hash(self.pool, &page[self.key.clone()])
+    }
+
+    pub fn is_of(&self, page: &[u8], pool: u16, key: &[u8]) -> bool {
+        self.pool == pool && &page[self.key.clone()] == key
     }
 
     /// The record that begins here and ends before the end of the page.
@@ -188,7 +199,7 @@ impl PageRecord {
         let client_flags = number(FLAGS)?;
         let expiry = number(EXPIRY)?;
         let pool = match lengths & POOL {
-            0 => DEFAULT_POOL,
+            0 => FIRST_POOL,
             _ => u16::from_le_bytes(page[take(&mut at, 2)?].try_into().expect("two bytes")),
         };
         let key = take(&mut at, usize::from(page[head.start])).filter(|key| !key.is_empty())?;
@@ -209,10 +220,21 @@ pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = PageRecord> + '_ {
     })
 }
 
+/// Bytes of the records of each pool.
+pub(crate) fn pool_bytes(page: &[u8]) -> Vec<(u16, u64)> {
+    let mut pools: Vec<(u16, u64)> = Vec::new();
+    for PageRecord { pool, range, .. } in records(page) {
+        match pools.iter_mut().find(|(number, _)| *number == pool) {
+            Some((_, bytes)) => *bytes += range.len() as u64,
+            None => pools.push((pool, range.len() as u64)),
+        }
+    }
+    pools
+}
+
 /// The record of a key, with its position.
-pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, PageRecord)> {
-    let is_it = |record: &PageRecord| record.pool == DEFAULT_POOL && &page[record.key.clone()] == key;
-    records(page).enumerate().find(|(_, record)| is_it(record))
+pub(crate) fn find(page: &[u8], pool: u16, key: &[u8]) -> Option<(usize, PageRecord)> {
+    records(page).enumerate().find(|(_, record)| record.is_of(page, pool, key))
 }
 
 /// An object of two parts, for tests.
@@ -237,7 +259,8 @@ mod tests {
         let parts: &[&[u8]] = &[b"va", b"lue"];
         let full = Object { client_flags: 0x0102_0304, ..object(b"key", parts, 0x0a0b_0c0d) };
         let bare = object(b"k", &[b"v"], 0);
-        for object in [full, bare] {
+        let other = Object { key: crate::object::Key { pool: 0x0807, ..bare.key }, ..bare };
+        for object in [full, bare, other] {
             let bytes = record_bytes(&object).unwrap();
             assert!(writer.push(&object, bytes));
         }
@@ -245,23 +268,26 @@ mod tests {
         writer.seal(42, header);
         let expected = "8877665544332211".to_owned() // moment
             + "07000000" // number
-            + "0200" // objects
-            + "3400" // end
+            + "0300" // objects
+            + "3b00" // end
             + "05000000" // generation
             + "03" + "0518" + "04030201" + "0d0c0b0a" + "6b6579" + "76616c7565"
-            + "01" + "0100" + "6b" + "76";
-        assert_eq!(hex(&page[8..0x34]), expected);
+            + "01" + "0100" + "6b" + "76"
+            + "01" + "0140" + "0708" + "6b" + "76";
+        assert_eq!(hex(&page[8..0x3b]), expected);
         assert_eq!(hex(&page[..8]), CHECKSUM);
-        assert!(page[0x34..].iter().all(|&b| b == 0));
+        assert!(page[0x3b..].iter().all(|&b| b == 0));
         assert_eq!(open(&page, 42), Some(header));
         let all: Vec<_> = records(&page).collect();
         assert_eq!((&page[all[0].key.clone()], &page[all[0].value.clone()]), (&b"key"[..], &b"value"[..]));
         assert_eq!((all[0].client_flags, all[0].expiry), (0x0102_0304, 0x0a0b_0c0d));
         assert_eq!((all[1].client_flags, all[1].expiry), (0, 0));
-        assert_eq!(find(&page, b"k"), Some((1, all[1].clone())));
+        assert_eq!(find(&page, 0, b"k"), Some((1, all[1].clone())));
+        assert_eq!(find(&page, 0x0807, b"k"), Some((2, all[2].clone())));
+        assert_eq!(find(&page, 1, b"k"), None);
     }
 
-    const CHECKSUM: &str = "2230cedd44695ac7";
+    const CHECKSUM: &str = "d4bc9d0de29ebc61";
 
     #[test]
     fn a_changed_bit_anywhere_or_another_salt_is_seen() {
@@ -288,7 +314,7 @@ mod tests {
         let pools: Vec<_> = records(&page).map(|record| record.pool).collect();
         assert_eq!(pools, [7, 0]);
         assert_eq!(
-            find(&page, b"k").map(|(position, record)| page[record.value][0] == b'v' && position == 1),
+            find(&page, 0, b"k").map(|(position, record)| page[record.value][0] == b'v' && position == 1),
             Some(true)
         );
     }

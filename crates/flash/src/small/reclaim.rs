@@ -9,6 +9,7 @@ use super::stats::Counters;
 use super::{Newest, SmallShared};
 use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::{FlashHash, has_expired};
+use crate::pools::Occupied;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
@@ -21,6 +22,7 @@ struct TailObject {
     hash: FlashHash,
     page: u32,
     record: Range<usize>,
+    pool: u16,
     expired: bool,
     decision: RewriteDecision,
 }
@@ -113,6 +115,7 @@ impl SmallShared {
                 self.enqueue(&mut group, candidate.set);
             }
         }
+        self.reclaim_segment_bytes(&tail);
         if damaged {
             self.invalidate_segment_sets(tail.segment);
         }
@@ -142,6 +145,17 @@ impl SmallShared {
         wrong != 0
     }
 
+    /// Nothing of a segment counts for its pools any more.
+    fn reclaim_segment_bytes(&self, tail: &Tail) {
+        let (pages, Some(buffer)) = (self.log.log_layout.pages_per_segment, &tail.buffer) else { return };
+        for index in 0..pages {
+            let page = page_of(buffer, index);
+            if is_expected(page, self.options.salt, self.log.header(tail.segment * pages + index)) {
+                self.reclaim_bytes(page);
+            }
+        }
+    }
+
     /// The objects of a segment whose entries have not ended, by set, oldest first.
     fn candidates(&self, tail: &Tail, now: u32) -> Vec<TailObject> {
         let Some(buffer) = &tail.buffer else {
@@ -155,19 +169,20 @@ impl SmallShared {
                 continue;
             }
             for record in page::records(bytes) {
-                let hash = record.hash(bytes);
+                let hash = record.hash(bytes, &self.options.pools);
                 let number = set_layout.set(hash);
                 let (group, set) = self.locked(number);
                 let alive = self.entry_at(&group, set, hash, page).is_some();
                 drop(group);
                 // An entry means the last record of its tag.
                 if alive && self.tagged(number, set_layout.tag(hash), bytes).is_some_and(|(_, last)| last == record) {
-                    let expired = has_expired(record.expiry, now);
+                    let expired = has_expired(record.expiry, now) || !self.options.pools.is_live(record.pool);
                     candidates.push(TailObject {
                         set: number,
                         hash,
                         page,
                         record: record.range,
+                        pool: record.pool,
                         expired,
                         decision: RewriteDecision::End,
                     });
@@ -215,6 +230,7 @@ impl SmallShared {
         let old = self.entry_at(&group, set, candidate.hash, candidate.page).expect("it is the newest");
         group.remove(set_layout, set, old);
         self.publish(&mut group, set, candidate.hash, position);
+        self.options.pools.occupy(Occupied::Small, candidate.pool, candidate.record.len() as u64);
         Counters::one(&self.counters.readmitted);
         true
     }

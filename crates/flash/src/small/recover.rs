@@ -223,7 +223,9 @@ impl RecoveryScan<'_> {
             }
             PageRead::Whole(header, bytes) => {
                 self.log_clocks[number as usize] = header.log_clock;
-                let hashes: Vec<FlashHash> = page::records(bytes).map(|record| record.hash(bytes)).collect();
+                let pools = &shared.options.pools;
+                let hashes: Vec<FlashHash> = page::records(bytes).map(|record| record.hash(bytes, pools)).collect();
+                shared.occupy(&page::pool_bytes(bytes));
                 let end = page::records(bytes).map(|record| record.range.end).last().unwrap_or(0);
                 group.set_page(set_layout, set, header.generation, &hashes, end);
                 for hash in hashes {
@@ -298,8 +300,9 @@ impl RecoveryScan<'_> {
 
     fn logged(&self, page: u32, log_clock: u64, bytes: &[u8], objects: &mut Vec<LoggedObject>) {
         let set_layout = &self.shared.area_layout.set_layout;
+        self.shared.occupy(&page::pool_bytes(bytes));
         for record in page::records(bytes) {
-            let hash = record.hash(bytes);
+            let hash = record.hash(bytes, &self.shared.options.pools);
             let number = set_layout.set(hash);
             let last = self.shared.tagged(number, set_layout.tag(hash), bytes);
             if log_clock > self.log_clocks[number as usize] && last.is_some_and(|(_, last)| last == record) {

@@ -61,6 +61,8 @@ struct PageContent {
     end: usize,
     /// Objects that came from the log.
     moved: usize,
+    /// Bytes of each pool.
+    pools: Vec<(u16, u64)>,
 }
 
 /// What was transferred for a set.
@@ -88,6 +90,9 @@ struct PageComposer<'a> {
     space: usize,
     hidden: Vec<u64>,
     hidden_tags: Vec<u64>,
+    /// Pools with more than their shares; whether their objects are added now, or those of the others.
+    above_share: &'a [u16],
+    is_above: bool,
 }
 
 impl PageRewrites<'_> {
@@ -288,42 +293,39 @@ impl SmallShared {
     fn compose(&self, job: &RewriteJob, now: u32) -> (Buffer, PageContent) {
         let mut page = Buffer::zeroed(PAGE);
         let writer = PageWriter::resume(&mut page, 0, 0);
-        let (hashes, hidden, hidden_tags) = (Vec::new(), Vec::new(), Vec::new());
-        let space = usize::MAX;
-        let mut composer =
-            PageComposer { shared: self, number: job.number, now, writer, hashes, space, hidden, hidden_tags };
-        for &entry in job.entries.iter().rev() {
-            match entry {
-                Entry::Tombstone { mark } => composer.hidden.push(mark),
-                Entry::Object { page, tag, .. } => {
-                    let (_, bytes) = job.log.iter().find(|&&(known, _)| known == page).expect("it was asked for");
-                    composer.add_from_log(bytes.as_deref(), tag);
-                }
-            }
-        }
-        let moved = composer.hashes.len();
-        if let Some(old) = &job.old {
-            if self.is_short_of_memory() {
-                composer.space = page::records(old).count() * 3 / 4;
-            }
-            let is_hit =
-                |position: usize| job.hits.get(position / 8).is_some_and(|byte| byte & 1 << (position % 8) != 0);
-            for wanted in [true, false] {
-                let chosen = page::records(old).enumerate().filter(|&(position, _)| is_hit(position) == wanted);
-                chosen.for_each(|(_, record)| composer.add(old, &record));
-            }
+        let above_share = self.options.pools.above_share();
+        let mut composer = PageComposer {
+            shared: self,
+            number: job.number,
+            now,
+            writer,
+            hashes: Vec::new(),
+            space: usize::MAX,
+            hidden: Vec::new(),
+            hidden_tags: Vec::new(),
+            above_share: &above_share,
+            is_above: false,
+        };
+        let mut moved = composer.add_all(job);
+        if !above_share.is_empty() {
+            // What of pools above their share does not fit beside the others ends.
+            composer.hidden.clear();
+            composer.hidden_tags.clear();
+            composer.is_above = true;
+            moved += composer.add_all(job);
         }
         let PageComposer { writer, hashes, .. } = composer;
         let end = writer.end();
         let number = self.area_layout.first_set + job.number;
         writer.seal(self.options.salt, PageHeader { number, log_clock: job.log_clock, generation: job.generation });
-        (page, PageContent { hashes, end, moved })
+        let pools = page::pool_bytes(&page);
+        (page, PageContent { hashes, end, moved, pools })
     }
 
     /// The record that an entry with this tag means: the last one of the page.
     pub(super) fn tagged(&self, number: u32, tag: u64, page: &[u8]) -> Option<(FlashHash, PageRecord)> {
         let set_layout = &self.area_layout.set_layout;
-        let hashed = page::records(page).map(|record| (record.hash(page), record));
+        let hashed = page::records(page).map(|record| (record.hash(page, &self.options.pools), record));
         hashed.filter(|&(hash, _)| set_layout.tag(hash) == tag && set_layout.set(hash) == number).last()
     }
 
@@ -343,7 +345,7 @@ impl SmallShared {
     }
 
     fn end_rewrite(&self, job: &RewriteJob, written: bool) {
-        let PageContent { hashes, end, moved } = &job.content;
+        let PageContent { hashes, end, moved, pools } = &job.content;
         let set_layout = &self.area_layout.set_layout;
         let (mut group, set) = self.locked(job.number);
         let (invalidate, taken) =
@@ -358,6 +360,8 @@ impl SmallShared {
             group.set_page(set_layout, set, job.generation, hashes, *end);
             group.set_unclean(set, false);
             Counters::add(&self.counters.moved, *moved);
+            self.occupy(pools);
+            job.old.iter().for_each(|old| self.reclaim_bytes(old));
             return;
         }
         if !invalidate {
@@ -430,10 +434,40 @@ fn forget_rewrite(group: &mut SetGroup, set: usize) {
 }
 
 impl PageComposer<'_> {
+    /// Adds what the log and the old page have, of pools within their share or of those above. How many came from the
+    /// log.
+    fn add_all(&mut self, job: &RewriteJob) -> usize {
+        let before = self.hashes.len();
+        for &entry in job.entries.iter().rev() {
+            match entry {
+                Entry::Tombstone { mark } => self.hidden.push(mark),
+                Entry::Object { page, tag, .. } => {
+                    let (_, bytes) = job.log.iter().find(|&&(known, _)| known == page).expect("it was asked for");
+                    self.add_from_log(bytes.as_deref(), tag);
+                }
+            }
+        }
+        let moved = self.hashes.len() - before;
+        if let Some(old) = &job.old {
+            if self.shared.is_short_of_memory() {
+                self.space = page::records(old).count() * 3 / 4;
+            }
+            let is_hit =
+                |position: usize| job.hits.get(position / 8).is_some_and(|byte| byte & 1 << (position % 8) != 0);
+            for wanted in [true, false] {
+                let chosen = page::records(old).enumerate().filter(|&(position, _)| is_hit(position) == wanted);
+                chosen.for_each(|(_, record)| self.add(old, &record));
+            }
+        }
+        moved
+    }
+
     fn add_from_log(&mut self, page: Option<&[u8]>, tag: u64) {
         let Some(bytes) = page else {
             self.hidden_tags.push(tag);
-            Counters::one(&self.shared.counters.ended_failed);
+            if !self.is_above {
+                Counters::one(&self.shared.counters.ended_failed);
+            }
             return;
         };
         if let Some((_, record)) = self.shared.tagged(self.number, tag, bytes) {
@@ -442,8 +476,13 @@ impl PageComposer<'_> {
     }
 
     fn add(&mut self, bytes: &[u8], record: &PageRecord) {
+        // Nobody finds an object of an incarnation that is over.
+        let is_live = self.shared.options.pools.is_live(record.pool);
+        if !is_live || self.above_share.contains(&record.pool) != self.is_above {
+            return;
+        }
         let set_layout = &self.shared.area_layout.set_layout;
-        let hash = record.hash(bytes);
+        let hash = record.hash(bytes, &self.shared.options.pools);
         let (mark, tag) = (set_layout.mark(hash), set_layout.tag(hash));
         if self.hashes.contains(&hash) || self.hidden.contains(&mark) || self.hidden_tags.contains(&tag) {
             return;
@@ -459,6 +498,9 @@ impl PageComposer<'_> {
         } else {
             Counters::one(&self.shared.counters.ended_evicted);
             self.hidden.push(mark);
+            if self.is_above {
+                self.shared.options.pools.note_left_page(record.pool);
+            }
         }
     }
 }

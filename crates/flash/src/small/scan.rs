@@ -15,7 +15,7 @@ use super::set_group::{Entry, SetGroup};
 use super::stats::Counters;
 use super::{SmallShared, SmallStore, is_page_token, page_token};
 use crate::device::{self, Buffer};
-use crate::object::{DEFAULT_POOL, FlashHash, Key, ScannedObject, Token, has_expired};
+use crate::object::{FlashHash, Key, ScannedObject, Token, has_expired};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ impl SmallShared {
                 }
                 visited.push(hash);
                 let bytes = pages[page].as_ref().expect("a candidate lies in it");
-                let key = Key { bytes: &bytes[record.key.clone()], hash };
+                let key = Key { bytes: &bytes[record.key.clone()], hash, pool: record.pool };
                 let PageRecord { value, client_flags, expiry, .. } = record;
                 let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
                 visit(ScannedObject { key, value: Some(value), value_bytes, client_flags, expiry });
@@ -211,8 +211,8 @@ impl SmallShared {
         }
         let Some(bytes) = &pages[0] else { return found };
         let logged = found.len();
-        for record in page::records(bytes).filter(|record| record.pool == DEFAULT_POOL) {
-            let hash = record.hash(bytes);
+        for record in page::records(bytes) {
+            let hash = record.hash(bytes, &self.options.pools);
             let is_hidden = tags.contains(&set_layout.tag(hash)) || marks.contains(&set_layout.mark(hash));
             if !is_hidden && found[..logged].iter().all(|other| other.hash != hash) {
                 found.push(ScanCandidate { hash, page: 0, record });

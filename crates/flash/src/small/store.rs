@@ -3,7 +3,7 @@
 use super::log::{LogAppend, LogPosition, PageLog};
 use super::options::AreaLayout;
 use super::options::Options;
-use super::page::PAGE;
+use super::page::{self, PAGE};
 use super::set_group::{Entry, GENERATIONS, GroupTotals, SETS, SetGroup};
 use super::stats::Counters;
 use super::stats::Stats;
@@ -11,6 +11,7 @@ use crate::Error;
 use crate::device::Device;
 use crate::memory_bound::MemoryBound;
 use crate::object::{FlashHash, Object, Token};
+use crate::pools::Occupied;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,7 +237,7 @@ impl SmallShared {
     }
 
     pub(super) fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
-        let bytes = super::page::record_bytes(object).ok_or(SmallDrop::Large)?;
+        let bytes = page::record_bytes(object).ok_or(SmallDrop::Large)?;
         if object.is_expired(now) {
             return Err(SmallDrop::Expired);
         }
@@ -254,7 +255,19 @@ impl SmallShared {
         self.publish(&mut group, set, hash, position);
         Counters::one(&self.counters.inserted);
         Counters::add(&self.counters.inserted_bytes, bytes);
+        self.options.pools.occupy(Occupied::Small, object.key.pool, bytes as u64);
         Ok(token_at(&group, position.log_clock))
+    }
+
+    /// Records of pools are on flash.
+    pub(super) fn occupy(&self, pools: &[(u16, u64)]) {
+        pools.iter().for_each(|&(pool, bytes)| self.options.pools.occupy(Occupied::Small, pool, bytes));
+    }
+
+    /// The records of a page are not on flash any more, or not there.
+    pub(super) fn reclaim_bytes(&self, page: &[u8]) {
+        let reclaimed = page::pool_bytes(page);
+        reclaimed.iter().for_each(|&(pool, bytes)| self.options.pools.reclaim(Occupied::Small, pool, bytes));
     }
 
     /// Makes an object that was appended under the same lock the newest of its key.

@@ -100,7 +100,7 @@ pub(super) struct Unsplit {
 
 impl CapacitySplit {
     pub fn new(layout: TierLayout, options: &TierOptions) -> Self {
-        let end = layout.checkpoint.end;
+        let end = layout.tail.end;
         // Where the memory has an index for objects as short as that, they are large ones.
         let shortest = LARGE_ENTRY.saturating_mul(end) / options.memory_bytes.max(1);
         let max_small = (shortest as usize).clamp(MAX_SMALL, MAX_RECORD_BYTES);

@@ -31,6 +31,7 @@ impl Tier {
         // A block is left for the other one, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;
+        self.pools.write_last(&*self.device)?;
         let stopped = self.removals.as_ref().map_or(Ok(false), DeletionLog::stop);
         let is_logged = stopped.map_err(|source| Error::Sync { source })?;
         let superblock = self.superblock.lock().unwrap();

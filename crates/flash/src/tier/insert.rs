@@ -70,12 +70,15 @@ impl Tier {
             self.dropped_closed.fetch_add(1, Relaxed);
             return None;
         }
+        // Of an incarnation that is over nothing is found.
+        let pool = self.pools.live.find(object.key.pool)?;
         let record = self.capacity_split.record(object);
         self.capacity_split.record_arrival(record, bytes);
         if record.is_some() && self.small.is_there() {
             self.remove_large(hash);
             // It may have ended since.
             if let Some(inserted) = self.small.insert(object, now) {
+                inserted.iter().for_each(|_| pool.note_written(bytes));
                 return inserted.inspect_err(|_| _ = self.remove_small(hash)).ok();
             }
         }
@@ -85,8 +88,14 @@ impl Tier {
             self.remove_large(hash);
             return None;
         }
+        if rank == Rank::New && pool.is_above_share() && self.large.is_full() {
+            pool.note_refused(bytes);
+            self.remove_large(hash);
+            return None;
+        }
         match self.large.insert(object, now) {
             Ok(inserted) => {
+                pool.note_written(bytes);
                 if inserted.replaced {
                     self.log(StoreKind::Large, hash, inserted.order);
                 }

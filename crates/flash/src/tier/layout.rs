@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0            4 KiB             boundary                    end
-//! | superblock | small objects   | large objects ...         | checkpoint |
+//! | superblock | small objects   | large objects ...         | checkpoint | table of pools |
 //! ```
 //! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are as long as the
 //! longest region.
@@ -17,6 +17,7 @@
 
 use super::TierOptions;
 use super::device_size::DeviceSize;
+use super::pool_table;
 use super::superblock::Partition;
 use crate::device::BLOCK;
 use crate::large::LargeLog;
@@ -70,8 +71,9 @@ const SMALL_INDEX: f64 = 1.4 / 300.0;
 pub(super) struct TierLayout {
     /// Where large objects end.
     pub capacity: u64,
-    /// Of both stores; empty without a warm restart.
-    pub checkpoint: Range<u64>,
+    /// Behind the large objects, to the end: the checkpoint of both stores and the table of pools; empty without a warm
+    /// restart.
+    pub tail: Range<u64>,
     /// Where large objects begin.
     pub boundary: u64,
     /// None while the capacity is not divided.
@@ -193,6 +195,12 @@ impl TierLayout {
         BLOCK as u64..self.boundary
     }
 
+    /// The checkpoint of both stores, and the table of pools behind it; `None` without a warm restart.
+    pub fn checkpoint_and_table(&self) -> Option<(Range<u64>, Range<u64>)> {
+        let between = self.tail.end.checked_sub(pool_table::BYTES).filter(|between| *between > self.tail.start)?;
+        Some((self.tail.start..between, between..self.tail.end))
+    }
+
     pub fn large_area(&self) -> Range<u64> {
         0..self.capacity
     }
@@ -231,7 +239,8 @@ impl TierLayout {
     /// Where large objects end, and what they have at first.
     fn capacities(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
         let checkpoint_bytes = (device_bytes / CHECKPOINT_SHARE).max(MIN_CHECKPOINT).next_multiple_of(BLOCK as u64);
-        let capacity = device_bytes.saturating_sub(if options.warm_restart { checkpoint_bytes } else { 0 });
+        let tail_bytes = checkpoint_bytes + pool_table::BYTES;
+        let capacity = device_bytes.saturating_sub(if options.warm_restart { tail_bytes } else { 0 });
         let large_share = 1.0 - options.small_share.unwrap_or(0.0);
         (capacity, (capacity as f64 * large_share) as u64)
     }
@@ -278,15 +287,15 @@ impl TierLayout {
         };
         // No value may take more than a quarter of the log.
         large_options.long_buffers = large_options.long_buffers_for(options.max_value_bytes.min(large_bytes / 4));
-        let (checkpoint, boundary) = (capacity..device_bytes, region_bytes as u64);
-        Self { capacity, checkpoint, boundary, small_options: None, large_options }
+        let (tail, boundary) = (capacity..device_bytes, region_bytes as u64);
+        Self { capacity, tail, boundary, small_options: None, large_options }
     }
 
     fn split_at_share(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
         let region_bytes = self.large_options.region_bytes as u64;
-        let (device_bytes, checkpoint_bytes) = (self.checkpoint.end, self.checkpoint.end - self.checkpoint.start);
+        let (device_bytes, tail_bytes) = (self.tail.end, self.tail.end - self.tail.start);
         let boundary = self.boundary_of(share);
-        let min = boundary + self.large_options.min_regions() as u64 * region_bytes + checkpoint_bytes;
+        let min = boundary + self.large_options.min_regions() as u64 * region_bytes + tail_bytes;
         if device_bytes < min {
             return Err(Error::Options(format!(
                 "a share of {} % for small objects leaves no room for large ones: lower the share",
@@ -298,7 +307,7 @@ impl TierLayout {
 
     fn boundary_of(&self, share: f64) -> u64 {
         let region_bytes = self.large_options.region_bytes as u64;
-        ((self.checkpoint.end as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes)
+        ((self.tail.end as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes)
     }
 
     /// What the memory is enough for.
@@ -361,7 +370,7 @@ impl Partition {
     pub fn of(identity: u64, layout: &TierLayout) -> Self {
         Self {
             identity,
-            capacity: layout.checkpoint.end,
+            capacity: layout.tail.end,
             boundary: layout.boundary,
             end: layout.capacity,
             region_bytes: layout.large_options.region_bytes as u32,

@@ -27,11 +27,12 @@ impl Tier {
         // Given to the large log, and taken back if that calls nothing.
         let done = Arc::new(Mutex::new(Some(done)));
         let (theirs, small, bytes) = (Arc::clone(&done), Arc::clone(&self.small), Box::<[u8]>::from(key.bytes));
+        let (hash, pool) = (key.hash, key.pool);
         let read = Box::new(move |found: Option<FlashHit>| {
             let done = take(&theirs);
             match found {
                 Some(found) => done(Some(with_large_token(found))),
-                None => continue_log(&small, Key { bytes: &bytes, hash: key.hash }, now, done),
+                None => continue_log(&small, Key { bytes: &bytes, hash, pool }, now, done),
             }
         });
         match self.large.lookup(key, now, read) {

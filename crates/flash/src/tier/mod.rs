@@ -12,6 +12,7 @@
 //! | `superblock` | the format of the first block |
 //! | `open`, `close`, `created_files` | start and stop; files that a refused start removes again |
 //! | `insert`, `lookup` | objects in and out |
+//! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; the table of them on the device |
 //! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
 //!
@@ -29,6 +30,9 @@ mod layout;
 mod lookup;
 mod open;
 mod options;
+mod pool_names;
+mod pool_table;
+mod pools;
 mod scan;
 mod small_area;
 mod split;

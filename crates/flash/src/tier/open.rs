@@ -17,6 +17,7 @@ use super::capacity_split::CapacitySplit;
 use super::created_files::CreatedFiles;
 use super::device_size::DeviceSize;
 use super::layout::TierLayout;
+use super::pool_names::TierPools;
 use super::small_area::SmallArea;
 use super::superblock::{Partition, RunState, Superblock, SuperblockError};
 use super::{STRIPES, Tier, TierOptions};
@@ -31,6 +32,7 @@ use crate::{large, small};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -74,6 +76,7 @@ struct OpenedStores {
     /// None while the capacity is not divided.
     small: Option<SmallStore>,
     incarnations: Incarnations,
+    pools: TierPools,
     latest: u32,
     log: LogContinuation,
 }
@@ -192,7 +195,7 @@ impl Opening {
     }
 
     fn running(&self, stores: &OpenedStores, boot: u128) -> Superblock {
-        let OpenedStores { incarnations, latest, .. } = *stores;
+        let (incarnations, latest) = (stores.incarnations, stores.latest);
         Superblock {
             shape: self.shape,
             incarnations,
@@ -205,14 +208,15 @@ impl Opening {
     fn tier(self, stores: OpenedStores, superblock: Superblock, removals: Option<DeletionLog>) -> Tier {
         let small = SmallArea::default();
         stores.small.into_iter().for_each(|store| small.set(store));
-        let checkpoint = self.layout.checkpoint.clone();
+        let checkpoint = self.layout.checkpoint_and_table().map(|(checkpoint, _)| checkpoint);
         Tier {
             device: self.device,
             large: stores.large,
             small: Arc::new(small),
             admission: self.admission,
             superblock: Mutex::new(superblock),
-            checkpoint: self.options.warm_restart.then_some(checkpoint),
+            pools: stores.pools,
+            checkpoint: checkpoint.filter(|_| self.options.warm_restart),
             removals,
             resumed_run: self.resumed_run,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -266,6 +270,8 @@ impl Opening {
             superblock.state = RunState::Running { boot };
         }
         self.write(&superblock)?;
+        stores.pools.write(&*self.device)?;
+        self.device.sync()?;
         let has_log = removals.is_some();
         let removals = removals.filter(|removals| self.continue_log(removals, &stores.log, &superblock));
         if has_log && removals.is_none() {
@@ -348,18 +354,27 @@ impl Opening {
 
     fn empty(&self, now: u32) -> Result<OpenedStores, Error> {
         let incarnations = Incarnations { small: random_id(), large: random_id() };
-        let large = LargeLog::new(self.device(), self.layout.large_area(), self.large_options(incarnations))?;
-        let small = self.small_options(incarnations).map(|options| self.empty_small(options)).transpose()?;
-        Ok(OpenedStores { large, small, incarnations, latest: now, log: LogContinuation::Restart(0, 0) })
+        let pools = TierPools::new(incarnations.large, self.table_area());
+        let (area, live) = (self.layout.large_area(), Arc::clone(&pools.live));
+        let large = LargeLog::of_pools(self.device(), area, self.large_options(incarnations), live)?;
+        let small = self.small_options(incarnations, &pools);
+        let small = small.map(|options| self.empty_small(options)).transpose()?;
+        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log: LogContinuation::Restart(0, 0) })
     }
 
     fn large_options(&self, incarnations: Incarnations) -> large::Options {
         large::Options { identity: incarnations.large, ..self.layout.large_options }
     }
 
-    fn small_options(&self, incarnations: Incarnations) -> Option<small::Options> {
-        let options = self.layout.small_options.clone();
-        options.map(|options| small::Options { salt: incarnations.small, ..options })
+    fn small_options(&self, incarnations: Incarnations, pools: &TierPools) -> Option<small::Options> {
+        let (options, pools) = (self.layout.small_options.clone(), Arc::clone(&pools.live));
+        options.map(|options| small::Options { salt: incarnations.small, pools, ..options })
+    }
+
+    /// Where the table of pools is, if anything is kept.
+    fn table_area(&self) -> Option<Range<u64>> {
+        let (_, table) = self.layout.checkpoint_and_table()?;
+        Some(table).filter(|_| self.options.warm_restart)
     }
 
     fn empty_small(&self, options: small::Options) -> Result<SmallStore, Error> {
@@ -458,18 +473,20 @@ impl Opening {
         now: u32,
     ) -> Result<OpenedStores, String> {
         let is_logged = contents.is_some();
+        let of_before = (before.incarnations.large, matches!(before.state, RunState::Clean { .. }));
+        let pools = TierPools::before(&*self.device, of_before, self.table_area(), contents.as_ref())?;
         let (mut small, mut large) = contents.map_or_else(
             || (Some(RecoveryInput::default()), RecoveryInput::default()),
             |contents| (contents.small, contents.large),
         );
         if let RunState::Clean { large_checkpoint, .. } = before.state {
-            let area = &self.layout.checkpoint;
+            let (area, _) = self.layout.checkpoint_and_table().ok_or(UNCERTAIN)?;
             small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
             large.checkpoint = Some(large_checkpoint..area.end);
         }
-        let area = self.layout.large_area();
+        let (area, options) = (self.layout.large_area(), self.large_options(before.incarnations));
         let (large, found) =
-            LargeLog::recover(self.device(), area, self.large_options(before.incarnations), &large, now)
+            LargeLog::recover_pools(self.device(), area, (options, Arc::clone(&pools.live)), &large, now)
                 .map_err(unreadable)?;
         if !is_logged && !found.from_checkpoint {
             return Err(UNCERTAIN.to_owned());
@@ -478,7 +495,8 @@ impl Opening {
         self.layout.leave_to_large(large.index_bytes() / 4 * 5);
         large.limit_index(self.layout.large_options.index_bytes);
         let is_small_logged = small.is_some();
-        let (small, incarnations) = self.recover_small(before.incarnations, small.as_ref(), is_logged, now)?;
+        let (small, incarnations) =
+            self.recover_small((before.incarnations, &pools), small.as_ref(), is_logged, now)?;
         let log = if !is_logged {
             LogContinuation::Restart(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
         } else if incarnations != before.incarnations || !is_small_logged {
@@ -486,20 +504,21 @@ impl Opening {
         } else {
             LogContinuation::Continue
         };
-        Ok(OpenedStores { large, small, incarnations, latest: now, log })
+        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log })
     }
 
     /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it would take too long to
     /// find them.
     fn recover_small(
         &mut self,
-        incarnations: Incarnations,
+        (incarnations, pools): (Incarnations, &TierPools),
         known: Option<&RecoveryInput>,
         is_logged: bool,
         now: u32,
     ) -> Result<(Option<SmallStore>, Incarnations), String> {
-        let Some(options) = self.small_options(incarnations) else { return Ok((None, incarnations)) };
+        let Some(options) = self.small_options(incarnations, pools) else { return Ok((None, incarnations)) };
         let Some(known) = known else {
+            pools.live.clear_small();
             return self.discard_small(incarnations, options, "what was removed is not known");
         };
         let area = self.layout.small_area();
@@ -510,6 +529,8 @@ impl Opening {
         if !is_logged {
             return Err(UNCERTAIN.to_owned());
         }
+        // They are counted again.
+        pools.live.clear_small();
         let bytes = area.end - area.start;
         if bytes > self.options.scan_bytes {
             return self.discard_small(incarnations, options, &format!("{bytes} bytes would have to be read"));

@@ -61,7 +61,8 @@ impl Tier {
         let mut split = layout.split_at_most(boundary, options)?;
         split.leave_to_large(self.large.index_bytes() / 4 * 5);
         let salt = self.superblock.lock().unwrap().incarnations.small;
-        let small_options = split.small_options.clone().map(|options| small::Options { salt, ..options })?;
+        let pools = Arc::clone(&self.pools.live);
+        let small_options = split.small_options.clone().map(|options| small::Options { salt, pools, ..options })?;
         let store = SmallStore::new(Arc::clone(&self.device), split.small_area(), small_options).ok()?;
         store.erase_marks().ok()?;
         self.write_partition(&split)?;

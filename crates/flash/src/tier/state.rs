@@ -1,6 +1,7 @@
 //! The tier: its parts, and what needs no file of its own.
 
 use super::capacity_split::CapacitySplit;
+use super::pool_names::TierPools;
 use super::small_area::SmallArea;
 use super::superblock::Superblock;
 use crate::admission::Admission;
@@ -31,6 +32,7 @@ pub struct Tier {
     pub(super) admission: Admission,
     /// As it is on the device while the tier runs.
     pub(super) superblock: Mutex<Superblock>,
+    pub(super) pools: TierPools,
     /// Where a stop leaves what it knows.
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) removals: Option<DeletionLog>,
@@ -117,9 +119,11 @@ impl Tier {
         if self.has_failed(now) {
             return;
         }
+        self.maintain_pools();
         self.update_split();
         self.small.maintain(now);
         self.large.maintain(now);
+        self.turn_over_shares(now);
         if self.maintained.swap(now, Relaxed) != now {
             self.admission.maintain(now, self.written(&self.large.stats(), &self.small.stats()).total());
         }
@@ -230,6 +234,7 @@ impl Tier {
     pub fn flush(&self) {
         self.small.flush();
         self.large.flush();
+        self.pools.live.clear_small();
         if let Some(removals) = &self.removals {
             for store in [StoreKind::Small, StoreKind::Large] {
                 removals.log_flush(store, self.next_order(store));

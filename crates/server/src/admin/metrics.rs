@@ -80,6 +80,23 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
         }),
     ];
     counters.into_iter().for_each(|(name, help, read)| page.counter(name, help, &samples(read)));
+    if readings.iter().all(|reading| reading.flash.is_none()) {
+        return;
+    }
+    let bytes = samples(|r| r.flash.unwrap_or_default().bytes);
+    page.gauge("ebbtide_pool_flash_bytes", "Bytes of the pool on flash: written and not reclaimed.", &bytes);
+    let counters: [PoolMetric; 3] = [
+        ("ebbtide_pool_flash_hits_total", "Lookups that found an object of the pool on flash.", |r| {
+            r.flash.unwrap_or_default().hits
+        }),
+        ("ebbtide_pool_flash_written_bytes_total", "Bytes of keys and values of the pool that went to flash.", |r| {
+            r.flash.unwrap_or_default().written_bytes
+        }),
+        ("ebbtide_pool_flash_refusals_total", "Objects that flash refused for the share of the pool.", |r| {
+            r.flash.unwrap_or_default().refused_by_share
+        }),
+    ];
+    counters.into_iter().for_each(|(name, help, read)| page.counter(name, help, &samples(read)));
 }
 
 /// The memory file and the memory monitor.

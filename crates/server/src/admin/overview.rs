@@ -74,7 +74,7 @@ fn pool_list(shared: &Shared) -> Vec<Value> {
 }
 
 fn pool(reading: &PoolReading) -> Value {
-    let PoolReading { class, rule, stats, totals, .. } = reading;
+    let PoolReading { class, rule, stats, flash, totals, .. } = reading;
     json!({
         "name": rule.name,
         "class": class,
@@ -92,6 +92,14 @@ fn pool(reading: &PoolReading) -> Value {
         "max_bytes": rule.max_bytes,
         "weight": rule.weight,
         "policy": rule.policy.map(Policy::name),
+        "flash": flash.map(|flash| json!({
+            "hits": flash.hits,
+            "bytes": flash.bytes,
+            // A pool alone may have all of flash.
+            "share_bytes": Some(flash.share_bytes).filter(|bytes| *bytes != u64::MAX),
+            "written_bytes": flash.written_bytes,
+            "refused_by_share": flash.refused_by_share,
+        })),
         "kind": if reading.compact.is_some() { "compact" } else { "store" },
         "negatives": reading.compact.map(|compact| compact.negatives),
         "capacity": reading.compact.map(|compact| compact.capacity),

@@ -15,7 +15,7 @@ impl Executor {
 
     pub(super) fn pool_stats(&self, out: &mut Vec<u8>) {
         for reading in self.pool_readings() {
-            let PoolReading { class, rule, stats, since_reset, .. } = &reading;
+            let PoolReading { class, rule, stats, flash, since_reset, .. } = &reading;
             let numbers = [
                 ("class", u64::from(*class)),
                 ("limit_bytes", stats.memory_limit_bytes),
@@ -32,6 +32,17 @@ impl Executor {
             ];
             for (name, value) in numbers {
                 stat(out, &format!("{}:{name}", rule.name), value);
+            }
+            if let Some(flash) = flash {
+                let numbers = [
+                    ("flash_hits", flash.hits),
+                    ("flash_bytes", flash.bytes),
+                    ("flash_bytes_written", flash.written_bytes),
+                    ("flash_refused_by_share", flash.refused_by_share),
+                ];
+                for (name, value) in numbers {
+                    stat(out, &format!("{}:{name}", rule.name), value);
+                }
             }
             if let (Some(compact), Some(sizes)) = (&reading.compact, &rule.compact) {
                 stat(out, &format!("{}:kind", rule.name), "compact");

@@ -22,6 +22,9 @@ pub struct PoolRule {
     pub weight: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
+    /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
+    /// as the memory is.
+    pub flash_percent: Option<u8>,
     /// Of a compact pool (`kind=compact`): the lengths of its keys and values.
     pub compact: Option<CompactSizes>,
 }
@@ -36,6 +39,7 @@ impl PoolRule {
             max_bytes: None,
             weight: 1,
             policy: None,
+            flash_percent: None,
             compact: None,
         }
     }
@@ -46,6 +50,10 @@ impl PoolRule {
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
         let options = match self.policy {
             Some(policy) => options.policy(policy),
+            None => options,
+        };
+        let options = match self.flash_percent {
+            Some(percent) => options.flash_share(percent),
             None => options,
         };
         match self.compact {

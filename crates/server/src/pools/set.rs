@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebbtide::memcached::{
-    Cache, CompactPool, CompactStats, CounterSnapshot, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot,
+    Cache, CompactPool, CompactStats, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot,
 };
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
@@ -45,6 +45,8 @@ pub struct PoolReading {
     /// Of a compact pool.
     pub compact: Option<CompactStats>,
     pub stats: Stats,
+    /// With flash.
+    pub flash: Option<FlashPoolStats>,
     /// Since the start of the server.
     pub totals: PoolTotals,
     /// Since the last `stats reset`.
@@ -163,13 +165,22 @@ impl PoolSet {
             let stats = entry.pool.stats();
             let (totals, since_reset) = count(entry.class, &entry.counts, &stats);
             let (class, rule, pool) = (entry.class, entry.rule.clone(), Some(entry.pool.clone()));
-            PoolReading { class, rule, pool, compact: None, stats, totals, since_reset }
+            PoolReading {
+                class,
+                rule,
+                pool,
+                compact: None,
+                stats,
+                flash: entry.pool.flash_stats(),
+                totals,
+                since_reset,
+            }
         };
         let read_compact = |entry: &PoolEntry<CompactPool>| {
             let (stats, compact) = (entry.pool.stats(), Some(entry.pool.compact_stats()));
             let (totals, since_reset) = count(entry.class, &entry.counts, &stats);
             let (class, rule) = (entry.class, entry.rule.clone());
-            PoolReading { class, rule, pool: None, compact, stats, totals, since_reset }
+            PoolReading { class, rule, pool: None, compact, stats, flash: None, totals, since_reset }
         };
         self.entries.iter().map(read).chain(self.compact.iter().map(read_compact)).collect()
     }

@@ -55,7 +55,7 @@ fn start(reads: &Arc<PendingReads>, key: &[u8], when_busy: WhenBusy) -> (Start, 
 /// Reads these keys as one caller that blocks, and calls `each` with every result.
 fn read_and_wait(pending: &Arc<PendingReads>, keys: &[&[u8]], mut each: impl FnMut(EndedRead)) {
     let first = Key::new(keys[0]);
-    let probe = FlashProbe { hash: first.hash, bytes: pending.tier.probe(first.hash) };
+    let probe = FlashProbe { hash: first.hash, pool: first.pool, bytes: pending.tier.probe(first.hash) };
     let (mut reads, mut waiter) = (FlashReads::default(), Blocking::new(pending, NOW));
     let keys = ReadKeys { first, probe, others: &keys[1..] };
     reads.run(

@@ -113,7 +113,7 @@ fn a_token_names_one_version() {
 #[test]
 fn two_keys_of_one_hash_are_not_mistaken() {
     let log = on_memory(16, small());
-    let (mine, other) = (Key::new(b"mine"), Key { bytes: b"other", hash: FlashHash::of(b"mine") });
+    let (mine, other) = (Key::new(b"mine"), Key { hash: FlashHash::of(b"mine"), ..Key::new(b"other") });
     let object = |key, value| Object { key, value, client_flags: 0, expiry: 0 };
     log.insert(&object(mine, &[b"value"]), 1).unwrap();
     let miss =

@@ -238,7 +238,7 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
         let value = vec![0; bytes];
         let value: &[&[u8]] = &[&value];
         let object =
-            |hash| Object { key: Key { bytes: b"key", hash: FlashHash(hash) }, value, client_flags: 0, expiry: 0 };
+            |hash| Object { key: Key { hash: FlashHash(hash), ..Key::new(b"key") }, value, client_flags: 0, expiry: 0 };
         !(0..50).any(|hash| log.prefers_copies(&object(hash)))
     };
     assert!(takes_all(1000));

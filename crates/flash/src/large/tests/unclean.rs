@@ -136,7 +136,7 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
     let log = LargeLog::new(device.clone(), AREA, Options { reclaim: Reclaim::Lru, ..small() }).unwrap();
     let put = |key, value: &[u8]| log.insert(&Object { key, value: &[value], client_flags: 0, expiry: 0 }, 1).unwrap();
     let long = Key::new(b"long");
-    let other = Key { bytes: b"other", hash: part_hash(long.hash, log.next_order() + 1, 1) };
+    let other = Key { hash: part_hash(long.hash, log.next_order() + 1, 1), ..Key::new(b"other") };
     put(other, b"stale");
     log.seal_all(1);
     let first = log.find(other.hash, |address| log.geometry.split(address.unit()).0).unwrap();
@@ -170,7 +170,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     let long = Key::new(b"long");
-    let other = Key { bytes: b"other", hash: part_hash(long.hash, ORDER, 1) };
+    let other = Key { hash: part_hash(long.hash, ORDER, 1), ..Key::new(b"other") };
     fn object<'a>(key: Key<'a>, value: &'a [&'a [u8]]) -> Object<'a> {
         Object { key, value, client_flags: 0, expiry: 0 }
     }

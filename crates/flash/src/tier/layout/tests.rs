@@ -18,11 +18,11 @@ fn the_boundary_is_aligned_and_regions_follow_the_capacity() {
         let layout = TierLayout::new(capacity, &options).unwrap();
         assert_eq!((layout.large_options.region_bytes, layout.boundary), (region, boundary));
         assert_eq!(layout.large_options.first_region as u64, boundary / region as u64);
-        let end = capacity - (capacity / 128).max(64 << 10);
+        let end = capacity - (capacity / 128).max(64 << 10) - pool_table::BYTES;
         assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..end));
-        assert_eq!(layout.checkpoint, end..capacity);
+        assert_eq!(layout.tail, end..capacity);
         let volatile = TierLayout::new(capacity, &TierOptions { warm_restart: false, ..options }).unwrap();
-        assert_eq!((volatile.large_area(), volatile.checkpoint), (0..capacity, capacity..capacity));
+        assert_eq!((volatile.large_area(), volatile.tail), (0..capacity, capacity..capacity));
     }
     let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
     assert_eq!(TierLayout::new(1 << 40, &small_regions).unwrap().large_options.region_bytes, 1 << 20);

@@ -4,6 +4,7 @@ mod basic;
 mod bounds;
 mod capacity_split;
 mod model;
+mod pools;
 mod restart;
 mod scan;
 mod stress;

@@ -379,7 +379,7 @@ fn a_start_reads_a_bounded_part() {
     assert_eq!(world.tier.stats().drops.closed, 1);
     let before = reads(&world.device);
     world.start();
-    assert_eq!(reads(&world.device) - before, 5, "the first block, two heads and two bodies");
+    assert_eq!(reads(&world.device) - before, 7, "the first block, two tables of pools, two heads and two bodies");
     assert!(world.is_warm());
     assert_eq!(world.tier.stats().objects, objects);
     let found = world.look_at_all();

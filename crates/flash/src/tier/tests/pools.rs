@@ -1,0 +1,233 @@
+//! Pools: apart from each other, over flushes, removals, stops and kills; shares of flash.
+
+use super::{stamped, tier_on};
+use crate::device::{Delivery, Device, FaultyDevice, MemoryDevice};
+use crate::pools::{FlashPool, NO_POOL};
+use crate::{FlashHit, FlashLookup, Object, Tier, TierOptions};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use tempfile::TempDir;
+
+const NAMES: [&str; 3] = ["default", "a", "b"];
+const NOW: u32 = 1000;
+/// Then an open region is written, and a clock may go back by so much.
+const LATER: u32 = NOW + 500;
+
+fn put(tier: &Tier, pool: &FlashPool, key: u64, value: &[u8]) -> bool {
+    let bytes = key.to_le_bytes();
+    let object = Object { key: tier.key(pool, &bytes), value: &[value], client_flags: 0, expiry: 0 };
+    tier.insert(&object, NOW).is_some()
+}
+
+fn get(tier: &Tier, pool: &FlashPool, key: u64) -> Option<FlashHit> {
+    let (sender, receiver) = mpsc::channel();
+    let bytes = key.to_le_bytes();
+    match tier.lookup(tier.key(pool, &bytes), NOW, Box::new(move |found| sender.send(found).unwrap())) {
+        FlashLookup::Absent => None,
+        FlashLookup::Found(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
+    }
+}
+
+/// Which of its values a pool has for a key: one is small, one large, one in several regions.
+fn value(pool: usize, version: u64, key: u64) -> Vec<u8> {
+    stamped(key << 8 | pool as u64, version, [100, 5000, 200_000][key as usize % 3])
+}
+
+/// A device and its log of removals, from one life to the next.
+struct World {
+    device: Arc<FaultyDevice>,
+    folder: TempDir,
+    life: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let device = Arc::new(FaultyDevice::new(16 << 20, 7, Delivery::AtOnce));
+        Self { device, folder: tempfile::tempdir().unwrap(), life: 0 }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join(format!("removals{}", self.life))
+    }
+
+    fn options(&self) -> TierOptions {
+        let removals = Some(self.log());
+        TierOptions { small_share: Some(0.5), seal_seconds: 100, removals, ..TierOptions::default() }
+    }
+
+    fn start(&self) -> (Arc<Tier>, Vec<Arc<FlashPool>>, String) {
+        let options = self.options();
+        let opening = Tier::open_on(Arc::clone(&self.device) as Arc<dyn Device>, 1, &options).unwrap();
+        let (tier, notices) = opening.start(NOW).unwrap();
+        let pools = tier.open_pools(&NAMES).unwrap();
+        (tier, pools, notices.join(", "))
+    }
+
+    /// Another process has what the killed one had written.
+    fn kill(&mut self) {
+        let (before, device) = (self.log(), self.device.killed(self.life.into()));
+        self.life += 1;
+        std::fs::copy(before, self.log()).unwrap();
+        self.device = Arc::new(device);
+    }
+}
+
+fn found(tier: &Tier, pools: &[Arc<FlashPool>], pool: usize, version: u64) -> u64 {
+    let is_found = |key: &u64| {
+        let found = get(tier, &pools[pool], *key);
+        found.inspect(|found| assert_eq!(found.value(), value(pool, version, *key), "pool {pool}, key {key}")).is_some()
+    };
+    (0..12).filter(is_found).count() as u64
+}
+
+fn fill(tier: &Tier, pools: &[Arc<FlashPool>], pool: usize, version: u64) {
+    (0..12).for_each(|key| assert!(put(tier, &pools[pool], key, &value(pool, version, key))));
+}
+
+#[test]
+fn pools_keep_their_objects_over_stops_and_kills() {
+    let mut world = World::new();
+    let (tier, pools, _) = world.start();
+    (0..3).for_each(|pool| fill(&tier, &pools, pool, 1));
+    assert!((0..3).all(|pool| found(&tier, &pools, pool, 1) == 12), "equal keys are apart");
+    tier.settle(LATER);
+    tier.settle(LATER);
+    world.kill();
+    drop(tier);
+    let (tier, pools, notices) = world.start();
+    assert!(notices.contains("warm after a crash"), "{notices}");
+    assert!((0..3).all(|pool| found(&tier, &pools, pool, 1) >= 8), "what was written is there");
+    let before: Vec<u64> = pools.iter().map(|pool| pool.bytes()).collect();
+    tier.close(LATER).unwrap();
+    world.kill();
+    drop(tier);
+    let (tier, pools, notices) = world.start();
+    assert!(notices.contains("warm after a stop"), "{notices}");
+    assert!((0..3).all(|pool| found(&tier, &pools, pool, 1) >= 8));
+    assert_eq!(pools.iter().map(|pool| pool.bytes()).collect::<Vec<_>>(), before, "occupancy");
+    tier.verify();
+}
+
+#[test]
+fn a_flush_of_one_pool_lasts_over_a_kill_and_leaves_others() {
+    for (is_written, removes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut world = World::new();
+        let (tier, pools, _) = world.start();
+        (0..3).for_each(|pool| fill(&tier, &pools, pool, 1));
+        tier.settle(LATER);
+        tier.settle(LATER);
+        let pools = if removes {
+            tier.remove_pool(&pools[1]);
+            assert_eq!((found(&tier, &pools, 1, 1), put(&tier, &pools[1], 0, b"late")), (0, false));
+            vec![Arc::clone(&pools[0]), tier.open_pool("a"), Arc::clone(&pools[2])]
+        } else {
+            tier.flush_pool(&pools[1]);
+            pools
+        };
+        assert_eq!(found(&tier, &pools, 1, 2), 0, "nothing of the old incarnation");
+        assert_eq!(found(&tier, &pools, 2, 1), 12);
+        if is_written {
+            fill(&tier, &pools, 1, 2);
+            tier.settle(LATER + 100);
+            tier.settle(LATER + 100);
+        }
+        world.kill();
+        drop(tier);
+        let (tier, pools, notices) = world.start();
+        assert!(notices.contains("warm after a crash"), "{notices}");
+        let again = found(&tier, &pools, 1, 2);
+        assert!(if is_written { again >= 8 } else { again == 0 }, "{again}");
+        assert!(found(&tier, &pools, 2, 1) >= 8 && found(&tier, &pools, 0, 1) >= 8);
+        tier.verify();
+    }
+}
+
+#[test]
+fn a_start_without_a_pool_ends_what_it_had() {
+    let mut world = World::new();
+    let (tier, pools, _) = world.start();
+    (0..3).for_each(|pool| fill(&tier, &pools, pool, 1));
+    tier.close(LATER).unwrap();
+    world.kill();
+    drop(tier);
+    let opening = Tier::open_on(Arc::clone(&world.device) as Arc<dyn Device>, 1, &world.options()).unwrap();
+    let (tier, _) = opening.start(NOW).unwrap();
+    tier.open_pools(&["default", "b"]).unwrap();
+    world.kill();
+    drop(tier);
+    let (tier, pools, _) = world.start();
+    let counts: Vec<u64> = (0..3).map(|pool| found(&tier, &pools, pool, 1)).collect();
+    assert_eq!((counts[0], counts[1], counts[2]), (12, 0, 12));
+}
+
+#[test]
+fn numbers_are_drawn_once_also_over_kills() {
+    let mut world = World::new();
+    let mut drawn = HashSet::from([0]);
+    for life in 0..3 {
+        let (tier, pools, _) = world.start();
+        drawn.extend([pools[1].number(), pools[2].number()]);
+        for _ in 0..400 {
+            tier.flush_pool(&pools[1]);
+            if pools[1].number() == NO_POOL {
+                assert!(!put(&tier, &pools[1], 1, b"value"), "without a number nothing is written");
+                tier.settle(NOW);
+            }
+            assert!(drawn.insert(pools[1].number()), "{} twice, life {life}", pools[1].number());
+        }
+        assert_eq!(pools[0].number(), 0);
+        world.kill();
+    }
+}
+
+#[test]
+fn a_pool_above_its_share_displaces_only_its_objects() {
+    for bytes in [200, 6000] {
+        let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+        let pools = tier.open_pools(&NAMES).unwrap();
+        let (quiet, loud) = (&pools[1], &pools[2]);
+        let keys = (2 << 20) / bytes;
+        let flood = |from: u64, count: u64| {
+            for key in from..from + count {
+                put(&tier, loud, key, &stamped(key, 1, bytes));
+                if key.is_multiple_of(16) {
+                    tier.settle(NOW);
+                }
+            }
+        };
+        (0..keys).for_each(|key| {
+            put(&tier, quiet, key, &stamped(key, 1, bytes));
+            tier.settle(NOW);
+        });
+        quiet.set_share_bytes(5 << 20);
+        loud.set_share_bytes(2 << 20);
+        let hits =
+            |pool: &FlashPool, keys: std::ops::Range<u64>| keys.filter(|&key| get(&tier, pool, key).is_some()).count();
+        let before = hits(quiet, 0..keys);
+        assert!(before as u64 > keys / 2, "{before} of {keys}");
+        flood(0, 20 * keys);
+        let after = hits(quiet, 0..keys);
+        assert!(after * 50 >= before * 49, "{after} of {before} objects of {bytes} bytes are left");
+        assert!(loud.stats().refused_by_share > 0, "{:?}", loud.stats());
+        let newest = hits(loud, 19 * keys..20 * keys);
+        assert!(newest > 0, "what it has turns over: {:?}", loud.stats());
+        tier.verify();
+    }
+}
+
+#[test]
+fn a_table_of_pools_that_is_damaged_is_a_cold_start() {
+    let mut world = World::new();
+    let (tier, pools, _) = world.start();
+    fill(&tier, &pools, 1, 1);
+    tier.close(LATER).unwrap();
+    world.kill();
+    drop(tier);
+    let end = world.device.capacity();
+    let zeros = crate::device::Buffer::zeroed(crate::tier::pool_table::BYTES as usize);
+    crate::device::write(&*world.device, end - crate::tier::pool_table::BYTES, zeros).unwrap();
+    let (_, _, notices) = world.start();
+    assert!(notices.contains("flash starts empty: its table of pools is damaged"), "{notices}");
+}
