@@ -207,3 +207,33 @@ fn a_key_is_never_absent_that_was_inserted_since() {
     assert!(objects.stats().inserts >= KEYS * ROUNDS);
     cache.verify();
 }
+
+#[test]
+fn compact_pools_begin_empty_beside_a_mapped_memory_file() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = folder.path().join("memory");
+    let open = || {
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        builder
+            .memory_file(&path)
+            .pool(PoolOptions::named("tiny").compact(16, 4).max(ByteSize::mib(8)))
+            .build()
+            .unwrap()
+    };
+    for round in 0..3 {
+        let cache = open();
+        cache.maintain(Duration::from_secs(round));
+        let tiny = cache.compact_pool("tiny").unwrap();
+        assert_eq!((tiny.stats().entries, tiny.stats().memory_limit_bytes), (0, 8 << 20), "round {round}");
+        assert_eq!(cache.get("kept").is_some(), round > 0, "the pool default comes back");
+        (0..400_000).for_each(|number| tiny.insert(key(number), number.to_le_bytes()[..4].to_vec()).unwrap());
+        for mib in [2, 8] {
+            tiny.resize(ByteSize::mib(mib), ByteSize::mib(mib)).unwrap();
+            cache.maintain(Duration::from_secs(round));
+            assert_eq!(tiny.stats().memory_limit_bytes, mib << 20);
+        }
+        cache.insert("kept", "value").unwrap();
+        cache.verify();
+        cache.close().unwrap();
+    }
+}

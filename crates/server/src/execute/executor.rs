@@ -116,7 +116,10 @@ impl Executor {
 
     /// Whether memory has the key now. Counts no use.
     pub(super) fn is_in_memory(&self, key: &[u8]) -> bool {
-        self.router.pool(self.router.find(key)).peek(key).is_hit()
+        match self.compact(key) {
+            Some(pool) => pool.contains(key),
+            None => self.router.pool(self.router.find(key)).peek(key).is_hit(),
+        }
     }
 }
 

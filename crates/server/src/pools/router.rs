@@ -46,9 +46,10 @@ impl Router {
         if self.is_single() { 0 } else { self.set.prefixes.find(key) }
     }
 
+    /// The pool of this number. A compact pool is none: then it is the pool `default`, which has none of its keys.
     #[inline]
     pub fn pool(&self, number: usize) -> &Pool {
-        &self.pools[number]
+        self.pools.get(number).unwrap_or(&self.pools[0])
     }
 
     /// The compact pool of this number, if it is one.

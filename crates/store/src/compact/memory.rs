@@ -68,6 +68,7 @@ impl Memory {
             self.list.at(places as usize).store(frame.0, Ordering::Relaxed);
             places += 1;
         }
+        let (places, wanted) = self.allocate(layout, held, (places, wanted));
         #[cfg(not(loom))]
         for place in held / layout.sets_per_frame..places {
             // A frame that is used in part has small pages: a huge one would be resident as a whole.
@@ -75,6 +76,26 @@ impl Memory {
             self.frames.advise(self.frame(place), if is_whole { Pages::Huge } else { Pages::Small });
         }
         wanted.min(places.saturating_mul(layout.sets_per_frame))
+    }
+
+    /// Gives the sets from `held` on memory, of these places and up to so many sets. Frames of a file that the file
+    /// system has no memory for are given back. Answers places and sets that have memory.
+    fn allocate(&self, layout: &Layout, held: u32, (places, wanted): (u32, u32)) -> (u32, u32) {
+        for place in held / layout.sets_per_frame..places {
+            let first = place * layout.sets_per_frame;
+            let used = (wanted - first).min(layout.sets_per_frame);
+            let bytes = if used < layout.sets_per_frame { layout.set_at(used) } else { FRAME_BYTES };
+            if self.frames.allocate(self.frame(place).0 as usize * FRAME_BYTES, bytes) {
+                continue;
+            }
+            let kept = held.div_ceil(layout.sets_per_frame).max(place);
+            for place in kept..places {
+                // SAFETY: no shape has named the sets of this frame.
+                unsafe { self.frames.give_back(self.owner, self.frame(place)) };
+            }
+            return (kept, held.max(first));
+        }
+        (places, wanted)
     }
 
     /// Gives back the memory of the sets from `kept` on.

@@ -45,7 +45,9 @@ impl Item<'_> {
         assert!(std::ptr::eq(self.store(), &**store), "the item is one of this store");
         let flags = self.flags();
         let item = self.item_at();
-        let Some(content) = self.content().filter(|_| self.len() >= COPY_BYTES_MAX) else {
+        // A chained value is read through its chain.
+        let chained = (item.header.kind == Kind::Chained).then(|| (item.value_at(), 0));
+        let Some(content) = self.content().or(chained).filter(|_| self.len() >= COPY_BYTES_MAX) else {
             let mut copy = Vec::with_capacity(self.len());
             self.copy_to(&mut copy);
             return Ok(Handle { flags, value: HandleValue::Copy(copy.into()) });

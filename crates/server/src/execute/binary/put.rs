@@ -69,7 +69,12 @@ impl Executor {
     pub fn finish_put(&self, body: &mut PutBody, output: &mut Output) -> bool {
         let put = Put { key: &body.key, ..body.put };
         if let Some(pool) = self.compact(&body.key) {
-            self.put_compact(pool, body.head, &put, body.value_reader.whole(), output);
+            let value = body.value_reader.whole();
+            match value.len() == put.length as usize {
+                true => self.put_compact(pool, body.head, &put, value, output),
+                // An upload: the key belongs to a compact pool only since a reload.
+                false => reply::error(output.bytes(), body.head, Status::InvalidArguments),
+            }
             return true;
         }
         let written = body.value_reader.finish(self.pool(&body.key), &self.entry(&put), self.patience());
