@@ -321,9 +321,8 @@ def test_what_left_is_shown_with_its_reason(dashboard):
         return all(shown.get(name) == str(overview[kind]["by_reason"][reason]) for name, (kind, reason) in wanted.items())
 
     dashboard.until(agrees, "the counts of both reasons")
-    dashboard.until(lambda: len(dashboard.script("return [...document.querySelectorAll('#events li')]")) >= 2, "events")
-    kinds = set(dashboard.script("return [...document.querySelectorAll('#events .kind')].map((kind) => kind.textContent)"))
-    assert {"eviction", "expiry"} <= kinds
+    kinds = "return [...document.querySelectorAll('#events .kind')].map((kind) => kind.textContent)"
+    dashboard.until(lambda: {"eviction", "expiry"} <= set(dashboard.script(kinds)), "an event of each")
 
 
 def test_charts_show_the_traffic_with_units_and_as_tables(dashboard):

@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 const LEFT: usize = 30;
 
 /// The commands, each with what it does.
-const COMMANDS: [(&str, &str); 13] = [
+const COMMANDS: [(&str, &str); 14] = [
     ("[serve] [flags]", "start the server"),
     ("replay TRACE", "the miss ratio of a trace"),
     ("mrc TRACE", "the miss ratio of a trace by the memory of the cache"),
@@ -28,6 +28,7 @@ const COMMANDS: [(&str, &str); 13] = [
     ("generate", "a synthetic workload as a trace"),
     ("bench", "load, on the engine or on a server"),
     ("top [HOST:PORT]", "what a live server does"),
+    ("dashboard --nodes LIST", "one page for several servers"),
     ("doctor", "what of this machine should be otherwise"),
     ("help [COMMAND]", "all of this, or the help of a command"),
     ("version", "the version"),

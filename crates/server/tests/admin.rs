@@ -271,6 +271,8 @@ fn a_stopping_server_says_so() {
     greedy.write_all(&set("big", &common::value(8 << 20))).expect("a write");
     common::read_exactly(&mut greedy, b"STORED\r\n".len());
     greedy.write_all(&b"get big\r\n".repeat(20)).expect("a write");
+    // The server has read the commands, and begins to answer them.
+    common::read_exactly(&mut greedy, b"VALUE big".len());
     let mut kept = connect(&server);
     let mut health = || {
         kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a write");

@@ -7,7 +7,9 @@ mod life;
 mod limit;
 mod state;
 
-pub use header::{Header, HeaderWords, NO_EXPIRY, STAMP_SHIFT};
+#[cfg(not(loom))]
+pub use header::HeaderWords;
+pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};
 pub use life::{Purpose, Segments};
 pub use state::State;
 
