@@ -226,7 +226,7 @@ fn compact_pools_begin_empty_beside_a_mapped_memory_file() {
         let tiny = cache.compact_pool("tiny").unwrap();
         assert_eq!((tiny.stats().entries, tiny.stats().memory_limit_bytes), (0, 8 << 20), "round {round}");
         assert_eq!(cache.get("kept").is_some(), round > 0, "the pool default comes back");
-        (0..400_000).for_each(|number| tiny.insert(key(number), number.to_le_bytes()[..4].to_vec()).unwrap());
+        (0..400_000).for_each(|number| tiny.insert(key(number), &number.to_le_bytes()[..4]).unwrap());
         for mib in [2, 8] {
             tiny.resize(ByteSize::mib(mib), ByteSize::mib(mib)).unwrap();
             cache.maintain(Duration::from_secs(round));
