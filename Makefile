@@ -7,7 +7,9 @@ SHELL := /bin/bash
 # Debian packages that the tests use: the server to compare with, its conformance tool, what builds the clients and
 # the programs in C and checks them, and a browser for the dashboard.
 DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev valgrind pkg-config \
-    libcache-memcached-fast-perl nutcracker curl postgresql php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
+    libcache-memcached-fast-perl nutcracker curl php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
+# The database of an example; without it the test of the example is skipped, and says so.
+DATABASE := postgresql
 # What reads a client's bytes, how long each is fuzzed, and the fuzzer's version.
 FUZZ := text meta binary
 FUZZ_SECONDS := 60
@@ -65,6 +67,10 @@ debian:
 	    $(SUDO) apt-get update -q </dev/null; \
 	    $(SUDO) apt-get install -qy --no-install-recommends $$missing </dev/null; \
 	fi
+	dpkg-query -W -f '$${Status}' $(DATABASE) 2>/dev/null | grep -q 'install ok installed' || \
+	    { export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -q </dev/null && \
+	      $(SUDO) apt-get install -qy --no-install-recommends $(DATABASE) </dev/null; } || \
+	    echo "$(DATABASE) cannot be installed: the test of examples/look_aside_postgres will be skipped"
 
 $(VENV)/ready: tests/requirements.txt | debian
 	python3 -m venv $(VENV)
