@@ -1,4 +1,4 @@
-"""The origin: `/SIZE/NUMBER` is an object of so many bytes that may be cached for an hour."""
+"""The origin: `/SIZE/NUMBER` is an object of SIZE bytes that may be cached for an hour."""
 import hashlib
 import http.server
 import threading

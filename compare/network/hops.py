@@ -1,4 +1,4 @@
-"""What a proxy between client and node costs: requests per second and latency at pipeline 1, closed loop.
+"""The cost of a proxy between client and node: requests per second and latency at pipeline 1, closed loop.
 
 Each server runs alone, and then behind twemproxy, which gets the core of the server: as on one host with a busy core. The
 keys are few enough that all requests hit.

@@ -1,11 +1,11 @@
-//! What an edit of a structured value costs, and what edits cost others: `cargo bench -p ebbtide --bench structured`.
+//! The cost of an edit of a structured value, and of edits to others: `cargo bench -p ebbtide --bench structured`.
 //!
 //! Edits: one entry of a map of 1,000 entries, of 16 bytes each, as an edit in place and as get, decode, change, encode
 //! and set by postcard, in turns. Latencies: sets of 100 bytes by one thread beside another one that makes 100,000
 //! edits a second, or none, in turns; the first pair of runs, without edits in both, shows the noise. Runs for about a
 //! minute.
 //!
-//! What it cannot see: flash, contended values, a machine with other work.
+//! Not measured: flash, contended values, a machine with other work.
 
 use ebbtide::{ByteSize, Cache};
 use std::collections::BTreeMap;

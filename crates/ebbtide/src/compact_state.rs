@@ -24,7 +24,7 @@ pub(crate) struct CompactState {
     is_removed: AtomicBool,
 }
 
-/// What a new compact pool is made of.
+/// Parts of a new compact pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactPlan {
     pub sizes: CompactSizes,

@@ -100,7 +100,7 @@ pub mod options {
     pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
 }
 
-/// What loaders return, and options of loads: see [`Pool::get_or_load`].
+/// Results of loaders, and options of loads: see [`Pool::get_or_load`].
 pub mod loading {
     pub use crate::library::{LoadError, LoadOptions, Loaded};
 }
@@ -123,7 +123,7 @@ pub mod handle {
     pub use crate::library::{Allocation, Iter, WeakCache};
 }
 
-/// What an eviction listener is told: see [`CacheBuilder::eviction_listener`].
+/// The cause that an eviction listener is told: see [`CacheBuilder::eviction_listener`].
 pub mod removal_cause {
     pub use crate::removal_events::RemovalCause;
 }

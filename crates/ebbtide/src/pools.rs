@@ -66,7 +66,7 @@ enum JoiningKind {
 }
 
 impl JoiningKind {
-    /// What the pool begins with.
+    /// The first budget of the pool.
     fn memory_bytes(&self) -> u64 {
         match self {
             Self::Store(options) => options.memory_bytes,

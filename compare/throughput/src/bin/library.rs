@@ -10,7 +10,7 @@
 //! Engines take turns in each round, and the median of the rounds counts. Keys are drawn with Zipf 1.0 (hot) or
 //! uniformly (spread) from as many as fit all engines, so nearly all lookups are hits.
 //!
-//! What it cannot see: hit ratios, latencies, expensive loaders.
+//! Not measured: hit ratios, latencies, expensive loaders.
 #![forbid(unsafe_code)]
 
 use std::convert::Infallible;

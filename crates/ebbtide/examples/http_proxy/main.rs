@@ -13,7 +13,7 @@ use std::error::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What the command line says.
+/// The arguments of the command line.
 struct Flags {
     listen: String,
     origin: String,

@@ -317,7 +317,7 @@ impl Pool {
     }
 }
 
-/// What a caller with a loader finds.
+/// The state of a key for a caller with a loader.
 enum Look {
     Value(Value),
     Stale(Value),
@@ -394,7 +394,7 @@ impl Pool {
         Ok(Some(ticket))
     }
 
-    /// What is written after a load; `None` for nothing.
+    /// The value that is written after a load; `None` for nothing.
     fn publication<E>(
         &self,
         loaded: &Result<Option<Loaded>, E>,

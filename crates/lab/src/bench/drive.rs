@@ -121,7 +121,7 @@ impl Drop for CountOnDrop<'_> {
     }
 }
 
-/// What the watching thread knows of the phase.
+/// State of the watching thread in a phase.
 struct Phase<'a> {
     title: &'static str,
     end: RunEnd,
@@ -182,7 +182,7 @@ struct Intervals<'a, 's> {
     taken: Duration,
     /// The second of the last line where standard error is no terminal.
     shown: u64,
-    /// What no line has shown yet.
+    /// Counts that no line has shown yet.
     unshown: Interval,
 }
 

@@ -1,4 +1,4 @@
-//! What the workers count in each second, for the live line and for the log of latencies.
+//! Counts of the workers in each second, for the live line and for the log of latencies.
 //!
 //! ```text
 //! watching thread   ask(second)                        take()
@@ -55,7 +55,7 @@ impl Interval {
         self.set_latency += &other.set_latency;
     }
 
-    /// What was counted since `before`, an earlier state of the same worker.
+    /// The counts since `before`, an earlier state of the same worker.
     fn since(&self, before: &Interval) -> Self {
         let difference = |now: &Histogram<u64>, before: &Histogram<u64>| {
             let mut left = now.clone();
@@ -118,7 +118,7 @@ impl IntervalBoard {
 pub(super) struct Publisher<'a> {
     board: &'a IntervalBoard,
     second: Cell<u64>,
-    /// What the worker has told so far.
+    /// The counts that the worker has told.
     before: RefCell<Interval>,
 }
 

@@ -1,4 +1,4 @@
-//! What a thread counts.
+//! Counts of a thread.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 /// The longest latency that is told apart, in nanoseconds.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
-/// What one thread counts.
+/// Counts of one thread.
 pub(super) struct LatencyTally {
     pub(super) gets: u64,
     pub(super) hits: u64,

@@ -166,7 +166,7 @@ impl Report {
         text
     }
 
-    /// What the curves of all requests come to.
+    /// The conclusion of the curves of all requests.
     pub(super) fn conclusion(&self) -> Option<String> {
         let whole = self.curves.iter().filter(|labelled| labelled.group.is_none());
         let curves: Vec<_> = whole.map(|labelled| (labelled.policy.as_str(), &labelled.curve)).collect();

@@ -99,7 +99,7 @@ fn point(cell: Cell, report: &ReplayReport) -> Point {
     }
 }
 
-/// What the replays come to, of each policy at several sizes.
+/// The conclusion of the replays of each policy at several sizes.
 fn conclusion(found: BTreeMap<&str, Vec<Point>>) -> Option<String> {
     let curves: Vec<(&str, Curve)> = found
         .into_iter()

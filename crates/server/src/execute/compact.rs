@@ -14,7 +14,7 @@ use super::{Executor, Next, reply_to};
 use crate::output::Output;
 use crate::watch::{DeleteCommand, FetchVerb};
 
-/// What a write to a compact pool asks for.
+/// A write to a compact pool.
 pub struct CompactPut<'a> {
     pub key: &'a [u8],
     pub value: &'a [u8],

@@ -12,7 +12,7 @@ const MAX_ANSWER: usize = 4 << 20;
 /// The caller bounds the time.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The error in words.
 pub async fn get_json(node: &str, path: &str) -> Result<Value, String> {
     let stream = TcpStream::connect(node).await.map_err(|error| error.to_string())?;
     let answer = exchange(stream, path).await.map_err(|error| error.to_string())?;

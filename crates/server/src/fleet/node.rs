@@ -1,4 +1,4 @@
-//! What is known of one node, and the row that the page shows.
+//! State of one node, and the row that the page shows.
 
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of each part of a body but the last.
 pub const PART_BYTES: usize = 256 << 10;
 
-/// What the cache knows of a path.
+/// The cached entry of a path.
 #[derive(Serialize, Deserialize)]
 enum Head<'a> {
     Response {

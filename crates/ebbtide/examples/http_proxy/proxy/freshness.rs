@@ -1,4 +1,4 @@
-//! What may be cached, and for how long: RFC 9111, sections 3 and 4, for a shared cache.
+//! Freshness: which responses may be cached, and for how long. RFC 9111, sections 3 and 4, for a shared cache.
 
 use hyper::header::{AGE, AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA, SET_COOKIE, VARY};
 use hyper::{Method, StatusCode};

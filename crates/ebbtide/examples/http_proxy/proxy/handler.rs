@@ -35,7 +35,7 @@ pub struct Handler {
     max_object_bytes: u64,
 }
 
-/// What the loader of this request leaves beside the value.
+/// Results of the loader of this request beside the value.
 enum Fetched {
     /// A response that is not kept, with the start of its body.
     Passed(Response<()>, PartReader),

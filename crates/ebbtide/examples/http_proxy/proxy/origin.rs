@@ -175,7 +175,7 @@ impl PartReader {
         self.rest = part.into();
     }
 
-    /// What was not taken: bytes that were received already, and the rest of the body.
+    /// The bytes that were not taken: those received already, and the rest of the body.
     pub fn into_body(self) -> Body {
         Rest(self).boxed_unsync()
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a request asks for of an object.
+/// The part of an object that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     Whole,
