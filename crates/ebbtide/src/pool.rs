@@ -16,8 +16,8 @@ use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Stats,
-    Ttl,
+    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot,
+    SegmentView, Stats, Ttl,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -312,6 +312,11 @@ impl Pool {
     /// Memory by use. Reads the headers of all segments, 128 bytes each; approximate while others write.
     pub fn segment_snapshot(&self) -> SegmentSnapshot {
         self.0.pool.store.segment_snapshot(self.0.pool.clock.now_ms())
+    }
+
+    /// Shows each segment in use that holds items, in no order; approximate while others write.
+    pub fn view_segments(&self, view: impl FnMut(SegmentView)) {
+        self.0.pool.store.view_segments(view);
     }
 
     /// Calls `listener` for every entry that is evicted, has expired or was flushed; not for entries that a caller

@@ -21,7 +21,9 @@ fn file(bytes: &[u8]) -> NamedTempFile {
 
 fn try_replay(bytes: &[u8], flags: &str) -> Result<ReplayReport, Error> {
     let file = file(bytes);
-    let line = ["replay", file.path().to_str().unwrap(), "--memory", "64m"];
+    let memory = if flags.contains("--memory") { "" } else { "--memory 64m " };
+    let flags = format!("{memory}{flags}");
+    let line = ["replay", file.path().to_str().unwrap()];
     let args = Line::parse_from(line.into_iter().chain(flags.split_whitespace())).args;
     replay(&args, args.cells().unwrap()[0])
 }
@@ -62,6 +64,39 @@ fn a_warmup_fills_the_cache_and_does_not_count() {
         let error = try_replay(text.as_bytes(), flags).unwrap_err().to_string();
         assert!(error.contains("--warmup") && error.contains(reason), "{error}");
     }
+}
+
+#[test]
+fn each_segment_of_a_replay_has_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("segments.csv");
+    let row = |i: u64| format!("{},{i},16,1000,set,{}\n", i / 100, if i.is_multiple_of(2) { 0 } else { 1_000_000 });
+    let rows: String = (0..20_000).map(row).collect();
+    let flags = format!("--memory 2m --segments {}", path.display());
+    let report = csv(&rows, &flags);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut lines = text.lines();
+    let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let place = |name| columns.iter().position(|column| *column == name).unwrap();
+    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == columns.len()) && rows.len() > 200, "{} segments", rows.len());
+    let sum = |name, row: fn(&&Vec<&str>) -> bool| -> u64 {
+        rows.iter().filter(row).map(|row| row[place(name)].parse::<u64>().unwrap()).sum()
+    };
+    assert!(sum("objects", |_| true) >= 20_000, "survivors of evictions were written again");
+    // The tenth column is the age at the end, which segments that are still there do not have.
+    assert_eq!(place("left_age_s"), 10);
+    assert_eq!(sum("live_objects", |row| row[10].is_empty()), report.objects);
+    let left = rows.iter().filter(|row| !row[10].is_empty());
+    let ages: Vec<f64> = left.map(|row| row[10].parse::<f64>().unwrap()).collect();
+    assert!(!ages.is_empty() && ages.iter().all(|age| (0.0..=200.0).contains(age)), "{ages:?}");
+    let ttls = |wanted: bool| rows.iter().filter(|row| row[place("ttl_min_s")].is_empty() == wanted).count();
+    assert!(ttls(true) > 50 && ttls(false) > 50, "both kinds of TTLs");
+    let trace = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,16,100,get,0\n";
+    let again = try_replay(trace.as_bytes(), &flags).unwrap_err().to_string();
+    assert!(again.contains("--overwrite"), "{again}");
+    try_replay(trace.as_bytes(), &format!("{flags} --overwrite")).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::index::Bucket;
 use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
 use crate::segment::{Header, State};
-use crate::stats::{Counter, CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
+use crate::stats::{Counter, CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::ttl::TtlBucket;
@@ -142,6 +142,35 @@ impl Store {
         snapshot.ttl_buckets = buckets.into_iter().flatten().collect();
         snapshot
     }
+
+    /// Shows all segments in use that hold items, in no order. Takes no lock; while others write, a view may be of a
+    /// segment that changes.
+    pub fn view_segments(&self, mut view: impl FnMut(SegmentView)) {
+        for segment in self.segments.ids() {
+            let header = self.segments.header(segment);
+            let is_sealed = match header.state() {
+                State::Open => false,
+                State::Sealed | State::Draining => true,
+                State::Absent | State::Free | State::Retired | State::Body => continue,
+            };
+            if header.is_body.load(Ordering::Relaxed) == 1 {
+                continue;
+            }
+            let bucket = TtlBucket::from_index(header.ttl_bucket.load(Ordering::Relaxed).into());
+            view(SegmentView {
+                place: segment.index() as u32,
+                stamp: header.stamp.load(Ordering::Relaxed),
+                ttl_seconds: self.chains.scale.range_seconds(bucket),
+                opened_ms: header.opened_ms.load(Ordering::Relaxed),
+                is_sealed,
+                rounds: header.rounds.load(Ordering::Relaxed),
+                written_items: header.written_items(),
+                written_bytes: header.write_offset(),
+                live_items: header.live_items(),
+                live_bytes: header.live_bytes(),
+            });
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -149,6 +178,7 @@ mod tests {
     use crate::evict::Progress;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
+    use crate::stats::SegmentView;
     use crate::store::Store;
     use crate::ttl::Ttl;
 
@@ -170,6 +200,13 @@ mod tests {
         assert_eq!(ranges.len(), 2);
         assert!(ranges[0].0.is_some_and(|(shortest, longest)| (shortest..=longest).contains(&10)) && ranges[0].1 == 2);
         assert_eq!(ranges[1], (None, 1));
+        let mut views = Vec::new();
+        store.view_segments(|view| views.push(view));
+        views.sort_by_key(|view| view.stamp);
+        let shown = |view: &SegmentView| (view.opened_ms, view.written_items, view.live_items, view.live_bytes);
+        assert_eq!(views.iter().map(shown).collect::<Vec<_>>(), [(1000, 1, 1, 100), (1000, 2, 2, 200)]);
+        assert!(views.iter().all(|view| !view.is_sealed && view.written_bytes >= view.live_bytes), "{views:?}");
+        assert_eq!(views.iter().map(|view| view.ttl_seconds).collect::<Vec<_>>(), [None, ranges[0].0]);
         let snapshot = store.segment_snapshot(12_000);
         assert_eq!((snapshot.live_bytes, snapshot.expired_bytes, snapshot.age_seconds), (100, 200, 11));
         assert!(store.get(&participant, b"5678", store.hash(b"5678"), 12_000).is_none());

@@ -87,7 +87,7 @@ pub use ops::{
     MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
-pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
+pub use stats::{CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};
 pub use store::Store;
 pub use structured::{
     STRUCTURE_HEAD_BYTES, STRUCTURE_MAGIC, STRUCTURE_VERSION, WORDS_HEAD_BYTES, WORDS_MAX, WORDS_STRUCTURE,

@@ -206,6 +206,28 @@ pub struct SegmentSnapshot {
     pub ttl_buckets: Vec<TtlBucketSnapshot>,
 }
 
+/// One segment of items, by its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentView {
+    /// Its place in the store's memory, which another segment takes after it.
+    pub place: u32,
+    /// Orders the segments of a store by their opening; no two have the same.
+    pub stamp: u64,
+    /// See `TtlBucketSnapshot`.
+    pub ttl_seconds: Option<(u32, u32)>,
+    /// When it was opened; for one that an eviction has filled with survivors, when the oldest of its sources was.
+    pub opened_ms: u64,
+    /// It takes no more items.
+    pub is_sealed: bool,
+    /// Evictions that its items have survived.
+    pub rounds: u8,
+    pub written_items: u32,
+    pub written_bytes: u32,
+    pub live_items: u32,
+    /// Without bodies of long values.
+    pub live_bytes: u32,
+}
+
 /// The segments of one TTL bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlBucketSnapshot {

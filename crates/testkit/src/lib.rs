@@ -9,10 +9,12 @@
 //! | `check` | a run of random operations against the model |
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
+//! | `ftl` | what a drive writes for what it is given |
 //! | `stalls` | bounds in real time on machines that stall |
 #![forbid(unsafe_code)]
 
 mod check;
+mod ftl;
 mod generator;
 mod model;
 mod operation;
@@ -21,6 +23,7 @@ mod stalls;
 mod stamp;
 
 pub use check::{Subject, check};
+pub use ftl::Ftl;
 pub use generator::{Generator, Lives, Shape, Step};
 pub use model::Model;
 pub use operation::{Answer, Hit, Life, Mode, Operation, Write};

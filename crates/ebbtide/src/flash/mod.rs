@@ -17,6 +17,7 @@ pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, AdmissionS
 pub use ebbtide_flash::busy_poll;
 pub use ebbtide_flash::device::{
     Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, ThreadRing,
+    page_amplification,
 };
 pub use ebbtide_flash::large::{Reclaim, Reinsertion};
 pub use ebbtide_flash::{Drops, Evictions, TierStats, WrittenBytes, remove_stale_wal_buffers};

@@ -21,10 +21,11 @@
 //! | `uring`, `thread_pool` | what serves the queue: io_uring, threads |
 //! | `thread_ring`, `blocking_ring` | rings that threads have for their own reads: for good, or while they wait |
 //! | `fiemap` | what a filesystem tells of a file's space |
-//! | `drive` | what the drives below tell of themselves |
+//! | `drive`, `amplification` | what the drives below tell of themselves; what they write for what they are given |
 //! | `stats`, `histogram`, `health` | counters, latencies, whether the device does its work |
 //! | `memory_device`, `faults` | devices for tests |
 
+mod amplification;
 mod blocking_ring;
 mod buffer;
 mod disk;
@@ -46,6 +47,7 @@ mod thread_ring;
 mod transfer;
 mod uring;
 
+pub use amplification::page_amplification;
 pub use blocking_ring::BlockingRing;
 pub use buffer::{BLOCK, Buffer};
 pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};

@@ -54,6 +54,10 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         let reason = "standard input can be read once: give one --memory and one --policy, or a file".to_owned();
         return Err(Error::Configuration { option: "the trace", value: STANDARD_INPUT.to_owned(), reason });
     }
+    if let Some(path) = args.segments.as_ref().filter(|_| cells.len() > 1) {
+        let reason = "the file is for one replay: give one --memory and one --policy".to_owned();
+        return Err(Error::Configuration { option: "--segments", value: path.display().to_string(), reason });
+    }
     if cells.len() > 1 && !args.json {
         writeln!(out, "{HEAD}")?;
     }

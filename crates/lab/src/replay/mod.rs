@@ -25,6 +25,7 @@ mod pool_file;
 mod pools;
 mod report;
 mod run;
+mod segment_log;
 mod sizes;
 
 pub use auto_division::{Decision, MoveReport};
@@ -94,6 +95,13 @@ pub struct ReplayArgs {
     /// Largest value that is cached [default: 1m]
     #[arg(long, value_name = "SIZE")]
     pub max_value: Option<ByteSize>,
+    /// Write a line for each segment of the cache: its TTLs, objects and bytes, and its age when it was sealed and
+    /// evicted
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pools", "jobs"])]
+    pub segments: Option<PathBuf>,
+    /// Replace the file of --segments if it exists
+    #[arg(long, visible_alias = "force", requires = "segments")]
+    pub overwrite: bool,
     /// Seed of the key hash and of the policies' random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -121,6 +129,8 @@ impl ReplayArgs {
             segment_size: None,
             merge_run: None,
             max_value: None,
+            segments: None,
+            overwrite: false,
             seed: 1,
             json: false,
         }

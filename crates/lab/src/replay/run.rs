@@ -20,6 +20,7 @@ use super::player::{Player, ReplayCounts};
 use super::pool_file::{self, PoolSpec};
 use super::pools::{Divide, FLOOR_BYTES, PoolReport, Pools};
 use super::report::{AuditReport, ReplayReport};
+use super::segment_log::SegmentLog;
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::progress::Progress;
@@ -141,10 +142,14 @@ fn replay_routed(
         return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
     }
     let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
-    let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], ..Played::default() };
+    let segments = args.segments.as_ref().map(|path| SegmentLog::create(path, args.overwrite)).transpose()?;
+    let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], segments, ..Played::default() };
     match args.threads {
         1 => play_on_this_thread(caches, &mut batches, team(), warmup, &mut played, auto)?,
         threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
+    }
+    if let Some(segments) = played.segments.take() {
+        segments.finish()?;
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
     let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
@@ -215,9 +220,17 @@ struct Played {
     end: Duration,
     /// The trace ended within the warm-up.
     warmup_left: bool,
+    /// For `--segments`, which is of one cache.
+    segments: Option<SegmentLog>,
 }
 
 impl Played {
+    /// The maintenance of all caches, and a look at their segments.
+    fn maintain(&mut self, caches: &[Cache], now: Duration) -> Result<(), Error> {
+        caches.iter().for_each(|cache| cache.maintain(now));
+        self.segments.iter_mut().zip(caches).try_for_each(|(segments, cache)| segments.look(cache, now))
+    }
+
     fn add(&mut self, team: &Team) {
         for (counts, player) in self.counts.iter_mut().zip(&team.0) {
             counts.add(&player.counts);
@@ -253,7 +266,7 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
     let mut requests = Vec::with_capacity(BATCH);
     while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
         let start = Instant::now();
-        caches.iter().for_each(|cache| cache.maintain(now));
+        played.maintain(caches, now)?;
         if let Some(auto) = &mut auto {
             let counts: Vec<&ReplayCounts> = team.0.iter().map(|player| &player.counts).collect();
             auto.advance(now, caches, &counts)?;
@@ -326,7 +339,7 @@ fn distribute<S: FnMut() -> Result<Option<Routed>, Error>>(
         queues[queue].batch.push(routed);
     })? {
         let start = Instant::now();
-        caches.iter().for_each(|cache| cache.maintain(now));
+        played.maintain(caches, now)?;
         let milliseconds = now.as_millis() as u64;
         for queue in queues.iter_mut().filter(|queue| !queue.batch.is_empty()) {
             let batch = mem::take(&mut queue.batch);

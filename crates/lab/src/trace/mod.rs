@@ -37,7 +37,7 @@ pub use labels::{LabelBy, NO_LABEL};
 pub use reader::TraceReader;
 
 pub(crate) use oracle::encode as oracle_record;
-pub(crate) use output::{Output, say_if_replaced, write_report};
+pub(crate) use output::{Output, new_file, say_if_replaced, write_report};
 pub(crate) use reader::{SAMPLE_MARK, STANDARD_INPUT};
 pub(crate) use writer::{OutputFormat, TraceWriter};
 

@@ -85,7 +85,7 @@ impl Write for Output {
 }
 
 /// Creates a file. One that holds data is replaced only if `overwrite`; what is no regular file is opened as it is.
-fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
+pub(crate) fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
     let name = || path.display().to_string();
     let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
     let mut options = OpenOptions::new();

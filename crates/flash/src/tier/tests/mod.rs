@@ -3,6 +3,7 @@
 mod basic;
 mod bounds;
 mod capacity_split;
+mod device_amplification;
 mod model;
 mod pools;
 mod restart;
