@@ -265,10 +265,7 @@ impl Settings {
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.pools.push(pools::parse(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
-            "objective" => {
-                let parsed = value.parse().map_err(|error| Error::Limit(format!("--objective {value}: {error}")));
-                self.objective = parsed?;
-            }
+            "objective" => self.objective = objective(name, value)?,
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
             long if flag.is_about_flash() => self.flash.set(long, name, value)?,
@@ -341,6 +338,10 @@ impl Settings {
 
 fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
+}
+
+fn objective(flag: &str, text: &str) -> Result<Objective, Error> {
+    text.parse().map_err(|error| Error::Limit(format!("--{flag} {text}: {error}")))
 }
 
 fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {

@@ -10,7 +10,7 @@
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
 //! | `lru` | the segment that was evicted or written longest ago | items used since (CLOCK, Corbató 1969) |
-//! | `2q` | young segments while they hold over a fifth, else old ones | returned keys, of old ones used items (2Q, VLDB'94) |
+//! | `2q` | young segments while they hold over a fifth, else old ones | returned keys, then used items (2Q, VLDB'94) |
 //! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, with history (TinyLFU) |
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
