@@ -346,7 +346,7 @@ fn an_index_that_names_no_items_is_refused() {
 
 /// Where a slot says that its item is: the segment, and the byte in it.
 fn location(slot: u64) -> (u64, usize) {
-    ((slot >> 20 & 0xFF_FFFF) - 1, (slot & 0xF_FFFF) as usize)
+    (((slot >> 20) & 0xFF_FFFF) - 1, (slot & 0xF_FFFF) as usize)
 }
 
 /// Forges an image whose checksums are right: items of 4 bytes of key, and one value with bodies.
@@ -399,7 +399,7 @@ fn a_key_with_two_items_and_a_body_of_no_value_are_refused() {
     let (mut words, mut head, mut segments) = (sound.clone(), head, saved.segments.clone());
     let bucket = one / 8 * 8;
     let empty = (bucket + 1..bucket + 8).find(|at| words[*at] == 0 || *at == other).unwrap();
-    let slot = words[other] & (1 << 52) - 1 | words[one] >> 52 << 52;
+    let slot = (words[other] & ((1 << 52) - 1)) | ((words[one] >> 52) << 52);
     words[other] = 0;
     words[empty] = slot;
     let checksum = |bytes: &[u8]| {
