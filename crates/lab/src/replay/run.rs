@@ -149,7 +149,7 @@ fn replay_routed(
         threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
     }
     if let Some(segments) = played.segments.take() {
-        segments.finish()?;
+        segments.finish(&caches[0], played.end)?;
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
     let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
@@ -195,6 +195,7 @@ fn replay_routed(
 
 fn build(args: &ReplayArgs, cell: Cell) -> CacheBuilder {
     let mut builder = Cache::builder().memory(cell.memory).policy(cell.policy).seed(args.seed).clock(Clock::Manual);
+    builder = builder.objective(args.objective);
     if let Some(size) = args.segment_size {
         builder = builder.segment_size(size);
     }

@@ -68,8 +68,9 @@ impl SegmentLog {
         Ok(outcome?)
     }
 
-    /// Writes those that are still there, in the order of their opening.
-    pub fn finish(mut self) -> Result<(), Error> {
+    /// Looks for the last time, and writes those that are still there, in the order of their opening.
+    pub fn finish(mut self, cache: &Cache, now: Duration) -> Result<(), Error> {
+        self.look(cache, now)?;
         let mut left: Vec<Seen> = self.seen.into_values().collect();
         left.sort_by_key(|seen| seen.view.stamp);
         for seen in &left {
