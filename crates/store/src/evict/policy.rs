@@ -20,6 +20,7 @@
 //! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
 //! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
+use crate::index::FREQUENCY_EXACT;
 use crate::segment::SegmentId;
 use std::str::FromStr;
 
@@ -141,6 +142,19 @@ pub enum Aging {
     Halve,
     Decrement,
     None,
+}
+
+impl Aging {
+    /// The frequency of a kept item from then on.
+    pub fn applied_to(self, frequency: u8) -> u8 {
+        match self {
+            Self::Reset => 0,
+            Self::Halve => frequency / 2,
+            // An item that was used often in the past must not live on that for long.
+            Self::Decrement => frequency.min(FREQUENCY_EXACT).saturating_sub(1),
+            Self::None => frequency,
+        }
+    }
 }
 
 /// A decision.
