@@ -25,7 +25,7 @@ use serde::Serialize;
 use self::measures::TopReport;
 use crate::Error;
 
-pub(crate) use self::source::StatsSource;
+pub(crate) use self::source::{StatsSample, StatsSource};
 
 const DEFAULT_PORT: u16 = 11211;
 
