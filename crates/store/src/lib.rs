@@ -80,7 +80,7 @@ pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
 pub use frames::FRAME_BYTES;
 #[cfg(not(loom))]
-pub use image::{ImageError, Loaded, Saved, SegmentBytes};
+pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]

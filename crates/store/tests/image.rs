@@ -203,7 +203,7 @@ fn stores_are_loaded_into_the_frames_that_they_had() {
     let load = |source: &mut &[u8]| {
         let mut read = |at: u64, bytes: &mut [u8]| read_segment(&saved, at, bytes);
         let bytes = SegmentBytes::Read(&mut read);
-        Store::load_in(&options(Policy::S3Fifo), source, false, bytes, |_| Ok(memory.clone()))
+        Store::load_in(&options(Policy::S3Fifo), source, false, (bytes, &|work| work()), |_| Ok(memory.clone()))
             .map(|(store, _)| Arc::new(store))
     };
     let mut source = &saved.stream[..];
@@ -297,4 +297,77 @@ fn a_damaged_image_is_an_error() {
         segment[at] ^= 1 << random.below(8);
         assert!(matches!(load(Policy::S3Fifo, &image), Err(ImageError::Damaged(_))));
     }
+}
+
+/// Of an image, the words of its buckets and what precedes them.
+fn split_buckets(image: &Image, buckets: usize) -> (Vec<u8>, Vec<u64>) {
+    let (head, words) = image.stream.split_at(image.stream.len() - 64 * buckets);
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    (head.to_vec(), words.chunks_exact(8).map(word).collect())
+}
+
+#[test]
+fn an_index_that_names_no_items_is_refused() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    let mut random = Random::new(12);
+    let now_ms = churn(&store, &participant, &mut random, START_MS, 6000);
+    let saved = image(&store, &participant, now_ms);
+    let stats = store.stats();
+    let buckets = (stats.items as f64 / stats.index_load / 7.0).round() as usize;
+    let (head, sound) = split_buckets(&saved, buckets);
+    let mut refused = 0;
+    for number in 0..60 {
+        let mut words = sound.clone();
+        let used: Vec<_> = (0..words.len()).filter(|at| at % 8 != 0 && words[*at] != 0).collect();
+        let free: Vec<_> = (0..words.len()).filter(|at| at % 8 != 0 && words[*at] == 0).collect();
+        let mut any = |places: &[usize]| places[random.below(places.len() as u64) as usize];
+        let (one, other, empty) = (any(&used), any(&used), any(&free));
+        match number % 6 {
+            // Another byte of the segment, another segment, another tag.
+            0 => words[one] ^= 1 << (number % 15),
+            1 => words[one] ^= 1 << (20 + number % 24),
+            2 => words[one] ^= 1 << (52 + number % 12),
+            // An item with two slots, in a bucket of its key or not; a slot in another bucket.
+            3 => words[empty] = words[one],
+            4 => words.swap(one, empty),
+            _ => words[one] = words[other],
+        }
+        let stream = head.iter().copied().chain(words.iter().flat_map(|word| word.to_le_bytes())).collect();
+        match load(Policy::S3Fifo, &Image { stream, segments: saved.segments.clone() }) {
+            Err(ImageError::Damaged(_)) => refused += 1,
+            Err(other) => panic!("change {number}: {other}"),
+            // A slot that moved to the other bucket of its key, or was changed to itself.
+            Ok((loaded, _)) => loaded.verify(&loaded.participate(), now_ms),
+        }
+    }
+    assert!(refused >= 50, "{refused} of 60");
+}
+
+/// An image that another build of the same format reads. A change of the number needs another format number.
+#[test]
+fn an_image_has_its_golden_bytes() {
+    let options =
+        Options { writers: 1, policy: Policy::Fifo, memory_bytes_max: Some(2 << 20), ..options(Policy::Fifo) };
+    let store = Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 300_000, ..options }).unwrap();
+    let participant = store.participate();
+    for number in 0..200_u32 {
+        let (key, value) = (number.to_le_bytes(), vec![number as u8; if number == 100 { 150_000 } else { 50 }]);
+        let ttl = if number % 2 == 0 { Ttl::Never } else { Ttl::Seconds(number) };
+        let write = Write {
+            key: &key,
+            hash: store.hash(&key),
+            value: &value,
+            flags: number,
+            ttl,
+            mode: Mode::Set,
+            token: None,
+        };
+        store.write(&participant, &write, START_MS).unwrap();
+    }
+    let saved = image(&store, &participant, START_MS);
+    let all = saved.segments.values().flatten().chain(&saved.stream);
+    let fnv =
+        all.fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3));
+    assert_eq!((saved.stream.len(), fnv), (5588, 16_778_898_126_820_450_322), "golden");
 }

@@ -6,9 +6,11 @@
 //! ```text
 //! mapped  start   open, lock -> superblock clean? -> map the frames, load the image -> superblock "in use", fsync
 //!                 -> cut the image off, give back frames that no pool has -> serve
-//!         stop    image behind the frames -> fsync -> superblock "clean" -> fsync; the mapping keeps the lock
-//! saved   start   open, lock -> superblock clean? -> load the image, read the frames -> truncate, fsync -> serve
-//!         stop    frames and image -> fsync -> superblock "clean" -> fsync -> unlock
+//!         stop    superblock "stopping" -> image behind the frames -> fsync -> superblock "clean" -> fsync; the
+//!                 mapping keeps the lock
+//! saved   start   open, lock -> superblock clean? -> load the image, read the frames -> superblock "in use", truncate,
+//!                 fsync -> serve
+//!         stop    superblock "stopping" -> frames and image -> fsync -> superblock "clean" -> fsync -> unlock
 //! ```
 //! So the file holds what the last run left, or nothing that counts. A stop that is cut short, a kill or a crash leaves
 //! a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no byte of
@@ -58,6 +60,8 @@ pub enum MemoryStart {
         stopped_for: Duration,
         /// What loading took.
         took: Duration,
+        /// The version of the program that wrote the file.
+        written_by: String,
     },
     /// Empty, for this reason.
     Cold { reason: String },
@@ -66,8 +70,11 @@ pub enum MemoryStart {
 impl std::fmt::Display for MemoryStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Warm { objects, dropped_pools, stopped_for, took } => {
+            Self::Warm { objects, dropped_pools, stopped_for, took, written_by } => {
                 write!(f, "memory is warm: {objects} objects, stopped {stopped_for:.0?} ago, loaded in {took:.2?}")?;
+                if written_by != superblock::PROGRAM {
+                    write!(f, ", written by version {written_by}")?;
+                }
                 match dropped_pools.is_empty() {
                     true => Ok(()),
                     false => {
@@ -268,7 +275,13 @@ impl Opened {
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
         let time = EngineClock::resumed(clock, &superblock.time, stopped_for + started.elapsed());
-        let start = MemoryStart::Warm { objects, dropped_pools: dropped, stopped_for, took: started.elapsed() };
+        let start = MemoryStart::Warm {
+            objects,
+            dropped_pools: dropped,
+            stopped_for,
+            took: started.elapsed(),
+            written_by: superblock.program,
+        };
         Ok(Restored { stores, memory, time, start, flash_run: superblock.flash_run })
     }
 
@@ -287,20 +300,20 @@ impl Opened {
     /// The file system's.
     fn begin(self, start: MemoryStart, save_limit: Duration, memory: &EngineMemory) -> Result<MemoryFile, Error> {
         let Self { path, file, mode } = self;
+        let image_offset = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
         let invalidate = || {
+            file.write_all_at(&superblock::in_use(), 0)?;
             if !mode.is_mapped() {
-                return file.set_len(0).and_then(|()| file.sync_all());
+                return file.set_len(BLOCK_BYTES).and_then(|()| file.sync_all());
             }
+            file.sync_all()?;
             // Of a warm file the frames stay that pools have: not the image, nor what dropped pools had after those.
             let frames_end = match start {
                 MemoryStart::Warm { .. } => {
-                    let image = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
-                    image.min(FRAMES_OFFSET + u64::from(memory.frames_end()) * FRAME_BYTES as u64)
+                    image_offset.min(FRAMES_OFFSET + u64::from(memory.frames_end()) * FRAME_BYTES as u64)
                 }
                 MemoryStart::Cold { .. } => 0,
             };
-            file.write_all_at(&superblock::in_use(), 0)?;
-            file.sync_all()?;
             file.set_len(frames_end.max(BLOCK_BYTES))
         };
         invalidate().map_err(|error| refused(&path, format!("cannot be invalidated: {error}")))?;
@@ -346,8 +359,10 @@ impl MemoryFile {
             flash_run,
             stopped: Elapsed::now(),
             time: time.saved(now_ms),
+            program: superblock::PROGRAM.to_owned(),
         };
         let mut write = || {
+            file.write_all_at(&superblock::stopping(), 0)?;
             let mut start = &file;
             start.seek(SeekFrom::Start(superblock.image_offset()))?;
             let out = BoundedFile::new(&file, started + self.save_limit);
@@ -370,7 +385,7 @@ impl MemoryFile {
             let is_late = error.kind() == io::ErrorKind::TimedOut;
             // Without a clean superblock the image is not used: whether this succeeds changes the reason only. The
             // frames of a mapped file have readers.
-            let _ = file.set_len(if is_mapped { superblock.image_offset() } else { 0 });
+            let _ = file.set_len(if is_mapped { superblock.image_offset() } else { BLOCK_BYTES });
             let _ = file.write_all_at(&superblock::not_saved(is_late), 0);
             let reason = match is_late {
                 true => format!("that took more than the {:?} of --save-seconds", self.save_limit),
@@ -388,37 +403,4 @@ impl MemoryFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::Cache;
-    use crate::pool_options::PoolOptions;
-    use crate::pools;
-    use ebbtide_store::Options;
-
-    #[test]
-    fn a_start_that_ends_early_changes_nothing() {
-        for folder in [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()].into_iter().flatten() {
-            let path = folder.path().join("memory");
-            let pool = PoolOptions::named("second");
-            let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(&path);
-            let cache = builder.pool(pool.clone()).build().unwrap();
-            for number in 0..20_000_u32 {
-                for pool in [cache.pool("default").unwrap(), cache.pool("second").unwrap()] {
-                    pool.insert(&number.to_le_bytes(), &[7; 100]).apply().unwrap();
-                }
-            }
-            cache.close().unwrap();
-            drop(cache);
-            let before = std::fs::read(&path).unwrap();
-            let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
-            // Both pools are loaded, then one of them is given up with its frames.
-            for pools in [vec![pool], Vec::new()] {
-                let memory =
-                    Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap().stores, Clock::Manual).unwrap();
-                assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
-                drop(memory);
-                assert!(std::fs::read(&path).unwrap() == before);
-            }
-        }
-    }
-}
+mod tests;

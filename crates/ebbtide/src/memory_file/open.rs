@@ -33,48 +33,23 @@ pub(super) fn refused(path: &Path, reason: impl Into<String>) -> Error {
 /// A file that another user could have put there or could change is refused, and so is one that another process holds
 /// for longer than half a minute. A refused file is left as it is.
 pub(super) fn open(path: &Path) -> Result<Opened, Error> {
-    // NONBLOCK: a pipe would wait for its other end.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600).custom_flags(flags.bits() as i32);
-    let file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => options.create_new(true).open(path),
-        file => file,
-    };
-    let file = file.map_err(|error| {
-        let reason = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-            Some(rustix::io::Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
-            _ => format!("cannot be opened: {error}"),
-        };
-        refused(path, reason)
-    })?;
-    let metadata = file.metadata().map_err(|error| refused(path, format!("cannot be looked at: {error}")))?;
-    let user = rustix::process::geteuid().as_raw();
-    let reason = match () {
-        () if !metadata.is_file() => "it is no regular file".to_owned(),
-        () if metadata.nlink() != 1 => format!("it has {} names; a memory file has one", metadata.nlink()),
-        () if metadata.uid() != user => {
-            format!(
-                "it belongs to user {}, this process is user {user}: remove it, or change its owner",
-                metadata.uid()
-            )
-        }
-        () if metadata.mode() & 0o022 != 0 => "others may write to it: chmod go-w".to_owned(),
-        () => String::new(),
-    };
-    if !reason.is_empty() {
-        return Err(refused(path, reason));
-    }
     let deadline = Instant::now() + LOCK_WAIT;
-    while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
-            return Err(refused(path, format!("cannot be locked: {error}")));
+    let file = loop {
+        let file = open_or_make(path)?;
+        check_owner(path, &file)?;
+        lock(path, &file, deadline)?;
+        // While this start waited for the lock the file may have been removed or replaced. A stop into a file without
+        // a name would be lost.
+        if is_at(path, &file) {
+            // It may have another name or mode by now.
+            check_owner(path, &file)?;
+            break file;
         }
+        // Ends: at the deadline.
         if Instant::now() > deadline {
-            return Err(refused(path, format!("another process has held it for {LOCK_WAIT:?}: stop that first")));
+            return Err(refused(path, format!("another process has replaced it for {LOCK_WAIT:?}: stop that first")));
         }
-        std::thread::sleep(LOCK_STEP);
-    }
+    };
     if !superblock::is_ours(&file) {
         return Err(refused(
             path,
@@ -83,4 +58,123 @@ pub(super) fn open(path: &Path) -> Result<Opened, Error> {
     }
     let mode = MemoryFileMode::of(&file).map_err(|reason| refused(path, reason))?;
     Ok(Opened { path: path.to_owned(), file, mode })
+}
+
+fn open_or_make(path: &Path) -> Result<File, Error> {
+    // NONBLOCK: a pipe would wait for its other end.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(flags.bits() as i32);
+    let mut file = options.open(path);
+    if is_error(&file, io::ErrorKind::NotFound) {
+        file = options.clone().create_new(true).open(path);
+    }
+    if is_error(&file, io::ErrorKind::AlreadyExists) {
+        // Another start has made it since.
+        file = options.open(path);
+    }
+    file.map_err(|error| {
+        let reason = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
+            _ => format!("cannot be opened: {error}"),
+        };
+        refused(path, reason)
+    })
+}
+
+fn is_error<T>(result: &io::Result<T>, kind: io::ErrorKind) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == kind)
+}
+
+/// Refuses a file that another user could have put there or could change.
+fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
+    let metadata = file.metadata().map_err(|error| refused(path, format!("cannot be looked at: {error}")))?;
+    let user = rustix::process::geteuid().as_raw();
+    let reason = match () {
+        () if !metadata.is_file() => "it is no regular file".to_owned(),
+        () if metadata.nlink() > 1 => format!("it has {} names; a memory file has one", metadata.nlink()),
+        () if metadata.uid() != user => {
+            format!(
+                "it belongs to user {}, this process is user {user}: remove it, or change its owner",
+                metadata.uid()
+            )
+        }
+        () if metadata.mode() & 0o022 != 0 => "others may write to it: chmod go-w".to_owned(),
+        () => return Ok(()),
+    };
+    Err(refused(path, reason))
+}
+
+fn lock(path: &Path, file: &File, deadline: Instant) -> Result<(), Error> {
+    while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
+            return Err(refused(path, format!("cannot be locked: {error}")));
+        }
+        if Instant::now() > deadline {
+            return Err(refused(path, format!("another process has held it for {LOCK_WAIT:?}: stop that first")));
+        }
+        std::thread::sleep(LOCK_STEP);
+    }
+    Ok(())
+}
+
+/// Whether a path names an open file.
+fn is_at(path: &Path, file: &File) -> bool {
+    let (Ok(named), Ok(open)) = (path.symlink_metadata(), file.metadata()) else { return false };
+    (named.dev(), named.ino()) == (open.dev(), open.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Barrier;
+
+    fn locked_inode(path: &Path) -> u64 {
+        open(path).unwrap().file.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn two_starts_that_make_one_file_both_open_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let (path, barrier) = (folder.path().join(round.to_string()), Barrier::new(2));
+            let start = || {
+                barrier.wait();
+                locked_inode(&path)
+            };
+            let inodes = std::thread::scope(|scope| {
+                let other = scope.spawn(start);
+                [start(), other.join().unwrap()]
+            });
+            assert_eq!(inodes[0], inodes[1]);
+        }
+    }
+
+    #[test]
+    fn a_file_replaced_while_locked_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        for is_replaced in [false, true] {
+            let held = open(&path).unwrap();
+            let waiting = Barrier::new(2);
+            let opened = std::thread::scope(|scope| {
+                let start = scope.spawn(|| {
+                    waiting.wait();
+                    open(&path).map(|opened| opened.file)
+                });
+                waiting.wait();
+                // Whether the other start has opened the file already or not: it must end with the one at the path.
+                std::thread::sleep(LOCK_STEP);
+                fs::remove_file(&path).unwrap();
+                if is_replaced {
+                    let new = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+                    new.unwrap();
+                }
+                drop(held);
+                start.join().unwrap().unwrap()
+            });
+            assert!(is_at(&path, &opened), "replaced: {is_replaced}");
+        }
+    }
 }

@@ -8,11 +8,15 @@
 
 use crate::pool_budgets::shrink;
 use crate::pools::{MAX_POOLS, PlannedPool};
-use ebbtide_store::{EngineMemory, Error, ImageError, Participant, Saved, SegmentBytes, Store};
+use ebbtide_store::{EngineMemory, Error, ImageError, OnThreads, Participant, Saved, SegmentBytes, Store};
 use std::io::{self, Read, Write};
+use std::thread;
 
 /// Bytes of the longest name, of 64 characters.
 const NAME_BYTES_MAX: u32 = 256;
+
+/// Threads that check segments, at most: the bandwidth of the memory is used up with fewer.
+const THREADS_MAX: usize = 8;
 
 /// What a stream held.
 pub(super) struct LoadedPools {
@@ -95,6 +99,7 @@ pub(super) fn load(
             Some(read) => SegmentBytes::Read(read),
             None => SegmentBytes::InPlace,
         };
+        let bytes = (bytes, &on_threads as OnThreads<'_>);
         let (store, loaded) = Store::load_in(&plan[at].options, source, is_alone, bytes, reserve)?;
         bring_within(&store, plan[at].options.memory_bytes, is_alone)?;
         objects += loaded.items;
@@ -110,6 +115,17 @@ pub(super) fn load(
     };
     let stores = stores.into_iter().zip(plan).map(store).collect::<Result<_, _>>()?;
     Ok(LoadedPools { memory, stores, objects, dropped })
+}
+
+/// Calls `work` on one thread per processor. With fewer threads, where the system refuses some, it takes longer.
+fn on_threads(work: &(dyn Fn() + Sync)) {
+    let count = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    thread::scope(|scope| {
+        let spawn = || thread::Builder::new().name("ebbtide-load".to_owned()).spawn_scoped(scope, work);
+        let others: Vec<_> = (1..count).map_while(|_| spawn().ok()).collect();
+        work();
+        drop(others);
+    });
 }
 
 /// Gives a loaded store the budget of the plan. Beside others it grows when these have shrunk.

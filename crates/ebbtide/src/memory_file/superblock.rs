@@ -3,12 +3,16 @@
 //! ```text
 //! superblock | 0 ... up to 2 MiB | frames, 2 MiB each | image of the pools, in blocks with checksums
 //!
-//! magic 8 B | version u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
-//! epoch s u64 | now ms u64 | skipped ms u64 | XXH3-64 of what precedes u64 | 0 ... up to 4096 B
+//! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
+//! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | XXH3-64 of what precedes u64 |
+//! 0 ... up to 4096 B
 //! ```
 //! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. A file
 //! whose image is not valid has 2^64 - 1 image bytes and a reason in place of the flash run: 1 if the time limit of
-//! the stop was over, 2 if the file system refused bytes, 3 while a cache uses the file as its memory.
+//! the stop was over, 2 if the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it.
+//!
+//! The format decides whether a program reads a file. The version, text with zeros behind it, is told to the operator
+//! only: an upgrade and its rollback are warm where both programs have one format.
 
 use crate::clock::{Elapsed, SavedTime};
 use ebbtide_store::FRAME_BYTES;
@@ -23,10 +27,12 @@ pub(super) const BLOCK_BYTES: u64 = 4096;
 pub(super) const FRAMES_OFFSET: u64 = FRAME_BYTES as u64;
 
 const MAGIC: [u8; 8] = *b"EBBTIDEM";
-const VERSION: u32 = 3;
+const FORMAT: u32 = 4;
+/// Bytes of the version of a program. A longer one is cut.
+const PROGRAM_BYTES: usize = 24;
 /// Bytes in front of the checksum.
-const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8;
-const _: () = assert!(CHECKED_BYTES == 88);
+const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8 + PROGRAM_BYTES;
+const _: () = assert!(CHECKED_BYTES == 112);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
@@ -40,13 +46,19 @@ pub(super) struct Superblock {
     pub stopped: Elapsed,
     /// Time as the cache counted it then.
     pub time: SavedTime,
+    /// The version of the program that wrote it.
+    pub program: String,
 }
+
+/// The version of this program.
+pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// Image bytes of a stop that saved nothing.
 const NOT_SAVED: u64 = u64::MAX;
 const REASON_TIME: u64 = 1;
 const REASON_FILE_SYSTEM: u64 = 2;
 const REASON_IN_USE: u64 = 3;
+const REASON_STOPPING: u64 = 4;
 
 const NOT_CLEAN: &str = "the file is new, or the last run was not stopped cleanly";
 
@@ -55,23 +67,28 @@ pub(super) fn not_saved(is_late: bool) -> [u8; BLOCK_BYTES as usize] {
     invalid(if is_late { REASON_TIME } else { REASON_FILE_SYSTEM })
 }
 
-/// The block of a file that a cache uses as its memory.
+/// The block of a file that a cache uses.
 pub(super) fn in_use() -> [u8; BLOCK_BYTES as usize] {
     invalid(REASON_IN_USE)
 }
 
-fn invalid(reason: u64) -> [u8; BLOCK_BYTES as usize] {
-    let time = SavedTime { epoch_seconds: 0, now_ms: 0, skipped_ms: 0 };
-    Superblock { frames: 0, image_bytes: NOT_SAVED, flash_run: reason, stopped: Elapsed::now(), time }.encode()
+/// The block of a file that a stop writes.
+pub(super) fn stopping() -> [u8; BLOCK_BYTES as usize] {
+    invalid(REASON_STOPPING)
 }
 
-/// Whether a file may be emptied: it is empty, was started by a stop that was cut short, or has a superblock.
+fn invalid(reason: u64) -> [u8; BLOCK_BYTES as usize] {
+    let (time, program) = (SavedTime { epoch_seconds: 0, now_ms: 0, skipped_ms: 0 }, PROGRAM.to_owned());
+    Superblock { frames: 0, image_bytes: NOT_SAVED, flash_run: reason, stopped: Elapsed::now(), time, program }.encode()
+}
+
+/// Whether a file may be emptied: it has a superblock, or nothing but zeros where that is to be, as after a power cut
+/// at its first start. Zeros in front of other content are somebody's: a disk image begins with them.
 pub(super) fn is_ours(file: &File) -> bool {
-    let mut first = [0; MAGIC.len()];
-    match file.read_exact_at(&mut first, 0) {
-        Ok(()) => first == MAGIC || first == [0; MAGIC.len()],
-        Err(_) => file.metadata().is_ok_and(|metadata| metadata.len() == 0),
-    }
+    let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return false };
+    let mut block = vec![0; length.min(BLOCK_BYTES) as usize];
+    let is_read = file.read_exact_at(&mut block, 0).is_ok();
+    is_read && (block.starts_with(&MAGIC) || length <= BLOCK_BYTES && block.iter().all(|byte| *byte == 0))
 }
 
 impl Superblock {
@@ -88,7 +105,7 @@ impl Superblock {
             at += bytes.len();
         };
         put(&MAGIC);
-        put(&VERSION.to_le_bytes());
+        put(&FORMAT.to_le_bytes());
         put(&self.frames.to_le_bytes());
         for number in [self.image_bytes, self.flash_run, self.stopped.wall_ms, self.stopped.boot_ms] {
             put(&number.to_le_bytes());
@@ -97,6 +114,10 @@ impl Superblock {
         for number in [self.time.epoch_seconds, self.time.now_ms, self.time.skipped_ms] {
             put(&number.to_le_bytes());
         }
+        let mut program = [0; PROGRAM_BYTES];
+        let length = self.program.len().min(PROGRAM_BYTES);
+        program[..length].copy_from_slice(&self.program.as_bytes()[..length]);
+        put(&program);
         let checksum = XxHash3_64::oneshot(&block[..CHECKED_BYTES]);
         block[CHECKED_BYTES..][..8].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -115,15 +136,15 @@ impl Superblock {
 
     fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self, String> {
         let number = |at: usize| u64::from_le_bytes(block[at..][..8].try_into().expect("eight bytes"));
-        if block[..CHECKED_BYTES + 8].iter().all(|byte| *byte == 0) {
-            return Err("the last stop was cut short".to_owned());
+        if block.iter().all(|byte| *byte == 0) {
+            return Err(NOT_CLEAN.to_owned());
         }
         if block[..8] != MAGIC {
             return Err("the file is damaged: it has no superblock".to_owned());
         }
-        let version = u32::from_le_bytes(block[8..12].try_into().expect("four bytes"));
-        if version != VERSION {
-            return Err(format!("the file has format {version}, this version reads format {VERSION}"));
+        let format = u32::from_le_bytes(block[8..12].try_into().expect("four bytes"));
+        if format != FORMAT {
+            return Err(format!("the file has format {format}, this version reads format {FORMAT}"));
         }
         if number(CHECKED_BYTES) != XxHash3_64::oneshot(&block[..CHECKED_BYTES]) {
             return Err("the file is damaged: its first block has another checksum".to_owned());
@@ -132,6 +153,7 @@ impl Superblock {
             let reason = match number(24) {
                 REASON_TIME => "it took longer than --save-seconds",
                 REASON_IN_USE => return Err(NOT_CLEAN.to_owned()),
+                REASON_STOPPING => return Err("the last stop was cut short".to_owned()),
                 _ => "the file system refused it",
             };
             return Err(format!("the last stop could not save memory: {reason}"));
@@ -143,6 +165,7 @@ impl Superblock {
             flash_run: number(24),
             stopped: Elapsed { wall_ms: number(32), boot_ms: number(40), boot },
             time: SavedTime { epoch_seconds: number(64), now_ms: number(72), skipped_ms: number(80) },
+            program: String::from_utf8_lossy(&block[88..][..PROGRAM_BYTES]).trim_end_matches('\0').to_owned(),
         })
     }
 }
@@ -159,12 +182,14 @@ mod tests {
             flash_run: 0x1112_1314_1516_1718,
             stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
+            program: "10.20.30".to_owned(),
         };
         let block = superblock.encode();
-        assert_eq!(&block[..16], b"EBBTIDEM\x03\0\0\0\x09\0\0\0");
+        assert_eq!(&block[..16], b"EBBTIDEM\x04\0\0\0\x09\0\0\0");
         assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
         assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
-        assert_eq!(&block[88..96], &0xB4B9_A2E5_E0EC_129D_u64.to_le_bytes(), "golden");
+        assert_eq!(&block[88..112], b"10.20.30\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&block[112..120], &0x0D54_C860_1D73_40D9_u64.to_le_bytes(), "golden");
         assert_eq!(Superblock::decode(&block), Ok(superblock));
         for at in 0..CHECKED_BYTES + 8 {
             let mut damaged = block;

@@ -6,13 +6,12 @@ use super::{MAGIC, VERSION, state_of_word};
 use crate::budget::PageRule;
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
-use crate::index::{BUCKET_SLOTS, Bucket, Slot, Split};
+use crate::index::{BUCKET_SLOTS, Bucket, Split};
 use crate::options::Options;
 use crate::segment::{HeaderWords, Location, SegmentId, State};
 use crate::stats::Counters;
 use crate::store::{Start, Store};
 use crate::sync::Ordering;
-use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::num::NonZeroU32;
 
@@ -66,8 +65,8 @@ const HISTORY_WORDS_MAX: u32 = 1 << 31;
 /// Frames that an image can have: those of 64 TiB.
 const FRAMES_MAX: u32 = 1 << 25;
 
-/// Buckets whose items are prefetched together, so that the cache misses overlap.
-const BUCKETS_AHEAD: usize = 8;
+/// Milliseconds and seconds of an image are below this: 35,000 years. Arithmetic with them does not overflow.
+const TIME_END: u64 = 1 << 50;
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Damaged(what.into()))
@@ -132,6 +131,8 @@ impl Head {
             history,
         };
         check(head.withheld < head.limit && head.quantum.1 > 0 && head.split.is_possible(), "its numbers contradict")?;
+        let is_possible = head.now_ms < TIME_END && head.last_stamp < u64::MAX / 2 && head.generation < u64::MAX / 2;
+        check(is_possible, "its time is no possible one")?;
         Ok(head)
     }
 }
@@ -144,6 +145,10 @@ pub enum SegmentBytes<'a> {
     Read(&'a mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>),
 }
 
+/// Calls the function that it gets on as many threads at once as the caller of `load` has, at least once, and answers
+/// when all calls have ended.
+pub type OnThreads<'a> = &'a dyn Fn(&(dyn Fn() + Sync));
+
 impl Store {
     /// The store of an image, with these options, but for what the image decides: segment size, seed, and its
     /// memory, which `resize` changes afterwards.
@@ -155,11 +160,12 @@ impl Store {
         source: &mut impl Read,
         bytes: SegmentBytes<'_>,
     ) -> Result<(Self, Loaded), ImageError> {
-        Self::load_in(options, source, true, bytes, |memory_bytes| EngineMemory::reserve(memory_bytes, 1))
+        let reserve = |memory_bytes| EngineMemory::reserve(memory_bytes, 1);
+        Self::load_in(options, source, true, (bytes, &|work| work()), reserve)
     }
 
     /// The same, in memory that `reserve` answers for a store that may have this many bytes: alone, or beside others,
-    /// which have none of the frames of the image.
+    /// which have none of the frames of the image. The segments are checked on the caller's threads.
     ///
     /// # Errors
     /// As `load`, and those of `reserve`.
@@ -167,7 +173,7 @@ impl Store {
         options: &Options,
         source: &mut impl Read,
         is_alone: bool,
-        bytes: SegmentBytes<'_>,
+        (bytes, on_threads): (SegmentBytes<'_>, OnThreads<'_>),
         reserve: impl FnOnce(u64) -> Result<EngineMemory, Error>,
     ) -> Result<(Self, Loaded), ImageError> {
         let mut take = Take(source);
@@ -185,13 +191,15 @@ impl Store {
         let rule = if is_alone { PageRule::Huge } else { PageRule::BySize };
         let store = Self::with_memory(options, &reserve(max_bytes)?, rule, Start::FromImage)?;
         store.take_over(&head)?;
+        let is_in_place = matches!(bytes, SegmentBytes::InPlace);
         let records = store.load_segments(&mut take, bytes)?;
-        let checked = CheckedSegments { segments: &store.segments, hash: &store.hash, records };
-        for record in checked.records.values() {
-            check(checked.is_intact(record), "the bytes of a segment have another checksum")?;
-        }
-        let items = store.load_buckets(&head, &checked, &mut take)?;
+        let items = store.load_buckets(&head, &mut take)?;
+        let checked = CheckedSegments::new(&store.segments, (&store.hash, &store.index), &records, is_in_place);
+        on_threads(&|| checked.work());
+        checked.result(items).map_err(|damage| ImageError::Damaged(damage.to_owned()))?;
         drop(checked);
+        let sealed = records.iter().filter(|record| record.state == State::Sealed);
+        sealed.for_each(|record| store.segments.seal(record.segment));
         store.counters.restore(&head.counters, items);
         for _ in 0..head.withheld {
             check(store.segments.withhold_free(), "it withholds more segments than are free")?;
@@ -229,61 +237,38 @@ impl Store {
         Ok(())
     }
 
-    /// Answers how many slots are in use.
-    fn load_buckets(
-        &self,
-        head: &Head,
-        checked: &CheckedSegments<'_>,
-        take: &mut Take<'_, impl Read>,
-    ) -> Result<u64, ImageError> {
-        let slots = |words: [u64; BUCKET_SLOTS + 1]| {
-            words.into_iter().skip(1).map(Slot::from_word).filter(|slot| !slot.is_empty())
-        };
-        let (length, mut items) = (head.split.buckets(), 0);
-        for first in (0..length).step_by(BUCKETS_AHEAD) {
-            let mut buckets = [[0; BUCKET_SLOTS + 1]; BUCKETS_AHEAD];
-            let count = BUCKETS_AHEAD.min(length - first);
-            for words in &mut buckets[..count] {
-                for (word, bytes) in words.iter_mut().zip(take.array::<64>()?.chunks_exact(8)) {
-                    *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
-                }
-                slots(*words).for_each(|slot| checked.prefetch(slot));
+    /// Fills the index. Answers how many slots are in use.
+    fn load_buckets(&self, head: &Head, take: &mut Take<'_, impl Read>) -> Result<u64, ImageError> {
+        let mut items = 0;
+        for bucket in 0..head.split.buckets() {
+            let mut words = [0; BUCKET_SLOTS + 1];
+            for (word, bytes) in words.iter_mut().zip(take.array::<{ size_of::<Bucket>() }>()?.chunks_exact(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
             }
-            for (bucket, words) in (first..).zip(&buckets[..count]) {
-                for slot in slots(*words) {
-                    check(checked.fits(slot, bucket, head.split), "a slot points at no item")?;
-                    items += 1;
-                }
-                check(self.index.restore_words(bucket, *words), "a bucket is locked")?;
-            }
+            items += words[1..].iter().filter(|slot| **slot != 0).count() as u64;
+            check(self.index.restore_words(bucket, words), "a bucket is locked")?;
         }
         Ok(items)
     }
 
+    /// Takes the segments of an image, with their bytes if these are elsewhere.
     fn load_segments(
         &self,
         take: &mut Take<'_, impl Read>,
         mut bytes: SegmentBytes<'_>,
-    ) -> Result<HashMap<SegmentId, SegmentRecord>, ImageError> {
-        let mut records = HashMap::new();
+    ) -> Result<Vec<SegmentRecord>, ImageError> {
+        let mut records = Vec::new();
         let mut buffer = vec![0; self.segments.segment_bytes() as usize];
         while let Some(number) = NonZeroU32::new(take.u32()?) {
             let record = self.load_segment(number.get(), take)?;
-            match &mut bytes {
-                SegmentBytes::InPlace => {
-                    let is_given = self.segments.allocate(record.segment);
-                    check(is_given, "the file system has no memory for the bytes that the file has lost")?;
-                }
-                SegmentBytes::Read(read) => {
-                    let buffer = &mut buffer[..record.length as usize];
-                    read(record.segment.index() as u64 * u64::from(self.segments.segment_bytes()), buffer)?;
-                    // SAFETY: the segment was free a moment ago and is this function's own.
-                    unsafe { self.segments.arena.write(Location::new(record.segment, 0), buffer) };
-                }
+            if let SegmentBytes::Read(read) = &mut bytes {
+                let buffer = &mut buffer[..record.length as usize];
+                read(record.segment.index() as u64 * u64::from(self.segments.segment_bytes()), buffer)?;
+                // SAFETY: the segment was free a moment ago and is this function's own.
+                unsafe { self.segments.arena.write(Location::new(record.segment, 0), buffer) };
             }
-            records.insert(record.segment, record);
+            records.push(record);
         }
-        self.check_bodies(&records)?;
         Ok(records)
     }
 
@@ -296,6 +281,8 @@ impl Store {
         let words = take_header(take)?;
         let checksum = take.u64()?;
         check(words.write_offset <= size, "a segment is longer than segments are")?;
+        let is_possible = words.origin_seconds < TIME_END && words.opened_ms < TIME_END && words.stamp < u64::MAX / 2;
+        check(is_possible, "a segment is of no possible time")?;
         check(self.segments.take_this(segment), "a segment is there twice, or outside the memory")?;
         let header = self.segments.header(segment);
         header.restore(&words);
@@ -314,23 +301,8 @@ impl Store {
             record.next = SegmentId::from_link(words.next);
         } else {
             check(self.chains.restore(&self.segments, segment), "a segment is of no TTL bucket")?;
-            self.segments.seal(segment);
         }
         Ok(record)
-    }
-
-    /// The bodies of each value are a list that ends.
-    fn check_bodies(&self, records: &HashMap<SegmentId, SegmentRecord>) -> Result<(), ImageError> {
-        let is_body = |segment: &SegmentId| records.get(segment).is_some_and(|record| record.state == State::Body);
-        let next = |segment: &SegmentId| records[segment].next;
-        let bodies: Vec<_> = records.keys().copied().filter(is_body).collect();
-        let followers: HashSet<SegmentId> = bodies.iter().filter_map(next).collect();
-        check(followers.iter().all(is_body), "a value goes on in no segment of a value")?;
-        check(followers.len() == bodies.iter().filter_map(next).count(), "two values share a segment")?;
-        // Where no two have the same follower, each body is behind one first one, or in a circle.
-        let firsts = bodies.iter().filter(|segment| !followers.contains(segment));
-        let reached: usize = firsts.map(|first| std::iter::successors(Some(*first), next).count()).sum();
-        check(reached == bodies.len(), "a value has no end")
     }
 }
 
@@ -348,12 +320,9 @@ fn take_header(take: &mut Take<'_, impl Read>) -> Result<HeaderWords, ImageError
         opened_ms: take.u64()?,
         stamp: take.u64()?,
         owner_hash: take.u64()?,
-        live_bytes: take.u32()?,
-        live_items: take.u32()?,
         write_offset: take.u32()?,
         written_items: take.u32()?,
         latest_expiry_seconds: take.u64()?,
-        body_bytes: take.u64()?,
         next_expiry_seconds: take.u64()?,
         expired_bytes: take.u64()?,
     })

@@ -7,16 +7,17 @@
 //!           quantum u32 | quantum ms u32 | generation u64 | flush at ms u64 | last stamp u64 | 13 counters u64 |
 //!           kind of history u32 | words of history u32, and those u64 | frames u32, and the number of each u32
 //! segment   number u32 | state u8 | shift u8 | rounds u8 | 0 u8 | TTL bucket u32 | link u32 | origin s u64 |
-//!           generation u64 | opened ms u64 | stamp u64 | owner hash u64 | live bytes u32 | live items u32 |
-//!           write offset u32 | written items u32 | latest expiry s u64 | body bytes u64 | next expiry s u64 |
-//!           expired bytes u64 | checksum of the bytes in use u64: those up to the write offset, of a body all
+//!           generation u64 | opened ms u64 | stamp u64 | owner hash u64 | write offset u32 | written items u32 |
+//!           latest expiry s u64 | next expiry s u64 | expired bytes u64 |
+//!           checksum of the bytes in use u64: those up to the write offset, of a body all
 //! end       segment number 0 u32
 //! buckets   as they lie in memory, 64 B each, as many as the split word says
 //! ```
 //! Numbers are little-endian. Segments that are chained come chain by chain, the oldest first: their order is that of
 //! the chains. Free and retired segments are not in it. The bytes of segments are not in it either: each has its place
 //! in the address space of the engine (see `frames`), and is kept there, or in a file at the same offset. A loaded
-//! store has the same frames in the same order, so that all numbers stay what they were.
+//! store has the same frames in the same order, so that all numbers stay what they were. What is live in a segment is
+//! counted again at the start.
 //!
 //! The image has no checksum of its own: the caller that keeps it adds one. A loader checks every number that it goes
 //! by, and the bytes of segments by their checksums, so that a damaged image is an error and never undefined behaviour.
@@ -26,14 +27,14 @@ mod load;
 mod save;
 mod words;
 
-pub use load::{ImageError, Loaded, SegmentBytes};
+pub use load::{ImageError, Loaded, OnThreads, SegmentBytes};
 pub use save::Saved;
 
 use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 const MAGIC: [u8; 8] = *b"EBBSTORE";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The states that an image can tell of.
 fn state_of_word(word: u8) -> Option<State> {

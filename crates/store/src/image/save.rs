@@ -4,7 +4,8 @@ use super::words::Put;
 use super::{MAGIC, VERSION, checksum};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::index::{BUCKET_SLOTS, Bucket};
+use crate::index::{BUCKET_SLOTS, Bucket, Items};
+use crate::item::{ItemAt, Kind};
 use crate::segment::{HeaderWords, Location, SegmentId, State};
 use crate::store::Store;
 use crate::sync::Ordering;
@@ -44,11 +45,11 @@ impl Store {
         let mut bytes = 0;
         let mut chained = Vec::new();
         self.chains.each_chain(&self.segments, |_, chain| chained.extend_from_slice(chain));
-        for segment in chained {
+        for &segment in &chained {
             assert_eq!(self.segments.header(segment).state(), State::Sealed, "{segment:?} of a quiet store");
             bytes += self.save_segment(segment, out, keep)?;
         }
-        for segment in self.bodies(participant) {
+        for segment in self.bodies(participant, &chained) {
             bytes += self.save_segment(segment, out, keep)?;
         }
         out.write_all(&0_u32.to_le_bytes())?;
@@ -56,13 +57,25 @@ impl Store {
         Ok(Saved { items: self.counters.items(), bytes })
     }
 
-    /// The body segments of all values: those of an upload, which its owner may drop now, are in no value.
-    fn bodies(&self, participant: &Participant) -> Vec<SegmentId> {
+    /// The body segments of all values: those of an upload, which its owner may drop now, are in no value. Only
+    /// segments that count bytes in bodies are walked.
+    fn bodies(&self, participant: &Participant, sealed: &[SegmentId]) -> Vec<SegmentId> {
         let _pin = participant.pin();
         let mut bodies = Vec::new();
-        for bucket in 0..self.index.length() {
-            for slot in self.index.read_bucket(bucket).slots.into_iter().filter(|slot| !slot.is_empty()) {
-                bodies.extend(std::iter::successors(self.footprint(slot).body, |body| self.next_body(*body)));
+        for &segment in sealed.iter().filter(|segment| self.segments.header(**segment).body_bytes() > 0) {
+            let (mut offset, end) = (0, self.segments.header(segment).write_offset());
+            // Ends: an item has at least one byte.
+            while offset < end {
+                // SAFETY: items lie one after the other up to the write offset, and the store is quiet.
+                let item = unsafe { ItemAt::read(&self.segments.arena, Location::new(segment, offset)) };
+                offset += item.header.size();
+                if item.header.kind == Kind::Chained
+                    && self.index.find(self.hash_at(item.at), |slot| slot.location() == item.at).is_some()
+                {
+                    // SAFETY: as above.
+                    let chained = unsafe { item.chained(&self.segments.arena) };
+                    bodies.extend(std::iter::successors(Some(chained.first_body), |body| self.next_body(*body)));
+                }
             }
         }
         bodies
@@ -130,7 +143,6 @@ impl Store {
 fn put_header(words: &HeaderWords, put: &mut Put) {
     put.u8(words.shift).u8(words.rounds).u8(0).u32(words.ttl_bucket.into()).u32(words.next);
     put.u64(words.origin_seconds).u64(words.generation).u64(words.opened_ms).u64(words.stamp).u64(words.owner_hash);
-    put.u32(words.live_bytes).u32(words.live_items).u32(words.write_offset).u32(words.written_items);
-    put.u64(words.latest_expiry_seconds).u64(words.body_bytes);
+    put.u32(words.write_offset).u32(words.written_items).u64(words.latest_expiry_seconds);
     put.u64(words.next_expiry_seconds).u64(words.expired_bytes);
 }

@@ -107,7 +107,7 @@ unsafe impl Zeroed for Header {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 128 && std::mem::offset_of!(Header, counters) == 64);
 
-/// The numbers of a header but for its state, as an image keeps them.
+/// The numbers of a header but for its state and what is live, as an image keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderWords {
     pub shift: u8,
@@ -120,12 +120,9 @@ pub struct HeaderWords {
     pub opened_ms: u64,
     pub stamp: u64,
     pub owner_hash: u64,
-    pub live_bytes: u32,
-    pub live_items: u32,
     pub write_offset: u32,
     pub written_items: u32,
     pub latest_expiry_seconds: u64,
-    pub body_bytes: u64,
     pub next_expiry_seconds: u64,
     pub expired_bytes: u64,
 }
@@ -144,12 +141,9 @@ impl Header {
             opened_ms: self.opened_ms.load(Ordering::Relaxed),
             stamp: self.stamp.load(Ordering::Relaxed),
             owner_hash: self.owner_hash.load(Ordering::Relaxed),
-            live_bytes: self.live_bytes(),
-            live_items: self.live_items(),
             write_offset: self.write_offset(),
             written_items: self.written_items(),
             latest_expiry_seconds: self.latest_expiry_seconds(),
-            body_bytes: self.body_bytes(),
             next_expiry_seconds: self.next_expiry_seconds(),
             expired_bytes: counters.expired_bytes.load(Ordering::Relaxed),
         }
@@ -166,14 +160,19 @@ impl Header {
         self.opened_ms.store(words.opened_ms, Ordering::Relaxed);
         self.stamp.store(words.stamp, Ordering::Relaxed);
         self.owner_hash.store(words.owner_hash, Ordering::Relaxed);
-        counters.live_bytes.store(words.live_bytes, Ordering::Relaxed);
-        counters.live_items.store(words.live_items, Ordering::Relaxed);
         counters.write_offset.store(words.write_offset, Ordering::Relaxed);
         counters.written_items.store(words.written_items, Ordering::Relaxed);
         counters.latest_expiry_seconds.store(words.latest_expiry_seconds, Ordering::Relaxed);
-        counters.body_bytes.store(words.body_bytes, Ordering::Relaxed);
         counters.next_expiry_seconds.store(words.next_expiry_seconds, Ordering::Relaxed);
         counters.expired_bytes.store(words.expired_bytes, Ordering::Relaxed);
+    }
+
+    /// Gives an open segment of an image what is live in it.
+    #[cfg(not(loom))]
+    pub fn restore_live(&self, items: u32, bytes: u32, body_bytes: u64) {
+        self.counters.live_items.store(items, Ordering::Relaxed);
+        self.counters.live_bytes.store(bytes, Ordering::Relaxed);
+        self.counters.body_bytes.store(body_bytes, Ordering::Relaxed);
     }
 
     #[inline(always)]

@@ -85,11 +85,6 @@ impl Location {
         SegmentId::new((self.0 >> OFFSET_BITS) as u32)
     }
 
-    /// The number of its segment; 0 in bits that came from elsewhere and name none.
-    pub fn segment_link(self) -> u32 {
-        (self.0 >> OFFSET_BITS) as u32
-    }
-
     #[inline(always)]
     pub fn offset(self) -> u32 {
         (self.0 & u64::from(SEGMENT_BYTES_MAX - 1)) as u32

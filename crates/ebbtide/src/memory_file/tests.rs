@@ -1,0 +1,166 @@
+//! What a start makes of a superblock, and what it leaves when it ends early.
+
+use super::*;
+use crate::cache::Cache;
+use crate::pool_options::PoolOptions;
+use crate::pools;
+use ebbtide_store::Options;
+use std::fs::OpenOptions;
+use tempfile::TempDir;
+
+/// A folder for each mode of a memory file.
+fn folders() -> impl Iterator<Item = TempDir> {
+    [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()].into_iter().flatten()
+}
+
+#[test]
+fn a_start_that_ends_early_changes_nothing() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let pool = PoolOptions::named("second");
+        let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(&path);
+        let cache = builder.pool(pool.clone()).build().unwrap();
+        for number in 0..20_000_u32 {
+            for pool in [cache.pool("default").unwrap(), cache.pool("second").unwrap()] {
+                pool.insert(&number.to_le_bytes(), &[7; 100]).apply().unwrap();
+            }
+        }
+        cache.close().unwrap();
+        drop(cache);
+        let before = std::fs::read(&path).unwrap();
+        let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
+        // Both pools are loaded, then one of them is given up with its frames.
+        for pools in [vec![pool], Vec::new()] {
+            let memory =
+                Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap().stores, Clock::Manual).unwrap();
+            assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
+            drop(memory);
+            assert!(std::fs::read(&path).unwrap() == before);
+        }
+    }
+}
+
+/// A file that a cache has left, whose superblock can be changed and has a right checksum afterwards.
+struct LeftFile {
+    folder: TempDir,
+    whole: Vec<u8>,
+}
+
+impl LeftFile {
+    fn in_folder(folder: TempDir) -> Self {
+        let path = folder.path().join("memory");
+        let cache = Self::build(&path).unwrap();
+        for number in 0..500_u32 {
+            cache.insert(&number.to_le_bytes(), &number.to_be_bytes()).apply().unwrap();
+        }
+        cache.close().unwrap();
+        drop(cache);
+        Self { whole: std::fs::read(&path).unwrap(), folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    fn build(path: &Path) -> Result<Cache, Error> {
+        Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).memory_file(path).build()
+    }
+
+    /// Starts from the file with another superblock. Every object is there after a warm start, none after a cold one.
+    fn start(&self, change: impl FnOnce(&mut Superblock)) -> MemoryStart {
+        std::fs::write(self.path(), &self.whole).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
+        let mut superblock = Superblock::read(&file).unwrap();
+        change(&mut superblock);
+        file.write_all_at(&superblock.encode(), 0).unwrap();
+        drop(file);
+        let cache = Self::build(&self.path()).unwrap();
+        let start = cache.memory_start().unwrap().clone();
+        let is_there = |number: &u32| {
+            let found = cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec());
+            assert!(found.is_none() || found.as_deref() == Some(&number.to_be_bytes()[..]), "a wrong value");
+            found.is_some()
+        };
+        let found = (0..500).filter(is_there).count();
+        assert_eq!(found, if matches!(start, MemoryStart::Warm { .. }) { 500 } else { 0 }, "{start}");
+        cache.verify();
+        start
+    }
+}
+
+#[test]
+fn another_version_of_the_program_is_warm_and_told() {
+    for file in folders().map(LeftFile::in_folder) {
+        let start = file.start(|superblock| assert_eq!(superblock.program, superblock::PROGRAM));
+        assert!(!start.to_string().contains("written by"), "{start}");
+        for version in ["0.0.1", "99.0.0-rc.1+build.123456"] {
+            let start = file.start(|superblock| superblock.program = version.to_owned());
+            assert!(start.to_string().ends_with(&format!(", written by version {version}")), "{start}");
+        }
+        // The rollback: what this program leaves names it, whatever it started from.
+        let cache = LeftFile::build(&file.path()).unwrap();
+        cache.close().unwrap();
+        drop(cache);
+        assert_eq!(Superblock::read(&File::open(file.path()).unwrap()).unwrap().program, superblock::PROGRAM);
+    }
+}
+
+#[test]
+fn a_superblock_that_contradicts_the_file_is_cold() {
+    for file in folders().map(LeftFile::in_folder) {
+        let cold = |start: MemoryStart| match start {
+            MemoryStart::Cold { reason } => reason,
+            MemoryStart::Warm { .. } => panic!("{start}"),
+        };
+        for frames in [0, 1, 1000, u32::MAX] {
+            cold(file.start(|superblock| superblock.frames = frames));
+        }
+        for bytes in [0, 1, 1 << 20, 1 << 40, u64::MAX - 1] {
+            cold(file.start(|superblock| superblock.image_bytes = bytes));
+        }
+        cold(file.start(|superblock| superblock.image_bytes -= 1));
+    }
+}
+
+#[test]
+fn a_clock_set_back_is_cold_only_after_a_boot() {
+    for file in folders().map(LeftFile::in_folder) {
+        let ahead = |superblock: &mut Superblock, seconds: u64| {
+            superblock.stopped.wall_ms = Elapsed::now().wall_ms + seconds * 1000;
+        };
+        // Of the same boot another clock decides.
+        assert!(matches!(file.start(|superblock| ahead(superblock, 10_000)), MemoryStart::Warm { .. }));
+        let rebooted = |seconds: u64| {
+            file.start(|superblock| {
+                superblock.stopped.boot ^= 1;
+                ahead(superblock, seconds);
+            })
+        };
+        assert!(matches!(rebooted(300), MemoryStart::Warm { .. }));
+        let MemoryStart::Cold { reason } = rebooted(10_000) else { panic!("lives would be a guess") };
+        assert!(reason.contains("the wall clock was set back"), "{reason}");
+    }
+}
+
+#[test]
+fn a_stop_that_was_killed_is_told_apart() {
+    for file in folders().map(LeftFile::in_folder) {
+        let reason = |block: &[u8]| {
+            std::fs::write(file.path(), &file.whole).unwrap();
+            OpenOptions::new().write(true).open(file.path()).unwrap().write_all_at(block, 0).unwrap();
+            LeftFile::build(&file.path()).unwrap().memory_start().unwrap().to_string()
+        };
+        assert!(reason(&superblock::stopping()).contains("the last stop was cut short"));
+        assert!(reason(&superblock::in_use()).contains("not stopped cleanly"));
+        assert!(reason(&superblock::not_saved(true)).contains("--save-seconds"));
+        // A power cut at the first start.
+        std::fs::write(file.path(), vec![0; BLOCK_BYTES as usize]).unwrap();
+        assert!(LeftFile::build(&file.path()).is_ok());
+        // The content of somebody else begins with zeros, too.
+        let mut image = vec![0; 3 * BLOCK_BYTES as usize];
+        image[5000] = 1;
+        std::fs::write(file.path(), &image).unwrap();
+        assert!(LeftFile::build(&file.path()).is_err());
+        assert!(std::fs::read(file.path()).unwrap() == image);
+    }
+}
