@@ -7,10 +7,10 @@ from servers import EBBTIDE, pinned
 KEY_BYTES = 20
 
 
-def bench(server, *arguments, cores=None):
+def bench(server, *arguments, cores=None, key_bytes=KEY_BYTES):
     """The report of one run, with `server_us_per_op` (processor time of the server) and `server_busy` (cores)."""
     command = [*pinned(cores), EBBTIDE, "bench", "--target", f"127.0.0.1:{server.port}", "--protocol", server.protocol,
-               "--key-size", KEY_BYTES, "--json", *arguments]
+               "--key-size", key_bytes, "--json", *arguments]
     before = server.processor_seconds()
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:

@@ -5,10 +5,14 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EBBTIDE = str(ROOT / "target/release/ebbtide")
+# EBBTIDE_BINARY: another program than that of this tree, as for the tests.
+EBBTIDE = os.environ.get("EBBTIDE_BINARY", str(ROOT / "target/release/ebbtide"))
+# For a machine without taskset.
+PIN = "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(','))); os.execvp(sys.argv[2], sys.argv[2:])"
 
 
 def free_port():
@@ -19,7 +23,10 @@ def free_port():
 
 def pinned(cores):
     """The prefix of a command that is to run on these cores; all of them if None."""
-    return ["taskset", "-c", ",".join(map(str, cores))] if cores is not None else []
+    if cores is None:
+        return []
+    pin = ["taskset", "-c"] if shutil.which("taskset") else [sys.executable, "-c", PIN]
+    return [*pin, ",".join(map(str, cores))]
 
 
 class Server:

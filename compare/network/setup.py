@@ -13,8 +13,12 @@ MEMORY_MIB = 1024
 
 
 def core_of(processor):
+    """The core that a processor is a thread of; a core of its own where the system does not tell."""
     topology = pathlib.Path(f"/sys/devices/system/cpu/cpu{processor}/topology")
-    return [(topology / name).read_text() for name in ("physical_package_id", "core_id")]
+    try:
+        return [(topology / name).read_text() for name in ("physical_package_id", "core_id")]
+    except OSError:
+        return [processor]
 
 
 def sharers(processor):

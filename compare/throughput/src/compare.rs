@@ -100,6 +100,8 @@ impl Comparison {
                                 threads,
                                 sharing,
                                 requests: self.requests,
+                                seconds: None,
+                                ttls: 0,
                             });
                         }
                     }

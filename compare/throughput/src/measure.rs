@@ -4,7 +4,7 @@
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::engine::{BATCH, Ebbtide, Engine, EngineName, Foyer, Map, Mode, Moka, QuickCache, Segcache, Size};
@@ -43,7 +43,10 @@ fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
     // The last ones: the first have the system's own work.
     let cores = &cores[cores.len().saturating_sub(plan.threads as usize)..];
     process::confine(cores)?;
-    let works = (0..plan.threads).map(|thread| workload::draw(plan, thread)).collect::<Result<Vec<_>, _>>()?;
+    if plan.ttls > 0 && !plan.engine.expires() {
+        return Err(Error::Plan(format!("{} is measured without TTLs only: leave out --ttls", plan.engine)));
+    }
+    let works = draw(plan)?;
     let baseline = process::resident_bytes()?;
     let size = Size {
         capacity_bytes: plan.capacity_bytes(),
@@ -61,14 +64,26 @@ fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
     if wrong > 0 {
         return Err(Error::WrongValues { engine: plan.engine, wrong });
     }
-    let operations = u64::from(plan.requests) * u64::from(plan.threads);
+    let operations = sum(|tally| tally.requests);
     Ok(Outcome {
-        ops_per_second: tallies.iter().map(|tally| f64::from(plan.requests) / tally.seconds).sum(),
+        ops_per_second: tallies.iter().map(|tally| tally.requests as f64 / tally.seconds).sum(),
         hit_ratio: sum(|tally| tally.hits) as f64 / sum(|tally| tally.gets).max(1) as f64,
         rss_bytes,
         cpu_ns_per_op: processor_time * 1e9 / operations as f64,
         failed_sets: sum(|tally| tally.failed_sets),
     })
+}
+
+/// The work of all threads, each drawn in a thread.
+fn draw(plan: &Plan) -> Result<Vec<Work>, Error> {
+    std::thread::scope(|scope| {
+        let draw = |thread| scope.spawn(move || workload::draw(plan, thread));
+        (0..plan.threads).map(draw).collect::<Vec<_>>().into_iter().map(joined).collect()
+    })
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs all threads through their work. Returns what each counted, and the processor seconds of the measured part.
@@ -86,21 +101,17 @@ fn drive<E: Engine>(plan: &Plan, caches: &[E], works: &[Work], cores: &[usize]) 
                     worker.set(number);
                 }
                 line.wait();
-                worker.run(&work.warm_up);
+                worker.run_for(&work.warm_up, plan.seconds.map(|seconds| seconds / 2));
                 worker.tally = Tally::default();
                 line.wait();
                 let (began, processor_began) = (Instant::now(), process::processor_time());
-                worker.run(&work.measured);
+                worker.run_for(&work.measured, plan.seconds);
                 worker.tally.seconds = began.elapsed().as_secs_f64();
                 line.wait();
                 Ok((worker.tally, (process::processor_time() - processor_began).as_secs_f64()))
             }));
         }
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_, Error>>| match thread.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        let done = threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
+        let done = threads.into_iter().map(joined).collect::<Result<Vec<_>, _>>()?;
         let processor_time = done.iter().map(|&(_, seconds)| seconds).fold(0.0, f64::max);
         Ok((done.into_iter().map(|(tally, _)| tally).collect(), processor_time))
     })
@@ -108,6 +119,7 @@ fn drive<E: Engine>(plan: &Plan, caches: &[E], works: &[Work], cores: &[usize]) 
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
+    requests: u64,
     gets: u64,
     hits: u64,
     wrong: u64,
@@ -122,17 +134,35 @@ struct Worker<'a, E> {
     /// What is set: the key's number and then always the same.
     value: Vec<u8>,
     copy: Vec<u8>,
+    ttls: Vec<Duration>,
     tally: Tally,
 }
+
+/// Requests between two looks at the clock; a multiple of a batch.
+const BETWEEN_CLOCKS: usize = 64 * BATCH;
 
 impl<'a, E: Engine> Worker<'a, E> {
     fn new(plan: &Plan, cache: &'a E) -> Self {
         let value = (0..plan.value_bytes).map(|i| i as u8).collect();
         let copy = Vec::with_capacity(plan.value_bytes as usize);
-        Self { cache, mode: plan.mode, fills: plan.mix.fills(), value, copy, tally: Tally::default() }
+        let ttls = plan.ttl_table();
+        Self { cache, mode: plan.mode, fills: plan.mix.fills(), value, copy, ttls, tally: Tally::default() }
+    }
+
+    /// All requests, or as many as the time allows.
+    fn run_for(&mut self, requests: &[Request], time: Option<Duration>) {
+        let Some(time) = time else { return self.run(requests) };
+        let began = Instant::now();
+        for part in requests.chunks(BETWEEN_CLOCKS) {
+            self.run(part);
+            if began.elapsed() >= time {
+                break;
+            }
+        }
     }
 
     fn run(&mut self, requests: &[Request]) {
+        self.tally.requests += requests.len() as u64;
         match self.mode {
             Mode::Get => self.one_by_one(requests, |worker, key| {
                 worker.cache.get(key, &mut worker.copy).then(|| number_in(black_box(&worker.copy)))
@@ -194,7 +224,12 @@ impl<'a, E: Engine> Worker<'a, E> {
     #[inline(always)]
     fn set(&mut self, number: u32) {
         self.value[..8].copy_from_slice(&u64::from(number).to_le_bytes());
-        self.tally.failed_sets += u64::from(!self.cache.set(&key(number), &self.value));
+        let stored = if self.ttls.is_empty() {
+            self.cache.set(&key(number), &self.value)
+        } else {
+            self.cache.set_with_ttl(&key(number), &self.value, self.ttls[number as usize % self.ttls.len()])
+        };
+        self.tally.failed_sets += u64::from(!stored);
     }
 }
 
@@ -270,6 +305,28 @@ mod tests {
             let plan = Plan { engine: EngineName::Map, mode, mix: Mix::Get, ..Plan::small() };
             assert_eq!(run(&plan).unwrap().hit_ratio, 1.0, "{mode}");
         }
+    }
+
+    #[test]
+    fn engines_that_expire_keep_their_hits_with_ttls() {
+        for engine in EngineName::ALL {
+            let outcome = run(&Plan { engine, mix: Mix::Get, ttls: 8, ..Plan::small() });
+            match engine.expires() {
+                true => assert_eq!(outcome.unwrap().hit_ratio, 1.0, "{engine}"),
+                false => assert!(matches!(outcome, Err(Error::Plan(_))), "{engine}: {outcome:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_ends_a_measurement() {
+        let cache = <Map as Engine>::build(&Size { capacity_bytes: 0, value_bytes: 8, objects: 1, threads: 1 });
+        let mut worker = Worker::new(&Plan::small(), cache.as_ref().unwrap());
+        let requests = workload::draw(&Plan::small(), 0).unwrap().measured;
+        worker.run_for(&requests, Some(Duration::from_nanos(1)));
+        assert_eq!(worker.tally.requests, BETWEEN_CLOCKS as u64);
+        worker.run_for(&requests, None);
+        assert_eq!(worker.tally.requests, (BETWEEN_CLOCKS + requests.len()) as u64);
     }
 
     #[test]

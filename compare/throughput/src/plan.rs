@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -40,6 +41,19 @@ pub struct Plan {
     /// Requests of each thread that are measured; half as many before that are not.
     #[arg(long, default_value_t = 8_000_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
     pub requests: u32,
+    /// Ends the measurement after so many seconds, and the requests before it after half of them, if there are requests
+    /// left. An engine that is slow under contention takes no longer than a fast one, and all threads end together.
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<Duration>,
+    /// Different TTLs, from an hour to 30 days; nothing expires while it is measured. 0: objects without a TTL.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub ttls: u32,
+}
+
+/// A positive number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds > 0.0 && seconds < 1e6);
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("`{text}` is no number of seconds above 0"))
 }
 
 impl Plan {
@@ -57,6 +71,8 @@ impl Plan {
             threads: 2,
             sharing: Sharing::Shared,
             requests: 50_000,
+            seconds: None,
+            ttls: 0,
         }
     }
 
@@ -71,6 +87,14 @@ impl Plan {
     /// Keys and values of one object.
     pub fn object_bytes(&self) -> u64 {
         crate::workload::KEY_BYTES as u64 + u64::from(self.value_bytes)
+    }
+
+    /// The TTLs of the objects, each a little longer than the one before.
+    pub fn ttl_table(&self) -> Vec<Duration> {
+        const SHORTEST_SECONDS: f64 = 3600.0;
+        const LONGEST_SHORTEST: f64 = 720.0;
+        let share = |i: u32| f64::from(i) / f64::from(self.ttls);
+        (0..self.ttls).map(|i| Duration::from_secs_f64(SHORTEST_SECONDS * LONGEST_SHORTEST.powf(share(i)))).collect()
     }
 
     /// Objects that a cache is filled with: all keys, or a tenth more than would fit without any overhead.
@@ -97,6 +121,10 @@ impl Plan {
         add("threads", self.threads.to_string());
         add("sharing", self.sharing.to_string());
         add("requests", self.requests.to_string());
+        if let Some(seconds) = self.seconds {
+            add("seconds", seconds.as_secs_f64().to_string());
+        }
+        add("ttls", self.ttls.to_string());
         arguments
     }
 }
@@ -238,7 +266,17 @@ mod tests {
     }
 
     #[test]
+    fn ttls_differ_and_last() {
+        let ttls = Plan { ttls: 64, ..Plan::small() }.ttl_table();
+        assert_eq!((ttls.len(), ttls[0]), (64, Duration::from_secs(3600)));
+        // Wider apart than TTL buckets are in any engine: an eighth of the TTL at most in Ebbtide, 128 s in segcache.
+        assert!(ttls.is_sorted_by(|a, b| *b - *a > Duration::from_secs(128)));
+        assert!(ttls[63] < Duration::from_secs(30 * 24 * 3600));
+    }
+
+    #[test]
     fn nonsense_is_refused() {
+        assert!(seconds("0").is_err());
         assert!("93/8".parse::<Mix>().is_err());
         assert!("1.0:2".parse::<Distribution>().is_err());
         assert!("-1".parse::<Distribution>().is_err());

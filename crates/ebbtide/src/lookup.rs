@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::flash::pending_reads::Value;
 use crate::flash::tier::FlashTier;
 use crate::pool_state::PoolState;
+use ebbtide_flash::ByteRange;
 use ebbtide_store::Store;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -240,6 +241,26 @@ impl Item<'_> {
             Source::Flash { value, .. } => out.extend_from_slice(value.found.value()),
             Source::Compact { value, .. } => out.extend_from_slice(value),
         }
+    }
+
+    /// A copy of a range of the value: fewer bytes if the value ends before. A hit that flash has answered for a range
+    /// has the bytes of that range only, which must be this one.
+    pub fn range_to_vec(&self, range: ByteRange) -> Vec<u8> {
+        if let Source::Flash { value, .. } = &self.0
+            && let Some(read) = value.range
+        {
+            assert_eq!(read, range, "flash was read for another range");
+            return value.found.value().to_vec();
+        }
+        let Range { start: mut skip, end } = range.within(self.len());
+        let mut copy = Vec::with_capacity(end - skip);
+        for slice in self.slices() {
+            let bytes = slice.get(skip..).unwrap_or_default();
+            let left = copy.capacity() - copy.len();
+            copy.extend_from_slice(&bytes[..bytes.len().min(left)]);
+            skip = skip.saturating_sub(slice.len());
+        }
+        copy
     }
 
     /// A copy of the value.

@@ -13,8 +13,8 @@ use crate::removal::Removal;
 use crate::retry::Patience;
 use crate::scan::Scan;
 use crate::upload::Upload;
-use ebbtide_flash::PoolStats as FlashPoolStats;
 use ebbtide_flash::device::ThreadRing;
+use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Stats,
     Ttl,
@@ -36,6 +36,16 @@ impl Pool {
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
         match (self.0.get_in_memory(key), &self.0.pool.flash) {
             (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_from_flash(flash, key),
+            (lookup, _) => lookup,
+        }
+    }
+
+    /// As `get`, of a range of the value: a hit that flash has answered has the bytes of the range only, which
+    /// [`Item::range_to_vec`] copies. Of a long value on flash only the blocks that hold the range are read, and
+    /// nothing is promoted.
+    pub fn get_range(&self, key: &[u8], range: ByteRange) -> Lookup<'_> {
+        match (self.0.get_in_memory(key), &self.0.pool.flash) {
+            (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_range_from_flash(flash, key, range),
             (lookup, _) => lookup,
         }
     }

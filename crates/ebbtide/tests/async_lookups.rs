@@ -94,6 +94,9 @@ fn tasks_read_flash() {
                 let many = cache.get_many_async(&keys).await;
                 assert!((first * 100..).zip(&many).all(|(n, found)| found.as_deref() == Some(&value(n)[..])));
                 assert!(cache.get_async("absent").await.is_none());
+                let range = cache.get_range_async(key(first), 4990, 100).await;
+                assert_eq!(range.as_deref(), Some(&value(first)[4990..]));
+                assert_eq!(cache.get_range_async("absent", 0, 1).await, None);
             })
         };
         run((0..16).map(task).collect());

@@ -1,5 +1,6 @@
 //! Typed caches and ranges of values.
 
+use ebbtide::loading::LoadOptions;
 use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, PlainBytes, TypedCache};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -53,6 +54,34 @@ fn tasks_load_typed_values() {
         assert_eq!((loaded, orders.get_async(&1).await), (Ok(order(1)), Ok(Some(order(1)))));
         cache.maintain(Duration::from_secs(5));
         assert_eq!(orders.get_async(&1).await, Ok(None), "the loader's TTL");
+    });
+}
+
+#[test]
+fn typed_loads_remember_what_pools_remember() {
+    let cache = cache();
+    let orders: TypedCache<u32, Order, _> = cache.typed();
+    let seconds = Duration::from_secs;
+    let options = LoadOptions::new().ttl(seconds(5)).stale_while_revalidate(seconds(10)).negative_ttl(seconds(3));
+    let none = || Ok::<Option<(Order, InsertOptions)>, &str>(None);
+    let some = |n| move || Ok::<_, &str>(Some((order(n), InsertOptions::new())));
+    assert_eq!(orders.get_or_load(&1, options, none), Ok(None));
+    assert_eq!(orders.get_or_load(&1, options, some(1)), Ok(None), "it is remembered");
+    assert_eq!(orders.get(&1), Ok(None), "no value");
+    assert_eq!(orders.get_or_load(&2, options, || Err("no database")), Err(LoadError::Loader("no database")));
+    let known = orders.get_or_load(&2, options, some(2));
+    assert!(matches!(known, Err(LoadError::Cache(Error::KnownFailure { .. }))), "{known:?}");
+    cache.maintain(seconds(4));
+    assert_eq!(orders.get_or_load(&1, options, some(1)), Ok(Some(order(1))));
+    cache.maintain(seconds(10));
+    // Its TTL is over, its window is not.
+    let failed = orders.get_or_load(&1, options, || Err("no database"));
+    assert_eq!(failed, Err(LoadError::Loader("no database")));
+    smol::block_on(async {
+        let loaded = orders.get_or_load_async(&1, options, async { some(7)() }).await;
+        assert_eq!((loaded, orders.get(&1)), (Ok(Some(order(7))), Ok(Some(order(7)))));
+        assert_eq!(orders.get_or_load_async(&3, options, async { none() }).await, Ok(None));
+        assert_eq!(orders.get_or_load_async(&3, options, async { some(3)() }).await, Ok(None));
     });
 }
 

@@ -37,7 +37,9 @@ pub mod small;
 mod tier;
 
 pub use error::Error;
-pub use object::{FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token};
+pub use object::{
+    ByteRange, FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token,
+};
 pub use pools::{FlashPool, PoolStats};
 pub use recent_keys::RecentKeys;
 pub use recovery::{LoggedDeletion, RecoveryInput};

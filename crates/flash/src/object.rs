@@ -95,8 +95,31 @@ pub struct FlashHit {
 }
 
 impl FlashHit {
+    /// The value, or of a lookup of a range the bytes of the range.
     pub fn value(&self) -> &[u8] {
         &self.buffer[self.value.clone()]
+    }
+
+    /// The same hit with a range of its value.
+    pub(crate) fn with_range(self, range: ByteRange) -> Self {
+        let part = range.within(self.value.len());
+        let begin = self.value.start;
+        Self { value: begin + part.start..begin + part.end, ..self }
+    }
+}
+
+/// A range of a value: `length` bytes from `offset` on, or fewer if the value ends before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ByteRange {
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl ByteRange {
+    /// The bytes that a value of this length has in the range.
+    pub fn within(self, value_bytes: usize) -> Range<usize> {
+        let end = self.offset.saturating_add(self.length).min(value_bytes as u64);
+        self.offset.min(value_bytes as u64) as usize..end as usize
     }
 }
 
@@ -144,6 +167,13 @@ mod tests {
     fn the_hash_of_a_key_never_changes() {
         assert_eq!(FlashHash::of(b"").0, 0x2d06_8005_38d3_94c2);
         assert_eq!(FlashHash::of(b"ebbtide").0, 2_445_092_342_771_660_794);
+    }
+
+    #[test]
+    fn a_range_ends_with_its_value() {
+        let within = |offset, length| ByteRange { offset, length }.within(100);
+        assert_eq!([within(0, 10), within(90, 20), within(100, 1)], [0..10, 90..100, 100..100]);
+        assert_eq!([within(u64::MAX, u64::MAX), within(5, u64::MAX), within(7, 0)], [100..100, 5..100, 7..7]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Ebbtide with its defaults: everything is in its one memory number.
 
-use ebbtide::memcached::{ByteSize, Cache, Lookup};
+use std::time::Duration;
+
+use ebbtide::memcached::{ByteSize, Cache, Lookup, Ttl};
 
 use super::{BATCH, Engine, Size};
 use crate::workload::Key;
@@ -22,6 +24,11 @@ impl Engine for Ebbtide {
     #[inline(always)]
     fn set(&self, key: &Key, value: &[u8]) -> bool {
         self.0.insert(key, value).apply().is_ok()
+    }
+
+    #[inline(always)]
+    fn set_with_ttl(&self, key: &Key, value: &[u8], ttl: Duration) -> bool {
+        self.0.insert(key, value).ttl(Ttl::Seconds(ttl.as_secs() as u32)).apply().is_ok()
     }
 
     #[inline(always)]

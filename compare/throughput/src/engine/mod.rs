@@ -9,6 +9,7 @@ mod segcache;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 pub use self::ebbtide::Ebbtide;
 pub use self::foyer::Foyer;
@@ -43,6 +44,12 @@ pub trait Engine: Send + Sync + Sized {
 
     /// False if the engine could not store it.
     fn set(&self, key: &Key, value: &[u8]) -> bool;
+
+    /// A set of an object that expires. Asked for only where `EngineName::expires`.
+    #[inline(always)]
+    fn set_with_ttl(&self, key: &Key, value: &[u8], _ttl: Duration) -> bool {
+        self.set(key, value)
+    }
 
     /// Copies the value to `out`, which is reused. False on a miss.
     #[inline(always)]
@@ -113,6 +120,11 @@ impl EngineName {
     /// Whether it keeps to a capacity.
     pub fn evicts(self) -> bool {
         self != Self::Map
+    }
+
+    /// Whether its objects are set with a TTL each.
+    pub fn expires(self) -> bool {
+        matches!(self, Self::Ebbtide | Self::Segcache)
     }
 }
 

@@ -43,4 +43,9 @@ impl Engine for Segcache {
     fn set(&self, key: &Key, value: &[u8]) -> bool {
         self.0.insert(key, value, None, Duration::ZERO).is_ok()
     }
+
+    #[inline(always)]
+    fn set_with_ttl(&self, key: &Key, value: &[u8], ttl: Duration) -> bool {
+        self.0.insert(key, value, None, ttl).is_ok()
+    }
 }

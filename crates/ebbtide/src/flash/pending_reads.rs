@@ -13,7 +13,7 @@
 //!
 //! One mutex guards everything. It is a leaf of the lock order. Callbacks run without it.
 
-use ebbtide_flash::{FlashHash, FlashHit, FlashLookup, Key, Tier};
+use ebbtide_flash::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, Tier};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 const MAX_READS: usize = 192;
 /// The part of the flash memory that values may take.
 const MAX_BYTES_SHARE: u64 = 4;
+/// What a read of a range may read beside the range: the front of the object, and the blocks in which the range begins
+/// and ends.
+const RANGE_EXTRA_BYTES: u64 = 16 << 10;
 /// A verification waits this long until no read is pending.
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(30);
 const QUIET_STEP: Duration = Duration::from_millis(1);
@@ -62,6 +65,8 @@ pub(crate) struct Value {
     pub hash: FlashHash,
     /// The number of its pool's incarnation when it was read.
     pub pool: u16,
+    /// The range of the value that was read; `None`: all of it.
+    pub range: Option<ByteRange>,
     pub found: FlashHit,
 }
 
@@ -88,8 +93,8 @@ pub(crate) struct PendingReads {
 
 #[derive(Default)]
 struct State {
-    /// By the keys that are being read or are queued, and the incarnations of their pools.
-    waiters: HashMap<(u16, Box<[u8]>), Waiters>,
+    /// By the keys that are being read or are queued, with the incarnations of their pools and the ranges.
+    waiters: HashMap<WaiterKey, Waiters>,
     queue: VecDeque<Queued>,
     permits: usize,
     permit_bytes: u64,
@@ -98,17 +103,25 @@ struct State {
     is_starting_queued: bool,
 }
 
-/// A key that is read.
+type WaiterKey = (u16, Option<ByteRange>, Box<[u8]>);
+
+/// A key that is read, or a range of its value.
 #[derive(Clone)]
 struct ReadKey {
     bytes: Box<[u8]>,
     hash: FlashHash,
     pool: u16,
+    range: Option<ByteRange>,
 }
 
 impl ReadKey {
-    fn of_waiters(&self) -> (u16, Box<[u8]>) {
-        (self.pool, self.bytes.clone())
+    fn of_waiters(&self) -> WaiterKey {
+        (self.pool, self.range, self.bytes.clone())
+    }
+
+    /// Bytes that are read, if the whole value takes `whole`.
+    fn max_bytes(&self, whole: u64) -> u64 {
+        self.range.map_or(whole, |range| range.length.saturating_add(RANGE_EXTRA_BYTES).min(whole))
     }
 }
 
@@ -189,9 +202,18 @@ impl PendingReads {
         self.state.lock().expect("nothing panics under this lock")
     }
 
-    /// Reads a key for which the tier's probe has answered `bytes`.
-    pub fn start(self: &Arc<Self>, key: Key<'_>, bytes: u64, now: u32, when_busy: WhenBusy, on_read: OnRead) -> Start {
-        let key = ReadKey { bytes: key.bytes.into(), hash: key.hash, pool: key.pool };
+    /// Reads a key for which the tier's probe has answered `bytes`, or a range of its value.
+    pub fn start(
+        self: &Arc<Self>,
+        key: Key<'_>,
+        range: Option<ByteRange>,
+        bytes: u64,
+        now: u32,
+        when_busy: WhenBusy,
+        on_read: OnRead,
+    ) -> Start {
+        let key = ReadKey { bytes: key.bytes.into(), hash: key.hash, pool: key.pool, range };
+        let bytes = key.max_bytes(bytes);
         let of_waiters = key.of_waiters();
         let mut state = self.state();
         match state.waiters.get_mut(&of_waiters) {
@@ -227,7 +249,11 @@ impl PendingReads {
         };
         let done = move |found| reads.finish(their_key, found, take(&their_permit));
         let of_flash = Key { bytes: &key.bytes, hash: key.hash, pool: key.pool };
-        match self.tier.lookup(of_flash, now, Box::new(done)) {
+        let looked_up = match key.range {
+            Some(range) => self.tier.lookup_range(of_flash, range, now, Box::new(done)),
+            None => self.tier.lookup(of_flash, now, Box::new(done)),
+        };
+        match looked_up {
             FlashLookup::Absent => self.finish(key, None, take(&shared_permit)),
             FlashLookup::Found(found) => self.finish(key, Some(found), take(&shared_permit)),
             FlashLookup::Reading => {}
@@ -248,8 +274,8 @@ impl PendingReads {
             // A cancelled read has no waiters.
             state.waiters.remove(&key.of_waiters())
         };
-        let ReadKey { bytes: key, hash, pool } = key;
-        let value = found.map(|found| Arc::new(Value { key, hash, pool, found }));
+        let ReadKey { bytes: key, hash, pool, range } = key;
+        let value = found.map(|found| Arc::new(Value { key, hash, pool, range, found }));
         let read = FlashRead(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
         for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
             call(on_read, read.clone());
@@ -279,7 +305,7 @@ impl PendingReads {
         }
         while let Some(queued) = state.queue.front() {
             // The mutex is held: the tier's index is the only lock inside it.
-            let bytes = self.tier.bytes_to_read(queued.key.hash);
+            let bytes = queued.key.max_bytes(self.tier.bytes_to_read(queued.key.hash));
             if !state.acquire(bytes, self.max_bytes) {
                 break;
             }

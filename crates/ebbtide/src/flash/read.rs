@@ -13,7 +13,7 @@
 
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
 use ebbtide_flash::device::BlockingRing;
-use ebbtide_flash::{FlashHash, Key};
+use ebbtide_flash::{ByteRange, FlashHash, Key};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -163,6 +163,8 @@ impl ReadWaiter for Blocking<'_> {
 pub(crate) struct ReadKeys<'a> {
     pub first: Key<'a>,
     pub probe: FlashProbe,
+    /// The range of the first key's value that is read; `None`: all of it.
+    pub range: Option<ByteRange>,
     /// Keys behind, which are read ahead.
     pub others: &'a [&'a [u8]],
 }
@@ -266,7 +268,7 @@ impl FlashReads {
         wake: ReadWake,
     ) {
         let group = Arc::new(ReadGroup { unfinished: AtomicUsize::new(1), ended: Mutex::default(), wake });
-        match group.add(pending, keys.first, first_bytes, now, WhenBusy::Queue) {
+        match group.add(pending, keys.first, keys.range, first_bytes, now, WhenBusy::Queue) {
             Start::Queued => self.ended.clear(),
             Start::Reading => {
                 for key in keys.others {
@@ -276,7 +278,7 @@ impl FlashReads {
                         continue;
                     }
                     let Some(bytes) = pending.tier.probe(key.hash) else { continue };
-                    if group.add(pending, key, bytes, now, WhenBusy::Refuse) == Start::Refused {
+                    if group.add(pending, key, None, bytes, now, WhenBusy::Refuse) == Start::Refused {
                         break;
                     }
                 }
@@ -293,6 +295,7 @@ impl ReadGroup {
         self: &Arc<Self>,
         pending: &Arc<PendingReads>,
         key: Key<'_>,
+        range: Option<ByteRange>,
         bytes: u64,
         now: u32,
         when_busy: WhenBusy,
@@ -306,7 +309,7 @@ impl ReadGroup {
                 (group.wake)();
             }
         });
-        let start = pending.start(key, bytes, now, when_busy, on_read);
+        let start = pending.start(key, range, bytes, now, when_busy, on_read);
         if start == Start::Refused {
             self.unfinished.fetch_sub(1, Ordering::Relaxed);
         }

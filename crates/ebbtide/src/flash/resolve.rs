@@ -20,7 +20,7 @@ use crate::lookup::{Item, Lookup};
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::retry::{Patience, Waiting};
-use ebbtide_flash::Key;
+use ebbtide_flash::{ByteRange, Key};
 use ebbtide_store::{Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub enum ReadPurpose {
     Answer,
     /// An operation that needs the value in memory.
     Memory,
+    /// A range of the value of one key. Only the blocks that hold the range are read, and nothing is promoted.
+    Range(ByteRange),
 }
 
 /// The next step of a caller that reads from flash.
@@ -188,7 +190,9 @@ impl Access {
         let now = flash.seconds(self.pool.clock.now_ms());
         let is_missing = |key: &[u8]| !self.peek(key).is_hit();
         let key = keys[0];
-        reads.run(&flash.reads, &read_keys(probe, keys), now, is_missing, waiter, |others, ended, is_last| {
+        let range = if let ReadPurpose::Range(range) = purpose { Some(range) } else { None };
+        let keys = ReadKeys { range, ..read_keys(probe, if range.is_some() { &keys[..1] } else { keys }) };
+        reads.run(&flash.reads, &keys, now, is_missing, waiter, |others, ended, is_last| {
             let decides = || (is_last || !is_missing(key)).then_some(ReadOutcome::MemoryDecides);
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
                 return Some(ReadOutcome::MemoryDecides);
@@ -201,8 +205,10 @@ impl Access {
                     Err(error) => Some(ReadOutcome::Refused(error)),
                 };
             }
-            self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
-            self.pool.promote_chosen(flash, others);
+            if range.is_none() {
+                self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
+                self.pool.promote_chosen(flash, others);
+            }
             let value = Arc::clone(ended.read.value().expect("it was filtered"));
             let is_promoted = ended.promotion == Promotion::Promoted;
             // Before an item is held: a returned permit starts reads of others, and runs their callbacks.
@@ -217,6 +223,16 @@ impl Access {
     pub fn get_from_flash(&self, flash: &PoolFlash, key: &[u8]) -> Lookup<'_> {
         let Some(probe) = flash.probe_missed(key) else { return Lookup::Miss };
         match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Answer) {
+            ReadOutcome::Hit(item) => Lookup::Hit(item),
+            _ => self.get_in_memory(key),
+        }
+    }
+
+    /// A range of a value, which memory does not have. A hit of flash has the bytes of the range only.
+    #[cold]
+    pub fn get_range_from_flash(&self, flash: &PoolFlash, key: &[u8], range: ByteRange) -> Lookup<'_> {
+        let Some(probe) = flash.probe_missed(key) else { return Lookup::Miss };
+        match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Range(range)) {
             ReadOutcome::Hit(item) => Lookup::Hit(item),
             _ => self.get_in_memory(key),
         }
@@ -293,7 +309,8 @@ impl Access {
 }
 
 pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]]) -> ReadKeys<'a> {
-    ReadKeys { first: Key { bytes: keys[0], hash: probe.hash, pool: probe.pool }, probe, others: &keys[1..] }
+    let first = Key { bytes: keys[0], hash: probe.hash, pool: probe.pool };
+    ReadKeys { first, probe, range: None, others: &keys[1..] }
 }
 
 #[cfg(test)]
@@ -405,6 +422,49 @@ mod tests {
         let stats = cache.flash_stats().unwrap();
         assert!(stats.promotions_refused > 500 && stats.served >= stats.promotions_refused, "{stats:?}");
         assert_eq!((found, in_batch), (KEYS as usize, KEYS as usize));
+    }
+
+    #[test]
+    fn a_range_reads_its_blocks_and_promotes_nothing() {
+        const BYTES: usize = 200 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
+        let builder = builder.flash_promotion(FlashPromotion::Always);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        let value: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
+        let insert = |value: &[u8]| {
+            let object = Object { key: Key::new(b"key"), value: &[value], client_flags: 9, expiry: 0 };
+            flash.tier.insert(&object, 2).unwrap();
+        };
+        insert(&value);
+        cache.maintain(Duration::from_secs(100));
+        // Its regions are on the device, and in no buffer.
+        flash.tier.settle(flash.seconds(cache.engine().clock.now_ms()));
+        let read = |offset: usize, length: usize| {
+            let before = flash.tier.stats().large.read_bytes;
+            let range = ByteRange { offset: offset as u64, length: length as u64 };
+            let item = cache.get_range(b"key", range).hit().unwrap();
+            assert_eq!(item.flags(), 9);
+            let end = (offset + length).min(BYTES);
+            assert!(item.range_to_vec(range) == value[offset.min(end)..end], "{length} bytes from {offset}");
+            flash.tier.stats().large.read_bytes - before
+        };
+        for _ in 0..3 {
+            let bytes = [read(BYTES / 2, 4096), read(5, 100), read(BYTES - 1, 4096), read(BYTES, 1)];
+            assert!(bytes.iter().all(|&bytes| (4096..=24 << 10).contains(&bytes)), "{bytes:?} bytes are read");
+        }
+        assert!(!cache.peek(b"key").is_hit(), "the value stays on flash");
+        assert_eq!(cache.flash_stats().unwrap().promoted, 0);
+        assert!(cache.get(b"key").is_hit() && cache.peek(b"key").is_hit(), "a get promotes it");
+        assert_eq!(read(BYTES / 2, 4096), 0, "memory has it");
+        cache.delete(b"key");
+        insert(b"short");
+        let range = ByteRange { offset: 1, length: 3 };
+        assert_eq!(cache.get_range(b"key", range).hit().unwrap().range_to_vec(range), b"hor");
+        cache.delete(b"key");
+        assert!(!cache.get_range(b"key", range).is_hit());
     }
 
     #[test]
@@ -531,7 +591,7 @@ mod tests {
         };
         let start = |key: &[u8], when_busy, on_read| {
             let key = Key::new(key);
-            flash.reads.start(key, flash.tier.probe(key.hash).unwrap(), 2, when_busy, on_read)
+            flash.reads.start(key, None, flash.tier.probe(key.hash).unwrap(), 2, when_busy, on_read)
         };
         // Values that others hold take all permits.
         let held: Arc<Mutex<Vec<FlashRead>>> = Arc::default();

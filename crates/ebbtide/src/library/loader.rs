@@ -11,17 +11,19 @@
 
 use super::entry_kind::EntryKind;
 use super::insert_options::{InsertOptions, Life};
-use super::load_table::{Join, Leader, Outcome};
+use super::load_table::{Join, Leader, Load, Outcome};
 use super::load_wait::LoadWait;
 use super::pool::Pool;
 use super::value::Value;
 use crate::debug::Key;
 use crate::error::Error;
+use crate::flash::resolve::ReadPurpose;
 use crate::lookup::Item;
 use ebbtide_store::{Mode, Ttl};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A loaded value and its TTL. A loader returns this, or just a value, which gets the cache's default TTL.
@@ -229,35 +231,22 @@ impl Pool {
         self.count(!matches!(found, Look::Missing));
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            let stale = match found {
-                Look::Value(value) => return Ok(Some(value)),
-                Look::Absent => return Ok(None),
-                Look::Failed => return Err(known_failure(key).into()),
-                Look::Stale(value) => Some(value),
-                Look::Missing => None,
-            };
-            if Instant::now() >= deadline {
-                return Err(self.load_timed_out().into());
-            }
-            match self.join_load(key)? {
-                Join::Recursive => return stale.map(Some).ok_or_else(|| recursive(key).into()),
-                Join::Wait(_) if stale.is_some() => return Ok(stale),
-                Join::Wait(running) => match running.wait(deadline) {
-                    Some(Outcome::Loaded(value)) => return Ok(Some(value.into())),
-                    Some(Outcome::Absent) => return Ok(None),
-                    Some(Outcome::Abandoned) => {}
-                    None => return Err(self.load_timed_out().into()),
-                },
-                Join::Lead(leader) => {
-                    if let Some(ticket) = self.begin_load(key, &leader, stale.is_some())? {
-                        let loaded = leader.run(load).map(|value| value.map(Into::into));
-                        if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
-                            // A value that the cache has no memory for is returned all the same.
-                            let _ = life.write(&self.commands, key, &value, ticket.mode);
-                        }
-                        return conclude(loaded, leader);
+            match self.load_step(key, found, deadline)? {
+                LoadStep::Return(value) => return Ok(value),
+                LoadStep::Wait(running) => {
+                    if let Some(value) = self.loaded_by_other(running.wait(deadline))? {
+                        return Ok(value);
                     }
                 }
+                LoadStep::Lead(leader, ticket) => {
+                    let loaded = leader.run(load).map(|value| value.map(Into::into));
+                    if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
+                        // A value that the cache has no memory for is returned all the same.
+                        let _ = life.write(&self.commands, key, &value, ticket.mode);
+                    }
+                    return conclude(loaded, leader);
+                }
+                LoadStep::LookAgain => {}
             }
             found = self.look(key);
         }
@@ -280,41 +269,39 @@ impl Pool {
         self.count(!matches!(found, Look::Missing));
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            let stale = match found {
-                Look::Value(value) => return Ok(Some(value)),
-                Look::Absent => return Ok(None),
-                Look::Failed => return Err(known_failure(key).into()),
-                Look::Stale(value) => Some(value),
-                Look::Missing => None,
-            };
-            if Instant::now() >= deadline {
-                return Err(self.load_timed_out().into());
-            }
-            match self.join_load(key)? {
-                Join::Recursive => return stale.map(Some).ok_or_else(|| recursive(key).into()),
-                Join::Wait(_) if stale.is_some() => return Ok(stale),
-                Join::Wait(running) => match LoadWait::new(running, deadline).await {
-                    Some(Outcome::Loaded(value)) => return Ok(Some(value.into())),
-                    Some(Outcome::Absent) => return Ok(None),
-                    Some(Outcome::Abandoned) => {}
-                    None => return Err(self.load_timed_out().into()),
-                },
-                Join::Lead(leader) => {
-                    if let Some(ticket) = self.begin_load(key, &leader, stale.is_some())? {
-                        let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
-                        let loaded = loaded.map(|value| value.map(Into::into));
-                        if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
-                            let (commands, mode) = (self.commands.without_waiting(), ticket.mode);
-                            let write = |commands: &_| life.write(commands, key, &value, mode);
-                            let _ = self.write_async(&commands, write).await;
-                        }
-                        return conclude(loaded, leader);
+            match self.load_step(key, found, deadline)? {
+                LoadStep::Return(value) => return Ok(value),
+                LoadStep::Wait(running) => {
+                    if let Some(value) = self.loaded_by_other(LoadWait::new(running, deadline).await)? {
+                        return Ok(value);
                     }
                 }
+                LoadStep::Lead(leader, ticket) => {
+                    let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
+                    let loaded = loaded.map(|value| value.map(Into::into));
+                    if let Some((value, life)) = self.publication(&loaded, options, &ticket) {
+                        let (commands, mode) = (self.commands.without_waiting(), ticket.mode);
+                        let write = |commands: &_| life.write(commands, key, &value, mode);
+                        let _ = self.write_async(&commands, write).await;
+                    }
+                    return conclude(loaded, leader);
+                }
+                LoadStep::LookAgain => {}
             }
             found = self.look_async(key).await;
         }
     }
+}
+
+/// What a caller with a loader does next.
+enum LoadStep<'p> {
+    Return(Option<Value>),
+    /// Another caller loads the key.
+    Wait(Arc<Load>),
+    /// This caller runs its loader, and publishes with the ticket. The ticket is given back before the load ends.
+    Lead(Leader<'p>, Ticket<'p>),
+    /// The key has changed since the look.
+    LookAgain,
 }
 
 /// The state of a key for a caller with a loader.
@@ -351,11 +338,41 @@ impl Pool {
     }
 
     async fn look_async(&self, key: &[u8]) -> Look {
-        self.look_up_async(&[key], |pool, item| Some(Look::of(pool, item)))
-            .await
-            .pop()
-            .flatten()
-            .unwrap_or(Look::Missing)
+        let read = |pool: &Pool, item: &Item<'_>| Some(Look::of(pool, item));
+        let look = self.look_up_async(&[key], ReadPurpose::Answer, read).await.pop().flatten();
+        look.unwrap_or(Look::Missing)
+    }
+
+    fn load_step(&self, key: &[u8], found: Look, deadline: Instant) -> Result<LoadStep<'_>, Error> {
+        let stale = match found {
+            Look::Value(value) => return Ok(LoadStep::Return(Some(value))),
+            Look::Absent => return Ok(LoadStep::Return(None)),
+            Look::Failed => return Err(known_failure(key)),
+            Look::Stale(value) => Some(value),
+            Look::Missing => None,
+        };
+        if Instant::now() >= deadline {
+            return Err(self.load_timed_out());
+        }
+        Ok(match self.join_load(key)? {
+            Join::Recursive => LoadStep::Return(Some(stale.ok_or_else(|| recursive(key))?)),
+            Join::Wait(_) if stale.is_some() => LoadStep::Return(stale),
+            Join::Wait(running) => LoadStep::Wait(running),
+            Join::Lead(leader) => match self.begin_load(key, &leader, stale.is_some())? {
+                Some(ticket) => LoadStep::Lead(leader, ticket),
+                None => LoadStep::LookAgain,
+            },
+        })
+    }
+
+    /// The answer after the load of another caller; `None` if that was abandoned.
+    fn loaded_by_other(&self, outcome: Option<Outcome>) -> Result<Option<Option<Value>>, Error> {
+        match outcome {
+            Some(Outcome::Loaded(value)) => Ok(Some(Some(value.into()))),
+            Some(Outcome::Absent) => Ok(Some(None)),
+            Some(Outcome::Abandoned) => Ok(None),
+            None => Err(self.load_timed_out()),
+        }
     }
 
     fn load_deadline(&self) -> Instant {

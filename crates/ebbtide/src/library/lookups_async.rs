@@ -1,6 +1,6 @@
 //! Lookups of tasks: at once if memory has the key, else by a read of flash that wakes the task.
 
-use super::pool::{Pool, has_value};
+use super::pool::{Pool, byte_range, has_value};
 use super::value::Value;
 use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
@@ -18,15 +18,25 @@ impl Pool {
     /// As [`Pool::get`].
     pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Option<Value> {
         let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| Value::of(item));
-        let value = self.look_up_async(&[key.as_ref()], read).await.pop().flatten();
+        let value = self.look_up_async(&[key.as_ref()], ReadPurpose::Answer, read).await.pop().flatten();
         self.count(value.is_some());
         value
+    }
+
+    /// As [`Pool::get_range`].
+    pub async fn get_range_async(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
+        let range = byte_range(offset, length);
+        let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| item.range_to_vec(range));
+        let bytes = self.look_up_async(&[key.as_ref()], ReadPurpose::Range(range), read).await.pop().flatten();
+        self.count(bytes.is_some());
+        bytes
     }
 
     /// As [`Pool::get_many`]. Flash is read for several keys at once.
     pub async fn get_many_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let values = self.look_up_async(&keys, |_, item| has_value(item).then(|| Value::of(item))).await;
+        let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| Value::of(item));
+        let values = self.look_up_async(&keys, ReadPurpose::Answer, read).await;
         values.iter().for_each(|value| self.count(value.is_some()));
         values
     }
@@ -35,10 +45,11 @@ impl Pool {
     pub(super) async fn look_up_async<T>(
         &self,
         keys: &[&[u8]],
-        read: fn(&Pool, &Item<'_>) -> Option<T>,
+        purpose: ReadPurpose,
+        read: impl Fn(&Pool, &Item<'_>) -> Option<T>,
     ) -> Vec<Option<T>> {
         let commands = self.commands.without_waiting();
-        let mut lookups = Lookups::new(self, commands.clone(), keys.len(), read);
+        let mut lookups = Lookups::new(self, commands.clone(), keys.len(), purpose, read);
         let values = poll_fn(|context| lookups.poll(keys, context)).await;
         lookups.idle.iter().for_each(|i| self.touch_idle(&commands, keys[*i]));
         values
@@ -46,10 +57,11 @@ impl Pool {
 }
 
 /// The state of a run of lookups between two polls.
-struct Lookups<'p, T> {
+struct Lookups<'p, T, F> {
     pool: &'p Pool,
     commands: memcached::Pool,
-    read: fn(&Pool, &Item<'_>) -> Option<T>,
+    purpose: ReadPurpose,
+    read: F,
     /// Keys whose life begins anew with this use.
     idle: Vec<usize>,
     /// The values of the first keys.
@@ -77,10 +89,11 @@ impl WakerCell {
     }
 }
 
-impl<'p, T> Lookups<'p, T> {
-    fn new(pool: &'p Pool, commands: memcached::Pool, keys: usize, read: fn(&Pool, &Item<'_>) -> Option<T>) -> Self {
+impl<'p, T, F: Fn(&Pool, &Item<'_>) -> Option<T>> Lookups<'p, T, F> {
+    fn new(pool: &'p Pool, commands: memcached::Pool, keys: usize, purpose: ReadPurpose, read: F) -> Self {
         let (values, reads, idle) = (Vec::with_capacity(keys), FlashReads::default(), Vec::new());
-        Self { pool, commands, read, idle, values, reads, probe: None, memory_decides: false, waker: Arc::default() }
+        let (probe, memory_decides, waker) = (None, false, Arc::default());
+        Self { pool, commands, purpose, read, idle, values, reads, probe, memory_decides, waker }
     }
 
     fn poll(&mut self, keys: &[&[u8]], context: &Context<'_>) -> Poll<Vec<Option<T>>> {
@@ -96,7 +109,7 @@ impl<'p, T> Lookups<'p, T> {
                 Box::new(move || waker.wake())
             };
             let left = &keys[self.values.len()..];
-            match self.commands.read_from_flash(&mut self.reads, probe, left, ReadPurpose::Answer, wake) {
+            match self.commands.read_from_flash(&mut self.reads, probe, left, self.purpose, wake) {
                 ReadOutcome::Pending => return Poll::Pending,
                 ReadOutcome::Hit(item) => self.values.push((self.read)(self.pool, &item)),
                 ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => self.memory_decides = true,

@@ -7,7 +7,9 @@ use super::stats::{Counts, Stats};
 use super::value::{Value, ValueRef};
 use crate::byte_size::ByteSize;
 use crate::error::Error;
-use crate::{lookup, memcached};
+use crate::lookup::{self, Lookup};
+use crate::memcached;
+use ebbtide_flash::ByteRange;
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,23 +74,12 @@ impl Pool {
         values
     }
 
-    /// A copy of `length` bytes of a value, from `offset` on: fewer at its end, none after it. Of a long value in
-    /// memory only these bytes are read; flash reads the whole value.
+    /// A copy of `length` bytes of a value, from `offset` on: fewer at its end, none after it. Only the parts of a long
+    /// value that hold these bytes are read, in memory and on flash. A value that only flash has stays there: a get
+    /// may copy it to memory, a range does not.
     pub fn get_range(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
-        self.with_item(key.as_ref(), |item| {
-            let mut range = Vec::with_capacity(length.min(item.len().saturating_sub(offset)));
-            let mut skip = offset;
-            for slice in item.slices() {
-                let left = length - range.len();
-                let bytes = slice.get(skip..).unwrap_or_default();
-                range.extend_from_slice(&bytes[..bytes.len().min(left)]);
-                skip = skip.saturating_sub(slice.len());
-                if range.len() == length {
-                    break;
-                }
-            }
-            range
-        })
+        let (key, range) = (key.as_ref(), byte_range(offset, length));
+        self.with_hit(key, self.commands.get_range(key, range), |item| item.range_to_vec(range))
     }
 
     /// Whether a get would find the key. It is no lookup for the statistics.
@@ -105,7 +96,11 @@ impl Pool {
     }
 
     fn with_item<R>(&self, key: &[u8], read: impl FnOnce(&lookup::Item<'_>) -> R) -> Option<R> {
-        let hit = self.commands.get(key).hit().filter(has_value);
+        self.with_hit(key, self.commands.get(key), read)
+    }
+
+    fn with_hit<'a, R>(&self, key: &[u8], lookup: Lookup<'a>, read: impl FnOnce(&lookup::Item<'a>) -> R) -> Option<R> {
+        let hit = lookup.hit().filter(has_value);
         self.count(hit.is_some());
         let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
         let result = hit.map(|item| read(&item));
@@ -187,6 +182,10 @@ impl Pool {
     pub fn memcached(&self) -> &memcached::Pool {
         &self.commands
     }
+}
+
+pub(super) fn byte_range(offset: usize, length: usize) -> ByteRange {
+    ByteRange { offset: offset as u64, length: length as u64 }
 }
 
 /// Whether an entry is a value, and no remembered negative result.

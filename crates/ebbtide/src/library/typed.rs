@@ -1,7 +1,7 @@
 //! Typed views of a pool: keys and values are encoded by a codec.
 
 use super::insert_options::InsertOptions;
-use super::loader::{LoadError, Loaded};
+use super::loader::{LoadError, LoadOptions, Loaded};
 use super::pool::Pool;
 use super::value::Value;
 use crate::error::Error;
@@ -152,11 +152,40 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         load: impl FnOnce() -> Result<(V, InsertOptions), E>,
     ) -> Result<V, LoadError<E>> {
         let key = self.key(key)?;
-        let value = self.pool.try_get_or_insert_with(key, || {
-            let (value, options) = load().map_err(LoadError::Loader)?;
-            Ok::<_, LoadError<E>>(Loaded { value: self.encoded(&value)?.into(), options })
-        });
+        let value = self.pool.try_get_or_insert_with(key, || self.encoded_load(load()));
         Ok(self.value(&value.map_err(flatten_load)?)?)
+    }
+
+    /// The value of a key, by a loader that may find that there is none; with options for stale values and negative
+    /// results, and `None` for a key without a value: see [`Pool::get_or_load`]. The loader chooses the TTL of each
+    /// value; [`InsertOptions::new`] leaves it to `options`.
+    ///
+    /// # Errors
+    /// `LoadError::Loader` of the loader; `LoadError::Cache` as [`Pool::get_or_load`], and `Codec`. A value that the
+    /// codec refuses is a loader that has failed.
+    pub fn get_or_load<E>(
+        &self,
+        key: &K,
+        options: LoadOptions,
+        load: impl FnOnce() -> Result<Option<(V, InsertOptions)>, E>,
+    ) -> Result<Option<V>, LoadError<E>> {
+        let value = self.pool.get_or_load(self.key(key)?, options, || self.loaded(load()));
+        Ok(value.map_err(flatten_load)?.map(|value| self.value(&value)).transpose()?)
+    }
+
+    /// As `get_or_load`, for tasks of any executor: see [`Pool::get_or_load_async`].
+    ///
+    /// # Errors
+    /// As `get_or_load`.
+    pub async fn get_or_load_async<E>(
+        &self,
+        key: &K,
+        options: LoadOptions,
+        load: impl Future<Output = Result<Option<(V, InsertOptions)>, E>>,
+    ) -> Result<Option<V>, LoadError<E>> {
+        let load = async { self.loaded(load.await) };
+        let value = self.pool.get_or_load_async(self.key(key)?, options, load).await;
+        Ok(value.map_err(flatten_load)?.map(|value| self.value(&value)).transpose()?)
     }
 
     /// As `get`, for tasks of any executor: see [`Pool::get_async`].
@@ -176,10 +205,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         key: &K,
         load: impl Future<Output = Result<(V, InsertOptions), E>>,
     ) -> Result<V, LoadError<E>> {
-        let load = async {
-            let (value, options) = load.await.map_err(LoadError::Loader)?;
-            Ok::<_, LoadError<E>>(Loaded { value: self.encoded(&value)?.into(), options })
-        };
+        let load = async { self.encoded_load(load.await) };
         let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
         Ok(self.value(&value.map_err(flatten_load)?)?)
     }
@@ -195,6 +221,15 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
 
     fn encoded(&self, value: &V) -> Result<Vec<u8>, Error> {
         encode(&self.codec, value, "value")
+    }
+
+    fn encoded_load<E>(&self, loaded: Result<(V, InsertOptions), E>) -> Result<Loaded, LoadError<E>> {
+        let (value, options) = loaded.map_err(LoadError::Loader)?;
+        Ok(Loaded { value: self.encoded(&value)?.into(), options })
+    }
+
+    fn loaded<E>(&self, loaded: Result<Option<(V, InsertOptions)>, E>) -> Result<Option<Loaded>, LoadError<E>> {
+        loaded.map_err(LoadError::Loader)?.map(|loaded| self.encoded_load(Ok(loaded))).transpose()
     }
 
     fn value(&self, value: &Value) -> Result<V, Error> {

@@ -7,12 +7,15 @@
 //!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before it u64
 //! object   checksum u64 | sequence u64 | order u64 | bytes of value here u32 | bytes of value in all u32
 //!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | zero u8
-//!          | key | of a value of several blocks: checksum of each u64 ... | value
+//!          | key | of a value over 16 KiB: checksum of each block u64 ... | zeros to a multiple of 64 | value
 //! footer   per object: hash u64 | order u64 | position u32 | bytes u32 | expiry u32 | part u16 | pool u16
 //! ```
-//! - The checksum of an object is of what follows it: of all, if its value here is one block; otherwise of all before the value, whose blocks have
-//!   their own. So the front of a long object is verified without its value, and each block without the others. A block has 16 KiB: what a drive reads in about the time
-//!   of 4 KiB, for 0.05 % of checksums; those of 1 MiB fit the first 4 KiB of an object, with its header and key.
+//! - The checksum of an object is of what follows it: of all, if its value here has at most 16 KiB; otherwise of all before the value, whose blocks
+//!   have their own. So the front of a long object is verified without its value, and each block without the others.
+//! - A block of a value has 4 KiB, as a block of the device: 0.2 % of a long value are checksums. The front of an object of
+//!   1 MiB (header, key, checksums, zeros) has at most 2.4 KiB.
+//! - The value of 64 KiB or more begins at a multiple of 4 KiB of the region where the region has the space. Then a range
+//!   of one block is read as one block of the device, after one block with the front.
 //! - The pool is the number of an incarnation of a pool (`pools`). A reader takes an object of another one for another key.
 //! - The sequence numbers the lives of all regions. It is in the region's header and in every object: what a region held in an
 //!   earlier life, or what belongs elsewhere, does not pass.
@@ -26,20 +29,26 @@
 use super::address::UNIT;
 use crate::FlashHash;
 use crate::codec::{FieldReader, FieldWriter};
+use crate::device::BLOCK;
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLl");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 pub const REGION_HEADER_BYTES: usize = 64;
 pub const OBJECT_HEADER_BYTES: usize = 50;
 pub const FOOTER_ENTRY_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 8;
-/// A longer value has a checksum for each piece of so many bytes, the last one for what is left.
-pub const VALUE_BLOCK_BYTES: usize = 16 << 10;
+/// A longer value has a checksum for each of its blocks. A drive reads so much in about the time of one block.
+pub const UNDIVIDED_VALUE_BYTES: usize = 16 << 10;
+/// Bytes of a block; the last one has what is left.
+const VALUE_BLOCK_BYTES: usize = 4 << 10;
+/// A value of so many bytes or more begins with a block of the device: the gap before is 1/32 of the value on average, or less.
+pub const ALIGNED_VALUE_BYTES: usize = 64 << 10;
 
 const _: () = assert!(REGION_HEADER_BYTES.is_multiple_of(UNIT));
+const _: () = assert!(VALUE_BLOCK_BYTES == BLOCK && UNDIVIDED_VALUE_BYTES < ALIGNED_VALUE_BYTES);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionHeader {
@@ -93,23 +102,32 @@ pub fn checksum(identity: u64, bytes: &[u8]) -> u64 {
 
 /// Bytes of an object with such a key and value.
 pub fn object_bytes(key_bytes: usize, value_bytes: usize) -> usize {
-    let front = (OBJECT_HEADER_BYTES + key_bytes).saturating_add(table_bytes(value_bytes));
-    front.saturating_add(value_bytes)
+    front_bytes(key_bytes, value_bytes).saturating_add(value_bytes)
+}
+
+/// Bytes of the object before the value: header, key and checksums. Those with checksums of blocks are a multiple of a
+/// unit, so that the value may begin with a block of the device.
+pub fn front_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+    let table = table_bytes(value_bytes);
+    let front = OBJECT_HEADER_BYTES + key_bytes + table;
+    if table == 0 { front } else { front.next_multiple_of(UNIT) }
 }
 
 /// Bytes of the checksums of a value's blocks.
 fn table_bytes(value_bytes: usize) -> usize {
-    if value_bytes <= VALUE_BLOCK_BYTES { 0 } else { value_bytes.div_ceil(VALUE_BLOCK_BYTES) * CHECKSUM_BYTES }
+    if value_bytes <= UNDIVIDED_VALUE_BYTES { 0 } else { value_bytes.div_ceil(VALUE_BLOCK_BYTES) * CHECKSUM_BYTES }
 }
 
-/// The longest value that fits so many bytes with the checksums of its blocks.
-pub fn value_bytes_in(bytes: usize) -> usize {
-    if bytes <= VALUE_BLOCK_BYTES {
-        return bytes;
+/// The longest value of an object of so many bytes at most with such a key; 0 if not even an empty one fits.
+pub fn value_bytes_in(key_bytes: usize, bytes: usize) -> usize {
+    // A longer value makes a longer object.
+    let (mut fits, mut exceeds) = (0, bytes + 1);
+    while exceeds - fits > 1 {
+        let middle = fits + (exceeds - fits) / 2;
+        let is_fitting = object_bytes(key_bytes, middle) <= bytes;
+        *if is_fitting { &mut fits } else { &mut exceeds } = middle;
     }
-    let blocks = bytes.div_ceil(VALUE_BLOCK_BYTES + CHECKSUM_BYTES);
-    // The last block may have no room beside its checksum.
-    (bytes - blocks * CHECKSUM_BYTES).max((blocks - 1).max(1) * VALUE_BLOCK_BYTES)
+    fits
 }
 
 /// The hash under which a part other than the first is found.
@@ -165,9 +183,28 @@ impl ObjectHeader {
         self.object_bytes() - self.value_bytes as usize..self.object_bytes()
     }
 
+    /// Where the key is in the object.
+    pub fn key(&self) -> Range<usize> {
+        OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(self.key_bytes)
+    }
+
     /// Where the checksums of the value's blocks are, after the key.
     fn table(&self) -> Range<usize> {
-        OBJECT_HEADER_BYTES + usize::from(self.key_bytes)..self.value().start
+        let begin = self.key().end;
+        begin..begin + table_bytes(self.value_bytes as usize)
+    }
+
+    /// The blocks of a value with checksums of its blocks that hold a range of it: where they are in the value.
+    pub fn blocks_of(&self, range: &Range<usize>) -> Range<usize> {
+        let begin = range.start / VALUE_BLOCK_BYTES * VALUE_BLOCK_BYTES;
+        begin..range.end.next_multiple_of(VALUE_BLOCK_BYTES).min(self.value_bytes as usize)
+    }
+
+    /// The checksums of blocks that [`ObjectHeader::blocks_of`] answered, from the front of the object.
+    pub fn sums_of<'a>(&self, front: &'a [u8], blocks: &Range<usize>) -> &'a [u8] {
+        let sums = &front[self.table()];
+        let number_of = |at: usize| at / VALUE_BLOCK_BYTES * CHECKSUM_BYTES;
+        &sums[number_of(blocks.start)..number_of(blocks.end.next_multiple_of(VALUE_BLOCK_BYTES))]
     }
 
     /// What the checksum of the object is of.
@@ -214,13 +251,12 @@ impl ObjectHeader {
     pub fn check(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         let header = Self::check_front(bytes, identity, sequence, position)?;
         let object = bytes.get(..header.object_bytes()).ok_or(ObjectMismatch::Foreign)?;
-        let sums = object[header.table()].chunks_exact(CHECKSUM_BYTES);
-        let mut blocks = object[header.value()].chunks(VALUE_BLOCK_BYTES).zip(sums);
-        let is_whole = blocks.all(|(block, sum)| sum == checksum(identity, block).to_le_bytes());
+        let is_whole =
+            header.table().is_empty() || are_blocks(identity, &object[header.value()], &object[header.table()]);
         if is_whole { Ok(header) } else { Err(ObjectMismatch::Corrupt) }
     }
 
-    /// The same of what its checksum covers: of a value of several blocks nothing need be there.
+    /// The same of what its checksum covers: of a value with checksums of its blocks nothing need be there.
     pub fn check_front(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         if bytes.len() < OBJECT_HEADER_BYTES {
             return Err(ObjectMismatch::Foreign);
@@ -238,9 +274,16 @@ impl ObjectHeader {
     }
 }
 
-/// The checksums of the blocks of a value, as they stand before it: none for one of one block.
+/// Whether blocks of a value have these checksums.
+pub fn are_blocks(identity: u64, blocks: &[u8], sums: &[u8]) -> bool {
+    let mut pairs = blocks.chunks(VALUE_BLOCK_BYTES).zip(sums.chunks_exact(CHECKSUM_BYTES));
+    blocks.len().div_ceil(VALUE_BLOCK_BYTES) * CHECKSUM_BYTES == sums.len()
+        && pairs.all(|(block, sum)| sum == checksum(identity, block).to_le_bytes())
+}
+
+/// The checksums of the blocks of a value, as they stand before it: none of a short one.
 pub fn block_checksums(identity: u64, value: &[u8]) -> Vec<u8> {
-    let blocks = value.chunks(VALUE_BLOCK_BYTES).filter(|_| value.len() > VALUE_BLOCK_BYTES);
+    let blocks = value.chunks(VALUE_BLOCK_BYTES).filter(|_| value.len() > UNDIVIDED_VALUE_BYTES);
     blocks.flat_map(|block| checksum(identity, block).to_le_bytes()).collect()
 }
 
@@ -311,8 +354,8 @@ mod tests {
         let bytes = REGION.encode(0x1d);
         assert_eq!(
             hex(&bytes),
-            "45624c6c02000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
-             6300000000000000 edfe000000000000 b4602de0d483a3ec"
+            "45624c6c03000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
+             6300000000000000 edfe000000000000 54b5dea9fd21b0b0"
         );
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 7), Some(REGION));
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 8), None, "of another region");
@@ -356,7 +399,8 @@ mod tests {
         let header = ObjectHeader { value_bytes: value_bytes as u32, total_bytes: value_bytes as u32, ..OBJECT };
         let value: Vec<u8> = (0..value_bytes).map(|at| (at * 7 + at / 251) as u8).collect();
         let table = block_checksums(0x1d, &value);
-        let mut bytes = [&header.encode()[..], b"key", &table, &value].concat();
+        let zeros = vec![0; front_bytes(3, value_bytes) - OBJECT_HEADER_BYTES - 3 - table.len()];
+        let mut bytes = [&header.encode()[..], b"key", &table, &zeros, &value].concat();
         let sum = object_checksum(0x1d, &bytes);
         bytes[..8].copy_from_slice(&sum);
         (header, bytes)
@@ -364,11 +408,12 @@ mod tests {
 
     #[test]
     fn each_block_of_a_long_value_has_its_checksum() {
-        let one = VALUE_BLOCK_BYTES;
-        for (value_bytes, blocks) in [(one, 0), (one + 1, 2), (2 * one, 2), (2 * one + 1, 3), (64 * one, 64)] {
+        let (short, one) = (UNDIVIDED_VALUE_BYTES, VALUE_BLOCK_BYTES);
+        for (value_bytes, blocks) in [(short, 0), (short + 1, 5), (5 * one, 5), (5 * one + 1, 6), (256 * one, 256)] {
             let (header, bytes) = long(value_bytes);
-            assert_eq!((bytes.len(), header.object_bytes()), (53 + 8 * blocks + value_bytes, bytes.len()));
-            assert_eq!(header.value(), 53 + 8 * blocks..bytes.len());
+            let front = if blocks == 0 { 53 } else { (53 + 8_usize * blocks).next_multiple_of(64) };
+            assert_eq!((bytes.len(), header.object_bytes()), (front + value_bytes, bytes.len()));
+            assert_eq!(header.value(), front..bytes.len());
             assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence, 1), Ok(header));
             let front = &bytes[..header.covered().end];
             assert_eq!(ObjectHeader::check_front(front, 0x1d, OBJECT.sequence, 1), Ok(header));
@@ -384,18 +429,47 @@ mod tests {
                 assert_eq!(check(ObjectHeader::check_front).is_ok(), is_in_blocks && is_value, "byte {at}");
             }
         }
-        let (_, bytes) = long(one + 1);
+        let (_, bytes) = long(short + 1);
         assert_eq!(hex(&bytes[48..69]), LONG);
     }
 
-    const LONG: &str = "03006b6579342978 234476df197158e6 de44100fe0";
+    const LONG: &str = "03006b6579b989be 329c59a7c98fecb3 fa08db5418";
+
+    #[test]
+    fn blocks_of_a_range_have_their_checksums() {
+        let one = VALUE_BLOCK_BYTES;
+        let (header, bytes) = long(5 * one + 100);
+        let value = &bytes[header.value()];
+        let front = &bytes[..header.value().start];
+        for (range, blocks) in [
+            (0..1, 0..one),
+            (one - 1..one + 1, 0..2 * one),
+            (one..2 * one, one..2 * one),
+            (5 * one + 50..5 * one + 60, 5 * one..5 * one + 100),
+            (0..5 * one + 100, 0..5 * one + 100),
+        ] {
+            assert_eq!(header.blocks_of(&range), blocks, "{range:?}");
+            let sums = header.sums_of(front, &blocks);
+            let mut read = value[blocks.clone()].to_vec();
+            assert!(are_blocks(0x1d, &read, sums), "{range:?}");
+            assert!(!are_blocks(0x1d, &read[..read.len() - 1], sums) && !are_blocks(0x1d, &read, &sums[8..]));
+            for at in [0, read.len() / 2, read.len() - 1] {
+                read[at] ^= 1;
+                assert!(!are_blocks(0x1d, &read, sums), "{range:?}, byte {at}");
+                read[at] ^= 1;
+            }
+        }
+    }
 
     #[test]
     fn a_value_fills_what_is_left_of_a_region() {
-        for bytes in (0..200).chain(16_300..16_500).chain(32_700..32_900).chain([1 << 20, 16 << 20]) {
-            let value = value_bytes_in(bytes);
-            let takes = |value: usize| object_bytes(0, value) - OBJECT_HEADER_BYTES;
-            assert!(takes(value) <= bytes && takes(value + 1) > bytes, "{value} of {bytes}");
+        for bytes in (50..250).chain(16_400..16_700).chain(20_500..20_700).chain([1 << 20, 16 << 20]) {
+            for key_bytes in [0, 8, 77] {
+                let value = value_bytes_in(key_bytes, bytes);
+                let takes = |value: usize| object_bytes(key_bytes, value);
+                assert!(value == 0 || takes(value) <= bytes, "{value} of {bytes}");
+                assert!(takes(value + 1) > bytes, "{value} of {bytes}");
+            }
         }
     }
 

@@ -17,7 +17,7 @@
 //! | `regions` | what RAM knows of each region; its states |
 //! | `log` | the log: its parts, and what needs no file of its own |
 //! | `open_region`, `buffers` | open regions, and those that are being written |
-//! | `insert`, `read` | objects in and out |
+//! | `insert`, `read`, `read_range` | objects in, out, and ranges of their values |
 //! | `reclaim_choice`, `reclaim`, `longest_object` | which regions are reclaimed, how, and how many stay free |
 //! | `reinsertion_value`, `reinsert` | what of them is written again |
 //! | `scan` | a walk over all objects |
@@ -38,6 +38,7 @@ mod longest_object;
 mod open_region;
 mod options;
 mod read;
+mod read_range;
 mod reclaim;
 mod reclaim_choice;
 mod recover;

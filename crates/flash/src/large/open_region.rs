@@ -1,7 +1,10 @@
 //! Open and sealed regions, their buffers, and the lists of what is free.
 
 use super::address::UNIT;
-use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, ObjectHeader, object_bytes, value_bytes_in};
+use super::format::{
+    ALIGNED_VALUE_BYTES, FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, ObjectHeader, front_bytes, object_bytes,
+    value_bytes_in,
+};
 use super::stats::RegionTally;
 use crate::FlashHash;
 use crate::device::{BLOCK, Buffer};
@@ -133,12 +136,18 @@ impl OpenRegion {
         let rest = draft.header.value_bytes as usize;
         let whole = object_bytes(draft.key.len(), rest);
         let end = self.end(region_bytes);
-        let at = self.address(whole, region_bytes);
+        let at = if rest >= ALIGNED_VALUE_BYTES {
+            let front = front_bytes(draft.key.len(), rest);
+            (self.used.next_multiple_of(UNIT) + front).next_multiple_of(BLOCK) - front
+        } else {
+            self.address(whole, region_bytes)
+        };
         if at + whole <= end {
             return Some((at, rest));
         }
         let at = self.used.next_multiple_of(UNIT);
-        let space = value_bytes_in(end.checked_sub(at + OBJECT_HEADER_BYTES + draft.key.len())?);
+        let space = end.checked_sub(at).filter(|&space| space >= OBJECT_HEADER_BYTES + draft.key.len())?;
+        let space = value_bytes_in(draft.key.len(), space);
         let is_enough = space >= rest || draft.may_cut && space >= region_bytes / SHARE_OF_PART;
         is_enough.then_some((at, rest.min(space)))
     }

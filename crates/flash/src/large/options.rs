@@ -1,7 +1,7 @@
 //! What can be chosen about the log, and what follows from it.
 
 use super::address::{UNIT, UNITS_LIMIT};
-use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
+use super::format::{FOOTER_ENTRY_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
 use crate::Error;
 use crate::device::BLOCK;
 use std::ops::Range;
@@ -206,7 +206,7 @@ impl Geometry {
     /// complete.
     pub fn value_bytes_limit(&self, regions: usize) -> u64 {
         let parts = (regions / 4).max(1) as u64;
-        let part = value_bytes_in(self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
+        let part = value_bytes_in(u8::MAX.into(), self.object_bytes_limit()) as u64;
         (parts * part).min(u64::from(u32::MAX))
     }
 }
@@ -218,7 +218,7 @@ fn object_bytes_limit(region_bytes: usize) -> usize {
 /// Each part has a header, a hash for a key, and the checksums of its blocks.
 /// The longest piece of a value that a part other than the first holds.
 fn part_bytes_limit(region_bytes: usize) -> usize {
-    value_bytes_in(object_bytes_limit(region_bytes) - OBJECT_HEADER_BYTES - size_of::<u64>())
+    value_bytes_in(size_of::<u64>(), object_bytes_limit(region_bytes))
 }
 
 fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {

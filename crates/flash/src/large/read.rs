@@ -15,11 +15,12 @@ use super::regions::RegionState;
 use crate::device::{BLOCK, Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::has_expired;
 use crate::{FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// So often a lookup follows an object that moves, before it is a miss.
-const MOVES: u32 = 8;
+pub(super) const MOVES: u32 = 8;
 
 /// A lookup under way.
 struct Reading {
@@ -41,19 +42,32 @@ struct Gathered {
 
 /// Where an object was a moment ago.
 #[derive(Clone, Copy)]
-struct Located {
-    address: Address,
-    token: Token,
-    region: u32,
-    sequence: u64,
-    position: u32,
+pub(super) struct Located {
+    pub address: Address,
+    pub token: Token,
+    pub region: u32,
+    pub sequence: u64,
+    pub position: u32,
     /// Nobody had asked for it since it was written.
     is_first_hit: bool,
     /// The buffer it is in.
-    slot: Option<u16>,
+    pub slot: Option<u16>,
 }
 
-enum ReadProgress {
+impl Located {
+    /// Where the object begins in its region.
+    pub fn begin(&self) -> usize {
+        self.position as usize * UNIT
+    }
+
+    /// The block in which it begins, and those that hold the object for sure.
+    pub fn blocks(&self) -> Range<usize> {
+        let begin = self.begin() / BLOCK * BLOCK;
+        begin..begin + self.address.blocks() * BLOCK
+    }
+}
+
+pub(super) enum ReadProgress {
     Finished(Option<FlashHit>, OnLookup),
     Submitted,
 }
@@ -81,7 +95,12 @@ impl LargeLog {
         }
         self.counters.lookups.one();
         let reading = Reading { key: key.bytes.into(), hash: key.hash, pool: key.pool, gathered: None, moves: 0 };
-        match self.advance(reading, done) {
+        self.answer(self.advance(reading, done))
+    }
+
+    /// The answer of a lookup that goes on, or did not need the device.
+    pub(super) fn answer(&self, progress: ReadProgress) -> FlashLookup {
+        match progress {
             ReadProgress::Finished(None, _) => FlashLookup::Absent,
             ReadProgress::Finished(Some(found), _) => {
                 self.counters.hits_memory.one();
@@ -99,13 +118,9 @@ impl LargeLog {
                 return ReadProgress::Finished(None, done);
             };
             let Some(slot) = located.slot else { return self.submit_read(reading, located, done) };
-            let step = {
-                let staged = self.slots[usize::from(slot)].read().unwrap();
-                let staged = staged.as_ref();
-                let staged = staged.filter(|it| it.region == located.region && it.sequence == located.sequence);
-                staged.map(|it| self.take(&mut reading, located, &it.buffer))
-            };
-            match step {
+            match self.in_buffer(located, slot, |header, bytes| {
+                self.step(&mut reading, located, header, ReadBytes::Borrowed(bytes))
+            }) {
                 Some(ReadStep::Finished(found)) => return ReadProgress::Finished(found, done),
                 Some(ReadStep::NextPart) => {}
                 // It has been written since, and is on the device.
@@ -114,23 +129,26 @@ impl LargeLog {
         }
     }
 
-    /// An object in a buffer: complete and unharmed, since its place was published.
-    fn take(&self, reading: &mut Reading, located: Located, buffer: &[u8]) -> ReadStep {
-        let bytes = &buffer[located.position as usize * UNIT..];
+    /// Reads an object in a buffer: complete and unharmed, since its place was published. `None` if the region has left it.
+    pub(super) fn in_buffer<T>(
+        &self,
+        located: Located,
+        slot: u16,
+        read: impl FnOnce(ObjectHeader, &[u8]) -> T,
+    ) -> Option<T> {
+        let staged = self.slots[usize::from(slot)].read().unwrap();
+        let staged = staged.as_ref();
+        let staged = staged.filter(|it| it.region == located.region && it.sequence == located.sequence)?;
+        let bytes = &staged.buffer[located.begin()..];
         let header = ObjectHeader::decode(bytes);
-        self.step(reading, located, header, ReadBytes::Borrowed(&bytes[..header.object_bytes()]))
+        Some(read(header, &bytes[..header.object_bytes()]))
     }
 
     /// What an object that was read means for the lookup.
     fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: ReadBytes<'_>) -> ReadStep {
-        let key_end = super::format::OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
         let value = header.value();
-        if header.pool != reading.pool || bytes.key(key_end) != &*reading.expected_key() {
-            self.counters.misses_collision.one();
-            return ReadStep::Finished(None);
-        }
-        if has_expired(header.expiry, self.now.load(Relaxed)) {
-            self.counters.misses_expired.one();
+        let is_key = header.pool == reading.pool && bytes.slice()[header.key()] == *reading.expected_key();
+        if !self.is_hit(&header, is_key) {
             return ReadStep::Finished(None);
         }
         let total = header.total_bytes as usize;
@@ -169,8 +187,16 @@ impl LargeLog {
         ReadStep::Finished(Some(found(buffer, 0..filled, header, token)))
     }
 
+    /// Whether an object answers a lookup, if its key does; a miss is counted.
+    pub(super) fn is_hit(&self, header: &ObjectHeader, is_key: bool) -> bool {
+        let has_expired = has_expired(header.expiry, self.now.load(Relaxed));
+        self.counters.misses_collision.add(u64::from(!is_key));
+        self.counters.misses_expired.add(u64::from(is_key && has_expired));
+        is_key && !has_expired
+    }
+
     /// That somebody found an object for the first time; one of several parts is told of by its last.
-    fn count_first_hit(&self, located: Located, order: u64) {
+    pub(super) fn count_first_hit(&self, located: Located, order: u64) {
         if located.is_first_hit {
             let region = &self.regions[located.region as usize];
             self.reinsertion_value.first_hit(region.is_copy(order), region.copied());
@@ -178,48 +204,52 @@ impl LargeLog {
     }
 
     fn submit_read(self: &Arc<Self>, reading: Reading, located: Located, done: OnLookup) -> ReadProgress {
-        let begin = located.position as usize * UNIT / BLOCK * BLOCK;
-        let bytes = (located.address.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
-        let offset = self.geometry.offset(located.region) + begin as u64;
-        let pending = Arc::new(Mutex::new(Some((reading, done))));
+        self.submit_blocks(located, located.blocks(), done, move |log, done, buffer| {
+            log.read_completed(reading, located, done, buffer);
+        })
+    }
+
+    /// Reads blocks of the region of an object. A failed read ends the lookup, and is counted.
+    pub(super) fn submit_blocks(
+        self: &Arc<Self>,
+        located: Located,
+        blocks: Range<usize>,
+        done: OnLookup,
+        completed: impl FnOnce(&Arc<Self>, OnLookup, Buffer) + Send + 'static,
+    ) -> ReadProgress {
+        // Classes of sizes are rounded up.
+        let bytes = blocks.end.min(self.geometry.region_bytes) - blocks.start;
+        let offset = self.geometry.offset(located.region) + blocks.start as u64;
+        let pending = Arc::new(Mutex::new(Some(done)));
         let (log, theirs) = (Arc::clone(self), Arc::clone(&pending));
-        let read_completed = Box::new(move |outcome| {
+        let read = Box::new(move |outcome: TransferOutcome| {
             log.reading_bytes.fetch_sub(bytes, Relaxed);
-            let (reading, done) = theirs.lock().unwrap().take().expect("a read is completed once");
-            log.read_completed(reading, located, done, outcome);
+            let done = theirs.lock().unwrap().take().expect("a read is completed once");
+            if outcome.result.is_err() {
+                log.counters.read_errors.one();
+                log.counters.misses_error.one();
+                log.fail(located.region, located.sequence);
+                return done(None);
+            }
+            log.counters.read_bytes.add(outcome.buffer.len() as u64);
+            completed(&log, done, outcome.buffer);
         });
         self.reading_bytes.fetch_add(bytes, Relaxed);
-        let request =
-            TransferRequest { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: read_completed };
+        let request = TransferRequest { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: read };
         if self.device.submit_local(request).is_ok() {
             return ReadProgress::Submitted;
         }
         self.reading_bytes.fetch_sub(bytes, Relaxed);
         self.counters.misses_refused.one();
-        let (_, done) = pending.lock().unwrap().take().expect("a refused read is not completed");
+        let done = pending.lock().unwrap().take().expect("a refused read is not completed");
         ReadProgress::Finished(None, done)
     }
 
-    fn read_completed(
-        self: &Arc<Self>,
-        mut reading: Reading,
-        located: Located,
-        done: OnLookup,
-        outcome: TransferOutcome,
-    ) {
-        if outcome.result.is_err() {
-            self.counters.read_errors.one();
-            self.counters.misses_error.one();
-            self.fail(located.region, located.sequence);
-            return done(None);
-        }
-        self.counters.read_bytes.add(outcome.buffer.len() as u64);
-        let begin = located.position as usize * UNIT % BLOCK;
+    fn read_completed(self: &Arc<Self>, mut reading: Reading, located: Located, done: OnLookup, buffer: Buffer) {
+        let begin = located.begin() % BLOCK;
         let wanted = reading.wanted();
-        let checked =
-            ObjectHeader::check(&outcome.buffer[begin..], self.options.identity, located.sequence, located.position);
-        let step =
-            checked.map(|header| self.step(&mut reading, located, header, ReadBytes::Owned(outcome.buffer, begin)));
+        let checked = ObjectHeader::check(&buffer[begin..], self.options.identity, located.sequence, located.position);
+        let step = checked.map(|header| self.step(&mut reading, located, header, ReadBytes::Owned(buffer, begin)));
         // The last look: what is current now was so during the whole read, and its region in the same life.
         if !self.is_at(wanted, located) {
             reading.moves += 1;
@@ -227,30 +257,38 @@ impl LargeLog {
         }
         match step {
             Ok(ReadStep::NextPart) => self.resume(reading, done),
-            Ok(ReadStep::Finished(found)) => {
-                self.counters.hits_device.add(u64::from(found.is_some()));
-                done(found);
-            }
-            // The region is in the same life, so it must be there, unless it was marked dead meanwhile: it was not written, or not here.
+            Ok(ReadStep::Finished(found)) => self.finish(ReadProgress::Finished(found, done)),
             Err(ObjectMismatch::Foreign | ObjectMismatch::Corrupt) => {
-                match self.regions[located.region as usize].state() {
-                    RegionState::Dying | RegionState::Emptied => self.counters.misses_gone.one(),
-                    _ => self.counters.misses_corrupt.one(),
-                }
+                self.count_mismatch(located);
                 done(None);
             }
         }
     }
 
+    /// The region is in the same life, so the object must be there, unless it was marked dead meanwhile: it was not written, or not
+    /// here.
+    pub(super) fn count_mismatch(&self, located: Located) {
+        match self.regions[located.region as usize].state() {
+            RegionState::Dying | RegionState::Emptied => self.counters.misses_gone.one(),
+            _ => self.counters.misses_corrupt.one(),
+        }
+    }
+
     fn resume(self: &Arc<Self>, reading: Reading, done: OnLookup) {
-        if let ReadProgress::Finished(found, done) = self.advance(reading, done) {
+        let progress = self.advance(reading, done);
+        self.finish(progress);
+    }
+
+    /// Calls the completion of a lookup that was read from the device, if that is over.
+    pub(super) fn finish(&self, progress: ReadProgress) {
+        if let ReadProgress::Finished(found, done) = progress {
             self.counters.hits_device.add(u64::from(found.is_some()));
             done(found);
         }
     }
 
     /// Looks an object up in the index and counts the hit.
-    fn locate(&self, hash: FlashHash) -> Option<Located> {
+    pub(super) fn locate(&self, hash: FlashHash) -> Option<Located> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
         let address = shard.get(identity.tag)?;
@@ -270,7 +308,7 @@ impl LargeLog {
     }
 
     /// Whether an object is still where it was, in the same life of the region.
-    fn is_at(&self, hash: FlashHash, located: Located) -> bool {
+    pub(super) fn is_at(&self, hash: FlashHash, located: Located) -> bool {
         let is_same =
             |address: Address| address.without_hits() == located.address && self.token(address) == located.token;
         self.find(hash, is_same) == Some(true)
@@ -309,12 +347,8 @@ impl ReadBytes<'_> {
         }
     }
 
-    fn key(&self, end: usize) -> &[u8] {
-        &self.slice()[super::format::OBJECT_HEADER_BYTES..end]
-    }
-
     /// A value that is complete.
-    fn found(self, value: std::ops::Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
+    fn found(self, value: Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
         match self {
             Self::Borrowed(bytes) => {
                 let mut buffer = Buffer::zeroed(value.len());
@@ -326,7 +360,7 @@ impl ReadBytes<'_> {
     }
 }
 
-fn found(buffer: Buffer, value: std::ops::Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
+pub(super) fn found(buffer: Buffer, value: Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
     let ObjectHeader { client_flags, expiry, .. } = header;
     FlashHit { buffer, value, client_flags, expiry, token }
 }

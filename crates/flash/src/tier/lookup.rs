@@ -10,19 +10,29 @@
 
 use super::small_area::SmallArea;
 use super::{Tier, token_of_large};
-use crate::{FlashHit, FlashLookup, Key, OnLookup};
+use crate::{ByteRange, FlashHit, FlashLookup, Key, OnLookup};
 use std::sync::{Arc, Mutex};
 
 impl Tier {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
     /// `done` is called when that is over, maybe before this returns; otherwise never.
     pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
+        self.look_up(key, None, now, done)
+    }
+
+    /// As [`Tier::lookup`], of a range of the value: the hit has the bytes of the range only. Of a long value only the blocks
+    /// that hold the range are read, and a block with the checksums.
+    pub fn lookup_range(&self, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
+        self.look_up(key, Some(range), now, done)
+    }
+
+    fn look_up(&self, key: Key<'_>, range: Option<ByteRange>, now: u32, done: OnLookup) -> FlashLookup {
         let now = self.observe_time(now);
         if self.has_failed(now) {
             return FlashLookup::Absent;
         }
         if !self.large.could_exist(key.hash) {
-            return self.small.lookup(key, now, done);
+            return look_up_small(&self.small, key, range, now, done);
         }
         // Given to the large log, and taken back if that calls nothing.
         let done = Arc::new(Mutex::new(Some(done)));
@@ -32,22 +42,35 @@ impl Tier {
             let done = take(&theirs);
             match found {
                 Some(found) => done(Some(with_large_token(found))),
-                None => continue_log(&small, Key { bytes: &bytes, hash, pool }, now, done),
+                None => continue_log(&small, Key { bytes: &bytes, hash, pool }, range, now, done),
             }
         });
-        match self.large.lookup(key, now, read) {
-            FlashLookup::Absent => self.small.lookup(key, now, take(&done)),
+        let looked_up = match range {
+            Some(range) => self.large.lookup_range(key, range, now, read),
+            None => self.large.lookup(key, now, read),
+        };
+        match looked_up {
+            FlashLookup::Absent => look_up_small(&self.small, key, range, now, take(&done)),
             FlashLookup::Found(found) => FlashLookup::Found(with_large_token(found)),
             FlashLookup::Reading => FlashLookup::Reading,
         }
     }
 }
 
+/// A small object lies in one block, which is read for any range of it.
+fn look_up_small(small: &SmallArea, key: Key<'_>, range: Option<ByteRange>, now: u32, done: OnLookup) -> FlashLookup {
+    let Some(range) = range else { return small.lookup(key, now, done) };
+    match small.lookup(key, now, Box::new(move |found| done(found.map(|found| found.with_range(range))))) {
+        FlashLookup::Found(found) => FlashLookup::Found(found.with_range(range)),
+        unanswered => unanswered,
+    }
+}
+
 /// Goes on among the small objects, on a thread that completes a read.
-fn continue_log(small: &SmallArea, key: Key<'_>, now: u32, done: OnLookup) {
+fn continue_log(small: &SmallArea, key: Key<'_>, range: Option<ByteRange>, now: u32, done: OnLookup) {
     let done = Arc::new(Mutex::new(Some(done)));
     let theirs = Arc::clone(&done);
-    match small.lookup(key, now, Box::new(move |found| take(&theirs)(found))) {
+    match look_up_small(small, key, range, now, Box::new(move |found| take(&theirs)(found))) {
         FlashLookup::Absent => take(&done)(None),
         FlashLookup::Found(found) => take(&done)(Some(found)),
         FlashLookup::Reading => {}

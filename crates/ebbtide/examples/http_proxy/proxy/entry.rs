@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes of each part of a body but the last.
 pub const PART_BYTES: usize = 256 << 10;
 
+/// Bytes from the start of a value that hold the head of nearly every response.
+pub const HEAD_BYTES: usize = 4 << 10;
+
 /// The cached entry of a path.
 #[derive(Serialize, Deserialize)]
 enum Head<'a> {
@@ -74,7 +77,19 @@ fn encode_head(head: &Head<'_>) -> Vec<u8> {
 
 /// `None` if another program, or another version of this one, has written the value.
 pub fn decode(value: Value) -> Option<Entry> {
-    let bytes: &[u8] = &value;
+    let (mut entry, length) = decode_head(&value)?;
+    if let Entry::Response(stored) = &mut entry {
+        // The bytes stay where the cache has them: they are not copied.
+        stored.first_part = Bytes::from_owner(value).slice(length..);
+        if stored.first_part.len() as u64 != stored.identity.length.min(PART_BYTES as u64) {
+            return None;
+        }
+    }
+    Some(entry)
+}
+
+/// The entry without the first part, from the start of a value, and the length of the head.
+pub fn decode_head(bytes: &[u8]) -> Option<(Entry, usize)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length) as usize;
     let entry = match postcard::from_bytes(rest.get(..length)?).ok()? {
@@ -85,15 +100,10 @@ pub fn decode(value: Value) -> Option<Entry> {
                 decoded.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?);
             }
             let status = StatusCode::from_u16(status).ok()?;
-            // The bytes stay where the cache has them: they are not copied.
-            let first_part = Bytes::from_owner(value).slice(4 + length..);
-            if first_part.len() as u64 != identity.length.min(PART_BYTES as u64) {
-                return None;
-            }
-            Entry::Response(Stored { status, headers: decoded, identity, first_part })
+            Entry::Response(Stored { status, headers: decoded, identity, first_part: Bytes::new() })
         }
     };
-    Some(entry)
+    Some((entry, 4 + length))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A request and its answer: from the cache, from the origin through the cache, or around the cache.
 
-use super::entry::{self, Entry, Identity, PART_BYTES, Stored};
+use super::entry::{self, Entry, HEAD_BYTES, Identity, PART_BYTES, Stored};
 use super::origin::{Body, BoxError, Origin, OriginError, PartReader, empty};
 use super::parts::{self, Object, Parts};
 use super::range::{self, Asked};
@@ -77,6 +77,9 @@ impl Handler {
         request: Request<Incoming>,
         path: PathAndQuery,
     ) -> Result<Response<Body>, LoadError<OriginError>> {
+        if let Some(response) = self.later_range(&request, &path).await {
+            return Ok(with_status(response, HIT));
+        }
         let mut fetched = None;
         let value = if request.method() == Method::HEAD {
             // The origin answers a HEAD that misses: its GET would cost the body.
@@ -97,6 +100,19 @@ impl Handler {
             }
             Some(Entry::NotCacheable) | None => self.bypass(request, path).await.map_err(LoadError::Loader),
         }
+    }
+
+    /// The answer to a range behind the first part of an object in the cache. Its first part is not read.
+    async fn later_range(&self, request: &Request<Incoming>, path: &PathAndQuery) -> Option<Response<Body>> {
+        let headers = request.headers();
+        if request.method() != Method::GET || !headers.contains_key(RANGE) {
+            return None;
+        }
+        let head = self.cache.get_range_async(path.as_str(), 0, HEAD_BYTES).await?;
+        let (Entry::Response(stored), _) = entry::decode_head(&head)? else { return None };
+        let Asked::Part(range) = asked(&stored, headers, false) else { return None };
+        let is_later = range.start >= PART_BYTES as u64;
+        is_later.then(|| self.cached(stored, headers, path.clone(), false))
     }
 
     /// The loader of a path: of several requests that miss it, one runs this.
@@ -145,15 +161,11 @@ impl Handler {
     }
 
     fn cached(&self, stored: Stored, request: &HeaderMap, path: PathAndQuery, head_only: bool) -> Response<Body> {
+        let asked = asked(&stored, request, head_only);
         let Stored { status, mut headers, identity, first_part } = stored;
         headers.insert(AGE, parts::now().saturating_sub(identity.made_at).into());
         let mut response = Response::new(empty());
         let is_whole = status == StatusCode::OK;
-        let asks = request.get(RANGE).and_then(|range| range.to_str().ok());
-        let asked = match asks.filter(|_| is_whole && !head_only && conditions::range_counts(request, &headers)) {
-            Some(range) => range::asked(Some(range), identity.length),
-            None => Asked::Whole,
-        };
         let answered = if is_whole && conditions::is_not_modified(request, &headers) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             None
@@ -197,6 +209,16 @@ impl Handler {
     }
 }
 
+/// The range of an object that a request asks for.
+fn asked(stored: &Stored, request: &HeaderMap, head_only: bool) -> Asked {
+    let range = request.get(RANGE).and_then(|range| range.to_str().ok());
+    let counts = stored.status == StatusCode::OK && !head_only && conditions::range_counts(request, &stored.headers);
+    match range.filter(|_| counts) {
+        Some(range) => range::asked(Some(range), stored.identity.length),
+        None => Asked::Whole,
+    }
+}
+
 async fn send_parts(
     parts: Arc<Parts>,
     object: Object,
@@ -206,10 +228,14 @@ async fn send_parts(
 ) {
     let part_bytes = PART_BYTES as u64;
     for number in range.start / part_bytes..range.end.div_ceil(part_bytes) {
+        let offset = number * part_bytes;
+        let start = range.start.max(offset) - offset;
+        let end = range.end.min(offset + part_bytes) - offset;
+        let wanted = start as usize..end as usize;
         let part = match number {
-            0 => first_part.clone(),
-            _ => match parts.read(&object, number).await {
-                Ok(part) => Bytes::from_owner(part),
+            0 => first_part.slice(wanted),
+            _ => match parts.read(&object, number, wanted).await {
+                Ok(part) => part,
                 // The client sees a body that is shorter than announced, and a closed connection.
                 Err(error) => {
                     parts.forget(object.path.as_str().to_owned()).await;
@@ -217,10 +243,8 @@ async fn send_parts(
                 }
             },
         };
-        let offset = number * part_bytes;
-        let (start, end) = (range.start.max(offset) - offset, range.end.min(offset + part.len() as u64) - offset);
         // The client has closed its connection.
-        if sender.send_data(part.slice(start as usize..end as usize)).await.is_err() {
+        if sender.send_data(part).await.is_err() {
             return;
         }
     }

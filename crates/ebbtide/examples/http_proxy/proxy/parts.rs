@@ -12,9 +12,11 @@ use super::entry::{Identity, PART_BYTES};
 use super::origin::{Origin, OriginError, PartReader};
 use ebbtide::{Cache, InsertOptions, LoadError, Loaded, Value};
 use hyper::StatusCode;
+use hyper::body::Bytes;
 use hyper::header::{HeaderMap, HeaderValue, IF_RANGE, RANGE};
 use hyper::http::uri::PathAndQuery;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -113,8 +115,25 @@ impl Parts {
         self.transfers.lock().expect("nothing panics under this lock")
     }
 
-    /// A part after the first one.
-    pub async fn read(&self, object: &Object, number: u64) -> Result<Value, LoadError<OriginError>> {
+    /// A range of a part after the first one.
+    pub async fn read(
+        &self,
+        object: &Object,
+        number: u64,
+        range: Range<usize>,
+    ) -> Result<Bytes, LoadError<OriginError>> {
+        if range.len() < part_length(object.identity.length, number) {
+            // Of a part on flash only the blocks of the range are read.
+            let key = key(object.identity.body, number);
+            let bytes = self.cache.get_range_async(key, range.start, range.len()).await;
+            if let Some(bytes) = bytes.filter(|bytes| bytes.len() == range.len()) {
+                return Ok(bytes.into());
+            }
+        }
+        Ok(Bytes::from_owner(self.read_whole(object, number).await?).slice(range))
+    }
+
+    async fn read_whole(&self, object: &Object, number: u64) -> Result<Value, LoadError<OriginError>> {
         let length = part_length(object.identity.length, number);
         let key = key(object.identity.body, number);
         if let Some(part) = self.cache.get_async(key).await {

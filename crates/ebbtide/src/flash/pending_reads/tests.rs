@@ -48,7 +48,7 @@ fn start(reads: &Arc<PendingReads>, key: &[u8], when_busy: WhenBusy) -> (Start, 
     let (sender, receiver) = channel();
     let key = Key::new(key);
     let bytes = reads.tier.probe(key.hash).expect("flash has the key");
-    let start = reads.start(key, bytes, NOW, when_busy, Box::new(move |read| sender.send(read).unwrap()));
+    let start = reads.start(key, None, bytes, NOW, when_busy, Box::new(move |read| sender.send(read).unwrap()));
     (start, receiver)
 }
 
@@ -57,7 +57,7 @@ fn read_and_wait(pending: &Arc<PendingReads>, keys: &[&[u8]], mut each: impl FnM
     let first = Key::new(keys[0]);
     let probe = FlashProbe { hash: first.hash, pool: first.pool, bytes: pending.tier.probe(first.hash) };
     let (mut reads, mut waiter) = (FlashReads::default(), Blocking::new(pending, NOW));
-    let keys = ReadKeys { first, probe, others: &keys[1..] };
+    let keys = ReadKeys { first, probe, range: None, others: &keys[1..] };
     reads.run(
         pending,
         &keys,
@@ -93,6 +93,28 @@ fn one_read_serves_all_waiters() {
     drop(results);
     assert_eq!(permits(&reads), (0, 0));
     assert!(reads.tier.probe(Key::new(b"never there").hash).is_none());
+}
+
+#[test]
+fn a_range_and_its_value_are_separate_reads() {
+    let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 20);
+    let key = Key::new(b"a");
+    let bytes_on_flash = reads.tier.probe(key.hash).unwrap();
+    let start_range = |offset| {
+        let (sender, receiver) = channel();
+        let range = Some(ByteRange { offset, length: 10 });
+        let on_read = Box::new(move |read| sender.send(read).unwrap());
+        let start = reads.start(key, range, bytes_on_flash, NOW, WhenBusy::Refuse, on_read);
+        assert_eq!(start, Start::Reading);
+        receiver
+    };
+    let whole = start(&reads, b"a", WhenBusy::Refuse).1;
+    let ranges = [start_range(0), start_range(8995), start_range(0)];
+    assert_eq!(device.pending(), 3);
+    device.drain();
+    assert_eq!(bytes(&whole.recv().unwrap()), Some(9000));
+    assert_eq!(ranges.map(|range| bytes(&range.recv().unwrap())), [Some(10), Some(5), Some(10)]);
+    assert_eq!(permits(&reads), (0, 0));
 }
 
 #[test]
@@ -261,7 +283,7 @@ fn cache_on(device: &Arc<Stalled>, key: &[u8]) -> Cache {
 /// Starts a read of a key that is on flash.
 fn read_cache(cache: &Cache, key: &[u8], when_busy: WhenBusy, on_read: OnRead) -> Start {
     let (reads, key) = (&cache.engine().flash().unwrap().reads, Key::new(key));
-    reads.start(key, reads.tier.probe(key.hash).expect("flash has the key"), NOW, when_busy, on_read)
+    reads.start(key, None, reads.tier.probe(key.hash).expect("flash has the key"), NOW, when_busy, on_read)
 }
 
 fn put_on_flash(cache: &Cache, key: &[u8]) {

@@ -5,6 +5,7 @@ mod eventful;
 mod history;
 mod model;
 mod races;
+mod ranges;
 mod reclaim;
 mod reinsertion;
 mod restart;

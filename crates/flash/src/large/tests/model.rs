@@ -4,7 +4,7 @@ use super::super::options::Options;
 use super::super::{LargeLog, Reclaim, Reinsertion};
 use super::*;
 use crate::device::{Delivery, FaultyDevice};
-use crate::{FlashHash, Token};
+use crate::{ByteRange, FlashHash, Token};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -104,6 +104,11 @@ impl Run {
         assert_eq!(stamp, Stamp { key: number, version: known.version });
         assert_eq!(found.expiry, known.expiry);
         assert!(self.log.is_current(hash, found.token));
+        let bytes = found.value().len();
+        let offset = self.random.below(bytes as u64 + 10);
+        let range = ByteRange { offset, length: self.random.below([100, 5000, 100_000][number as usize % 3]) };
+        let part = super::ranges::find_range(&self.log, number, range, self.now);
+        assert!(part.as_deref() == Some(&found.value()[range.within(bytes)]), "{range:?} of {bytes} bytes");
         self.hits += 1;
     }
 }

@@ -4,8 +4,8 @@ use super::super::options::Options;
 use super::super::{LargeLog, Reclaim, Reinsertion};
 use super::history::History;
 use super::*;
-use crate::FlashHash;
 use crate::device::{Delivery, Faults, FaultyDevice};
+use crate::{ByteRange, FlashHash};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -56,8 +56,14 @@ impl Shared {
                 history.check(number, stamp.version, begin);
             }
         };
-        let again = copies_pay.clone();
-        if let FlashLookup::Found(found) = self.log.lookup(Key::new(&key(number)), now, Box::new(again)) {
+        let again = Box::new(copies_pay.clone());
+        let key = key(number);
+        // A range that is longer than the value is the value, read block by block.
+        let looked_up = match random.chance(50) {
+            true => self.log.lookup_range(Key::new(&key), ByteRange { offset: 0, length: 1 << 20 }, now, again),
+            false => self.log.lookup(Key::new(&key), now, again),
+        };
+        if let FlashLookup::Found(found) = looked_up {
             copies_pay(Some(found));
         }
     }

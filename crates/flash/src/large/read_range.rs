@@ -1,0 +1,267 @@
+//! Ranges of values out.
+//!
+//! ```text
+//! locate -> in a buffer: copy --------------------------------------------------------------------+-> next part, or found
+//!    ^   -> on the device, short: read it whole -> check ------------------------------------------+
+//!    |                     long:  read the front -> check -> read the blocks of the range -> check-+
+//!    +------ moved meanwhile ------------------------------------------------------------------------+
+//! ```
+//! The front of an object holds its header, its key and the checksums of its blocks. So a damaged block spoils only ranges that
+//! touch it. As in `read.rs`, what was read counts only if its place is still the current one afterwards; the front and the
+//! blocks are read from one place.
+//!
+//! Of a value in parts, the fronts of the parts before the range are read, too: they say how long each part is.
+
+use super::LargeLog;
+use super::format::{ObjectHeader, are_blocks, front_bytes, part_hash};
+use super::read::{Located, MOVES, ReadProgress, found};
+use crate::device::{BLOCK, Buffer};
+use crate::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An object in at most so many blocks is read whole. Each one without checksums of its blocks is.
+const MAX_WHOLE_BLOCKS: usize = 6;
+const _: () = assert!(super::format::UNDIVIDED_VALUE_BYTES + 512 + BLOCK <= MAX_WHOLE_BLOCKS * BLOCK);
+
+/// A lookup under way.
+struct RangeReading {
+    key: Box<[u8]>,
+    hash: FlashHash,
+    pool: u16,
+    range: ByteRange,
+    /// From the first part on.
+    gathered: Option<Gathered>,
+    moves: u32,
+}
+
+/// What is known of a value, and the bytes of its range so far.
+struct Gathered {
+    header: ObjectHeader,
+    token: Token,
+    /// Of the whole value.
+    range: Range<usize>,
+    buffer: Buffer,
+    filled: usize,
+    /// Parts that were read or skipped, and the bytes of their values.
+    parts: u16,
+    skipped: usize,
+}
+
+enum RangeStep {
+    Finished(Option<FlashHit>),
+    NextPart,
+}
+
+impl LargeLog {
+    /// As [`LargeLog::lookup`], of a range of the value: the hit has only the bytes of the range.
+    pub fn lookup_range(self: &Arc<Self>, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
+        self.observe_time(now);
+        if self.find(key.hash, |_| ()).is_none() {
+            return FlashLookup::Absent;
+        }
+        self.counters.lookups.one();
+        let Key { bytes, hash, pool } = key;
+        let reading = RangeReading { key: bytes.into(), hash, pool, range, gathered: None, moves: 0 };
+        self.answer(self.advance_range(reading, done))
+    }
+
+    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is one of a
+    /// bounded number of moves.
+    fn advance_range(self: &Arc<Self>, mut reading: RangeReading, done: OnLookup) -> ReadProgress {
+        loop {
+            let Some(located) = self.locate(reading.wanted()).filter(|_| reading.moves <= MOVES) else {
+                self.counters.misses_gone.one();
+                return ReadProgress::Finished(None, done);
+            };
+            let Some(slot) = located.slot else { return self.submit_front(reading, located, None, done) };
+            match self.in_buffer(located, slot, |header, object| self.take(&mut reading, located, header, object)) {
+                Some(RangeStep::Finished(found)) => return ReadProgress::Finished(found, done),
+                Some(RangeStep::NextPart) => {}
+                // It has been written since, and is on the device.
+                None => reading.moves += 1,
+            }
+        }
+    }
+
+    /// A part that is there as a whole.
+    fn take(&self, reading: &mut RangeReading, located: Located, header: ObjectHeader, object: &[u8]) -> RangeStep {
+        match self.begin_part(reading, located, &header, object) {
+            Some(range) => self.end_part(reading, located, &header, &object[header.value()][range]),
+            None => RangeStep::Finished(None),
+        }
+    }
+
+    /// Which bytes of a part's value belong to the range, by its front. `None`, which is counted, if the lookup finds nothing.
+    fn begin_part(
+        &self,
+        reading: &mut RangeReading,
+        located: Located,
+        header: &ObjectHeader,
+        front: &[u8],
+    ) -> Option<Range<usize>> {
+        let is_key = header.pool == reading.pool && front[header.key()] == *reading.expected_key();
+        if !self.is_hit(header, is_key) {
+            return None;
+        }
+        let range = reading.range.within(header.total_bytes as usize);
+        let gathered = reading.gathered.get_or_insert_with(|| Gathered {
+            header: *header,
+            token: located.token,
+            buffer: Buffer::zeroed(range.len()),
+            range,
+            filled: 0,
+            parts: 0,
+            skipped: 0,
+        });
+        let end = gathered.skipped + header.value_bytes as usize;
+        let is_next = header.order == gathered.header.order && header.part == gathered.parts;
+        if !is_next || end > gathered.header.total_bytes as usize {
+            self.counters.misses_corrupt.one();
+            return None;
+        }
+        let within = |at: usize| at.clamp(gathered.skipped, end) - gathered.skipped;
+        Some(within(gathered.range.start)..within(gathered.range.end))
+    }
+
+    /// Takes a part's bytes of the range.
+    fn end_part(&self, reading: &mut RangeReading, located: Located, header: &ObjectHeader, bytes: &[u8]) -> RangeStep {
+        let mut gathered = reading.gathered.take().expect("the part was begun");
+        gathered.buffer[gathered.filled..][..bytes.len()].copy_from_slice(bytes);
+        gathered.filled += bytes.len();
+        gathered.parts += 1;
+        gathered.skipped += header.value_bytes as usize;
+        if gathered.filled < gathered.range.len() {
+            reading.gathered = Some(gathered);
+            return RangeStep::NextPart;
+        }
+        let Gathered { header: first, token, buffer, filled, .. } = gathered;
+        // Another version may have come since the first part was read; or the first part moved.
+        if self.find(reading.hash, |address| self.token(address)) != Some(token) {
+            reading.moves += 1;
+            return RangeStep::NextPart;
+        }
+        self.count_first_hit(located, header.order);
+        RangeStep::Finished(Some(found(buffer, 0..filled, first, token)))
+    }
+
+    /// Reads the front of a part, or a short one whole. The length of a front is known once its header was read; until then the
+    /// shortest one is read that the address allows.
+    fn submit_front(
+        self: &Arc<Self>,
+        reading: RangeReading,
+        located: Located,
+        known_bytes: Option<usize>,
+        done: OnLookup,
+    ) -> ReadProgress {
+        let mut blocks = located.blocks();
+        let is_whole = blocks.len() <= MAX_WHOLE_BLOCKS * BLOCK;
+        if !is_whole {
+            let shortest = || front_bytes(reading.expected_key().len(), min_value_bytes(located.address.blocks()));
+            let front = known_bytes.unwrap_or_else(shortest);
+            blocks.end = blocks.end.min((located.begin() + front).next_multiple_of(BLOCK));
+        }
+        let is_known = is_whole || known_bytes.is_some();
+        self.submit_blocks(located, blocks, done, move |log, done, buffer| {
+            log.front_completed(reading, located, (is_whole, is_known), done, &buffer);
+        })
+    }
+
+    fn front_completed(
+        self: &Arc<Self>,
+        mut reading: RangeReading,
+        located: Located,
+        (is_whole, is_known): (bool, bool),
+        done: OnLookup,
+        buffer: &[u8],
+    ) {
+        let front = &buffer[located.begin() % BLOCK..];
+        let front_bytes = ObjectHeader::decode(front).value().start;
+        let check = if is_whole { ObjectHeader::check } else { ObjectHeader::check_front };
+        let checked = check(front, self.options.identity, located.sequence, located.position);
+        if !self.is_at(reading.wanted(), located) {
+            return self.resume_range(reading, true, done);
+        }
+        if !is_known && front_bytes > front.len() {
+            let progress = self.submit_front(reading, located, Some(front_bytes), done);
+            return self.finish(progress);
+        }
+        let Ok(header) = checked else {
+            self.count_mismatch(located);
+            return done(None);
+        };
+        if is_whole {
+            let step = self.take(&mut reading, located, header, front);
+            return self.go_on(step, reading, done);
+        }
+        let Some(range) = self.begin_part(&mut reading, located, &header, front) else { return done(None) };
+        if range.is_empty() {
+            let step = self.end_part(&mut reading, located, &header, &[]);
+            return self.go_on(step, reading, done);
+        }
+        let blocks = header.blocks_of(&range);
+        let sums = header.sums_of(front, &blocks).to_vec();
+        // In the region.
+        let begin = located.begin() + header.value().start + blocks.start;
+        let read = begin / BLOCK * BLOCK..(begin + blocks.len()).next_multiple_of(BLOCK);
+        let progress = self.submit_blocks(located, read, done, move |log, done, buffer| {
+            let bytes = &buffer[begin % BLOCK..][..blocks.len()];
+            let is_unharmed = are_blocks(log.options.identity, bytes, &sums);
+            // The last look: what is current now was so during both reads, and its region in the same life.
+            if !log.is_at(reading.wanted(), located) {
+                return log.resume_range(reading, true, done);
+            }
+            if !is_unharmed {
+                log.count_mismatch(located);
+                return done(None);
+            }
+            let bytes = &bytes[range.start - blocks.start..][..range.len()];
+            let step = log.end_part(&mut reading, located, &header, bytes);
+            log.go_on(step, reading, done);
+        });
+        self.finish(progress);
+    }
+
+    fn go_on(self: &Arc<Self>, step: RangeStep, reading: RangeReading, done: OnLookup) {
+        match step {
+            RangeStep::Finished(found) => self.finish(ReadProgress::Finished(found, done)),
+            RangeStep::NextPart => self.resume_range(reading, false, done),
+        }
+    }
+
+    fn resume_range(self: &Arc<Self>, mut reading: RangeReading, has_moved: bool, done: OnLookup) {
+        if has_moved {
+            reading.moves += 1;
+            // The front that was read may be of another version.
+            reading.gathered.take_if(|gathered| gathered.parts == 0);
+        }
+        let progress = self.advance_range(reading, done);
+        self.finish(progress);
+    }
+}
+
+/// The shortest value of an object in so many blocks, which an address may have rounded up by an eighth.
+fn min_value_bytes(blocks: usize) -> usize {
+    // The first block and the last one may hold next to nothing of it.
+    blocks.saturating_sub(blocks.div_ceil(8) + 2) * BLOCK
+}
+
+impl RangeReading {
+    /// The hash of the part that comes next.
+    fn wanted(&self) -> FlashHash {
+        self.gathered.as_ref().map_or(self.hash, |it| match it.parts {
+            // Its front was read, and its blocks have yet to be.
+            0 => self.hash,
+            part => part_hash(self.hash, it.header.order, part),
+        })
+    }
+
+    /// What the next part has for a key.
+    fn expected_key(&self) -> Cow<'_, [u8]> {
+        match &self.gathered {
+            Some(gathered) if gathered.parts > 0 => self.wanted().0.to_le_bytes().to_vec().into(),
+            _ => (&*self.key).into(),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Ranges of values: which bytes they are, what is read for them, and what of them a damaged block spoils.
+
+use super::super::options::Options;
+use super::eventful::Eventful;
+use super::*;
+use crate::ByteRange;
+use crate::device::{BLOCK, Delivery, Direction, FaultyDevice};
+
+const LONG: usize = 1 << 20;
+
+/// Regions that hold a value of 1 MiB.
+fn long_regions() -> Options {
+    Options { region_bytes: 4 << 20, ..small() }
+}
+
+fn range(offset: usize, length: usize) -> ByteRange {
+    ByteRange { offset: offset as u64, length: length as u64 }
+}
+
+/// Waits for the read.
+pub(super) fn find_range(log: &Arc<LargeLog>, number: u64, range: ByteRange, now: u32) -> Option<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    let done = Box::new(move |found| sender.send(found).unwrap());
+    let found = match log.lookup_range(Key::new(&key(number)), range, now, done) {
+        FlashLookup::Absent => None,
+        FlashLookup::Found(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
+    }?;
+    assert_eq!(found.client_flags, 5);
+    Some(found.value().to_vec())
+}
+
+#[test]
+fn a_range_is_the_bytes_of_the_value() {
+    for (lengths, options) in [
+        (&[24, 5000, 16 << 10, (16 << 10) + 1, 60_000, 200_000][..], small()),
+        (&[30_000, 66_000, 500_000, LONG], long_regions()),
+    ] {
+        for &length in lengths {
+            let log = on_memory(16, options);
+            let whole = value(1, 1, length);
+            insert(&log, 1, &whole, 0, 1).unwrap();
+            let check = || {
+                for offset in [0, 1, 4095, 4096, length / 2, length - 1, length, length + 1, usize::MAX] {
+                    for bytes in [0, 1, 4096, 70_000, usize::MAX] {
+                        let end = offset.saturating_add(bytes).min(length);
+                        let expected = &whole[offset.min(end)..end];
+                        let found = find_range(&log, 1, range(offset, bytes), 1);
+                        assert!(found.as_deref() == Some(expected), "{bytes} bytes from {offset} of {length}");
+                    }
+                }
+            };
+            check();
+            log.seal_all(1);
+            let before = log.stats();
+            check();
+            assert_eq!(before.hits_memory + before.hits_device, 45);
+            assert_eq!(log.stats().hits_device - before.hits_device, 45);
+            assert_eq!(find_range(&log, 2, range(0, 1), 1), None);
+            log.verify();
+        }
+    }
+}
+
+#[test]
+fn a_range_of_a_long_value_reads_few_blocks() {
+    let log = on_memory(8, long_regions());
+    // Others shift its begin.
+    for number in 0..3 {
+        insert(&log, 10 + number, &value(10, 1, 700 * (number as usize + 1)), 0, 1).unwrap();
+        insert(&log, number, &value(number, 1, LONG), 0, 1).unwrap();
+    }
+    log.seal_all(1);
+    for number in 0..3 {
+        let read = |offset, length| {
+            let before = log.stats().read_bytes;
+            let found = find_range(&log, number, range(offset, length), 1).unwrap();
+            assert!(found == value(number, 1, LONG)[offset..offset + length]);
+            (log.stats().read_bytes - before) as usize
+        };
+        assert_eq!(read(LONG / 2, BLOCK), 2 * BLOCK, "the front and one block");
+        assert_eq!(read(0, BLOCK), 2 * BLOCK);
+        assert_eq!(read(LONG / 2 + 100, BLOCK), 3 * BLOCK, "the range lies in two blocks");
+        assert_eq!(read(LONG - 10, 10), 2 * BLOCK);
+        assert_eq!(read(64 << 10, 64 << 10), (64 << 10) + BLOCK);
+        assert_eq!(read(5, 0), BLOCK, "the front");
+    }
+}
+
+#[test]
+fn a_range_behind_the_first_part_reads_fronts_before() {
+    let log = on_memory(16, small());
+    let whole = value(1, 1, 3 * REGION_BYTES);
+    insert(&log, 1, &whole, 0, 1).unwrap();
+    log.seal_all(1);
+    let before = log.stats().read_bytes;
+    let found = find_range(&log, 1, range(2 * REGION_BYTES + 100, 1000), 1);
+    assert_eq!(found.as_deref(), Some(&whole[2 * REGION_BYTES + 100..][..1000]));
+    let read = (log.stats().read_bytes - before) as usize / BLOCK;
+    assert!(read <= 3 * 2 + 2, "{read} blocks read");
+}
+
+#[test]
+fn a_damaged_block_spoils_only_ranges_that_touch_it() {
+    let device = Arc::new(FaultyDevice::new(8 * long_regions().region_bytes, 1, Delivery::AtOnce));
+    let log = on(device.clone(), long_regions());
+    let whole = value(1, 1, LONG);
+    insert(&log, 1, &whole, 0, 1).unwrap();
+    log.seal_all(1);
+    let address = log.find(Key::new(&key(1)).hash, |address| address).unwrap();
+    let (region, position) = log.geometry.split(address.unit());
+    let object = log.geometry.offset(region) + u64::from(position) * 64;
+    // The value begins with the block behind the front.
+    let begin = object.next_multiple_of(BLOCK as u64);
+    let found = |offset, length| find_range(&log, 1, range(offset, length), 1).map(|bytes| bytes.len());
+    device.flip(begin + 10 * BLOCK as u64 + 7, 3);
+    assert_eq!(found(10 * BLOCK, BLOCK), None);
+    assert_eq!(found(11 * BLOCK - 1, 1), None);
+    assert_eq!(found(9 * BLOCK, 3 * BLOCK), None);
+    assert_eq!(log.stats().misses_corrupt, 3);
+    assert_eq!([found(9 * BLOCK, BLOCK), found(11 * BLOCK, BLOCK), found(0, 1)], [Some(BLOCK), Some(BLOCK), Some(1)]);
+    assert_eq!(get(&log, 1, 1), None, "the whole has the damage");
+    device.flip(begin + 10 * BLOCK as u64 + 7, 3);
+    assert_eq!(get(&log, 1, 1), Some(whole));
+    // A checksum, in the front.
+    device.flip(begin - 100, 0);
+    assert_eq!([found(9 * BLOCK, BLOCK), found(0, 1)], [None; 2]);
+}
+
+#[test]
+fn a_range_is_of_one_version() {
+    for events_after in [0, 1] {
+        let device = Eventful::new(8 * long_regions().region_bytes);
+        let log = on(device.clone(), long_regions());
+        insert(&log, 1, &value(1, 1, LONG), 0, 1).unwrap();
+        log.seal_all(1);
+        // As the front is read, or between the front and the block.
+        let theirs = log.clone();
+        device.after(events_after, Direction::Read, move || {
+            insert(&theirs, 1, &value(1, 2, 300_000), 0, 1).unwrap();
+            theirs.seal_all(1);
+        });
+        let found = find_range(&log, 1, range(200_000, 100), 1);
+        assert!(device.event.lock().unwrap().is_none());
+        assert_eq!(found.as_deref(), Some(&value(1, 2, 300_000)[200_000..200_100]), "event {events_after}");
+        log.verify();
+    }
+}
