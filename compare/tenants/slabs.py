@@ -4,13 +4,13 @@
     slabs.py --ebbtide BINARY [--seed 11] [--applications 3,4,9] [--svg fig2.svg]
 
 Each application of `generate.py` is one trace, in a memcached with the memory of its reservation and classes of
-64 x 2^i bytes, as `ebbtide advise --slab-factor 2` computes it. Printed are
+96 x 2^i bytes, as `ebbtide advise --slab-factor 2` computes it. Printed are
 
 - Table 1: hit ratio with pages by first come and where they earn most, misses that this avoids, the memory with which
   first come has the same hit ratio, and the entropy of the misses over size classes;
 - where a high entropy promises too much: the application again with four times its memory (the paper's application 9);
 - Table 2: the classes of applications 3 and 4;
-- Fig. 2: the curve of the class with most bytes of application 3, and its concave fit.
+- Fig. 2: the curve of the class of application 3 that needs most memory, and its concave fit.
 """
 import argparse
 import json
@@ -143,9 +143,10 @@ def table_2(found, numbers):
 
 
 def figure_2(binary, trace, svg):
-    """The curve of the class with most bytes, and how far its concave fit is from it."""
+    """The curve of the class that needs most memory, and how far its concave fit is from it."""
     curves = run(binary, "mrc", trace, "--by", "class", "--json")["curves"]
-    last = max(curves, key=lambda curve: curve["points"][-1]["memory_bytes"] * (1 - curve["points"][-1]["miss_ratio"]))
+    middle = len(curves[0]["points"]) // 2
+    last = max(curves, key=lambda curve: curve["points"][middle]["miss_ratio"])
     points = [(point["memory_bytes"], 1 - point["miss_ratio"]) for point in last["points"]]
     hull = [(point["memory_bytes"], 1 - point["miss_ratio"]) for point in last["hull"]]
     print(f"\n| {last['class']}, memory | hit ratio | concave fit |")
