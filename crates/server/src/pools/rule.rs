@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebbtide::memcached::{ByteSize, CompactSizes, Policy, PoolOptions};
+use ebbtide::memcached::{ByteSize, CompactSizes, Objective, Policy, PoolOptions};
 
 use super::DEFAULT_POOL;
 use crate::Error;
@@ -24,6 +24,8 @@ pub struct PoolRule {
     pub hit_value: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
+    /// What its evictions maximize. Default: that of the cache.
+    pub objective: Option<Objective>,
     /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
     /// as the memory is.
     pub flash_percent: Option<u8>,
@@ -42,6 +44,7 @@ impl PoolRule {
             weight: 1,
             hit_value: 1,
             policy: None,
+            objective: None,
             flash_percent: None,
             compact: None,
         }
@@ -54,6 +57,10 @@ impl PoolRule {
         let options = options.hit_value(self.hit_value);
         let options = match self.policy {
             Some(policy) => options.policy(policy),
+            None => options,
+        };
+        let options = match self.objective {
+            Some(objective) => options.objective(objective),
             None => options,
         };
         let options = match self.flash_percent {

@@ -48,7 +48,8 @@ impl Eviction {
                     let footprint = store.footprint(found.slot);
                     let total_bytes = u64::from(footprint.size) + footprint.body_bytes;
                     let history = &store.policy_state.history;
-                    let score = self.retention.score(history, *hash, found.slot.frequency(), total_bytes);
+                    let scored = (found.slot.frequency(), total_bytes);
+                    let score = self.retention.score(store.options.objective, history, *hash, scored);
                     let totals = &mut self.totals[usize::from(score)];
                     totals.items += 1;
                     totals.bytes += u64::from(footprint.size);
@@ -168,7 +169,7 @@ impl Eviction {
         if self.retention != Retention::Nothing {
             self.run.recheck_flush(store);
         }
-        if matches!(self.retention, Retention::Qualified { .. }) {
+        if self.retention.keeps_all_that_qualify() {
             let without_gain = &store.policy_state.evictions_without_gain;
             // A waiting writer takes each freed segment: none may be free afterwards although each eviction freed one.
             let has_gained = self.run.segments.len() > self.segments_taken || store.segments.free_for_writers() > 0;

@@ -2,9 +2,10 @@
 //!
 //! Both are pure, so that the store and the model of its segments (see `model`) decide the same.
 
-use super::history::History;
+use super::history::{History, RETURNED_FREQUENCY};
+use super::objective::Objective;
 use super::policy::Retention;
-use super::scores::{SCORE_MIN, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold, use_per_byte};
+use super::scores::{SCORE_MIN, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold};
 
 /// Evictions in a row that may free nothing, because the items are large and all in use: a writer waits for no more.
 pub(crate) const EVICTIONS_WITHOUT_GAIN_MAX: u32 = 64;
@@ -22,20 +23,22 @@ pub(crate) struct ScoredRun<'t> {
 }
 
 impl Retention {
-    /// The score of a live item of `bytes` bytes, bodies included. `frequency` is that of its slot.
-    pub(crate) fn score(self, history: &History, hash: u64, frequency: u8, bytes: u64) -> u8 {
+    /// The score of a live item by the frequency of its slot and its bytes, bodies included.
+    pub(crate) fn score(self, objective: Objective, history: &History, hash: u64, (frequency, bytes): (u8, u64)) -> u8 {
         let frequency = frequency.saturating_add(history.frequency(hash));
         match self {
             Self::Used if frequency == 0 => SCORE_UNQUALIFIED,
-            Self::Used => frequency.saturating_add(SCORE_MIN),
+            Self::Returned if frequency < RETURNED_FREQUENCY => SCORE_UNQUALIFIED,
+            Self::Used | Self::Returned => frequency.saturating_add(SCORE_MIN),
             Self::Qualified { unused_bytes, bytes_per_use, young } => {
-                let earns = |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses) * bytes_per_use);
+                let earns =
+                    |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses).saturating_mul(bytes_per_use));
                 let after_first = earns(frequency.saturating_sub(1));
                 let is_kept = if young && history.needs_two_uses() { after_first } else { earns(frequency) };
                 history.note_scored(hash, young && is_kept && !after_first, !young && frequency > 0);
-                if is_kept { use_per_byte(frequency, bytes) } else { SCORE_UNQUALIFIED }
+                if is_kept { objective.score(frequency, bytes) } else { SCORE_UNQUALIFIED }
             }
-            Self::TopScored => use_per_byte(frequency, bytes),
+            Self::TopScored => objective.score(frequency, bytes),
             Self::Nothing => panic!("{self:?} needs no scores"),
         }
     }
@@ -49,7 +52,7 @@ impl Retention {
         let has_bodies = total - live > segment_bytes;
         // The run may keep its share by the length of runs, or all but what a run is to free, if that is more.
         let total_bytes_max = match self {
-            Self::Qualified { .. } if !has_bodies => total,
+            by_use if by_use.keeps_all_that_qualify() && !has_bodies => total,
             _ if is_alone && !has_bodies => total / merge_run,
             _ => {
                 let freed = if is_alone { merge_run - 1 } else { segments as u64 - 1 };
@@ -59,10 +62,14 @@ impl Retention {
         // One of a few large items is a large part of the segment: rounding down keeps a qualified item that just
         // misses.
         let (bytes_max, rounded): (_, fn(f64) -> f64) = match self {
-            Self::Qualified { .. } if !has_bodies && evictions_without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
+            by_use
+                if by_use.keeps_all_that_qualify()
+                    && !has_bodies
+                    && evictions_without_gain >= EVICTIONS_WITHOUT_GAIN_MAX =>
+            {
                 (segment_bytes / 2, f64::ceil)
             }
-            Self::Qualified { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
+            by_use if by_use.keeps_all_that_qualify() && !has_bodies => (segment_bytes / 8 * 7, f64::floor),
             _ => (segment_bytes, f64::ceil),
         };
         // Each long value frees so much that unqualified items can stay until their memory is needed.

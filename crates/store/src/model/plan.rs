@@ -6,6 +6,7 @@ use crate::evict::decisions::{
     COMPACT_FILL_MAX, COMPACT_RUN_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, PlannedEviction, SAMPLE_SEGMENTS,
     SegmentView, choose, copied_per_freed_byte,
 };
+use crate::options::Options;
 use crate::segment::SegmentId;
 use crate::time::Moment;
 
@@ -131,7 +132,9 @@ impl SegmentModel {
         let max = (views.len() / PLANNED_SHARE).max(1);
         self.planned.clear();
         while self.planned.len() < max && !views.is_empty() {
-            let choice = choose(self.options.policy, &views, self.options.merge_run, self.next_random());
+            let random = self.next_random();
+            let Options { policy, objective, merge_run, .. } = self.options;
+            let choice = choose(policy, objective, &views, merge_run, random);
             let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
             self.planned.push(PlannedEviction { choice, stamp: views.swap_remove(at).stamp });
             if choice.count > 1 {

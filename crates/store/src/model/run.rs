@@ -98,7 +98,7 @@ impl SegmentModel {
         }
         let taken = destination.taken;
         self.finish(run, destination);
-        if matches!(choice.retention, Retention::Qualified { .. }) {
+        if choice.retention.keeps_all_that_qualify() {
             let has_gained = run.len() > taken || self.free_for_writers() > 0;
             self.evictions_without_gain = if has_gained { 0 } else { self.evictions_without_gain.saturating_add(1) };
         }
@@ -119,7 +119,8 @@ impl SegmentModel {
                 SCORE_EXPIRED
             } else {
                 let total_bytes = shape.size + shape.body_bytes;
-                let score = retention.score(&self.history, *hash, slot.frequency(), total_bytes);
+                let score =
+                    retention.score(self.options.objective, &self.history, *hash, (slot.frequency(), total_bytes));
                 let totals = &mut totals[usize::from(score)];
                 totals.items += 1;
                 totals.bytes += shape.size;
