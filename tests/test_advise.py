@@ -100,3 +100,43 @@ def test_a_trace_without_requests_is_an_error(tmp_path):
     path.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s\n")
     result = run("advise", path, check=False)
     assert result.returncode != 0 and "request" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def prefixed(tmp_path_factory):
+    """Keys of text: a few users that are asked for all the time, and a feed of which nothing is asked for twice."""
+    path = tmp_path_factory.mktemp("advise") / "prefixed.csv"
+    lines = []
+    for number in range(40_000):
+        key = f"users:{number * 7919 % 2000}" if number % 2 else f"feed:{number}"
+        lines.append(f"{number // 20},{key},{len(key)},500,1,get,0")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_memory_goes_to_the_prefix_that_earns_hits(prefixed):
+    found = advice(prefixed, "--by", "prefix", "--memory", "2m")
+    pools = {pool["name"]: pool for pool in found["pools"]["pools"]}
+    assert pools["users"]["hit_ratio"] > 0.85 and pools["feed"]["hit_ratio"] == 0
+    assert pools["users"]["memory_bytes"] > 1_000_000
+    assert found["pools"]["divided_hit_ratio"] > found["pools"]["proportional_hit_ratio"] + 0.1
+    assert sum(pool["memory_bytes"] for pool in pools.values()) <= 2 << 20
+    assert found["pools"]["pays"] == (found["pools"]["flags"] is not None)
+    assert any("prefixes deserve users" in text or "stay with one" in text for text in found["verdict"])
+    text = run("advise", prefixed, "--by", "prefix", "--memory", "2m").stdout
+    assert "deserves" in text and "feed" in text
+
+
+def test_groups_that_a_trace_lacks_are_named(trace, prefixed):
+    assert "have no prefix" in run("advise", trace, "--by", "prefix", check=False).stderr
+    assert "no column `pool`" in run("advise", prefixed, "--by", "pool", check=False).stderr
+    assert "--by" in run("advise", prefixed, "--memory", "1m", check=False).stderr
+
+
+def test_the_smallest_cache_that_makes_sense_is_named(trace):
+    found = advice(trace)
+    best = max(plan["hit_ratio"] for plan in found["dram"])
+    smallest = found["smallest"]
+    assert best - 0.01 <= smallest["hit_ratio"] <= best
+    assert all(plan["dram_bytes"] >= smallest["dram_bytes"] for plan in found["dram"] if plan["hit_ratio"] >= best - 0.01)
+    assert any("hardly pays" in sentence for sentence in found["verdict"])

@@ -220,3 +220,26 @@ def test_mistakes_are_named(ebbtide, tmp_path):
     assert forbidden.returncode == 1 and "-W" in forbidden.stderr
     refused = run("advise")
     assert refused.returncode == 2 and "TRACE" in refused.stderr
+
+
+@pytest.mark.parametrize(("by", "names"), [("pool", {"people", "default"}), ("prefix", {"user", "page"})])
+def test_a_capture_names_pools_or_prefixes(by, names, tmp_path):
+    path = tmp_path / "captured.csv"
+    with Server(EBBTIDE, "-m", "64", "--pool", "people:prefix=user:,hit_value=3") as server:
+        assert server.stat("people:prefixes", "stats pools") == "user%3A" and server.stat("people:hit_value", "stats pools") == "3"
+        arguments = ["--output", path, "--sample", 1, "--seconds", 200, "--max-requests", 40, "--by", by]
+        with Capture(server, *arguments) as capture, server.connect() as connection:
+            for key in range(20):
+                connection.ask(b"get user:%d\r\nget page:%d\r\n" % (key, key), b"END\r\nEND\r\n")
+            code, _, error = capture.finish()
+    assert code == 0, error
+    rows = rows_of(path)
+    assert {row["pool"] for row in rows} == names and len(rows) == 40
+    found = json.loads(run("mrc", path, "--by", "pool", "--json", "--sizes", "1k").stdout)
+    assert {curve["pool"] for curve in found["curves"]} == names
+
+
+def test_a_server_without_pools_has_none_to_capture(tmp_path):
+    with Server(EBBTIDE) as server:
+        done = run("capture", f"127.0.0.1:{server.port}", "--output", tmp_path / "x.csv", "--by", "pool", "--sample", 1)
+    assert done.returncode == 1 and "no pools with prefixes; give --by prefix" in done.stderr

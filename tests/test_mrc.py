@@ -259,3 +259,19 @@ def test_an_object_larger_than_the_cache_is_refused_by_lru_too(tmp_path):
     assert of["lru"] == pytest.approx(of["fifo"])
     bytes_missed = {point["memory_bytes"]: point["byte_miss_ratio"] for point in report["curves"][0]["points"]}
     assert bytes_missed[1000] == pytest.approx((100 * 100020 + 10 * 100) / (100 * 100020 + 1000 * 100))
+
+
+def test_the_model_of_the_engine_is_near_a_replay(tmp_path):
+    state, rows = 3, []
+    for number in range(30_000):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        key = int(6000 * ((state >> 33) / 2**31) ** 2)
+        rows.append(f"{number // 50},{key},16,{200 + key % 300},get,{0 if key % 3 else 100}")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s\n" + "\n".join(rows) + "\n")
+    arguments = ["--policy", "ebbtide,ebbtide:merge", "--sizes", "256k,700k,1500k"]
+    (report, modelled), (_, replayed) = curves(trace, *arguments), curves(trace, *arguments, "--exact")
+    for policy, points in replayed.items():
+        assert modelled[policy] == pytest.approx(points, abs=0.015), policy
+    notes = [curve["note"] for curve in report["curves"]]
+    assert all("2 of 3 points by a model of segments" in note for note in notes), notes

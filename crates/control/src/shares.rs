@@ -34,14 +34,16 @@ pub struct Share {
     /// Its part of what lies between the bounds of all pools, relative to the other weights. A pool of weight 0 gets its
     /// minimum, unless all pools that can take more have weight 0: these share equally.
     pub weight: u32,
+    /// What a hit of the pool is worth to a controller, relative to the hits of other pools. `divide` does not look at it.
+    pub hit_value: u32,
     /// The smallest budget with which the pool works at all, whatever `min_bytes` says.
     pub floor_bytes: u64,
 }
 
 impl Share {
-    /// A share of weight 1 without bounds.
+    /// A share of weight 1 without bounds, whose hits count once.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, floor_bytes: 0 }
+        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, hit_value: 1, floor_bytes: 0 }
     }
 
     fn lower_bytes(&self) -> u64 {

@@ -216,7 +216,7 @@ impl PoolController {
             min_bytes: share.min_bytes.max(share.floor_bytes),
             max_bytes: share.max_bytes,
             is_fixed: budget.is_fixed,
-            hit_value: 1.0,
+            hit_value: f64::from(share.hit_value),
             curve: pool
                 .profile
                 .budget_curve(&memory_sizes(share.floor_bytes, total_bytes, POINTS_PER_OCTAVE), min_gets),

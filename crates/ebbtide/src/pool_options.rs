@@ -14,6 +14,7 @@ pub struct PoolOptions {
     pub(crate) min_bytes: u64,
     pub(crate) max_bytes: u64,
     pub(crate) weight: u32,
+    pub(crate) hit_value: u32,
     pub(crate) policy: Option<Policy>,
     pub(crate) objective: Option<Objective>,
     pub(crate) max_value: Option<u64>,
@@ -31,6 +32,7 @@ impl PoolOptions {
             min_bytes: 0,
             max_bytes: u64::MAX,
             weight: 1,
+            hit_value: 1,
             policy: None,
             objective: None,
             max_value: None,
@@ -54,6 +56,13 @@ impl PoolOptions {
     /// The pool's part of the memory between the bounds of all pools, relative to the other weights. Default 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// What a hit of this pool is worth to the controller, relative to the hits of other pools: 5 where a miss costs
+    /// five times as much as elsewhere. Default 1; 0 is a pool whose hits count for nothing.
+    pub fn hit_value(mut self, value: u32) -> Self {
+        self.hit_value = value;
         self
     }
 
@@ -107,7 +116,7 @@ impl PoolOptions {
     }
 
     pub(crate) fn share(&self, floor_bytes: u64) -> Share {
-        let Self { name, min_bytes, max_bytes, weight, .. } = self.clone();
-        Share { name, min_bytes, max_bytes, weight, floor_bytes }
+        let Self { name, min_bytes, max_bytes, weight, hit_value, .. } = self.clone();
+        Share { name, min_bytes, max_bytes, weight, hit_value, floor_bytes }
     }
 }

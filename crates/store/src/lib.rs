@@ -16,6 +16,7 @@
 //! | `lower_tier` | the tier that takes evicted items |
 //! | `epoch` | protection of readers without locks |
 //! | `budget`, `memory` | the memory budget and its changes |
+//! | `model` | a store without payload, for what another memory or policy would do |
 //! | `verify` | every invariant, asserted |
 
 // Loom models do not lend bytes of the arena, so some functions have no users.
@@ -50,6 +51,8 @@ mod loom_tests;
 mod lower_tier;
 mod mapping;
 mod memory;
+#[cfg(not(loom))]
+mod model;
 mod ops;
 mod options;
 mod pause_point;
@@ -80,6 +83,8 @@ pub use frames::FRAME_BYTES;
 pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
+#[cfg(not(loom))]
+pub use model::SegmentModel;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{

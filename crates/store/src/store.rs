@@ -72,7 +72,7 @@ pub(crate) enum Start {
 }
 
 /// The share of the memory for what a policy remembers of evicted keys.
-const HISTORY_SHARE: u64 = 256;
+pub(crate) const HISTORY_SHARE: u64 = 256;
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;

@@ -11,12 +11,14 @@ use ebbtide_server::ebbtide::memcached::{CompactSizes, Objective, Policy};
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, hit_value=NUM, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
      pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
 /// The largest entry of a compact pool.
 const ENTRY_BYTES_MAX: usize = 128;
 /// With it and one pool of weight 1 the smaller one gets a millionth.
 const WEIGHT_MAX: u32 = 1_000_000;
+/// A hit that is worth as many others decides alone.
+const HIT_VALUE_MAX: u32 = 1_000_000;
 
 pub fn parse(flag: &str, text: &str) -> Result<PoolRule, Error> {
     pool(text).map_err(|why| Error::Limit(format!("{flag} {}: {why}", text.escape_debug())))
@@ -92,6 +94,11 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
             let weight = value.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
             rule.weight =
                 weight.ok_or_else(|| format!("weight={value}: give a whole number from 1 to {WEIGHT_MAX}"))?;
+        }
+        "hit_value" => {
+            let worth = value.parse().ok().filter(|worth| *worth <= HIT_VALUE_MAX);
+            rule.hit_value =
+                worth.ok_or_else(|| format!("hit_value={value}: give a whole number from 0 to {HIT_VALUE_MAX}"))?;
         }
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
@@ -184,13 +191,14 @@ mod tests {
 
     #[test]
     fn a_name_and_its_options_are_understood() {
-        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru,objective=bytes,flash=20%";
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,hit_value=5,policy=lru,objective=bytes,flash=20%";
         let expected = PoolRule {
             name: "users".to_owned(),
             prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
             min_bytes: 64 << 20,
             max_bytes: Some(1 << 30),
             weight: 2,
+            hit_value: 5,
             policy: Some(Policy::Lru),
             objective: Some(Objective::Bytes),
             flash_percent: Some(20),
@@ -218,6 +226,7 @@ mod tests {
             ("a:prefix=x,size=1m", "size is unknown"),
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
+            ("a:hit_value=-1", "from 0 to 1000000"),
             ("a:policy=best", "policy=best"),
             ("a:objective=cost", "objective=cost"),
             ("a:flash=101%", "percent from 1 to 100"),

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use ebbtide_control::Curve;
 use plotters::prelude::*;
 
-use super::report::{Advice, size, words};
+use super::pools::PoolAdvice;
+use super::report::{Advice, money, size, words};
 use crate::Error;
 use crate::mrc::TraceLoad;
 
@@ -79,6 +80,9 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
         rows.iter().for_each(|(name, value)| put(&mut body, &format!("<tr><td>{name}</td><td>{value}</td></tr>")));
         put(&mut body, "</table></div>");
     }
+    if let Some(pools) = &advice.pools {
+        put(&mut body, &pool_table(pools));
+    }
     if advice.slabs.is_some() {
         put(&mut body, &slab_table(advice));
     }
@@ -106,9 +110,9 @@ fn dram_table(advice: &Advice) -> String {
     for plan in &advice.dram {
         write!(
             table,
-            "<tr><td>{}</td><td>{:.2}</td><td>{:.1} %</td><td>{:.1}</td><td>{:.3} ms</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1}</td><td>{:.3} ms</td></tr>",
             size(plan.dram_bytes),
-            plan.price,
+            money(plan.price),
             plan.hit_ratio * 100.0,
             plan.backend_per_second,
             plan.mean_latency_ms
@@ -135,6 +139,28 @@ fn slab_table(advice: &Advice) -> String {
             class.first_come_hit_ratio * 100.0,
             size(class.optimal_bytes as f64),
             class.optimal_hit_ratio * 100.0
+        )
+        .expect("a string takes all");
+    }
+    table + "</table></div>"
+}
+
+fn pool_table(pools: &PoolAdvice) -> String {
+    let memory = size(pools.memory_bytes as f64);
+    let mut table = format!(
+        "<h2>{memory} by {}</h2><div class=scroll><table id=pools><tr><th>{}</th><th>gets</th><th>deserves</th>\
+         <th>price</th><th>hits</th></tr>",
+        pools.by, pools.by
+    );
+    for pool in &pools.pools {
+        write!(
+            table,
+            "<tr><td>{}</td><td>{:.1} %</td><td>{}</td><td>{}</td><td>{:.1} %</td></tr>",
+            escaped(&pool.name),
+            pool.share_of_gets * 100.0,
+            size(pool.memory_bytes as f64),
+            money(pool.price),
+            pool.hit_ratio * 100.0
         )
         .expect("a string takes all");
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `plan` | one cache: hits, price, load on device, network and backend |
 //! | `planner` | plans for a trace on this hardware |
+//! | `pools` | the memory that pools or prefixes deserve |
 //! | `search` | the cheapest cache for a hit ratio, the best for a budget |
 //! | `slabs` | the same memory in a memcached with slab classes |
 //! | `report`, `html` | text, JSON and a page |
@@ -11,6 +12,7 @@
 mod html;
 mod plan;
 mod planner;
+mod pools;
 mod report;
 mod search;
 mod slabs;
@@ -19,11 +21,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ebbtide::ByteSize;
+
 use crate::Error;
 use crate::capture::{CaptureOptions, capture};
-use crate::mrc::TraceLoad;
+use crate::mrc::{TraceLoad, one_byte};
 use crate::trace::loaded::LoadedTrace;
-use crate::trace::{Format, STANDARD_INPUT, write_report};
+use crate::trace::{Format, PoolsBy, STANDARD_INPUT, write_report};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
@@ -75,6 +79,15 @@ pub struct AdviseArgs {
     /// Gets in a second of the real load, where the trace is a sample of it [default: those of the trace]
     #[arg(long, value_name = "COUNT")]
     gets_per_second: Option<f64>,
+    /// Divide the memory among the prefixes of keys, or the pools, where it earns hits
+    #[arg(long, value_name = "WHAT")]
+    by: Option<PoolsBy>,
+    /// The byte that ends a prefix
+    #[arg(long, value_name = "CHARACTER", default_value = ":", value_parser = one_byte)]
+    delimiter: u8,
+    /// The memory that --by divides [default: that of --hit-ratio or --budget, else a quarter of the objects' bytes]
+    #[arg(long, value_name = "SIZE", requires = "by")]
+    memory: Option<ByteSize>,
     /// Growth factor of memcached's slab classes to compare with
     #[arg(long, value_name = "FACTOR", default_value_t = 1.25)]
     slab_factor: f64,
@@ -117,7 +130,7 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     check(args)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let load = TraceLoad::of(workload(args)?, jobs)?;
-    let advice = advise(args, &load);
+    let advice = advise(args, &load, jobs)?;
     if let Some(path) = &args.html {
         write_report(path, args.overwrite, html::page(&advice, &load)?.as_bytes())?;
     }
@@ -132,16 +145,18 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
 /// The trace, or the load of a live server. If the server is gone before the time is over, a warning says so, and the
 /// requests until then count.
 fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
+    let labels = args.by.map(|by| by.labels(args.delimiter));
     let (None, Some(target)) = (&args.trace, &args.live) else {
         let trace = args.trace.as_deref().unwrap_or(Path::new(STANDARD_INPUT));
-        return LoadedTrace::read(trace, args.format, false, None);
+        return LoadedTrace::read(trace, args.format, false, labels);
     };
-    let captured = capture(target, &args.capture)?;
+    let captured = capture(target, &args.capture, labels)?;
     captured.report.print(false, &mut io::stderr().lock())?;
     if let Err(ended) = captured.report.ended_early() {
         eprintln!("ebbtide: warning: {ended}");
     }
-    Ok(LoadedTrace::of_requests(target.clone(), "a capture", &captured.requests, captured.report.sample))
+    let loaded = LoadedTrace::of_requests(target.clone(), "a capture", &captured.requests, captured.report.sample);
+    Ok(loaded.with_labels(captured.labels, captured.label_names))
 }
 
 fn check(args: &AdviseArgs) -> Result<(), Error> {
@@ -168,7 +183,7 @@ fn check(args: &AdviseArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn advise(args: &AdviseArgs, load: &TraceLoad) -> Advice {
+fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Error> {
     let rate = args.gets_per_second.unwrap_or(load.gets as f64 / load.seconds as f64);
     let object_bytes = load.footprint_bytes as f64 / load.objects.max(1) as f64;
     let planner = Planner {
@@ -201,5 +216,13 @@ fn advise(args: &AdviseArgs, load: &TraceLoad) -> Advice {
         _ => load.footprint_bytes as f64 / 4.0,
     };
     let slabs = slabs::compare(load, memory as u64, args.slab_factor);
-    Advice::new(load, planner, sizes, wanted, budget, slabs)
+    let pools = match args.by {
+        None => None,
+        Some(by) => {
+            let groups = load.groups(by, jobs)?;
+            let memory = args.memory.map_or(memory as u64, ByteSize::as_bytes);
+            pools::advise(load, &groups, (by, args.delimiter), memory, args.dram_price)
+        }
+    };
+    Ok(Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools)))
 }

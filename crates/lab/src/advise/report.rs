@@ -7,12 +7,17 @@ use serde::Serialize;
 
 use super::plan::{Demand, Hardware, Latencies, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
+use super::pools::{PoolAdvice, PoolShare};
 use super::search::{Budget, Wanted};
 use super::slabs::Slabs;
 use crate::mrc::TraceLoad;
 
 /// A trace of fewer gets than these for each object tells little of what memory would do.
 const FEW_GETS: u64 = 100_000;
+/// A cache within this part of the best hit ratio is large enough.
+const ENOUGH: f64 = 0.01;
+/// Pools that the advice names in a sentence.
+const NAMED_POOLS: usize = 5;
 
 /// The names of the fields are the names in the JSON object.
 #[derive(Serialize)]
@@ -32,6 +37,10 @@ pub(super) struct Advice {
     pub wanted: Option<Wanted>,
     pub budget: Option<Budget>,
     pub slabs: Option<Slabs>,
+    /// With `--by`.
+    pub pools: Option<PoolAdvice>,
+    /// The least DRAM that reaches nearly all that DRAM can.
+    pub smallest: Option<Plan>,
     pub ram_per_item: Vec<RamPerItem>,
     /// The advice in sentences.
     pub verdict: Vec<String>,
@@ -51,9 +60,8 @@ impl Advice {
         load: &TraceLoad,
         planner: Planner<'_>,
         dram: Vec<Plan>,
-        wanted: Option<Wanted>,
-        budget: Option<Budget>,
-        slabs: Option<Slabs>,
+        (wanted, budget): (Option<Wanted>, Option<Budget>),
+        (slabs, pools): (Option<Slabs>, Option<PoolAdvice>),
     ) -> Self {
         let sizes = [64_u64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 65_536];
         let ram_per_item = sizes.into_iter().map(|item_bytes| {
@@ -71,7 +79,16 @@ impl Advice {
         caveats.push(
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
-        let verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref());
+        let smallest = smallest(&dram);
+        let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref());
+        verdict.extend(smallest.map(|plan| {
+            format!(
+                "more than {} hardly pays: {} hit, and all DRAM adds less than a point",
+                words(&plan),
+                percent(plan.hit_ratio)
+            )
+        }));
+        verdict.extend(pools.as_ref().map(about_pools));
         Self {
             trace: load.trace.clone(),
             requests: load.requests,
@@ -87,6 +104,8 @@ impl Advice {
             wanted,
             budget,
             slabs,
+            pools,
+            smallest,
             ram_per_item: ram_per_item.collect(),
             verdict,
             caveats,
@@ -106,7 +125,7 @@ fn percent(ratio: f64) -> String {
 pub(super) fn words(plan: &Plan) -> String {
     let flash =
         if plan.flash_bytes > 0.0 { format!(" and {} of flash", size(plan.flash_bytes)) } else { String::new() };
-    format!("{} of DRAM{flash}, at {:.2}", size(plan.dram_bytes), plan.price)
+    format!("{} of DRAM{flash}, at {}", size(plan.dram_bytes), money(plan.price))
 }
 
 fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>) -> Vec<String> {
@@ -139,8 +158,8 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
     }
     if let Some(budget) = budget {
         verdict.push(format!(
-            "for {:.2}, {} hit {}",
-            budget.money,
+            "for {}, {} hit {}",
+            money(budget.money),
             words(&budget.dram),
             percent(budget.dram.hit_ratio)
         ));
@@ -166,6 +185,47 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
     verdict
 }
 
+/// The first plan by memory within a hundredth of the best hit ratio.
+fn smallest(dram: &[Plan]) -> Option<Plan> {
+    let best = dram.iter().map(|plan| plan.hit_ratio).fold(0.0, f64::max);
+    dram.iter().find(|plan| plan.hit_ratio >= best - ENOUGH).copied()
+}
+
+fn about_pools(pools: &PoolAdvice) -> String {
+    let memory = size(pools.memory_bytes as f64);
+    let (divided, shared) = (percent(pools.divided_hit_ratio), percent(pools.shared_hit_ratio));
+    if !pools.pays {
+        return format!(
+            "pools would gain little: of {memory} they hit {divided} at best, one cache {shared}; stay with one"
+        );
+    }
+    let mut by_memory: Vec<&PoolShare> = pools.pools.iter().collect();
+    by_memory.sort_by_key(|pool| std::cmp::Reverse(pool.memory_bytes));
+    let deserve = |pool: &&PoolShare| format!("{} {}", pool.name, size(pool.memory_bytes as f64));
+    let named: Vec<String> = by_memory.iter().take(NAMED_POOLS).map(deserve).collect();
+    format!(
+        "of {memory} the {} deserve {}: pools of these sizes hit {divided}, one cache {shared}",
+        match pools.by {
+            "prefix" => "prefixes",
+            _ => "pools",
+        },
+        named.join(", ")
+    )
+}
+
+/// Two places after the decimal point, more for small amounts.
+pub(super) fn money(amount: f64) -> String {
+    match amount {
+        1000.0.. => format!("{amount:.0}"),
+        0.1.. => format!("{amount:.2}"),
+        amount if amount > 0.0 => {
+            let places = (2.0 - amount.log10().floor()).clamp(2.0, 12.0) as usize;
+            format!("{amount:.places$}")
+        }
+        _ => "0".to_owned(),
+    }
+}
+
 pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     let demand = &advice.demand;
     writeln!(
@@ -185,9 +245,9 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     for plan in &advice.dram {
         writeln!(
             out,
-            "{:<12} {:>10.2} {:>10} {:>16.1} {:>14.3}",
+            "{:<12} {:>10} {:>10} {:>16.1} {:>14.3}",
             size(plan.dram_bytes),
-            plan.price,
+            money(plan.price),
             percent(plan.hit_ratio),
             plan.backend_per_second,
             plan.mean_latency_ms
@@ -225,6 +285,54 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
             )?;
         }
     }
+    if let Some(pools) = &advice.pools {
+        pool_table(pools, out)?;
+    }
     writeln!(out)?;
     advice.caveats.iter().try_for_each(|caveat| writeln!(out, "note: {caveat}"))
+}
+
+fn pool_table(pools: &PoolAdvice, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n{} by {}:", size(pools.memory_bytes as f64), pools.by)?;
+    writeln!(
+        out,
+        "{:<20} {:>8} {:>10} {:>12} {:>12} {:>10} {:>8} {:>22}",
+        pools.by, "gets", "objects", "their bytes", "deserves", "price", "hits", "next MiB, hits/million"
+    )?;
+    for pool in &pools.pools {
+        writeln!(
+            out,
+            "{:<20} {:>8} {:>10} {:>12} {:>12} {:>10} {:>8} {:>22.1}",
+            pool.name,
+            percent(pool.share_of_gets),
+            pool.objects,
+            size(pool.footprint_bytes as f64),
+            size(pool.memory_bytes as f64),
+            money(pool.price),
+            percent(pool.hit_ratio),
+            pool.hits_per_million_of_next_mib
+        )?;
+    }
+    writeln!(
+        out,
+        "one cache hits {}, pools in proportion to their bytes {}, pools of these sizes {}",
+        percent(pools.shared_hit_ratio),
+        percent(pools.proportional_hit_ratio),
+        percent(pools.divided_hit_ratio)
+    )?;
+    pools.flags.iter().try_for_each(|flags| writeln!(out, "{flags}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_prices_keep_their_digits() {
+        for (amount, text) in
+            [(0.0, "0"), (12_345.6, "12346"), (12.345, "12.35"), (0.5, "0.50"), (0.00488, "0.00488"), (0.05, "0.0500")]
+        {
+            assert_eq!(money(amount), text);
+        }
+    }
 }

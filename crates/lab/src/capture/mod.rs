@@ -22,8 +22,11 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::generate::CountArg;
-use crate::top::{StatsSource, with_port};
-use crate::trace::{CSV_HEADER, Output, Request, SAMPLE_MARK, STANDARD_INPUT, write_csv_line};
+use crate::mrc::one_byte;
+use crate::top::{StatsSample, StatsSource, with_port};
+use crate::trace::{
+    CSV_HEADER, LabelBy, Labels, Output, PoolRules, PoolsBy, Request, SAMPLE_MARK, STANDARD_INPUT, write_csv_line,
+};
 use connection::Watching;
 use recorder::Recorder;
 use report::CaptureReport;
@@ -48,6 +51,13 @@ pub struct CaptureArgs {
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
+    /// Write the prefix of each key, or the pool of the server that it belongs to, into the column `pool`; else the
+    /// trace says nothing of keys
+    #[arg(long, value_name = "WHAT")]
+    by: Option<PoolsBy>,
+    /// The byte that ends a prefix
+    #[arg(long, value_name = "CHARACTER", default_value = ":", value_parser = one_byte)]
+    delimiter: u8,
     #[command(flatten)]
     options: CaptureOptions,
 }
@@ -89,6 +99,9 @@ impl FromStr for Sample {
 /// A captured load.
 pub(crate) struct Captured {
     pub(crate) requests: Vec<Request>,
+    /// The label of each request, an index into their names; nothing without labels.
+    pub(crate) labels: Vec<u32>,
+    pub(crate) label_names: Vec<String>,
     pub(crate) report: CaptureReport,
 }
 
@@ -99,7 +112,7 @@ pub(crate) struct Captured {
 pub fn run(args: &CaptureArgs) -> Result<(), Error> {
     // Opened first, so that a minute of capturing does not end with a file that cannot be written.
     let mut output = Output::create(&args.output, args.overwrite)?;
-    let captured = capture(&args.target, &args.options)?;
+    let captured = capture(&args.target, &args.options, args.by.map(|by| by.labels(args.delimiter)))?;
     let report = &captured.report;
     write_trace(&mut output, &captured)
         .and_then(|()| output.finish())
@@ -112,11 +125,11 @@ pub fn run(args: &CaptureArgs) -> Result<(), Error> {
     report.ended_early()
 }
 
-/// Captures the load of a server.
+/// Captures the load of a server; `by` labels the requests.
 ///
 /// # Errors
 /// Those of the connection, and [`Error::Idle`] if no request was seen.
-pub(crate) fn capture(target: &str, options: &CaptureOptions) -> Result<Captured, Error> {
+pub(crate) fn capture(target: &str, options: &CaptureOptions, by: Option<LabelBy>) -> Result<Captured, Error> {
     let target = with_port(target);
     let mut source = StatsSource::new(target.clone());
     let first = source.sample()?;
@@ -130,8 +143,9 @@ pub(crate) fn capture(target: &str, options: &CaptureOptions) -> Result<Captured
             one_key_of(rate, options, first.is_ours())
         }
     };
+    let labels = by.map(|by| labels(by, &first)).transpose()?;
     let mut watching = Watching::start(&target, first.is_ours(), sample)?;
-    let mut recorder = Recorder::new(watching.stream(), sample);
+    let mut recorder = Recorder::new(watching.stream(), sample, labels);
     let max_requests = usize::try_from(options.max_requests.0).unwrap_or(usize::MAX);
     let ended = watching.read(Duration::from_secs(options.seconds), max_requests, &mut recorder)?;
     let report = CaptureReport::new(&target, first.server(), watching.stream(), sample, ended, &mut recorder);
@@ -139,7 +153,28 @@ pub(crate) fn capture(target: &str, options: &CaptureOptions) -> Result<Captured
         report.ended_early()?;
         return Err(Error::Idle { target, seconds: options.seconds });
     }
-    Ok(Captured { requests: recorder.into_requests(), report })
+    let (requests, labels, label_names) = recorder.into_requests();
+    let labels = if label_names.is_empty() { Vec::new() } else { labels };
+    Ok(Captured { requests, labels, label_names, report })
+}
+
+/// Labels of the keys of a server.
+///
+/// # Errors
+/// A server that tells of no pools, where these are asked for.
+fn labels(by: LabelBy, server: &StatsSample) -> Result<Labels, Error> {
+    let rule = |(prefix, pool): (&str, &str)| {
+        let mut bytes = Vec::new();
+        line::decoded(prefix.as_bytes(), &mut bytes);
+        (bytes, pool.to_owned())
+    };
+    let mut rules: Vec<_> = server.pool_prefixes().map(rule).collect();
+    if by == LabelBy::Pool && rules.is_empty() {
+        let reason = format!("{} has no pools with prefixes; give --by prefix", server.server());
+        return Err(Error::Configuration { option: "--by", value: "pool".to_owned(), reason });
+    }
+    rules.push((Vec::new(), "default".to_owned()));
+    Ok(Labels::of_keys(by, PoolRules::new(rules)))
 }
 
 /// The smallest power of two with which a load of `rate` requests a second fits.
@@ -158,8 +193,16 @@ fn write_trace(output: &mut Output, captured: &Captured) -> std::io::Result<()> 
         writeln!(output, "# {note}")?;
     }
     output.write_all(CSV_HEADER)?;
-    output.write_all(b"\n")?;
-    captured.requests.iter().try_for_each(|request| write_csv_line(request, None, output))
+    if captured.labels.is_empty() {
+        output.write_all(b"\n")?;
+        return captured.requests.iter().try_for_each(|request| write_csv_line(request, None, output));
+    }
+    output.write_all(b",pool\n")?;
+    let names: Vec<String> = captured.label_names.iter().map(|name| name.replace(',', "%2C")).collect();
+    let labelled = captured.requests.iter().zip(&captured.labels);
+    labelled
+        .map(|(request, &label)| (request, names[label as usize].as_str()))
+        .try_for_each(|(request, name)| write_csv_line(request, Some(name), output))
 }
 
 #[cfg(test)]

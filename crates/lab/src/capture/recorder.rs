@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::line::{Event, EventKind, EventStream, decoded};
-use crate::trace::{Op, Request};
+use crate::trace::{Labels, Op, Request};
 
 /// A size or TTL that no event has told.
 const UNKNOWN: u32 = u32::MAX;
@@ -35,6 +35,8 @@ pub(super) struct Recorder {
     latest: u32,
     pub(super) skipped_lines: u64,
     decoded: Vec<u8>,
+    /// Of the keys, where their prefixes are to be told.
+    labels: Option<Labels>,
 }
 
 struct Key {
@@ -43,6 +45,7 @@ struct Key {
     last_get: u32,
     /// The TTL of the last store that was seen.
     stored_ttl: Option<u32>,
+    label: u32,
 }
 
 /// A request; `op` is `None` for a lookup that is left out.
@@ -56,7 +59,7 @@ struct Recorded {
 
 impl Recorder {
     /// `sample`: one key of so many is recorded, where the server does not choose by itself.
-    pub(super) fn new(stream: EventStream, sample: u32) -> Self {
+    pub(super) fn new(stream: EventStream, sample: u32, labels: Option<Labels>) -> Self {
         let max_hash = if stream == EventStream::Detailed { u64::MAX } else { u64::MAX / u64::from(sample) };
         Self {
             stream,
@@ -72,6 +75,7 @@ impl Recorder {
             latest: 0,
             skipped_lines: 0,
             decoded: Vec::new(),
+            labels,
         }
     }
 
@@ -113,8 +117,13 @@ impl Recorder {
     fn key_number(&mut self) -> u32 {
         let id = self.salt.hash_one(&self.decoded);
         let size = u32::try_from(self.decoded.len()).unwrap_or(u32::MAX);
+        let (labels, key) = (&mut self.labels, &self.decoded);
         *self.numbers.entry(id).or_insert_with(|| {
-            self.keys.push(Key { id, size, last_get: NO_REQUEST, stored_ttl: None });
+            let label = labels.as_mut().map_or(0, |labels| {
+                labels.note(key);
+                labels.last()
+            });
+            self.keys.push(Key { id, size, last_get: NO_REQUEST, stored_ttl: None, label });
             (self.keys.len() - 1) as u32
         })
     }
@@ -199,21 +208,23 @@ impl Recorder {
         (sizeless, without_ttl)
     }
 
-    /// The trace. Call [`Self::fill_in`] first.
-    pub(super) fn into_requests(self) -> Vec<Request> {
+    /// The trace, each request with its label, and the names of the labels. Call [`Self::fill_in`] first.
+    pub(super) fn into_requests(self) -> (Vec<Request>, Vec<u32>, Vec<String>) {
         let keys = self.keys;
         let request = |recorded: Recorded| {
             let key = &keys[recorded.key as usize];
-            recorded.op.map(|op| Request {
+            let request = recorded.op.map(|op| Request {
                 time_seconds: u64::from(recorded.time),
                 key: key.id,
                 key_size: key.size,
                 value_size: recorded.size,
                 op,
                 ttl_seconds: recorded.ttl_seconds,
-            })
+            });
+            request.map(|request| (request, key.label))
         };
-        self.requests.into_iter().filter_map(request).collect()
+        let (requests, labels) = self.requests.into_iter().filter_map(request).unzip();
+        (requests, labels, self.labels.map_or_else(Vec::new, |labels| labels.names().to_vec()))
     }
 }
 
@@ -226,10 +237,10 @@ mod tests {
     type Shape = (Vec<(Op, u32, u32)>, (u64, u64));
 
     fn recorded(stream: EventStream, lines: &str) -> Shape {
-        let mut recorder = Recorder::new(stream, 1);
+        let mut recorder = Recorder::new(stream, 1, None);
         lines.lines().for_each(|line| recorder.note(&parse(line.as_bytes())));
         let unknown = recorder.fill_in();
-        let requests = recorder.into_requests();
+        let (requests, ..) = recorder.into_requests();
         (requests.iter().map(|request| (request.op, request.value_size, request.ttl_seconds)).collect(), unknown)
     }
 
@@ -274,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_all_requests_of_its_keys() {
-        let mut recorder = Recorder::new(EventStream::Plain, 4);
+        let mut recorder = Recorder::new(EventStream::Plain, 4, None);
         for number in 0..4000 {
             let key = number % 1000;
             let line = format!("ts=1.0 gid=1 type=item_get key=k{key} status=found clsid=1 cfd=4 size=5");

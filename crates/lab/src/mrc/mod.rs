@@ -2,16 +2,17 @@
 //!
 //! | policy | is computed by |
 //! |---|---|
-//! | `ebbtide`, `ebbtide:NAME` | a replay through the engine for each size, all of its memory counted |
+//! | `ebbtide`, `ebbtide:NAME` | the model of segments for each size, all of its memory counted; with `--exact` a replay |
 //! | `lru` | a profile (stack distances, `ebbtide_control`): one for all sizes that hold every object, one for each smaller |
 //! | `lru-buckets` | the stack of 100 buckets of 100 objects of the Dynacache paper |
 //! | the other references | a cache simulated object by object for each size |
 //!
 //! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
-//! and the references see one key of several, in caches as much smaller, and say how far they may be off; `--exact` lets them
-//! see all. The engine always sees all.
+//! the references and the model see one key of several, in caches as much smaller, and say how far they may be off;
+//! `--exact` lets them see all.
 
 mod group;
+mod modelled;
 mod planning;
 mod policy;
 mod report;
@@ -20,6 +21,7 @@ mod sizes;
 mod slabs;
 mod stack_distances;
 mod svg;
+mod tally;
 mod terminal;
 
 use std::io::{self, Write};
@@ -34,7 +36,7 @@ use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::{Format, LabelBy, loaded::LoadedTrace, write_report};
 use group::{By, RequestGroup};
-pub(crate) use planning::TraceLoad;
+pub(crate) use planning::{GroupLoad, TraceLoad};
 use policy::CurvePolicy;
 use report::{Labelled, Report};
 

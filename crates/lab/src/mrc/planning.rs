@@ -1,8 +1,10 @@
 //! What capacity planning needs of a trace: its load, and the curves of LRU and of the engine.
 
 use ebbtide::Policy;
+use ebbtide::memcached::MEMORY_BYTES_MIN as MIN_MEMORY;
 use ebbtide_control::{Curve, Point, division::Tenant};
 
+use super::group::{self, By};
 use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
 use super::sizes;
@@ -11,8 +13,46 @@ use crate::Error;
 use crate::memory_size::MemorySize;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::Op;
 use crate::trace::loaded::{LoadedTrace, is_get};
+use crate::trace::{Op, PoolsBy};
+
+/// Requests that may have a pool of their own.
+pub(crate) struct GroupLoad {
+    pub(crate) name: String,
+    pub(crate) gets: u64,
+    pub(crate) objects: usize,
+    pub(crate) footprint_bytes: u64,
+    /// The engine by all of its memory, from no memory on.
+    pub(crate) curve: Curve,
+}
+
+/// Bytes beside key and value of an object in a cache that is too small for a curve of the engine.
+const OBJECT_OVERHEAD: f64 = 17.0;
+
+impl GroupLoad {
+    fn of(name: String, part: &LoadedTrace, jobs: usize) -> Result<Self, Error> {
+        let sizes = sizes::resolve(&[MemorySize::Auto], part.footprint_bytes.max(1))?;
+        let more = [part.footprint_bytes + part.footprint_bytes / 4, part.footprint_bytes * 3 / 2];
+        let engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).filter(|&size| size >= MIN_MEMORY).collect();
+        let engine = match engine_sizes.is_empty() {
+            true => Curve::default(),
+            false => curve(CurvePolicy::Engine(Policy::default()), part, &engine_sizes, jobs)?,
+        };
+        // Smaller pools follow LRU, with what objects take beside their bytes.
+        let mean = part.footprint_bytes as f64 / part.objects().max(1) as f64;
+        let scale = (mean + OBJECT_OVERHEAD) / mean.max(1.0);
+        let lru = curve(CurvePolicy::Reference(Reference::Lru), part, &sizes, jobs)?;
+        let first = engine.points().first().map_or(u64::MAX, |point| point.memory_bytes);
+        let scaled = |point: &Point| Point { memory_bytes: (point.memory_bytes as f64 * scale) as u64, ..*point };
+        let nothing = Point { memory_bytes: 0, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
+        let mut points = vec![nothing];
+        points.extend(lru.points().iter().map(scaled).filter(|point| point.memory_bytes < first));
+        points.extend(engine.points());
+        points.dedup_by_key(|point| point.memory_bytes);
+        let (gets, objects, footprint_bytes) = (part.gets(), part.objects(), part.footprint_bytes);
+        Ok(Self { name, gets, objects, footprint_bytes, curve: Curve::new(points) })
+    }
+}
 
 /// A trace as a load on a cache. Of a trace that is a sample of keys, everything is that of all keys.
 pub(crate) struct TraceLoad {
@@ -79,6 +119,22 @@ impl TraceLoad {
     /// class is in bytes of chunks. Answers the chunk size with each.
     pub(crate) fn slab_classes(&self, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
         slabs::tenants(&self.workload, smallest, factor)
+    }
+
+    /// The groups of requests that may be pools, the one with the most gets first, each as it is in the trace and with
+    /// the curve of an engine of its own.
+    ///
+    /// # Errors
+    /// Those of a replay.
+    pub(crate) fn groups(&self, by: PoolsBy, jobs: usize) -> Result<Vec<GroupLoad>, Error> {
+        let by = match by {
+            PoolsBy::Prefix => By::Prefix,
+            PoolsBy::Pool => By::Pool,
+        };
+        group::split(&self.workload, by)
+            .into_iter()
+            .map(|(group, part)| GroupLoad::of(group.name, &part, jobs))
+            .collect()
     }
 
     /// The chunk sizes in the order in which the trace as it is first needs one more page of each, with `page_bytes` a page.

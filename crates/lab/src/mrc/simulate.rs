@@ -1,4 +1,4 @@
-//! The points of curves: a profile, a simulation by object, or a replay through the engine.
+//! The points of curves: a profile, a simulation by object, the model of segments, or a replay through the engine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,9 +7,11 @@ use ebbtide::ByteSize;
 use ebbtide_control::{Curve, Point};
 
 use super::group::RequestGroup;
+use super::modelled::{max_value, modelled};
 use super::policy::CurvePolicy;
 use super::report::Labelled;
 use super::stack_distances::{bucketed, profiled};
+use super::tally::Tally;
 use crate::Error;
 use crate::reference::{Cache, Reference};
 use crate::replay::{self, ReplayArgs, replay_requests};
@@ -17,13 +19,8 @@ use crate::trace::Op;
 use crate::trace::loaded::{LoadedTrace, Step, is_get};
 use crate::workload::mix;
 
-/// Largest value that an engine takes by default.
-const DEFAULT_MAX_VALUE: u64 = 1 << 20;
-/// Objects that a simulation of a reference looks at, where there are more; and how many groups of them tell its error.
+/// Objects that a simulation of a reference looks at, where there are more.
 const SAMPLED_OBJECTS: usize = 64 << 10;
-const GROUPS: usize = 16;
-/// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
-const NORMAL_975: f64 = 1.96;
 
 /// What is computed at once: of `lru` all sizes that hold every object, else one.
 pub(super) struct CurveCell {
@@ -34,6 +31,8 @@ pub(super) struct CurveCell {
 /// What a cell came to.
 pub(super) enum Found {
     Points(Vec<Point>),
+    /// Of the model of segments.
+    Modelled(Point),
     /// The engine cannot be that small.
     TooSmall {
         memory_bytes: u64,
@@ -61,7 +60,10 @@ impl CurveCell {
                 Ok(Found::Points(self.sizes.iter().map(|&size| simulated(workload, reference, size, exact)).collect()))
             }
             CurvePolicy::LruBuckets => Ok(Found::Points(bucketed(workload, &self.sizes))),
-            CurvePolicy::Engine(policy) => replayed(workload, policy, self.sizes[0]),
+            CurvePolicy::Engine(policy) => {
+                let point = if exact { None } else { modelled(workload, policy, self.sizes[0])? };
+                point.map_or_else(|| replayed(workload, policy, self.sizes[0]), |point| Ok(Found::Modelled(point)))
+            }
         }
     }
 }
@@ -73,15 +75,23 @@ pub(super) fn joined(
     workload: &LoadedTrace,
     found: Vec<Found>,
 ) -> Labelled {
-    let (mut points, mut too_small) = (Vec::new(), Vec::new());
+    let (mut points, mut too_small, mut modelled) = (Vec::new(), Vec::new(), 0);
     for found in found {
         match found {
             Found::Points(more) => points.extend(more),
+            Found::Modelled(point) => {
+                modelled += 1;
+                points.push(point);
+            }
             Found::TooSmall { memory_bytes } => too_small.push(memory_bytes),
         }
     }
     let mean_bytes = workload.footprint_bytes as f64 / workload.objects().max(1) as f64;
-    let note = too_small.last().map(|&bytes| format!("no engine of {} or less", ByteSize::bytes(bytes)));
+    let too_small = too_small.last().map(|&bytes| format!("no engine of {} or less", ByteSize::bytes(bytes)));
+    let modelled = (modelled > 0)
+        .then(|| format!("{modelled} of {} points by a model of segments; --exact replays the trace", points.len()));
+    let notes: Vec<String> = too_small.into_iter().chain(modelled).collect();
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
     Labelled {
         policy: policy.to_string(),
         group,
@@ -95,9 +105,7 @@ pub(super) fn joined(
 /// A replay through the engine.
 fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) -> Result<Found, Error> {
     let mut requests = workload.requests();
-    // Objects that no default would take are a part of the curve where memory has room for them.
-    let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0).min(memory_bytes / 2);
-    let max_value = (largest > DEFAULT_MAX_VALUE).then_some(ByteSize::bytes(largest));
+    let max_value = max_value(workload, memory_bytes).map(ByteSize::bytes);
     let args = ReplayArgs { max_value, ..ReplayArgs::of(workload.trace.clone().into()) };
     let cell = replay::Cell { number: None, memory: ByteSize::bytes(memory_bytes), policy };
     match replay_requests(|| Ok(requests.next()), &workload.trace, workload.format, &args, cell) {
@@ -183,7 +191,7 @@ fn simulated(workload: &LoadedTrace, reference: Reference, memory_bytes: u64, ex
         let next = next.get(number).copied().unwrap_or(u64::MAX);
         if is_get(step.op) {
             let hit = simulation.access(step, next);
-            tally.add(hit, step.bytes(), mix(!workload.id(step.key)) as usize % GROUPS);
+            tally.add(hit, step.bytes(), mix(!workload.id(step.key)));
         } else if step.op == Op::Delete {
             simulation.cache.remove(u64::from(step.key));
         } else {
@@ -202,39 +210,4 @@ fn next_uses(workload: &LoadedTrace) -> Vec<u64> {
         next_of_key[step.key as usize] = number as u64;
     }
     next
-}
-
-/// Hits and misses, in all and of each group of keys.
-#[derive(Default)]
-struct Tally {
-    gets: [f64; GROUPS],
-    misses: [f64; GROUPS],
-    bytes: f64,
-    missed_bytes: f64,
-}
-
-impl Tally {
-    fn add(&mut self, hit: bool, bytes: u64, group: usize) {
-        let miss = if hit { 0.0 } else { 1.0 };
-        self.gets[group] += 1.0;
-        self.misses[group] += miss;
-        self.bytes += bytes as f64;
-        self.missed_bytes += miss * bytes as f64;
-    }
-
-    /// The ratio of the sums, and its error by how far the groups are from it (Cochran, Sampling Techniques, 6.3).
-    fn point(&self, memory_bytes: u64, sampled: bool) -> Point {
-        let gets = self.gets.iter().sum::<f64>().max(1.0);
-        let miss_ratio = self.misses.iter().sum::<f64>() / gets;
-        let squares = self.gets.iter().zip(&self.misses).map(|(gets, misses)| (misses - miss_ratio * gets).powi(2));
-        let variance = squares.sum::<f64>() * GROUPS as f64 / (GROUPS - 1) as f64;
-        let error = if sampled { NORMAL_975 * variance.sqrt() / gets } else { 0.0 };
-        Point {
-            memory_bytes,
-            miss_ratio,
-            low: (miss_ratio - error).max(0.0),
-            high: (miss_ratio + error).min(1.0),
-            byte_miss_ratio: self.missed_bytes / self.bytes.max(1.0),
-        }
-    }
 }

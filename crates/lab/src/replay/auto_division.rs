@@ -155,7 +155,7 @@ impl AutoDivision {
             min_bytes: share.min_bytes.max(self.floor_bytes),
             max_bytes: share.max_bytes,
             is_fixed: false,
-            hit_value: 1.0,
+            hit_value: share.hit_value.into(),
             curve: curve(
                 &profile.profiler,
                 &memory_sizes(self.floor_bytes, self.total_bytes, POINTS_PER_OCTAVE),
@@ -216,7 +216,7 @@ pub(super) fn optimal(
     let tenant = |(spec, profiler): (&PoolSpec, &Profiler)| Tenant {
         curve: curve(profiler, &sizes, USUAL_DENSITY),
         gets: profiler.gets(),
-        value: 1.0,
+        value: spec.share.hit_value.into(),
         min_bytes: spec.share.min_bytes.max(floor_bytes),
         max_bytes: spec.share.max_bytes,
     };

@@ -27,7 +27,7 @@ pub(crate) struct Routed {
 }
 
 /// The requests of a trace, batch by batch; `source` gives the next one, `None` at the end.
-pub(super) struct Batches<S> {
+pub(crate) struct Batches<S> {
     source: S,
     strict: bool,
     next: Option<Routed>,
@@ -43,7 +43,7 @@ pub(super) struct Batches<S> {
 
 impl<S: FnMut() -> Result<Option<Routed>, Error>> Batches<S> {
     /// Reads the first request.
-    pub(super) fn new(source: S, strict: bool) -> Result<Self, Error> {
+    pub(crate) fn new(source: S, strict: bool) -> Result<Self, Error> {
         let mut batches = Self {
             source,
             strict,
@@ -68,7 +68,7 @@ impl<S: FnMut() -> Result<Option<Routed>, Error>> Batches<S> {
 
     /// Hands each request of the next batch to `take`. Returns the time of the batch since the first request, or
     /// `None` at the end of the trace.
-    pub(super) fn next_batch(&mut self, mut take: impl FnMut(Routed)) -> Result<Option<Duration>, Error> {
+    pub(crate) fn next_batch(&mut self, mut take: impl FnMut(Routed)) -> Result<Option<Duration>, Error> {
         let Some(first) = self.next else {
             return Ok(None);
         };

@@ -29,6 +29,7 @@ mod segment_log;
 mod sizes;
 
 pub use auto_division::{Decision, MoveReport};
+pub(crate) use batches::{Batches, Routed};
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
 pub use pools::{Divide, PoolReport};

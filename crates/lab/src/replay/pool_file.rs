@@ -7,6 +7,7 @@
 //! min = "64m"
 //! max = "1g"
 //! weight = 2
+//! hit_value = 5
 //! policy = "s3fifo"
 //! ```
 //! Only `name` is required. A mistake is refused with file and line.
@@ -24,10 +25,13 @@ use crate::Error;
 /// The largest weight: with it and one pool of weight 1 the smaller one gets a millionth.
 const WEIGHT_MAX: u32 = 1_000_000;
 
+/// A hit that is worth as many others decides alone.
+const HIT_VALUE_MAX: u32 = 1_000_000;
+
 /// A pool as the file describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PoolSpec {
-    /// Name, bounds and weight; the floor is not the file's.
+    /// Name, bounds, weight and value of hits; the floor is not the file's.
     pub(super) share: Share,
     pub(super) prefixes: Vec<Vec<u8>>,
     pub(super) policy: Option<Policy>,
@@ -116,12 +120,19 @@ fn pool(table: &Cell<'_>) -> Result<PoolSpec, Fault> {
                     .filter(is_allowed)
                     .ok_or_else(|| wanted(&format!("a whole number from 1 to {WEIGHT_MAX}")))?;
             }
+            "hit_value" => {
+                let worth = integer(value).and_then(|worth| u32::try_from(worth).ok());
+                share.hit_value = worth
+                    .filter(|worth| *worth <= HIT_VALUE_MAX)
+                    .ok_or_else(|| wanted(&format!("a whole number from 0 to {HIT_VALUE_MAX}")))?;
+            }
             "policy" => {
                 let policy = text(value).ok_or_else(|| wanted("a string"))?.parse();
                 pool.policy = Some(policy.map_err(|error: ebbtide::UnknownPolicy| fault(error.to_string()))?);
             }
             other => {
-                let reason = format!("{other}: unknown key; name, prefix, min, max, weight and policy are known");
+                let reason =
+                    format!("{other}: unknown key; name, prefix, min, max, weight, hit_value and policy are known");
                 return Err(fault(reason));
             }
         }
@@ -170,11 +181,11 @@ mod tests {
     #[test]
     fn a_pool_has_a_name_and_may_have_the_rest() {
         let text = "[[pool]]\nname = \"users\"\nprefix = [\"users:\", \"sess/\"]\nmin = \"64m\"\nmax = 1073741824\n\
-            weight = 2\npolicy = \"lru\"\n\n[[pool]]\nname = \"default\"\nprefix = \"x\"\n";
+            weight = 2\nhit_value = 5\npolicy = \"lru\"\n\n[[pool]]\nname = \"default\"\nprefix = \"x\"\n";
         let pools = parse(text).unwrap_or_else(|fault| panic!("{}", fault.reason));
         assert_eq!(
             pools[0].share,
-            Share { min_bytes: 64 << 20, max_bytes: 1 << 30, weight: 2, ..Share::named("users") }
+            Share { min_bytes: 64 << 20, max_bytes: 1 << 30, weight: 2, hit_value: 5, ..Share::named("users") }
         );
         assert_eq!((pools[0].prefixes.len(), pools[0].policy), (2, Some(Policy::Lru)));
         assert_eq!(pools[1].share, Share::named("default"));
@@ -194,6 +205,7 @@ mod tests {
             ("[[pool]]\nname = \"a\"\nmax = true\n", 3, "max: give a size"),
             ("[[pool]]\nname = \"a\"\nweight = 0\n", 3, "from 1 to 1000000"),
             ("[[pool]]\nname = \"a\"\nweight = 1.5\n", 3, "from 1 to 1000000"),
+            ("[[pool]]\nname = \"a\"\nhit_value = -1\n", 3, "from 0 to 1000000"),
             ("[[pool]]\nname = \"a\"\nprefix = \"\"\n", 3, "none empty"),
             ("[[pool]]\nname = \"a\"\npolicy = \"frob\"\n", 3, "frob"),
             ("[[pool]]\nname = \"a\"\n[[pool]]\nname = \"a\"\n", 3, "two pools have the name `a`"),

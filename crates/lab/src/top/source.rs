@@ -87,6 +87,12 @@ impl StatsSample {
         self.pools.get(&format!("{pool}:{field}"))?.parse().ok()
     }
 
+    /// The prefixes of keys that belong to pools, URI-encoded, each with its pool.
+    pub fn pool_prefixes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let of_pool = self.pools.iter().filter_map(|(field, list)| Some((field.strip_suffix(":prefixes")?, list)));
+        of_pool.flat_map(|(pool, list)| list.split(',').map(move |prefix| (prefix, pool)))
+    }
+
     /// `ebbtide 0.1.0`, `memcached 1.6.18`
     pub fn server(&self) -> String {
         let version = |stats: &BTreeMap<String, String>| stats.get("version").cloned();

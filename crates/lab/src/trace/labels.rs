@@ -16,12 +16,30 @@ pub enum LabelBy {
     Prefix(u8),
 }
 
+/// Groups of requests that may be pools of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PoolsBy {
+    /// Keys that begin with the same text up to --delimiter
+    Prefix,
+    /// The pools of the trace, or of the live server
+    Pool,
+}
+
+impl PoolsBy {
+    pub(crate) fn labels(self, delimiter: u8) -> LabelBy {
+        match self {
+            Self::Prefix => LabelBy::Prefix(delimiter),
+            Self::Pool => LabelBy::Pool,
+        }
+    }
+}
+
 /// The name of the label of keys without the delimiter, and of requests without a pool.
 pub const NO_LABEL: &str = "(none)";
 
 /// Names and numbers of the labels seen.
 #[derive(Debug)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     pub(super) by: LabelBy,
     numbers: HashMap<Vec<u8>, u32>,
     names: Vec<String>,
@@ -61,6 +79,12 @@ impl Labels {
         }
     }
 
+    /// Labels of keys that are text: by their prefix, or by the pools that claim prefixes.
+    pub(crate) fn of_keys(by: LabelBy, rules: PoolRules) -> Self {
+        let rules = (by == LabelBy::Pool).then_some(rules);
+        Self { by, numbers: HashMap::new(), names: Vec::new(), last: 0, rules }
+    }
+
     /// Labels by the pool that a trace names, or by the pools that claim prefixes of its keys. The error says what
     /// the trace lacks.
     pub(super) fn of_pools(rules: PoolRules, format: Format, has_pool: bool) -> Result<Self, String> {
@@ -79,7 +103,7 @@ impl Labels {
     }
 
     /// Notes the label of a request from the text that holds it: the pool, or the key.
-    pub(super) fn note(&mut self, text: &[u8]) {
+    pub(crate) fn note(&mut self, text: &[u8]) {
         let name = match (&self.rules, self.by) {
             (Some(rules), _) => rules.pool_of(text),
             (None, LabelBy::Pool) => text.trim_ascii(),
@@ -101,11 +125,11 @@ impl Labels {
         });
     }
 
-    pub(super) fn last(&self) -> u32 {
+    pub(crate) fn last(&self) -> u32 {
         self.last
     }
 
-    pub(super) fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 }

@@ -83,6 +83,11 @@ impl LoadedTrace {
         loaded
     }
 
+    /// The same trace, with a label of each request that it was made of.
+    pub(crate) fn with_labels(self, labels: Vec<u32>, label_names: Vec<String>) -> Self {
+        Self { labels, label_names, ..self }
+    }
+
     /// Reads a whole trace.
     ///
     /// # Errors

@@ -32,8 +32,8 @@ mod writer;
 
 pub use columns::ColumnMap;
 pub use format::Format;
-pub(crate) use labels::PoolRules;
-pub use labels::{LabelBy, NO_LABEL};
+pub use labels::{LabelBy, NO_LABEL, PoolsBy};
+pub(crate) use labels::{Labels, PoolRules};
 pub use reader::TraceReader;
 
 pub(crate) use oracle::encode as oracle_record;

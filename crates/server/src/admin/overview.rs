@@ -92,6 +92,7 @@ fn pool(reading: &PoolReading) -> Value {
         "min_bytes": rule.min_bytes,
         "max_bytes": rule.max_bytes,
         "weight": rule.weight,
+        "hit_value": rule.hit_value,
         "policy": rule.policy.map(Policy::name),
         "flash": flash.map(|flash| json!({
             "hits": flash.hits,

@@ -2,11 +2,24 @@
 //! `default`, which is the whole cache of a server without pools.
 
 use ebbtide::memcached::Stats;
+use ebbtide_protocol::encoding::uri_encode;
 use ebbtide_protocol::reply::stat;
 
 use super::Executor;
 use super::stats::StatsView;
 use crate::pools::PoolReading;
+
+/// Prefixes as one token: each URI-encoded, which leaves no comma in it, and commas between them.
+fn encoded_list(prefixes: &[Vec<u8>]) -> String {
+    let mut list = Vec::new();
+    for prefix in prefixes {
+        if !list.is_empty() {
+            list.push(b',');
+        }
+        uri_encode(&mut list, prefix);
+    }
+    String::from_utf8_lossy(&list).into_owned()
+}
 
 impl Executor {
     fn pool_readings(&self) -> Vec<PoolReading> {
@@ -29,6 +42,7 @@ impl Executor {
                 // No bound is 0, as in memcached's other limits.
                 ("max_bytes", rule.max_bytes.unwrap_or(0)),
                 ("weight", rule.weight.into()),
+                ("hit_value", rule.hit_value.into()),
             ];
             for (name, value) in numbers {
                 stat(out, &format!("{}:{name}", rule.name), value);
@@ -55,6 +69,9 @@ impl Executor {
                 for (name, value) in numbers {
                     stat(out, &format!("{}:{name}", rule.name), value);
                 }
+            }
+            if !rule.prefixes.is_empty() {
+                stat(out, &format!("{}:prefixes", rule.name), encoded_list(&rule.prefixes));
             }
             if let Some(policy) = rule.policy {
                 stat(out, &format!("{}:policy", rule.name), policy.name());

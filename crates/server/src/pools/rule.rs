@@ -20,6 +20,8 @@ pub struct PoolRule {
     pub max_bytes: Option<u64>,
     /// Its part of the memory between the bounds of all pools.
     pub weight: u32,
+    /// What a hit of the pool is worth to the controller, relative to the hits of other pools.
+    pub hit_value: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
     /// What its evictions maximize. Default: that of the cache.
@@ -40,6 +42,7 @@ impl PoolRule {
             min_bytes: 0,
             max_bytes: None,
             weight: 1,
+            hit_value: 1,
             policy: None,
             objective: None,
             flash_percent: None,
@@ -51,6 +54,7 @@ impl PoolRule {
     pub fn options(&self) -> PoolOptions {
         let options =
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
+        let options = options.hit_value(self.hit_value);
         let options = match self.policy {
             Some(policy) => options.policy(policy),
             None => options,

@@ -24,7 +24,7 @@ pub(super) struct SparseSegment {
 
 /// A choice of the policy, and the stamp of its first segment at that time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PlannedEviction {
+pub(crate) struct PlannedEviction {
     pub choice: EvictionChoice,
     pub stamp: u64,
 }

@@ -16,7 +16,7 @@ use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
 /// Neighbours that one compaction takes, at most.
-const COMPACT_RUN_MAX: usize = 16;
+pub(crate) const COMPACT_RUN_MAX: usize = 16;
 /// A segment deserves a compaction on its own while at most this many bytes are copied for each freed byte, and at
 /// least this many bytes are freed for each copied item. An overwrite of 4 KiB then costs the copies of three items,
 /// one of 300 bytes those of two. More would cost more time than it gains hits (docs/design-decisions.md).
@@ -55,6 +55,22 @@ impl Claim {
             Self::Planned(PlannedEviction { choice, .. }) => choice.first,
         }
     }
+}
+
+/// Bytes that a compaction copies for each freed byte, of a segment with `items` live items of `live` bytes among
+/// `written` bytes. `None` if that is too many.
+pub(crate) fn copied_per_freed_byte(
+    live: u64,
+    items: u64,
+    written: u64,
+    segment_bytes: u64,
+    effort: u64,
+) -> Option<f64> {
+    let dead = written.saturating_sub(live);
+    let is_worth = live <= COPIED_PER_FREED_BYTE_MAX * effort * dead
+        && items * FREED_BYTES_PER_ITEM_MIN <= dead * effort
+        && live * LONG_ITEM_SHARE <= items * segment_bytes;
+    is_worth.then(|| live as f64 / dead as f64)
 }
 
 impl Store {
@@ -124,13 +140,10 @@ impl Store {
 
     /// Bytes that a compaction of the segment copies for each freed byte. `None` if that is too many.
     pub(super) fn copied_per_freed_byte(&self, header: &Header) -> Option<f64> {
-        let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
-        let dead = u64::from(header.write_offset()).saturating_sub(live);
+        let (live, items) = (header.live_bytes().into(), header.live_items().into());
         let effort = if self.options.evicts { 1 } else { EFFORT_WITHOUT_EVICTION };
-        let is_worth = live <= COPIED_PER_FREED_BYTE_MAX * effort * dead
-            && items * FREED_BYTES_PER_ITEM_MIN <= dead * effort
-            && live * LONG_ITEM_SHARE <= items * u64::from(self.segments.segment_bytes());
-        is_worth.then(|| live as f64 / dead as f64)
+        let segment_bytes = self.segments.segment_bytes().into();
+        copied_per_freed_byte(live, items, header.write_offset().into(), segment_bytes, effort)
     }
 
     /// The segments of a policy's choice that can be evicted together.

@@ -10,22 +10,16 @@
 //! destination of an earlier eviction (see `open_destinations`).
 
 use super::destination::Age;
-use super::history::RETURNED_FREQUENCY;
 use super::jobs::{Candidate, Eviction, Phase, RunCursor, SourceRun};
 use super::open_destinations::Destination;
 use super::policy::{Aging, Retention};
-use super::scores::{
-    SCORE_EXPIRED, SCORE_MIN, SCORE_UNLINKED, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold,
-};
+use super::retention::ScoredRun;
+use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreThreshold, ScoreTotals};
 use crate::epoch::Participant;
-use crate::index::Slot;
 use crate::segment::{Purpose, SegmentId};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
-
-/// Evictions in a row that may free nothing, because the items are large and all in use: a writer waits for no more.
-pub(super) const EVICTIONS_WITHOUT_GAIN_MAX: u32 = 64;
 
 impl Eviction {
     /// An eviction of segments that the caller claims: they drain before it runs.
@@ -53,7 +47,9 @@ impl Eviction {
                 Some(found) => {
                     let footprint = store.footprint(found.slot);
                     let total_bytes = u64::from(footprint.size) + footprint.body_bytes;
-                    let score = self.score_of(store, found.slot, *hash, total_bytes);
+                    let history = &store.policy_state.history;
+                    let scored = (found.slot.frequency(), total_bytes);
+                    let score = self.retention.score(store.options.objective, history, *hash, scored);
                     let totals = &mut self.totals[usize::from(score)];
                     totals.items += 1;
                     totals.bytes += u64::from(footprint.size);
@@ -65,58 +61,16 @@ impl Eviction {
         }
     }
 
-    fn score_of(&self, store: &Store, slot: Slot, hash: u64, bytes: u64) -> u8 {
-        let frequency = slot.frequency().saturating_add(store.policy_state.history.frequency(hash));
-        let objective = store.options.objective;
-        match self.retention {
-            Retention::Used if frequency == 0 => SCORE_UNQUALIFIED,
-            Retention::Returned if frequency < RETURNED_FREQUENCY => SCORE_UNQUALIFIED,
-            Retention::Used | Retention::Returned => frequency.saturating_add(SCORE_MIN),
-            Retention::Qualified { unused_bytes, bytes_per_use, young } => {
-                let history = &store.policy_state.history;
-                let earns =
-                    |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses).saturating_mul(bytes_per_use));
-                let after_first = earns(frequency.saturating_sub(1));
-                let is_kept = if young && history.needs_two_uses() { after_first } else { earns(frequency) };
-                history.note_scored(hash, young && is_kept && !after_first, !young && frequency > 0);
-                if is_kept { objective.score(frequency, bytes) } else { SCORE_UNQUALIFIED }
-            }
-            Retention::TopScored => objective.score(frequency, bytes),
-            Retention::Nothing => panic!("{:?} needs no scores", self.retention),
-        }
-    }
-
     /// Between the passes: computes the threshold from the scores.
     pub(super) fn set_threshold(&mut self, store: &Store) {
-        let segment_bytes = u64::from(store.segments.segment_bytes());
-        let run = u64::from(store.options.merge_run);
-        let live: u64 = self.totals.iter().map(|totals| totals.bytes).sum();
-        let total: u64 = self.totals.iter().map(|totals| totals.total_bytes).sum();
-        let is_alone = self.run.segments.len() == 1;
-        let has_bodies = total - live > segment_bytes;
-        // The run may keep its share by the length of runs, or all but what a run is to free, if that is more.
-        let total_bytes_max = match self.retention {
-            by_use if by_use.keeps_all_that_qualify() && !has_bodies => total,
-            _ if is_alone && !has_bodies => total / run,
-            _ => {
-                let freed = if is_alone { run - 1 } else { self.run.segments.len() as u64 - 1 };
-                (total / run).max(total.saturating_sub(freed * segment_bytes))
-            }
-        };
-        // One of a few large items is a large part of the segment: rounding down keeps a qualified item that just
-        // misses.
-        let without_gain = store.policy_state.evictions_without_gain.load(Ordering::Relaxed);
-        let (bytes_max, rounded): (_, fn(f64) -> f64) = match self.retention {
-            by_use if by_use.keeps_all_that_qualify() && !has_bodies && without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
-                (segment_bytes / 2, f64::ceil)
-            }
-            by_use if by_use.keeps_all_that_qualify() && !has_bodies => (segment_bytes / 8 * 7, f64::floor),
-            _ => (segment_bytes, f64::ceil),
-        };
-        // Each long value frees so much that unqualified items can stay until their memory is needed.
-        let lowest = if has_bodies { SCORE_UNQUALIFIED } else { SCORE_MIN };
-        self.threshold = threshold(&self.totals, bytes_max, total_bytes_max, lowest, rounded);
-        if self.threshold.score == SCORE_UNQUALIFIED {
+        self.threshold = self.retention.threshold(&ScoredRun {
+            segments: self.run.segments.len(),
+            segment_bytes: store.segments.segment_bytes().into(),
+            merge_run: store.options.merge_run.into(),
+            totals: &self.totals,
+            evictions_without_gain: store.policy_state.evictions_without_gain.load(Ordering::Relaxed),
+        });
+        if self.threshold.is_partial() {
             self.is_partial = true;
             self.aging = Aging::None;
         }
@@ -150,11 +104,7 @@ impl Eviction {
         match (self.retention, score) {
             (Retention::Nothing, _) => false,
             (_, None) => panic!("an item was not scored"),
-            (_, Some(score)) if score == self.threshold.score && self.threshold.dropped_at_threshold > 0 => {
-                self.threshold.dropped_at_threshold -= 1;
-                false
-            }
-            (_, Some(score)) => score >= self.threshold.score.max(SCORE_UNQUALIFIED),
+            (_, Some(score)) => self.threshold.keeps(score),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::time::Moment;
 use crate::ttl::TtlBucket;
 
 /// The share of the memory for expired items that wait: 0.195 %.
-const EXPIRED_SHARE: u64 = 512;
+pub(crate) const EXPIRED_SHARE: u64 = 512;
 /// A slice of counting ends with the segment that reaches this many bytes.
 const COUNTED_BYTES: u32 = 512 << 10;
 /// Segments that one rewriting tries to claim: others may be ahead of it, or there is no place for what is alive.

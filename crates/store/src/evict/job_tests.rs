@@ -1,10 +1,10 @@
 //! Jobs run in slices, with times out of order, and what they keep.
 
-use super::eviction_job::EVICTIONS_WITHOUT_GAIN_MAX;
 use super::execute::SLICE_BYTES;
 use super::jobs::Job;
 use super::objective::Objective;
 use super::policy::{Aging, Policy};
+use super::retention::EVICTIONS_WITHOUT_GAIN_MAX;
 use crate::epoch::Participant;
 use crate::evict::Progress;
 use crate::item::ItemAt;

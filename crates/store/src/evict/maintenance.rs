@@ -16,7 +16,7 @@ use crate::sync::{Ordering, yield_now};
 use crate::time::Moment;
 
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
-const FREE_TARGET_SHARE: u32 = 200;
+pub(crate) const FREE_TARGET_SHARE: u32 = 200;
 
 /// What a call to `evict` or `maintain` came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

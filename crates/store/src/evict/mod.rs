@@ -43,6 +43,7 @@ mod policy;
 mod relocate;
 mod relocation_job;
 mod removal;
+mod retention;
 mod returns;
 mod scores;
 mod seal;
@@ -61,3 +62,17 @@ pub use objective::{Objective, UnknownObjective};
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, RemovalListeners, Removed};
 pub(crate) use state::{MaintenanceState, PolicyState};
+/// The decisions and limits that the model of segments shares with the store.
+#[cfg(not(loom))]
+pub(crate) mod decisions {
+    pub(crate) use super::candidates::PlannedEviction;
+    pub(crate) use super::claim::{COMPACT_RUN_MAX, copied_per_freed_byte};
+    pub(crate) use super::expiry::EXPIRED_SHARE;
+    pub(crate) use super::maintenance::FREE_TARGET_SHARE;
+    pub(crate) use super::open_destinations::{FULL_SHARE, OPEN_MAX, OPEN_SHARE};
+    pub(crate) use super::plan::{COMPACT_FILL_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, SAMPLE_SEGMENTS};
+    pub(crate) use super::policy::{Aging, EvictionChoice, Retention, SegmentView, choose};
+    pub(crate) use super::retention::ScoredRun;
+    pub(crate) use super::returns::Evicted;
+    pub(crate) use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreTotals};
+}

@@ -12,10 +12,10 @@ use crate::time::Moment;
 
 /// The share of all segments that may be in a list, and the largest number. Sealing them early would waste as much
 /// memory: the share is only limited so that there are always sealed segments to evict.
-const OPEN_SHARE: u32 = 16;
-const OPEN_MAX: usize = 64;
+pub(crate) const OPEN_SHARE: u32 = 16;
+pub(crate) const OPEN_MAX: usize = 64;
 /// A segment with less free space than this share is full.
-const FULL_SHARE: u32 = 64;
+pub(crate) const FULL_SHARE: u32 = 64;
 
 /// An open segment that a job fills, or may fill later.
 #[derive(Debug)]

@@ -15,13 +15,13 @@ use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
 /// Segments that one choice samples; a larger store is sampled piece by piece.
-const SAMPLE_SEGMENTS: usize = 4096;
+pub(crate) const SAMPLE_SEGMENTS: usize = 4096;
 /// Neighbours are compacted when the first is at most this full.
-const COMPACT_FILL_MAX: f64 = 0.6;
+pub(crate) const COMPACT_FILL_MAX: f64 = 0.6;
 /// After this many compactions in a row that took as many segments as they freed, the policy evicts.
-const COMPACTIONS_WITHOUT_GAIN_MAX: u32 = 16;
+pub(crate) const COMPACTIONS_WITHOUT_GAIN_MAX: u32 = 16;
 /// The policy chooses this part of a sample at once, so at most this part changes before the next sample.
-const PLANNED_SHARE: usize = 128;
+pub(crate) const PLANNED_SHARE: usize = 128;
 /// Sparse segments that one sample keeps, the emptiest.
 const SPARSE_MAX: usize = 16;
 

@@ -21,6 +21,7 @@
 //! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
 use super::objective::Objective;
+use crate::index::FREQUENCY_EXACT;
 use crate::segment::SegmentId;
 use std::str::FromStr;
 
@@ -154,6 +155,19 @@ pub enum Aging {
     Halve,
     Decrement,
     None,
+}
+
+impl Aging {
+    /// The frequency of a kept item from then on.
+    pub fn applied_to(self, frequency: u8) -> u8 {
+        match self {
+            Self::Reset => 0,
+            Self::Halve => frequency / 2,
+            // An item that was used often in the past must not live on that for long.
+            Self::Decrement => frequency.min(FREQUENCY_EXACT).saturating_sub(1),
+            Self::None => frequency,
+        }
+    }
 }
 
 /// A decision.

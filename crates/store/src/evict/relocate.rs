@@ -4,7 +4,6 @@ use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
 use super::returns::Evicted;
 use crate::epoch::Participant;
-use crate::index::FREQUENCY_EXACT;
 use crate::item::{ItemAt, ItemHeader, Kind};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -12,16 +11,6 @@ use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
-
-fn age_frequency(frequency: u8, aging: Aging) -> u8 {
-    match aging {
-        Aging::Reset => 0,
-        Aging::Halve => frequency / 2,
-        // An item that was used often in the past must not live on that for long.
-        Aging::Decrement => frequency.min(FREQUENCY_EXACT).saturating_sub(1),
-        Aging::None => frequency,
-    }
-}
 
 impl Store {
     /// Copies an item to `to`, which the caller owns, and points its slot there. False if the item is not in the index
@@ -65,7 +54,7 @@ impl Store {
             Kind::Structured => _ = unsafe { item.copy_content(arena, duplicate, copied) },
         }
         let unlinked = self.footprint(place.slot);
-        let frequency = age_frequency(pair.reread(&place).frequency(), aging);
+        let frequency = aging.applied_to(pair.reread(&place).frequency());
         pair.replace(&place, place.slot.moved(to, frequency));
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);

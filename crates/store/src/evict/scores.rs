@@ -1,15 +1,15 @@
 //! Scores of the items of a run, and the threshold from which on items are kept.
 
 /// Scores of unlinked items, of expired ones, and of live ones that the policy does not keep.
-pub(super) const SCORE_UNLINKED: u8 = 0;
-pub(super) const SCORE_EXPIRED: u8 = 1;
+pub(crate) const SCORE_UNLINKED: u8 = 0;
+pub(crate) const SCORE_EXPIRED: u8 = 1;
 pub(super) const SCORE_UNQUALIFIED: u8 = 2;
 /// The lowest score of an item that the policy may keep.
 pub(super) const SCORE_MIN: u8 = 3;
 
 /// The sums over all items of one score.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ScoreTotals {
+pub(crate) struct ScoreTotals {
     pub items: u32,
     /// Bytes in the segments.
     pub bytes: u64,
@@ -19,7 +19,7 @@ pub(super) struct ScoreTotals {
 
 /// The score from which on items are kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ScoreThreshold {
+pub(crate) struct ScoreThreshold {
     pub score: u8,
     /// Items with exactly that score that are dropped, the first in the run, before the others are kept.
     pub dropped_at_threshold: u32,

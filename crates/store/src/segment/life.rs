@@ -22,7 +22,7 @@ const WRITERS_PER_RESERVED: usize = 2;
 const RESERVE_SHARE: u32 = 128;
 
 /// Segments are short while fewer than this share of them are free.
-const SHORT_SHARE: u32 = 8;
+pub const SHORT_SHARE: u32 = 8;
 
 /// What a free segment is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,16 @@ pub struct Reclaimed {
     pub waiting: u32,
 }
 
+/// The bound of `reserve` for this many threads that write at once.
+pub fn reserve_max(writers: usize) -> u32 {
+    u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1)
+}
+
+/// Of `limit` segments those that writers leave to evictions.
+pub fn reserve(limit: u32, reserve_max: u32) -> u32 {
+    (limit / RESERVE_SHARE).clamp(1, reserve_max)
+}
+
 impl Segments {
     /// Segments in address space of their own.
     #[cfg(test)]
@@ -95,7 +105,7 @@ impl Segments {
     ) -> Result<Self, Error> {
         let list = FrameList::new(Arc::clone(&frames), segment_bytes)?;
         let segments = Self {
-            reserve_max: u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1),
+            reserve_max: reserve_max(writers),
             arena: Arena::new(frames, segment_bytes),
             headers: Table::new(list.max_segments() as usize, pages)?,
             max_segments: max.min(list.max_segments()),
@@ -151,7 +161,7 @@ impl Segments {
 
     /// Segments that writers leave to evictions.
     pub fn reserve(&self) -> u32 {
-        (self.limit() / RESERVE_SHARE).clamp(1, self.reserve_max)
+        reserve(self.limit(), self.reserve_max)
     }
 
     /// Segments that a writer could take now.

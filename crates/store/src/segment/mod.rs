@@ -10,7 +10,7 @@ mod state;
 #[cfg(not(loom))]
 pub use header::HeaderWords;
 pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};
-pub use life::{Purpose, Segments};
+pub use life::{Purpose, SHORT_SHARE, Segments, reserve, reserve_max};
 pub use state::State;
 
 use std::num::NonZeroU32;
