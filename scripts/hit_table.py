@@ -4,7 +4,8 @@
     scripts/hit_table.py DIRECTORY... [--ebbtide BINARY] [--base BEFORE.json] [--out NOW.json] [--policy NAME]
 
 For each cell (a trace and a memory size, from 2 MiB on) the table has the miss ratio of the engine, and its ratios to
-LRU and to the best of five policies by object (LRU, S3-FIFO, LIRS, W-TinyLFU, GDSF). `--memory` is all-in for the engine
+LRU, to the best of five policies by object (LRU, S3-FIFO, LIRS, W-TinyLFU, GDSF), and for `--policy lru`, `2q` and
+`fifo` to the policy of that name. `--memory` is all-in for the engine
 (index, headers, spares), while the policies by object charge keys and values only. Their miss ratios are kept in
 target/hit_table, because they do not depend on the engine. With `--base` the table has the engine's ratio to an
 earlier `--out`, which is how a change of the policy is judged: no cell may get worse by more than 1 %.
@@ -19,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCES = ["lru", "s3fifo", "lirs", "w-tinylfu", "gdsf"]
+# Policies of the engine that are also compared with the policy of their name.
+NAMESAKES = {"lru": "lru", "2q": "2q", "fifo": "fifo"}
 SHARES = [1, 3, 10, 30]
 MIN_MEMORY_BYTES = 2 << 20
 DEFAULT_MAX_VALUE_BYTES = 1 << 20
@@ -32,13 +35,15 @@ def run(command):
     return json.loads(done.stdout)
 
 
-def by_object(ebbtide, trace):
+def by_object(ebbtide, trace, policies):
     """{share: {policy: miss ratio, "memory_bytes": n}} of the policies by object; kept between runs."""
     kept = ROOT / "target" / "hit_table" / f"{trace.name.removesuffix(SUFFIX)}.json"
     if kept.exists() and kept.stat().st_mtime > trace.stat().st_mtime:
-        return {int(share): cell for share, cell in json.loads(kept.read_text()).items()}
+        cells = {int(share): cell for share, cell in json.loads(kept.read_text()).items()}
+        if all(set(policies) <= set(cell) for cell in cells.values()):
+            return cells
     sizes = ",".join(f"{share}%" for share in SHARES)
-    curves = run([ebbtide, "mrc", trace, "--exact", "--json", "--sizes", sizes, "--policy", ",".join(REFERENCES)])
+    curves = run([ebbtide, "mrc", trace, "--exact", "--json", "--sizes", sizes, "--policy", ",".join(policies)])
     cells = {}
     for curve in curves["curves"]:
         for share, point in zip(SHARES, curve["points"], strict=True):
@@ -59,8 +64,10 @@ def engine(args, trace, memory_bytes):
 def measured(args, traces):
     """[(trace, share, cell)] with the engine's miss ratio in each cell."""
     cells = []
+    namesake = NAMESAKES.get(args.policy)
+    policies = REFERENCES + [name for name in [namesake] if name and name not in REFERENCES]
     for trace in traces:
-        for share, cell in by_object(args.ebbtide, trace).items():
+        for share, cell in by_object(args.ebbtide, trace, policies).items():
             if cell["memory_bytes"] >= MIN_MEMORY_BYTES and share in args.shares:
                 cells.append((trace, share, cell))
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -73,15 +80,17 @@ def ratio(cell, other):
     return cell["engine"] / max(other, 1e-9)
 
 
-def print_table(cells, base):
+def print_table(cells, base, namesake):
     print("| trace | share | MiB | engine | " + " | ".join(REFERENCES) + " | to LRU | to best | to base |")
     print("|---" * (len(REFERENCES) + 7) + "|")
-    columns = {"to LRU": [], "to best": [], "to base": []}
+    columns = {"to LRU": [], "to best": [], "to base": [], "to namesake": []}
     for trace, share, cell in cells:
         references = [cell[policy] for policy in REFERENCES]
         before = base.get(f"{trace} {share}")
         columns["to LRU"].append(ratio(cell, cell["lru"]))
         columns["to best"].append(ratio(cell, min(references)))
+        if namesake:
+            columns["to namesake"].append(ratio(cell, cell[namesake]))
         if before is not None:
             columns["to base"].append(ratio(cell, before))
         shown = [f"{value:.4f}" for value in (cell["engine"], *references)]
@@ -114,7 +123,7 @@ def main():
     cells = measured(args, traces)
     if args.out:
         args.out.write_text(json.dumps({f"{trace} {share}": cell["engine"] for trace, share, cell in cells}, indent=1))
-    print_table(cells, base)
+    print_table(cells, base, NAMESAKES.get(args.policy))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import signal
+import struct
 import subprocess
 import time
 import urllib.request
@@ -216,6 +217,7 @@ def test_a_flood_is_seen_by_its_prefix(dashboard):
 
 def test_longer_times_come_from_the_servers_history(dashboard):
     dashboard.open()
+    dashboard.until(lambda: dashboard.api("history")["points"], "the first point")
     traffic(dashboard.server, [b"key"], gets=40, misses=0)
     dashboard.until(lambda: sum(point["gets"] for point in dashboard.api("history?range=604800")["points"]) == 40, "minutes")
     for seconds in ("300", "3600", "604800"):
@@ -245,6 +247,8 @@ def test_the_history_file_keeps_minutes_over_a_restart(tmp_path):
 
     flags = ["-m", "64", "--admin", admin, "--history-file", str(history)]
     with Server(EBBTIDE, *flags) as server:
+        # Counting begins with the first look; a point says that it was taken.
+        until(points)
         traffic(server, [b"key"], gets=30, misses=0)
         until(lambda: sum(point["gets"] for point in points()) == 30)
     with Server(EBBTIDE, *flags):
@@ -305,6 +309,103 @@ def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
             browser.get("about:blank")
     refused = subprocess.run([EBBTIDE, "dashboard", "--nodes", "http://a"], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert refused.returncode == 2 and "give HOST:PORT" in refused.stderr
+
+
+def test_keys_are_found_by_a_text_and_values_only_after_a_question(dashboard):
+    traffic(dashboard.server, [b"user:%d" % number for number in range(300)] + [b"<b>page</b>"], gets=0, misses=0)
+    dashboard.open()
+    find = dashboard.find("#browse-filter")
+    form = dashboard.find("#browse-form")
+    assert (form.aria_role, find.aria_role, find.accessible_name) == ("search", "searchbox", "Key contains")
+    find.send_keys("page", Keys.ENTER)
+    dashboard.until(lambda: [row[0] for row in dashboard.rows("entries")] == ["<b>page</b>"], "the key")
+    assert "1 keys with \u201cpage\u201d among 301 objects" in plain(dashboard.text("entries-note"))
+    (row,) = dashboard.rows("entries")
+    assert (row[1], row[5]) == ("default", "never")
+
+    # The value is neither asked for nor shown before the reader says so.
+    button = dashboard.find("#entries button")
+    assert button.accessible_name == "Value of <b>page</b>"
+    button.send_keys(Keys.ENTER)
+    dialog = dashboard.until(lambda: dashboard.find("#value") if dashboard.find("#value").is_displayed() else None, "the question")
+    assert (dialog.aria_role, dialog.accessible_name) == ("dialog", "<b>page</b>")
+    assert "personal data" in dashboard.text("value-note") and dashboard.text("value-text") == ""
+    asked = "return performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/api/value')).length"
+    assert dashboard.script(asked) == 0
+    # Escape closes it, and the focus is where it was.
+    dialog.send_keys(Keys.ESCAPE)
+    dashboard.until(lambda: not dashboard.find("#value").is_displayed(), "the end of the question")
+    assert dashboard.script("return document.activeElement.textContent") == "Value"
+    button.send_keys(Keys.ENTER)
+    dashboard.until(lambda: dashboard.find("#value-show").is_displayed(), "the question")
+    dashboard.find("#value-show").send_keys(Keys.ENTER)
+    dashboard.until(lambda: dashboard.text("value-text") == "0123456789", "the value")
+    assert "10 B, flags 0, expires in" in plain(dashboard.text("value-note"))
+    dashboard.find("#value-close").click()
+
+    find.clear()
+    find.send_keys("user:", Keys.ENTER)
+    dashboard.until(lambda: len(dashboard.rows("entries")) >= 100, "the first keys")
+    while dashboard.find("#entries-more").is_displayed():
+        shown = len(dashboard.rows("entries"))
+        dashboard.find("#entries-more").click()
+        dashboard.until(lambda: len(dashboard.rows("entries")) > shown or not dashboard.find("#entries-more").is_displayed(), "more keys")
+    assert sorted(row[0] for row in dashboard.rows("entries")) == sorted(f"user:{number}" for number in range(300))
+    assert dashboard.console() == []
+
+
+def record_of(time_ms, gets, hits):
+    """A minute of the history file, as `history_file.rs` draws it."""
+    words = [time_ms, gets, hits, *[0] * 10]
+    checksum = 0xCBF29CE484222325
+    for word in words:
+        checksum = ((checksum ^ word) * 0x100000001B3) & (1 << 64) - 1
+    return struct.pack("<14Q", *words, checksum)
+
+
+def test_the_day_before_is_drawn_where_it_is_known(dashboard, browser, tmp_path):
+    dashboard.open()
+    assert not dashboard.find("#compare-row").is_displayed(), "there is no day before"
+    history = tmp_path / "history"
+    week = 7 * 24 * 60
+    ring = bytearray(b"EBBHIST1") + bytearray(112 * week)
+    now = int(time.time() * 1000)
+    for ago in range(24 * 60 - 30, 24 * 60 + 30):
+        minute = now - ago * 60_000
+        place = 8 + minute // 60_000 % week * 112
+        ring[place : place + 112] = record_of(minute, 6000, 1500)
+    history.write_bytes(ring)
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--history-file", str(history)) as server:
+        seen = Dashboard(browser, server, f"http://{admin}")
+        seen.open()
+        traffic(server, [b"key"], gets=50, misses=0)
+        box = seen.until(lambda: seen.find("#compare") if seen.find("#compare").is_displayed() else None, "the choice")
+        assert (box.aria_role, box.accessible_name) == ("checkbox", "Compare with a day before")
+        assert "a day before" not in seen.find("#chart-ratio").text
+        box.send_keys(Keys.SPACE)
+        seen.until(lambda: "hits of gets a day before" in seen.find("#chart-ratio").text, "the legend")
+        line = "return document.querySelector('#chart-ratio .earlier').getAttribute('d').length"
+        seen.until(lambda: seen.script(line) > 20, "the line")
+        # A quarter of the gets hit then, and 100 gets a second.
+        seen.chart("ratio").send_keys(Keys.END)
+        seen.until(lambda: "a day before 25 %" in seen.reading("ratio"), "the ratio of then")
+        seen.chart("throughput").send_keys(Keys.END)
+        seen.until(lambda: "a day before 100/s" in seen.reading("throughput"), "the gets of then")
+        box.send_keys(Keys.SPACE)
+        seen.until(lambda: "a day before" not in seen.find("#chart-ratio").text, "that it is gone")
+        assert seen.console() == []
+        browser.get("about:blank")
+
+
+def test_hot_keys_have_size_ttl_and_hit_ratio(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=600, misses=200)
+    wanted = lambda: {row[0]: row[4:] for row in dashboard.rows("hot")}  # noqa: E731
+    dashboard.until(lambda: {"key", "none"} <= wanted().keys(), "both keys")
+    dashboard.until(lambda: wanted()["key"][0] == "100 %" and wanted()["none"] == ["0 %", "\u2013", "\u2013"], "the hit ratios")
+    size, ttl = wanted()["key"][1:]
+    assert size.endswith(" B") and re.fullmatch(r"1 min( \d+ s)?|\d+ s", ttl), (size, ttl)
 
 
 def test_what_left_is_shown_with_its_reason(dashboard):

@@ -25,7 +25,8 @@ def test_every_finding_says_what_was_found_and_what_to_do(tmp_path):
     names = {finding["name"] for finding in report["findings"]}
     assert names == {
         *{"open files", "backlog", "threads", "NUMA", "clock", "memory", "overcommit", "swap", "huge pages"},
-        *{"membarrier", "io_uring", "direct I/O"},
+        *{"membarrier", "io_uring", "direct I/O", "file system", "drive"},
+        *{"steal", "CPU limit", "TCP", "conntrack", "NIC queues", "packets"},
     }
     for finding in report["findings"]:
         assert finding["found"]
@@ -36,7 +37,7 @@ def test_every_finding_says_what_was_found_and_what_to_do(tmp_path):
 def test_the_text_has_a_line_for_each_finding():
     done = doctor("-m", "8m", "-c", 10)
     verdicts = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert len(verdicts) == 11 and set(verdicts) <= {"ok", "advice", "PROBLEM"}
+    assert len(verdicts) == 17 and set(verdicts) <= {"ok", "advice", "PROBLEM"}
     assert done.returncode == int("PROBLEM" in verdicts)
 
 

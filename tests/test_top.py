@@ -17,7 +17,7 @@ import time
 import pyte
 import pytest
 
-from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, Server
+from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, Server, free_port
 
 COLUMNS, ROWS = 100, 24
 # An interval with fewer gets has no hit ratio to speak of: somebody stalled.
@@ -153,14 +153,15 @@ def test_refusals_name_the_reason(args, message):
 class Terminal:
     """`ebbtide top` in a terminal of its own."""
 
-    def __init__(self, *args):
-        self.screen = pyte.Screen(COLUMNS, ROWS)
+    def __init__(self, *args, columns=COLUMNS, rows=ROWS, **environment):
+        self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.output = bytearray()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execv(EBBTIDE, [EBBTIDE, "top", *args])
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+            environment = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
+            os.execve(EBBTIDE, [EBBTIDE, "top", *args], {**os.environ, **environment})
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def __enter__(self):
         return self
@@ -190,6 +191,9 @@ class Terminal:
             if found:
                 return found
         raise AssertionError(f"{what} did not come:\n" + "\n".join(self.screen.display))
+
+    def press(self, keys):
+        os.write(self.fd, keys)
 
     def leaves(self, key):
         """The exit code after a key."""
@@ -228,6 +232,8 @@ def test_the_screen_moves_and_the_terminal_is_given_back(either, key):
 
 def test_the_screen_says_when_the_server_is_gone():
     with Server(EBBTIDE) as server:
+        with server.connect() as connection:
+            connection.ask(b"get none\r\n", b"END\r\n")
         with Terminal(address(server), "--interval", "0.2") as terminal:
             terminal.until(gets, "a rate")
             server.kill()
@@ -236,3 +242,63 @@ def test_the_screen_says_when_the_server_is_gone():
             server.bring_back()
             terminal.until(lambda screen: "No answer" not in screen, "the server")
             assert terminal.leaves(b"q") == 0
+
+
+def row(pattern):
+    return lambda screen: re.search(pattern, screen, re.M)
+
+
+def test_keys_switch_views_and_sort_them():
+    with Server(EBBTIDE, "--admin", f"127.0.0.1:{free_port()}", "--pool", "users:prefix=user:") as server:
+        with load(server), Terminal(address(server), "--interval", "0.2", columns=120) as terminal:
+            terminal.until(gets, "a rate")
+            assert not row(r"^incr ")("\n".join(terminal.screen.display)), "a command that nobody sends"
+            terminal.press(b"2")
+            terminal.until(row(r"^get .*\d (us|ms) .* %"), "the latency of gets")
+            terminal.press(b"s")
+            terminal.until(row(r"^command .* p99 v"), "the mark of the sorted column")
+            terminal.press(b"r")
+            terminal.until(row(r"^command .* p99 \^"), "the other order")
+            terminal.press(b"3")
+            # Three of four gets are of it; it has a size, and no end.
+            terminal.until(row(r"^hit +\S+( k)?/s +7\d\.\d % +100\.0 % +\d+ B +-"), "the hot key")
+            terminal.until(row(r"^miss .* 0\.0 % +- "), "the key that misses")
+            with server.connect() as connection:
+                connection.ask(b"flush_all\r\n")
+                connection.ask(b"set hit 0 0 5\r\nvalue\r\n")
+            terminal.press(b"\t")
+            terminal.until(row(r"^reason .* in all"), "why objects left")
+            terminal.until(row(r"^flushed "), "the reason")
+            terminal.press(b"5")
+            terminal.until(lambda screen: row(r"^default ")(screen) and row(r"^users ")(screen), "both pools")
+            terminal.press(b"?")
+            terminal.until(row(r"^1 to 5, Tab +switch the view"), "the keys")
+            terminal.press(b"?1")
+            terminal.until(gets, "the overview")
+            assert terminal.leaves(b"q") == 0
+
+
+def test_memcached_has_the_same_views():
+    with Server(MEMCACHED) as server:
+        with load(server), Terminal(address(server), "--interval", "0.2", columns=120) as terminal:
+            terminal.press(b"2")
+            terminal.until(row(r"^get +\S+( k)?/s +- +\d"), "gets without a latency")
+            terminal.press(b"3")
+            terminal.until(row(r"^No hot keys: only Ebbtide tells this\."), "the reason")
+            assert terminal.leaves(b"\x1b") == 0
+
+
+def test_small_terminals_and_those_without_colors(either):
+    with load(either), Terminal(address(either), "--interval", "0.2", columns=20, rows=10) as terminal:
+        terminal.until(row(r"^Hit ratio +\d+"), "the hit ratio")
+        terminal.press(b"2")
+        terminal.until(row(r"^get +\S+( k)?/s"), "the rate of gets")
+        terminal.press(b"?")
+        terminal.until(row(r"^1 to 5, Tab"), "the keys")
+        assert terminal.leaves(b"q") == 0
+    with load(either), Terminal(address(either), "--interval", "0.2", columns=160, LC_ALL="C", NO_COLOR="1") as terminal:
+        terminal.until(row(r"^Memory .*[#.]{5}"), "a bar of ASCII")
+        terminal.until(row(r"command +per second v"), "the table beside the overview")
+        assert terminal.leaves(b"q") == 0
+        assert not re.search(rb"\x1b\[[0-9;]*(3[0-8]|9[0-7])(;[0-9;]*)?m", terminal.output), "a color"
+        assert not [byte for byte in terminal.output if byte > 0x7F], "not ASCII"

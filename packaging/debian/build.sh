@@ -21,7 +21,12 @@ gzip -9n "$root"/usr/share/man/man1/*.1
 "$binary" completions fish > "$root/usr/share/fish/vendor_completions.d/ebbtide.fish"
 install -m 644 docs/*.md README.md "$root/usr/share/doc/ebbtide/"
 cat packaging/debian/copyright > "$root/usr/share/doc/ebbtide/copyright"
-gzip -9nc CHANGELOG.md > "$root/usr/share/doc/ebbtide/changelog.gz"
+# What changed is in CHANGELOG.md; a package of Debian has its own form for the version and the date.
+date=$(date -u -R -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}")
+printf '%s\n\n  * %s\n\n -- %s  %s\n' "ebbtide ($version) unstable; urgency=medium" \
+    "Release $version: see /usr/share/doc/ebbtide/CHANGELOG.md.gz." \
+    "$(sed -n 's/^Maintainer: //p' packaging/debian/control)" "$date" | gzip -9n > "$root/usr/share/doc/ebbtide/changelog.gz"
+gzip -9nc CHANGELOG.md > "$root/usr/share/doc/ebbtide/CHANGELOG.md.gz"
 mkdir -p "$root/usr/share/ebbtide"
 install -m 644 packaging/prometheus/alerts.yaml packaging/grafana/ebbtide.json "$root/usr/share/ebbtide/"
 

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide_server::ebbtide::memcached::ControllerMode;
-use ebbtide_server::ebbtide::{Policy, PressureOptions};
+use ebbtide_server::ebbtide::{Objective, Policy, PressureOptions};
 use ebbtide_server::{BusyPoll, PoolRule, Protocol};
 
 use self::admin::AdminFlag;
@@ -93,6 +93,8 @@ pub struct Settings {
     pub policy: Option<String>,
     /// Whether a full cache evicts.
     pub evicts: bool,
+    /// What evictions maximize.
+    pub objective: Objective,
     pub merge_run: Option<u32>,
     pub segment_bytes: Option<u64>,
     pub flash: FlashFlags,
@@ -155,6 +157,7 @@ impl Default for Settings {
             pools: Vec::new(),
             policy: None,
             evicts: true,
+            objective: Objective::default(),
             merge_run: None,
             segment_bytes: None,
             flash: FlashFlags::default(),
@@ -262,6 +265,7 @@ impl Settings {
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.pools.push(pools::parse(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
+            "objective" => self.objective = objective(name, value)?,
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
             long if flag.is_about_flash() => self.flash.set(long, name, value)?,
@@ -336,6 +340,10 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
 }
 
+fn objective(flag: &str, text: &str) -> Result<Objective, Error> {
+    text.parse().map_err(|error| Error::Limit(format!("--{flag} {text}: {error}")))
+}
+
 fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {
     match value {
         "auto" => Ok(ControllerMode::Auto),
@@ -394,6 +402,7 @@ mod tests {
                 "stats-delimiter" => "#",
                 "admin" => "off",
                 "controller" => "auto",
+                "objective" => "bytes",
                 "protocol" => "binary",
                 "busy-poll" => "never",
                 "flash" => "/f:1g",

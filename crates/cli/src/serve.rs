@@ -181,7 +181,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         .memory(ByteSize::bytes(memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
         .evict(settings.evicts);
-    builder = builder.policy(settings.policy()?);
+    builder = builder.policy(settings.policy()?).objective(settings.objective);
     builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));
     if let Some(options) = settings.memory_monitor {
         builder = builder.memory_monitor(options);

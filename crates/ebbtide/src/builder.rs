@@ -17,7 +17,7 @@ use crate::pools::{self, Plan};
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Options, Policy};
+use ebbtide_store::{Objective, Options, Policy};
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -126,6 +126,12 @@ impl CacheBuilder {
     /// Which objects an eviction keeps. Default `s3fifo`.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.options.policy = policy;
+        self
+    }
+
+    /// What evictions maximize: hits, or the bytes that hits serve. Default `objects`.
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.options.objective = objective;
         self
     }
 

@@ -97,7 +97,7 @@ pub mod options {
     pub use crate::clock::Clock;
     pub use crate::memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
     pub use crate::pool_options::PoolOptions;
-    pub use ebbtide_store::{Policy, Ttl, UnknownPolicy};
+    pub use ebbtide_store::{Objective, Policy, Ttl, UnknownObjective, UnknownPolicy};
 }
 
 /// Results of loaders, and options of loads: see [`Pool::get_or_load`].

@@ -34,6 +34,6 @@ pub use crate::upload::Upload;
 pub use ebbtide_flash::{PoolStats as FlashPoolStats, TierOptions as FlashOptions};
 pub use ebbtide_store::{
     Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,
-    MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot, Stats,
-    Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Objective, Policy, SegmentSnapshot,
+    Stats, Stored, Ttl, TtlBucketSnapshot, UnknownObjective, UnknownPolicy, Written,
 };

@@ -2,7 +2,7 @@
 
 use crate::byte_size::ByteSize;
 use ebbtide_control::Share;
-use ebbtide_store::{CompactSizes, Policy};
+use ebbtide_store::{CompactSizes, Objective, Policy};
 
 /// The name of the pool that every cache has.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -15,6 +15,7 @@ pub struct PoolOptions {
     pub(crate) max_bytes: u64,
     pub(crate) weight: u32,
     pub(crate) policy: Option<Policy>,
+    pub(crate) objective: Option<Objective>,
     pub(crate) max_value: Option<u64>,
     pub(crate) flash_share: Option<u8>,
     /// Of a compact pool.
@@ -31,6 +32,7 @@ impl PoolOptions {
             max_bytes: u64::MAX,
             weight: 1,
             policy: None,
+            objective: None,
             max_value: None,
             flash_share: None,
             compact: None,
@@ -58,6 +60,12 @@ impl PoolOptions {
     /// The eviction policy. Default: that of the cache.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
+        self
+    }
+
+    /// What evictions of the pool maximize. Default: that of the cache.
+    pub fn objective(mut self, objective: Objective) -> Self {
+        self.objective = Some(objective);
         self
     }
 

@@ -49,6 +49,7 @@ pub(crate) fn share_of(template: &Options, options: &PoolOptions) -> Result<Shar
 pub(crate) fn store_options(template: &Options, options: &PoolOptions) -> Options {
     Options {
         policy: options.policy.unwrap_or(template.policy),
+        objective: options.objective.unwrap_or(template.objective),
         value_bytes_max: options.max_value.unwrap_or(template.value_bytes_max),
         ..template.clone()
     }

@@ -52,6 +52,11 @@ pub fn byte_rate(value: Option<f64>) -> String {
     shown(value, |value| format!("{}/s", bytes(Some(value as u64))))
 }
 
+/// A time that is given in microseconds.
+pub fn micros(value: Option<f64>) -> String {
+    shown(value, |value| scaled(value, 1000.0, &[" us", " ms", " s"]))
+}
+
 /// Only all is 100 %.
 pub fn percent(ratio: Option<f64>) -> String {
     shown(ratio, |ratio| match ratio * 100.0 {
@@ -113,6 +118,14 @@ mod tests {
         assert_eq!(percent(Some(1.0)), "100.0 %");
         assert_eq!(percent(Some(0.999_99)), "99.99 %");
         assert_eq!(percent(Some(0.9731)), "97.3 %");
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        assert_eq!(micros(Some(12.34)), "12.3 us");
+        assert_eq!(micros(Some(1500.0)), "1.5 ms");
+        assert_eq!(micros(Some(2_000_000.0)), "2 s");
+        assert_eq!(micros(None), "-");
     }
 
     #[test]

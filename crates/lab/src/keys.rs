@@ -41,6 +41,17 @@ impl KeyBuffer {
         self.as_bytes()
     }
 
+    /// The same with a prefix, whose bytes count. A key that is shorter than its prefix gets longer.
+    pub fn write_after(&mut self, prefix: &[u8], id: u64, size: u32) -> &[u8] {
+        let rest = self.write(id, size.saturating_sub(prefix.len() as u32)).len().min(MAX_KEY_SIZE - prefix.len());
+        self.bytes.copy_within(..rest.min(FULL_WIDTH as usize), prefix.len());
+        self.bytes[..prefix.len()].copy_from_slice(prefix);
+        self.length = prefix.len() + rest;
+        // What follows the digits is filled up with the digit zero, as `write` relies on.
+        self.bytes[prefix.len() + rest.min(FULL_WIDTH as usize)..].fill(DIGITS[0]);
+        self.as_bytes()
+    }
+
     /// The key written last.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -68,6 +79,10 @@ mod tests {
         assert_eq!(key.write(0, 1), b"0");
         assert_eq!(key.write(63, 1), b"_");
         assert_eq!(key.write(7, 250).len(), 250);
+        assert_eq!(key.write_after(b"pool1:", 4097, 10), b"pool1:1010");
+        assert_eq!(key.write_after(b"pool1:", 4097, 3), b"pool1:101");
+        assert_eq!(key.write_after(b"pool1:", 7, 250).len(), 250);
+        assert_eq!(key.write(4097, 20), b"10100000000000000000", "nothing of the prefix is left");
     }
 
     #[test]

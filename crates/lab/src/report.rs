@@ -17,6 +17,10 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
             Value::String(text) => writeln!(out, "{prefix:<24} {text}"),
             Value::Number(number) => writeln!(out, "{prefix:<24} {}", number_with_unit(prefix, number)),
             Value::Null => writeln!(out, "{prefix:<24} -"),
+            Value::Array(elements) if elements.is_empty() => writeln!(out, "{prefix:<24} -"),
+            Value::Array(elements) if elements.iter().all(Value::is_object) => {
+                elements.iter().try_for_each(|element| writeln!(out, "{prefix:<24} {}", element_line(element)))
+            }
             other => writeln!(out, "{prefix:<24} {other}"),
         };
     };
@@ -28,6 +32,18 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
         print_fields(&name, field, out)?;
     }
     Ok(())
+}
+
+/// An element of a list in one line: `name value, name value`.
+fn element_line(element: &Value) -> String {
+    let fields = element.as_object().into_iter().flatten();
+    let shown = fields.map(|(name, value)| match value {
+        Value::String(text) => format!("{name} {text}"),
+        Value::Number(number) => format!("{name} {}", number_with_unit(name, number)),
+        Value::Null => format!("{name} -"),
+        other => format!("{name} {other}"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// A number for people: three significant digits, with the unit that the name of its field says. All digits are in the
@@ -66,6 +82,8 @@ mod tests {
         let report = json!({
             "requests": 12_345_678, "miss_ratio": 0.123_456, "ops_per_second": 2_345_678.9, "seed": 123_456_789,
             "latency": { "p99_us": 1234.5 }, "memory_used_bytes": 64 << 20, "seconds": 1.234_5, "flash": null,
+            "pools": [{ "name": "a", "used_bytes": 2048, "hit_ratio": 0.5 }, { "name": "b", "used_bytes": null }],
+            "none": [],
         });
         let mut text = Vec::new();
         print(&report, false, &mut text).unwrap();
@@ -82,6 +100,9 @@ mod tests {
                 ("memory_used_bytes", "64 MiB"),
                 ("seconds", "1.23 s"),
                 ("flash", "-"),
+                ("pools", "name a, used_bytes 2 KiB, hit_ratio 50 %"),
+                ("pools", "name b, used_bytes -"),
+                ("none", "-"),
             ]
         );
         let mut line = Vec::new();

@@ -1,6 +1,6 @@
 //! Writing values whose bytes do not matter.
 
-use ebbtide::memcached::{Cache, Error, Mode, Stored, Ttl};
+use ebbtide::memcached::{Error, Mode, Pool, Stored, Ttl};
 
 /// The TTL of a trace or a flag: 0 is no expiry.
 pub(crate) fn ttl_of(seconds: u32) -> Ttl {
@@ -21,7 +21,7 @@ impl ValueWriter {
     /// Stores `length` bytes that begin with `head` (or with as much of it as there is room for).
     pub(crate) fn store(
         &mut self,
-        cache: &Cache,
+        cache: &Pool,
         key: &[u8],
         head: &[u8],
         length: usize,
@@ -52,7 +52,7 @@ impl ValueWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide::memcached::{ByteSize, Lookup};
+    use ebbtide::memcached::{ByteSize, Cache, Lookup};
 
     #[test]
     fn values_longer_than_one_piece_are_uploaded() {

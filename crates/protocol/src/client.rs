@@ -1,5 +1,5 @@
-//! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get` and `set`, and
-//! cuts what the server sends into answers.
+//! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get`, `set` and
+//! `delete`, and cuts what the server sends into answers.
 
 use std::io::Write;
 
@@ -17,6 +17,9 @@ pub enum ClientReply<'a> {
     /// The end of the values of a get.
     End,
     Stored,
+    Deleted,
+    /// To a delete: the key was not there.
+    NotFound,
     /// Any other answer to a set, and every error.
     Refused(&'a [u8]),
 }
@@ -35,7 +38,9 @@ pub fn parse(input: &[u8]) -> Result<Option<(ClientReply<'_>, usize)>, String> {
     let reply = match line {
         b"END" => ClientReply::End,
         b"STORED" => ClientReply::Stored,
-        b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"ERROR" => ClientReply::Refused(line),
+        b"DELETED" => ClientReply::Deleted,
+        b"NOT_FOUND" => ClientReply::NotFound,
+        b"NOT_STORED" | b"EXISTS" | b"ERROR" => ClientReply::Refused(line),
         _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => ClientReply::Refused(line),
         _ => parse_value(line).ok_or_else(|| format!("`{}`", line[..line.len().min(80)].escape_ascii()))?,
     };
@@ -74,6 +79,12 @@ pub fn end_line(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+pub fn delete(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b"delete ");
+    out.extend_from_slice(key);
+    end_line(out);
+}
+
 /// A set of `length` bytes that do not matter.
 pub fn set(out: &mut Vec<u8>, key: &[u8], ttl_seconds: u32, length: usize) {
     out.extend_from_slice(b"set ");
@@ -98,6 +109,8 @@ mod tests {
         }
         assert_eq!(parse(b"END\r\n"), Ok(Some((ClientReply::End, 5))));
         assert_eq!(parse(b"STORED\r\n"), Ok(Some((ClientReply::Stored, 8))));
+        assert_eq!(parse(b"DELETED\r\n"), Ok(Some((ClientReply::Deleted, 9))));
+        assert_eq!(parse(b"NOT_FOUND\r\n"), Ok(Some((ClientReply::NotFound, 11))));
         let refused = ClientReply::Refused(b"SERVER_ERROR out of memory");
         assert_eq!(parse(b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
     }

@@ -217,8 +217,8 @@ fn set(rest: &[u8]) -> CommandLine<'_> {
     });
     match set {
         Ok(meta) => CommandLine::Request(Request::MetaSet(MetaSet { meta, length, value: None })),
-        // A blank in the key would put the length among the flags.
-        Err(rejection) if Keys::new(flags).any(|flag| flag[0].is_ascii_digit()) => {
+        // A blank in the key would put the length, a number, among the flags.
+        Err(rejection) if Keys::new(flags).any(|flag| flag.iter().all(u8::is_ascii_digit)) => {
             CommandLine::RejectClose { rejection, noreply: false }
         }
         Err(rejection) => CommandLine::RejectBlock { rejection, noreply: false, length },

@@ -149,6 +149,7 @@ impl BoundServer {
             certificates: self.certificates,
             samples: (0..counting).map(|_| Samples::default()).collect(),
             sizing: Sizing::default(),
+            admin_address: self.admin.as_ref().map(admin::AdminListener::address),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
             stopping: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! State that all threads of a server share. Nothing here is written per command.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ pub struct Shared {
     pub cache: Cache,
     pub pools: PublishedPools,
     pub options: ServerOptions,
+    /// Where the admin HTTP listens, with the port that was taken.
+    pub admin_address: Option<SocketAddr>,
     pub counters: Vec<CommandCounters>,
     pub watching: Arc<Watching>,
     pub dump_thread: DumpThread,

@@ -71,7 +71,7 @@ pub use compact::{CompactLookup, CompactMode, CompactSizes, CompactStats, Compac
 pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
-pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
+pub use evict::{Blocker, Cause, Objective, Policy, Progress, Removed, UnknownObjective, UnknownPolicy};
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]

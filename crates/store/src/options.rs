@@ -1,7 +1,7 @@
 //! The options of a store.
 
 use crate::error::Error;
-use crate::evict::Policy;
+use crate::evict::{Objective, Policy};
 use crate::mapping::physical_memory_bytes;
 use crate::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
@@ -21,6 +21,8 @@ pub struct Options {
     pub value_bytes_max: u64,
     /// The eviction policy.
     pub policy: Policy,
+    /// What evictions maximize. Default the object hit ratio: most caches save requests to what is behind them.
+    pub objective: Objective,
     /// Segments that one eviction merges into one. Default 4, which the Segcache paper found best (section 4.4).
     pub merge_run: u32,
     /// Whether a full store evicts. Without it, writes fail when the memory is full.
@@ -39,6 +41,7 @@ impl Default for Options {
             segment_bytes: None,
             value_bytes_max: 1 << 20,
             policy: Policy::default(),
+            objective: Objective::default(),
             merge_run: 4,
             evicts: true,
             seed: 0,

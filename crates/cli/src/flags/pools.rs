@@ -6,12 +6,12 @@
 //! of a prefix, or a colon of a name.
 
 use ebbtide_server::PoolRule;
-use ebbtide_server::ebbtide::memcached::{CompactSizes, Policy};
+use ebbtide_server::ebbtide::memcached::{CompactSizes, Objective, Policy};
 
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME, flash=PERCENT% if wanted; a compact \
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
      pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
 /// The largest entry of a compact pool.
 const ENTRY_BYTES_MAX: usize = 128;
@@ -62,8 +62,8 @@ impl CompactOptions {
             (false, None) if value_bytes.is_none() && has_ttl.is_none() => Ok(None),
             (false, _) => Err("key, value and ttl are options of compact pools; give kind=compact".to_owned()),
             (true, None) => Err(format!("the length of the keys is missing, key=NUM; {USAGE}")),
-            (true, Some(_)) if rule.policy.is_some() => {
-                Err("a compact pool evicts what was used longest ago; leave policy out".to_owned())
+            (true, Some(_)) if rule.policy.is_some() || rule.objective.is_some() => {
+                Err("a compact pool evicts what was used longest ago; leave policy and objective out".to_owned())
             }
             (true, Some(key_bytes)) => Ok(Some(CompactSizes {
                 key_bytes,
@@ -95,6 +95,10 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
         }
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
+        }
+        "objective" => {
+            let parsed = value.parse::<Objective>().map_err(|error| format!("objective={value}: {error}"));
+            rule.objective = Some(parsed?);
         }
         "flash" => {
             let percent = value.strip_suffix('%').unwrap_or(value).parse().ok();
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_name_and_its_options_are_understood() {
-        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru,flash=20%";
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,policy=lru,objective=bytes,flash=20%";
         let expected = PoolRule {
             name: "users".to_owned(),
             prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
@@ -188,6 +192,7 @@ mod tests {
             max_bytes: Some(1 << 30),
             weight: 2,
             policy: Some(Policy::Lru),
+            objective: Some(Objective::Bytes),
             flash_percent: Some(20),
             compact: None,
         };
@@ -214,11 +219,12 @@ mod tests {
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
             ("a:policy=best", "policy=best"),
+            ("a:objective=cost", "objective=cost"),
             ("a:flash=101%", "percent from 1 to 100"),
             ("a:kind=tiny", "kind=tiny"),
             ("a:kind=compact", "key=NUM"),
             ("a:key=16", "give kind=compact"),
-            ("a:kind=compact,key=16,policy=lru", "leave policy out"),
+            ("a:kind=compact,key=16,policy=lru", "leave policy and objective out"),
             ("a:kind=compact,key=129", "128 at most"),
             ("a:kind=compact,key=16,value=x", "value=x"),
             ("a:kind=compact,key=16,ttl=60", "ttl=60"),

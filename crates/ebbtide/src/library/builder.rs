@@ -8,7 +8,7 @@ use crate::memcached;
 use crate::memory_monitor::PressureOptions;
 use crate::pool_options::PoolOptions;
 use crate::removal_events::RemovalCause;
-use ebbtide_store::{Policy, Ttl};
+use ebbtide_store::{Objective, Policy, Ttl};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,11 @@ impl CacheBuilder {
     /// Which entries an eviction keeps. Default `s3fifo`.
     pub fn policy(self, policy: Policy) -> Self {
         self.engine(|engine| engine.policy(policy))
+    }
+
+    /// What evictions maximize: hits, or the bytes that hits serve. Default `objects`.
+    pub fn objective(self, objective: Objective) -> Self {
+        self.engine(|engine| engine.objective(objective))
     }
 
     /// Adds a pool: a key space with memory of its own. The memory is divided by the pools' bounds and weights.

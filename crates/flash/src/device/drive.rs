@@ -12,10 +12,11 @@
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, c_void};
+use std::ffi::{OsStr, OsString, c_void};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const PAGE_BYTES: usize = 512;
@@ -40,6 +41,39 @@ pub struct DriveLog {
     pub written_bytes: Option<u64>,
 }
 
+/// Why the drive under a file tells nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoDriveLog {
+    /// The file system has no block device: an overlay, memory, or another host.
+    NoDevice,
+    /// The device is not an NVMe drive. The name is that of the system: `vda`, `dm-0`.
+    NotNvme { device: String },
+    /// The drive is known, and its device file cannot be opened.
+    Closed { path: PathBuf, error: io::ErrorKind },
+    /// The drive did not answer, or this process may not ask.
+    Silent { path: PathBuf },
+}
+
+/// What the drive under a file or folder tells of itself. Waits for the drive, a second at most.
+///
+/// # Errors
+/// Why there is nothing to tell; the `io::Error` is of reading the file's metadata.
+pub fn drive_log_under(path: &Path) -> io::Result<Result<DriveLog, NoDriveLog>> {
+    let metadata = fs::metadata(path)?;
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    Ok(drive_log_of(Path::new(NUMBERS), number))
+}
+
+fn drive_log_of(numbers: &Path, number: u64) -> Result<DriveLog, NoDriveLog> {
+    let Some(device) = device_of(numbers, number) else { return Err(NoDriveLog::NoDevice) };
+    let Some(path) = path_of(numbers, number) else {
+        return Err(NoDriveLog::NotNvme { device: device.to_string_lossy().into_owned() });
+    };
+    let closed = |error: io::Error| NoDriveLog::Closed { path: path.clone(), error: error.kind() };
+    let drive = File::open(&path).map_err(closed)?;
+    Drives(vec![drive]).ask().ok_or(NoDriveLog::Silent { path })
+}
+
 /// The drives below some files and block devices.
 pub(super) struct Drives(Vec<File>);
 
@@ -58,15 +92,20 @@ impl Drives {
     }
 }
 
-/// The drive that has the block device of this number, or of which that is a partition.
+/// The path of the NVMe drive that has the block device of this number.
 fn path_of(numbers: &Path, number: u64) -> Option<PathBuf> {
+    let name = device_of(numbers, number).filter(|name| name.as_bytes().starts_with(b"nvme"))?;
+    Some(Path::new("/dev").join(name))
+}
+
+/// The name of the whole device that has the block device of this number, or of which that is a partition.
+fn device_of(numbers: &Path, number: u64) -> Option<OsString> {
     let listed = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
     let mut device = fs::canonicalize(numbers.join(listed)).ok()?;
     if device.join("partition").exists() {
         device.pop();
     }
-    let name = device.file_name().filter(|name| name.as_bytes().starts_with(b"nvme"))?;
-    Some(Path::new(OsStr::new("/dev")).join(name))
+    device.file_name().map(OsStr::to_owned)
 }
 
 fn log_of(health: &[u8; PAGE_BYTES], extended: Option<&[u8; PAGE_BYTES]>) -> DriveLog {
@@ -166,7 +205,7 @@ unsafe impl Ioctl for GetLogPage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     fn health(percent: u8, units: u128) -> [u8; PAGE_BYTES] {
         let mut page = [0xEE; PAGE_BYTES];
@@ -219,6 +258,14 @@ mod tests {
         assert_eq!(path(259, 2), Some("/dev/nvme0n1".into()));
         assert_eq!(path(254, 0), None, "not NVMe");
         assert_eq!(path(0, 30), None, "a filesystem without a device");
+        let why = |major, minor| drive_log_of(folder.path(), rustix::fs::makedev(major, minor)).unwrap_err();
+        assert_eq!(why(0, 30), NoDriveLog::NoDevice);
+        assert_eq!(why(254, 0), NoDriveLog::NotNvme { device: "vda".to_owned() });
+        // This machine may have such a drive: then it answers, or not.
+        if !Path::new("/dev/nvme0n1").exists() {
+            let (path, error) = ("/dev/nvme0n1".into(), io::ErrorKind::NotFound);
+            assert_eq!(why(259, 2), NoDriveLog::Closed { path, error }, "as in a container");
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ mod uring;
 pub use blocking_ring::BlockingRing;
 pub use buffer::{BLOCK, Buffer};
 pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};
-pub use drive::DriveLog;
+pub use drive::{DriveLog, NoDriveLog, drive_log_under};
 pub(crate) use dry_run::check_beside;
 pub use faults::{Delivery, Faults, FaultyDevice};
 pub use fiemap::UnwrittenRanges;

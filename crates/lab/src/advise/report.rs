@@ -114,6 +114,9 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
     if let Some(wanted) = wanted {
         let ratio = percent(wanted.hit_ratio);
         match (&wanted.dram, &wanted.hybrid) {
+            (None, None) if wanted.reachable >= wanted.hit_ratio => verdict.push(format!(
+                "a hit ratio of {ratio} takes less memory than a cache has at least: the trace is too small to size one"
+            )),
             (None, None) => verdict.push(format!(
                 "a hit ratio of {ratio} cannot be reached: every object's first get misses, so {} is the most",
                 percent(wanted.reachable)

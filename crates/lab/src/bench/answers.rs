@@ -30,6 +30,7 @@ pub(super) enum SentOperation {
     List(u16),
     Set,
     Fill,
+    Delete,
 }
 
 /// Where what answers say is put down.
@@ -102,10 +103,14 @@ impl Answers {
             }
             (_, ClientReply::Refused(line)) => self.take_refusal(line, ledger),
             (SentOperation::Set | SentOperation::Fill, ClientReply::Stored) => self.finish(ledger),
+            (SentOperation::Delete, ClientReply::Deleted | ClientReply::NotFound) => self.finish(ledger),
+            (_, ClientReply::NotFound) => self.take_refusal(b"NOT_FOUND", ledger),
+            (_, ClientReply::Deleted) => return Err("DELETED to another request".into()),
+            (SentOperation::Delete, ClientReply::Stored) => return Err("STORED to a delete".into()),
             (SentOperation::Get(_) | SentOperation::List(_), ClientReply::Stored) => {
                 return Err("STORED to a get".into());
             }
-            (_, ClientReply::Value { .. } | ClientReply::End) => return Err("values to a set".into()),
+            (_, ClientReply::Value { .. } | ClientReply::End) => return Err("values to a write".into()),
         }
         Ok(Some(taken))
     }
@@ -129,6 +134,7 @@ impl Answers {
                 self.pending[0].operation = SentOperation::Get(left - 1);
             }
             (SentOperation::Set | SentOperation::Fill, RespReply::Stored) => self.finish(ledger),
+            (SentOperation::Delete, RespReply::Deleted(_)) => self.finish(ledger),
             (_, RespReply::Refused(line)) => self.take_refusal(line, ledger),
             (_, reply) => return Err(format!("{reply:?} to another request")),
         }
@@ -150,7 +156,8 @@ impl Answers {
 
     /// A value of the key in front, the first of `left`.
     fn take_hit(&mut self, left: u16, length: u64, ledger: &mut Ledger<'_>) {
-        self.numbers.pop_front();
+        let number = self.numbers.pop_front();
+        ledger.tally.note_pool(number.and_then(|number| ledger.plan.objects.pool(number)), true);
         self.body_left = length + 2;
         self.pending[0].operation = SentOperation::Get(left - 1);
         ledger.tally.gets += 1;
@@ -159,9 +166,11 @@ impl Answers {
 
     fn take_misses(&mut self, count: u16, ledger: &mut Ledger<'_>) {
         ledger.tally.gets += u64::from(count);
-        let missed = self.numbers.drain(..usize::from(count));
-        if ledger.plan.args.fill {
-            ledger.fills.extend(missed);
+        for number in self.numbers.drain(..usize::from(count)) {
+            ledger.tally.note_pool(ledger.plan.objects.pool(number), false);
+            if ledger.plan.args.fill {
+                ledger.fills.push_back(number);
+            }
         }
     }
 
@@ -188,6 +197,10 @@ impl Answers {
             SentOperation::Fill => {
                 ledger.tally.fills += 1;
                 &mut ledger.tally.set_latency
+            }
+            SentOperation::Delete => {
+                ledger.tally.deletes += 1;
+                &mut ledger.tally.delete_latency
             }
         };
         record(histogram, ledger.now.saturating_duration_since(since));

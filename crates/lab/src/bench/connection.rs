@@ -78,6 +78,11 @@ impl BenchConnection {
                 self.write_set(feed.load.number(), plan);
                 SentOperation::Set
             }
+            Task::Delete => {
+                let key = plan.objects.write_key(feed.load.number(), &mut self.key);
+                plan.args.protocol.write_delete(&mut self.output, key);
+                SentOperation::Delete
+            }
             Task::Get(keys) => self.write_get(feed, keys, plan),
         };
         tally.bytes_sent += (self.output.len() - before) as u64;

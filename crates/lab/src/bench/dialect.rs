@@ -6,10 +6,10 @@ use ebbtide_protocol::client;
 /// What the server speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dialect {
-    /// The classic text protocol: get and set.
+    /// The classic text protocol: get, set and delete.
     #[default]
     Memcached,
-    /// RESP: GET, MGET and SET.
+    /// RESP: GET, MGET, SET and DEL.
     Redis,
 }
 
@@ -29,6 +29,13 @@ impl Dialect {
         };
         let key = objects.write_key(number, buffer);
         set(out, key, objects.ttl_seconds(number), objects.value_size(number));
+    }
+
+    pub(super) fn write_delete(self, out: &mut Vec<u8>, key: &[u8]) {
+        match self {
+            Dialect::Memcached => client::delete(out, key),
+            Dialect::Redis => resp::delete(out, key),
+        }
     }
 
     /// Begins a get of so many keys; they follow, each with `add_key`, and then `end_get`.

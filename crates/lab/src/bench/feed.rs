@@ -2,7 +2,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::load::{Load, LoadKind};
+use super::load::Load;
+use super::load_kind::LoadKind;
 use super::schedule::Schedule;
 
 /// What a thread's connections take their next request from.
@@ -22,6 +23,8 @@ pub(super) enum Task {
     Fill(u64),
     /// The load tells the number of the key.
     Set,
+    /// As with a set.
+    Delete,
     /// Of so many keys, whose numbers the load tells.
     Get(u16),
 }
@@ -64,6 +67,7 @@ impl Feed {
         }
         let task = match kind {
             LoadKind::Set => Task::Set,
+            LoadKind::Delete => Task::Delete,
             LoadKind::Get => Task::Get(keys),
         };
         Some((task, since))

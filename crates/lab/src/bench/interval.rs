@@ -25,12 +25,13 @@ pub(super) struct Interval {
     /// In nanoseconds, as in the report.
     pub(super) get_latency: Histogram<u64>,
     pub(super) set_latency: Histogram<u64>,
+    pub(super) delete_latency: Histogram<u64>,
 }
 
 impl Default for Interval {
     fn default() -> Self {
-        let (get_latency, set_latency) = (empty_histogram(), empty_histogram());
-        Self { requests: 0, gets: 0, hits: 0, errors: 0, get_latency, set_latency }
+        let [get_latency, set_latency, delete_latency] = std::array::from_fn(|_| empty_histogram());
+        Self { requests: 0, gets: 0, hits: 0, errors: 0, get_latency, set_latency, delete_latency }
     }
 }
 
@@ -43,6 +44,7 @@ impl Interval {
             errors: tally.errors,
             get_latency: tally.get_latency.clone(),
             set_latency: tally.set_latency.clone(),
+            delete_latency: tally.delete_latency.clone(),
         }
     }
 
@@ -53,6 +55,7 @@ impl Interval {
         self.errors += other.errors;
         self.get_latency += &other.get_latency;
         self.set_latency += &other.set_latency;
+        self.delete_latency += &other.delete_latency;
     }
 
     /// The counts since `before`, an earlier state of the same worker.
@@ -69,12 +72,14 @@ impl Interval {
             errors: self.errors - before.errors,
             get_latency: difference(&self.get_latency, &before.get_latency),
             set_latency: difference(&self.set_latency, &before.set_latency),
+            delete_latency: difference(&self.delete_latency, &before.delete_latency),
         }
     }
 
     /// The line of an interval that ended at this second.
     pub(super) fn line(mut self, second: u64, seconds: u64) -> String {
         self.get_latency += &self.set_latency;
+        self.get_latency += &self.delete_latency;
         let latency = |quantile| match self.get_latency.is_empty() {
             true => format::UNKNOWN.to_owned(),
             false => {

@@ -1,5 +1,6 @@
 //! Latencies of each second as a log of HDR histograms: the interval log of HdrHistogram, which HdrHistogramVisualizer,
-//! hdr-plot and the libraries of all languages read. Values are in nanoseconds, tagged `get` and `set`.
+//! hdr-plot and the libraries of all languages read. Values are in nanoseconds, tagged `get`, `set` and
+//! `delete`.
 
 use std::io::Write;
 use std::path::Path;
@@ -31,7 +32,8 @@ pub(super) fn with_log<T>(
         .begin_log_with(&mut output, &mut serializer)
         .map_err(failed)?;
     let mut write = |start: Duration, length: Duration, interval: &Interval| {
-        for (tag, histogram) in [("get", &interval.get_latency), ("set", &interval.set_latency)] {
+        let Interval { get_latency, set_latency, delete_latency, .. } = interval;
+        for (tag, histogram) in [("get", get_latency), ("set", set_latency), ("delete", delete_latency)] {
             write_interval(&mut log, (start, length), tag, histogram).map_err(failed)?;
         }
         Ok(())

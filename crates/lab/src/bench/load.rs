@@ -2,16 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Plan;
+use super::load_kind::LoadKind;
 use super::objects::{Objects, Recording};
 use crate::workload::{Popularity, Random, Ranks};
-
-/// What to send next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoadKind {
-    /// Of as many keys as a batch has.
-    Get,
-    Set,
-}
 
 /// The requests of one thread in one phase.
 pub(super) struct Load {
@@ -76,20 +69,22 @@ impl Load {
             return None;
         }
         let max = self.batch.min(self.left);
-        let gets = match &mut self.source {
-            LoadSource::Drawn { random, get_ratio, .. } => {
-                if random.next_unit() < *get_ratio {
-                    max
-                } else {
-                    0
+        let (kind, keys) = match &mut self.source {
+            LoadSource::Drawn { random, get_ratio, .. } => match random.next_unit() < *get_ratio {
+                true => (LoadKind::Get, max),
+                false => (LoadKind::Set, 1),
+            },
+            LoadSource::Recorded { recording, place, stride } => {
+                let kind = |step: u64| recording.step(*place + step * *stride).kind();
+                match kind(0) {
+                    LoadKind::Get => {
+                        let gets = (0..max).take_while(|step| kind(*step) == LoadKind::Get);
+                        (LoadKind::Get, gets.count() as u64)
+                    }
+                    other => (other, 1),
                 }
             }
-            LoadSource::Recorded { recording, place, stride } => {
-                let gets = (0..max).take_while(|step| !recording.step(*place + step * *stride).writes());
-                gets.count() as u64
-            }
         };
-        let (kind, keys) = if gets > 0 { (LoadKind::Get, gets) } else { (LoadKind::Set, 1) };
         self.left -= keys;
         Some((kind, keys as u16))
     }
@@ -160,6 +155,7 @@ mod tests {
                 match kind {
                     LoadKind::Get => gets += u64::from(keys),
                     LoadKind::Set => sets += 1,
+                    LoadKind::Delete => panic!("drawn loads have no deletes"),
                 }
             }
         }
@@ -186,9 +182,10 @@ mod tests {
         };
         let get = |numbers: &[u64]| (LoadKind::Get, numbers.to_vec());
         let set = |number| (LoadKind::Set, vec![number]);
-        assert_eq!(played("--requests 7 --batch 4", 0), [get(&[0, 1]), set(2), get(&[0, 0, 0, 1])]);
+        let delete = |number| (LoadKind::Delete, vec![number]);
+        assert_eq!(played("--requests 8 --batch 4", 0), [get(&[0, 1]), delete(0), set(2), get(&[0, 0, 0, 1])]);
         let by_threads = [played("--requests 6 --threads 2", 0), played("--requests 6 --threads 2", 1)];
-        assert_eq!(by_threads, [[get(&[0]), set(2), get(&[0])], [get(&[1]), get(&[0]), get(&[0])]]);
+        assert_eq!(by_threads, [[get(&[0]), delete(0), get(&[0])], [get(&[1]), set(2), get(&[0])]]);
     }
 
     #[test]

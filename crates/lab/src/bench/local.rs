@@ -4,12 +4,13 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ebbtide::memcached::{Cache, Item, Lookup, Mode};
+use ebbtide::memcached::{Cache, Item, Lookup, Mode, Pool, PoolOptions};
 
 use super::Plan;
 use super::drive::{Meter, RunEnd, drive};
 use super::latency_log::with_log;
-use super::load::{Load, LoadKind};
+use super::load::Load;
+use super::load_kind::LoadKind;
 use super::report::{BenchReport, report};
 use super::tally::{LatencyTally, record};
 use crate::Error;
@@ -34,9 +35,14 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
     if largest > 1 << 20 {
         builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
     }
+    for pool in objects.pools() {
+        builder = builder.pool(PoolOptions::named(pool));
+    }
     let cache = args.flash.add_flash_tier(builder, None).build()?;
+    let names = objects.pools().iter().map(String::as_str);
+    let pools = std::iter::once("default").chain(names).map(|name| cache.pool(name)).collect::<Result<Vec<_>, _>>()?;
     let worker = |load| LocalWorker {
-        cache: cache.clone(),
+        pools: pools.clone(),
         plan,
         load,
         chunk: Chunk::default(),
@@ -63,7 +69,8 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
 }
 
 struct LocalWorker<'a> {
-    cache: Cache,
+    /// The pool `default`, and those of the workload.
+    pools: Vec<Pool>,
     plan: &'a Plan,
     load: Load,
     chunk: Chunk,
@@ -86,6 +93,8 @@ struct DrawnKey {
     number: u64,
     start: u32,
     length: u16,
+    /// The place of its pool in the worker.
+    pool: u16,
 }
 
 impl Chunk {
@@ -106,7 +115,8 @@ impl Chunk {
             for _ in 0..keys {
                 let number = load.number();
                 let key = plan.objects.write_key(number, &mut buffer);
-                self.keys.push(DrawnKey { number, start: self.bytes.len() as u32, length: key.len() as u16 });
+                let pool = plan.objects.pool(number).map_or(0, |place| place as u16 + 1);
+                self.keys.push(DrawnKey { number, start: self.bytes.len() as u32, length: key.len() as u16, pool });
                 self.bytes.extend_from_slice(key);
             }
         }
@@ -129,13 +139,14 @@ impl LocalWorker<'_> {
     }
 
     fn execute(&mut self) {
-        let Self { cache, plan, chunk, values, tally, .. } = self;
+        let Self { pools, plan, chunk, values, tally, .. } = self;
+        let pool_of = |key: DrawnKey| &pools[usize::from(key.pool)];
         let mut names: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
         let mut missed = [0u16; MAX_BATCH];
         let mut set = |key: DrawnKey, tally: &mut LatencyTally| {
             let size = plan.objects.value_size(key.number);
             let ttl = ttl_of(plan.objects.ttl_seconds(key.number));
-            let stored = values.store(cache, chunk.key(key), &[], size, ttl, Mode::Set);
+            let stored = values.store(pool_of(key), chunk.key(key), &[], size, ttl, Mode::Set);
             if let Err(error) = stored {
                 tally.error(|| error.to_string());
             }
@@ -145,12 +156,13 @@ impl LocalWorker<'_> {
             let (keys, later) = rest.split_at(usize::from(count));
             rest = later;
             let start = index.is_multiple_of(SAMPLED).then(Instant::now);
-            if kind == LoadKind::Set {
-                set(keys[0], tally);
-                tally.sets += 1;
-                if let Some(start) = start {
-                    record(&mut tally.set_latency, start.elapsed());
+            if kind != LoadKind::Get {
+                if kind == LoadKind::Delete {
+                    pool_of(keys[0]).delete(chunk.key(keys[0]));
+                } else {
+                    set(keys[0], tally);
                 }
+                tally.note_write(kind, start);
                 continue;
             }
             let mut misses = 0;
@@ -161,19 +173,26 @@ impl LocalWorker<'_> {
                     misses += 1;
                 }
             };
-            if let [key] = keys {
-                answer(0, cache.get(chunk.key(*key)));
+            // A batch is of one pool: with several, each key is a get.
+            if keys.len() == 1 || pools.len() > 1 {
+                for (position, key) in keys.iter().enumerate() {
+                    answer(position, pool_of(*key).get(chunk.key(*key)));
+                }
             } else {
                 for (name, key) in names.iter_mut().zip(keys) {
                     *name = chunk.key(*key);
                 }
-                cache.get_batch(&names[..keys.len()], answer);
+                pools[0].get_batch(&names[..keys.len()], answer);
             }
             if let Some(start) = start {
                 record(&mut tally.get_latency, start.elapsed());
             }
             tally.gets += u64::from(count);
             tally.hits += u64::from(count) - misses as u64;
+            for (position, key) in keys.iter().enumerate().filter(|_| pools.len() > 1) {
+                let is_hit = !missed[..misses].contains(&(position as u16));
+                tally.note_pool(plan.objects.pool(key.number), is_hit);
+            }
             if plan.args.fill {
                 for &position in &missed[..misses] {
                     set(keys[usize::from(position)], tally);

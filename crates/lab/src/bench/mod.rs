@@ -1,8 +1,11 @@
 //! `ebbtide bench`: synthetic load on the engine in process, or on any memcached or Redis server.
 //!
 //! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio` says,
-//! or the next of `--trace`, `--preset` or `--cachebench`. With `--fill` each key that misses is set next, as a
-//! look-aside client does.
+//! or the next of `--trace`, `--preset` or `--cachebench`, deletes included. With `--fill` each key that misses is set
+//! next, as a look-aside client does.
+//!
+//! The keys of a workload with several pools begin with `pool0:`, `pool1:` and so on. In process each has its pool; a
+//! server may have pools of these prefixes.
 //!
 //! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
 //! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps
@@ -18,6 +21,7 @@ mod feed;
 mod interval;
 mod latency_log;
 mod load;
+mod load_kind;
 mod local;
 mod objects;
 mod remote;
@@ -28,7 +32,7 @@ mod table;
 mod tally;
 
 pub use dialect::Dialect;
-pub use report::{BenchReport, DrawnReport, Latency, LatencyBucket, PaceReport};
+pub use report::{BenchPoolReport, BenchReport, DrawnReport, Latency, LatencyBucket, PaceReport};
 pub use schedule::Arrivals;
 
 use std::io::stdout;
@@ -57,7 +61,7 @@ pub struct BenchArgs {
     /// What the server speaks
     #[arg(long, value_enum, default_value_t)]
     pub protocol: Dialect,
-    /// Play the gets and writes of a trace, round and round and as fast as it goes, instead of drawing requests
+    /// Play the gets, writes and deletes of a trace, round and round and as fast as it goes, without drawing requests
     #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS)]
     pub trace: Option<PathBuf>,
     /// The same with a workload of `ebbtide generate`, by its name
@@ -96,7 +100,7 @@ pub struct BenchArgs {
     /// How long to measure
     #[arg(long, default_value_t = 10.0, conflicts_with = "requests")]
     pub seconds: f64,
-    /// Gets (each key counts) and sets to send, instead of a time
+    /// Gets (each key counts), sets and deletes to send, instead of a time
     #[arg(long)]
     pub requests: Option<u64>,
     /// Keys of one get: a batch in process, a multiget on the network

@@ -1,12 +1,14 @@
 //! What the keys of a load are, by their number: drawn as the arguments say, or those of a recording: a trace, or a
 //! workload of `ebbtide generate`.
 //!
-//! Of a recording its time and its deletes are left out: gets and writes follow each other as fast as they can. An
-//! object is what the first request of a key says; 24 bytes of memory per object and 4 per request hold it all.
+//! Of a recording its time is left out: gets, writes and deletes follow each other as fast as they can. An object is
+//! what the first request of a key with a value says, for a delete knows no size; 24 bytes of memory per object and 4
+//! per request hold it all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::load_kind::LoadKind;
 use super::{BenchArgs, MAX_RELATIVE_TTL};
 use crate::Error;
 use crate::generate::{Workload, WorkloadArgs};
@@ -21,11 +23,13 @@ pub(super) enum Objects {
     Recorded(Arc<Recording>),
 }
 
-/// The gets and writes of a trace or a workload.
+/// The gets, writes and deletes of a trace or a workload.
 #[derive(Debug)]
 pub(super) struct Recording {
     objects: Vec<BenchObject>,
     steps: Vec<RequestStep>,
+    /// The names of its pools; none where it has one.
+    pools: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,24 +38,41 @@ struct BenchObject {
     key_size: u32,
     value_size: u32,
     ttl_seconds: u32,
+    /// [`NO_POOL`] where the workload has one pool.
+    pool: u8,
 }
 
-/// An object's number, and in the lowest bit whether it is written.
+const NO_POOL: u8 = u8::MAX;
+
+/// An object's number, and in the two lowest bits what is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestStep(u32);
 
 impl RequestStep {
-    pub(super) fn object(self) -> u64 {
-        u64::from(self.0 >> 1)
+    fn new(number: u32, kind: LoadKind) -> Self {
+        let kind = match kind {
+            LoadKind::Get => 0,
+            LoadKind::Set => 1,
+            LoadKind::Delete => 2,
+        };
+        Self(number << 2 | kind)
     }
 
-    pub(super) fn writes(self) -> bool {
-        self.0 & 1 == 1
+    pub(super) fn object(self) -> u64 {
+        u64::from(self.0 >> 2)
+    }
+
+    pub(super) fn kind(self) -> LoadKind {
+        match self.0 & 3 {
+            0 => LoadKind::Get,
+            1 => LoadKind::Set,
+            _ => LoadKind::Delete,
+        }
     }
 }
 
-/// Numbers of objects have 31 bits in a step.
-const MAX_OBJECTS: usize = 1 << 31;
+/// Numbers of objects have 30 bits in a step.
+const MAX_OBJECTS: usize = 1 << 30;
 
 impl Objects {
     pub(super) fn new(args: &BenchArgs) -> Result<Self, Error> {
@@ -68,7 +89,7 @@ impl Objects {
         let recording = Recording::new(args)?;
         let longest = recording.objects.iter().map(|object| object.ttl_seconds).max();
         match longest {
-            None => refuse("it has no get and no write".into()),
+            None => refuse("it has no get, no write and no delete".into()),
             Some(_) if recording.objects.len() > MAX_OBJECTS => {
                 refuse(format!("it has more than {MAX_OBJECTS} objects"))
             }
@@ -92,7 +113,29 @@ impl Objects {
             Self::Drawn { key_size, seed, .. } => buffer.write(number, key_size.size_of(*seed, number)),
             Self::Recorded(recording) => {
                 let object = recording.object(number);
-                buffer.write(object.key, object.key_size)
+                match recording.pools.get(usize::from(object.pool)) {
+                    Some(pool) => buffer.write_after(format!("{pool}:").as_bytes(), object.key, object.key_size),
+                    None => buffer.write(object.key, object.key_size),
+                }
+            }
+        }
+    }
+
+    /// The names of the pools; none where there is one.
+    pub(super) fn pools(&self) -> &[String] {
+        match self {
+            Self::Drawn { .. } => &[],
+            Self::Recorded(recording) => &recording.pools,
+        }
+    }
+
+    /// The place of an object's pool among the names.
+    pub(super) fn pool(&self, number: u64) -> Option<usize> {
+        match self {
+            Self::Drawn { .. } => None,
+            Self::Recorded(recording) => {
+                let pool = recording.object(number).pool;
+                (pool != NO_POOL).then_some(pool.into())
             }
         }
     }
@@ -126,7 +169,7 @@ impl Recording {
     fn new(args: &BenchArgs) -> Result<Self, Error> {
         if let Some(path) = &args.trace {
             let mut reader = TraceReader::open(path, None)?;
-            return Self::of(std::iter::from_fn(|| reader.next_request().transpose()));
+            return Self::of(std::iter::from_fn(|| reader.next_request().transpose()), |_| None);
         }
         let workload = WorkloadArgs {
             preset: args.preset,
@@ -135,29 +178,48 @@ impl Recording {
             seed: args.seed,
             ..WorkloadArgs::default()
         };
-        Self::of(Workload::new(&workload)?.requests().map(Ok))
+        let workload = Workload::new(&workload)?;
+        Self::of(workload.requests().map(Ok), |request| workload.pool_of(request))
     }
 
     /// Ends behind one object too many.
-    fn of(requests: impl Iterator<Item = Result<Request, Error>>) -> Result<Self, Error> {
+    fn of(
+        requests: impl Iterator<Item = Result<Request, Error>>,
+        pool_of: impl Fn(&Request) -> Option<String>,
+    ) -> Result<Self, Error> {
+        let mut pools: Vec<String> = Vec::new();
         let mut numbers: HashMap<(u64, u32), u32> = HashMap::new();
         let (mut objects, mut steps) = (Vec::new(), Vec::new());
         for request in requests {
-            let Request { key, key_size, value_size, op, ttl_seconds, .. } = request?;
-            if op == Op::Delete {
-                continue;
-            }
+            let request = request?;
+            let Request { key, key_size, value_size, op, ttl_seconds, .. } = request;
+            let kind = match op {
+                Op::Get | Op::Gets => LoadKind::Get,
+                Op::Delete => LoadKind::Delete,
+                _ => LoadKind::Set,
+            };
             let number = *numbers.entry((key, key_size)).or_insert_with(|| {
-                objects.push(BenchObject { key, key_size, value_size, ttl_seconds });
+                let place = pool_of(&request).map(|name| match pools.iter().position(|known| *known == name) {
+                    Some(place) => place as u8,
+                    None => {
+                        pools.push(name);
+                        pools.len() as u8 - 1
+                    }
+                });
+                objects.push(BenchObject { key, key_size, value_size, ttl_seconds, pool: place.unwrap_or(NO_POOL) });
                 objects.len() as u32 - 1
             });
             if objects.len() > MAX_OBJECTS {
                 break;
             }
-            let writes = !matches!(op, Op::Get | Op::Gets);
-            steps.push(RequestStep(number << 1 | u32::from(writes)));
+            // A key whose first request is a delete gets its size from the next one.
+            let object = &mut objects[number as usize];
+            if kind != LoadKind::Delete && object.value_size == 0 {
+                (object.value_size, object.ttl_seconds) = (value_size, ttl_seconds);
+            }
+            steps.push(RequestStep::new(number, kind));
         }
-        Ok(Self { objects, steps })
+        Ok(Self { objects, steps, pools })
     }
 
     /// The request at this place; behind the last comes the first again.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::tally::LatencyTally;
+use super::tally::{LatencyTally, PoolTally};
 use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
 
@@ -12,7 +12,7 @@ use crate::flash::FlashReport;
 pub struct BenchReport {
     /// `in-process`, or the address of the server.
     pub target: String,
-    /// Keys that were asked for or set, fills included.
+    /// Keys that were asked for, set or deleted, fills included.
     pub requests: u64,
     /// From the start of the measurement to the end of the last thread.
     pub seconds: f64,
@@ -25,6 +25,8 @@ pub struct BenchReport {
     pub sets: u64,
     /// Sets that followed a miss; not among `sets`.
     pub fills: u64,
+    /// Only of a trace or a workload.
+    pub deletes: u64,
     /// Requests that were refused.
     pub errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,6 +34,7 @@ pub struct BenchReport {
     /// Of whole gets: all keys of a batch.
     pub get_latency: Option<Latency>,
     pub set_latency: Option<Latency>,
+    pub delete_latency: Option<Latency>,
     /// Of all requests.
     pub latency: Option<Latency>,
     /// What went over the network.
@@ -39,6 +42,9 @@ pub struct BenchReport {
     pub bytes_received: u64,
     #[serde(flatten)]
     pub pace: Option<PaceReport>,
+    /// Of a workload with several pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<BenchPoolReport>,
     /// What flash did, prefill included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashReport>,
@@ -56,6 +62,14 @@ pub struct BenchReport {
     pub seed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<&'static str>,
+}
+
+/// One pool of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BenchPoolReport {
+    pub name: String,
+    pub gets: u64,
+    pub hits: u64,
 }
 
 /// How requests came due in an open loop.
@@ -117,6 +131,7 @@ pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_pe
     let args = &plan.args;
     let mut all = tally.get_latency.clone();
     all += &tally.set_latency;
+    all += &tally.delete_latency;
     BenchReport {
         target: args.target.clone().unwrap_or("in-process".into()),
         requests: tally.requests(),
@@ -130,13 +145,25 @@ pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_pe
         },
         sets: tally.sets,
         fills: tally.fills,
+        deletes: tally.deletes,
         errors: tally.errors,
         first_error: tally.first_error,
         get_latency: latency(&tally.get_latency),
         set_latency: latency(&tally.set_latency),
+        delete_latency: latency(&tally.delete_latency),
         latency: latency(&all),
         bytes_sent: tally.bytes_sent,
         bytes_received: tally.bytes_received,
+        pools: plan
+            .objects
+            .pools()
+            .iter()
+            .enumerate()
+            .map(|(place, name)| {
+                let PoolTally { gets, hits } = tally.pools.get(place).copied().unwrap_or_default();
+                BenchPoolReport { name: name.clone(), gets, hits }
+            })
+            .collect(),
         flash: None,
         pace: args.rate.map(|rate| PaceReport {
             rate,

@@ -1,10 +1,12 @@
-//! The client's side of RESP, the protocol of Redis, as far as the load needs it: GET, MGET and SET, and their answers.
+//! The client's side of RESP, the protocol of Redis, as far as the load needs it: GET, MGET, SET, DEL, and their
+//! answers.
 //!
 //! ```text
 //! request   *2 CRLF $3 CRLF GET CRLF $1 CRLF a CRLF        an array of bulk strings
 //! answers   $5 CRLF value CRLF     $-1 CRLF                a value, or none
 //!           *2 CRLF and two of those                       to MGET, in the order of the keys
 //!           +OK CRLF               -ERR reason CRLF
+//!           :1 CRLF                                        to DEL: how many keys there were
 //! ```
 
 /// The longest line of an answer: an error.
@@ -21,6 +23,8 @@ pub(super) enum RespReply<'a> {
     /// So many values follow, or the lack of them.
     List(u64),
     Stored,
+    /// Keys that a DEL has found.
+    Deleted(u64),
     Refused(&'a [u8]),
 }
 
@@ -41,6 +45,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(RespReply<'_>, usize)>, Stri
         b"$-1" => RespReply::Missing,
         [b'$', digits @ ..] => RespReply::Value { length: number(digits).ok_or_else(unknown)? },
         [b'*', digits @ ..] => RespReply::List(number(digits).ok_or_else(unknown)?),
+        [b':', digits @ ..] => RespReply::Deleted(number(digits).ok_or_else(unknown)?),
         [b'-', reason @ ..] => RespReply::Refused(reason),
         _ => return Err(unknown()),
     };
@@ -85,6 +90,12 @@ pub(super) fn set(out: &mut Vec<u8>, key: &[u8], ttl_seconds: u32, length: usize
     }
 }
 
+/// A DEL of one key.
+pub(super) fn delete(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(b"*2\r\n$3\r\nDEL\r\n");
+    add_key(out, key);
+}
+
 /// `<kind><number>` and a line end.
 fn header(out: &mut Vec<u8>, kind: u8, number: usize) {
     out.push(kind);
@@ -114,6 +125,7 @@ mod tests {
         assert_eq!(parse(b"$-1\r\n").unwrap(), Some((RespReply::Missing, 5)));
         assert_eq!(parse(b"*50\r\n").unwrap(), Some((RespReply::List(50), 5)));
         assert_eq!(parse(b"+OK\r\n+OK\r\n").unwrap(), Some((RespReply::Stored, 5)));
+        assert_eq!(parse(b":1\r\n").unwrap(), Some((RespReply::Deleted(1), 4)));
         let refused = RespReply::Refused(b"OOM command not allowed");
         assert_eq!(parse(b"-OOM command not allowed\r\n").unwrap(), Some((refused, 26)));
         for cut in 0..6 {
@@ -148,6 +160,9 @@ mod tests {
         begin_get(&mut out, 10);
         add_key(&mut out, b"0123456789");
         assert_eq!(out, b"*11\r\n$4\r\nMGET\r\n$10\r\n0123456789\r\n");
+        out.clear();
+        delete(&mut out, b"k");
+        assert_eq!(out, b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
         out.clear();
         set(&mut out, b"k", 0, 3);
         set(&mut out, b"k", 60, 0);

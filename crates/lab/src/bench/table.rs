@@ -31,8 +31,15 @@ pub(super) fn print(report: &BenchReport, out: &mut impl Write) -> io::Result<()
     let hits = Some((each_second(report.hits), each_second(report.gets - report.hits)));
     line("Sets", each_second(report.sets + report.fills), None, &report.set_latency, out)?;
     line("Gets", each_second(report.gets), hits, &report.get_latency, out)?;
+    if report.deletes > 0 {
+        line("Deletes", each_second(report.deletes), None, &report.delete_latency, out)?;
+    }
     line("Totals", each_second(report.requests), hits, &report.latency, out)?;
     writeln!(out)?;
+    for pool in &report.pools {
+        let share = (pool.gets > 0).then(|| pool.hits as f64 / pool.gets as f64);
+        writeln!(out, "{:<8}{:>14.2}{:>14}", pool.name, each_second(pool.gets), crate::format::percent(share))?;
+    }
     let kilobytes = (report.bytes_sent + report.bytes_received) as f64 / 1024.0;
     writeln!(out, "{:.2} KB/sec", kilobytes / seconds.max(1e-9))
 }

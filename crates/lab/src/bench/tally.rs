@@ -1,8 +1,10 @@
 //! Counts of a thread.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+
+use super::load_kind::LoadKind;
 
 /// The longest latency that is told apart, in nanoseconds.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
@@ -13,16 +15,26 @@ pub(super) struct LatencyTally {
     pub(super) hits: u64,
     pub(super) sets: u64,
     pub(super) fills: u64,
+    pub(super) deletes: u64,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
     pub(super) get_latency: Histogram<u64>,
     pub(super) set_latency: Histogram<u64>,
+    pub(super) delete_latency: Histogram<u64>,
+    /// Gets and hits of each pool of the workload.
+    pub(super) pools: Vec<PoolTally>,
     /// From a request's due time until it was sent.
     pub(super) delay: Histogram<u64>,
     /// Requests that were due and not sent.
     pub(super) unsent: u64,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PoolTally {
+    pub(super) gets: u64,
+    pub(super) hits: u64,
 }
 
 impl Default for LatencyTally {
@@ -32,10 +44,13 @@ impl Default for LatencyTally {
             hits: 0,
             sets: 0,
             fills: 0,
+            deletes: 0,
             errors: 0,
             first_error: None,
             get_latency: empty_histogram(),
             set_latency: empty_histogram(),
+            delete_latency: empty_histogram(),
+            pools: Vec::new(),
             delay: empty_histogram(),
             unsent: 0,
             bytes_sent: 0,
@@ -46,7 +61,29 @@ impl Default for LatencyTally {
 
 impl LatencyTally {
     pub(super) fn requests(&self) -> u64 {
-        self.gets + self.sets + self.fills
+        self.gets + self.sets + self.fills + self.deletes
+    }
+
+    /// A set or a delete, and when it began if its latency is taken.
+    pub(super) fn note_write(&mut self, kind: LoadKind, start: Option<Instant>) {
+        let (count, latency) = match kind {
+            LoadKind::Delete => (&mut self.deletes, &mut self.delete_latency),
+            _ => (&mut self.sets, &mut self.set_latency),
+        };
+        *count += 1;
+        if let Some(start) = start {
+            record(latency, start.elapsed());
+        }
+    }
+
+    /// A get of a key in the pool at this place.
+    pub(super) fn note_pool(&mut self, place: Option<usize>, is_hit: bool) {
+        let Some(place) = place else { return };
+        if self.pools.len() <= place {
+            self.pools.resize(place + 1, PoolTally::default());
+        }
+        self.pools[place].gets += 1;
+        self.pools[place].hits += u64::from(is_hit);
     }
 
     /// `reason` is asked for only once.
@@ -60,11 +97,18 @@ impl LatencyTally {
         self.hits += other.hits;
         self.sets += other.sets;
         self.fills += other.fills;
+        self.deletes += other.deletes;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
         self.get_latency += other.get_latency;
         self.set_latency += other.set_latency;
+        self.delete_latency += other.delete_latency;
         self.delay += other.delay;
+        self.pools.resize(self.pools.len().max(other.pools.len()), PoolTally::default());
+        for (sum, pool) in self.pools.iter_mut().zip(&other.pools) {
+            sum.gets += pool.gets;
+            sum.hits += pool.hits;
+        }
         self.unsent += other.unsent;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;

@@ -60,11 +60,20 @@ pub fn nodes(machine: &Machine) -> Finding {
     const NAME: &str = "NUMA";
     match machine.count("sys/devices/system/node", "node") {
         0 | 1 => Finding::ok(NAME, "one node"),
-        nodes => Finding::advice(
-            NAME,
-            format!("{nodes} nodes"),
-            "numactl --interleave=all ebbtide ..., or a server for each node: numactl -N 0 -m 0 ebbtide ...",
-        ),
+        nodes => {
+            let mut advice =
+                "numactl --interleave=all ebbtide ..., or a server for each node: numactl -N 0 -m 0 ebbtide ..."
+                    .to_owned();
+            for (setting, harm) in [
+                ("kernel/numa_balancing", "the kernel unmaps pages to see who reads them"),
+                ("vm/zone_reclaim_mode", "a full node evicts pages while others have free ones"),
+            ] {
+                if machine.number(&format!("proc/sys/{setting}")).is_some_and(|mode| mode > 0) {
+                    advice.push_str(&format!("; sysctl -w {}=0: {harm}", setting.replace('/', ".")));
+                }
+            }
+            Finding::advice(NAME, format!("{nodes} nodes"), advice)
+        }
     }
 }
 
@@ -122,10 +131,14 @@ mod tests {
             (&available, "hpet tsc acpi_pm\n"),
             ("sys/devices/system/node/node0/x", ""),
             ("sys/devices/system/node/node1/x", ""),
+            ("proc/sys/kernel/numa_balancing", "1\n"),
+            ("proc/sys/vm/zone_reclaim_mode", "0\n"),
         ]);
         assert_eq!(clock(&slow).verdict, Advice);
         assert!(clock(&slow).advice.unwrap().contains("echo tsc > "));
         assert_eq!(nodes(&slow).verdict, Advice);
+        let advice = nodes(&slow).advice.unwrap();
+        assert!(advice.contains("kernel.numa_balancing=0") && !advice.contains("zone_reclaim"), "{advice}");
         assert_eq!((cores(&slow, 2).verdict, cores(&slow, 3).verdict), (Ok, Advice));
         let (_folder, quick) = machine(&[(&current, "kvm-clock\n"), ("sys/devices/system/node/node0/x", "")]);
         assert_eq!((clock(&quick).verdict, nodes(&quick).verdict), (Ok, Ok));

@@ -21,6 +21,18 @@ impl Machine {
         Some(text.trim().to_owned())
     }
 
+    pub fn has(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// The names in a folder, sorted; none where it does not exist.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+
     pub fn number(&self, path: &str) -> Option<u64> {
         self.read(path)?.parse().ok()
     }
@@ -33,11 +45,22 @@ impl Machine {
         Some(kib << 10)
     }
 
-    /// The memory that the control group of this process allows; `None` for all.
-    pub fn group_limit(&self) -> Option<u64> {
+    /// The path of the control group of this process.
+    fn group(&self) -> String {
         // In a container the group is the root of what it sees; outside it has a path of its own.
         let groups = self.read("proc/self/cgroup").unwrap_or_default();
-        let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned()
+    }
+
+    /// A file of the control group of this process.
+    pub fn group_file(&self, name: &str) -> Option<String> {
+        let own = self.group();
+        self.read(&format!("sys/fs/cgroup/{own}/{name}")).or_else(|| self.read(&format!("sys/fs/cgroup/{name}")))
+    }
+
+    /// The memory that the control group of this process allows; `None` for all.
+    pub fn group_limit(&self) -> Option<u64> {
+        let own = self.group();
         let unified = [format!("sys/fs/cgroup/{own}/memory.max"), "sys/fs/cgroup/memory.max".to_owned()];
         let old = "sys/fs/cgroup/memory/memory.limit_in_bytes";
         let limits = unified.iter().map(String::as_str).chain([old]).filter_map(|path| self.number(path));

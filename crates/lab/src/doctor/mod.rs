@@ -5,6 +5,9 @@
 //! | `machine` | what the kernel shows in its files |
 //! | `memory` | whether the memory is there, and how it is managed |
 //! | `limits` | open files, backlog, cores, clock |
+//! | `network` | settings of TCP, tracked connections, queues of the cards, dropped packets |
+//! | `neighbours` | processor time that others take, and the limit of the control group |
+//! | `storage` | the file system of the flash path, and the drive under it |
 //! | `memory_file` | where the memory file is, and whether a start would take it |
 //! | `probes` | what has to be tried: direct I/O, io_uring, membarrier |
 
@@ -13,7 +16,10 @@ mod limits;
 mod machine;
 mod memory;
 mod memory_file;
+mod neighbours;
+mod network;
 mod probes;
+mod storage;
 
 use std::io;
 use std::path::PathBuf;
@@ -40,7 +46,7 @@ pub struct DoctorArgs {
     /// The server's threads (its -t) [default: 4, or the cores if fewer]
     #[arg(long, short = 't', value_name = "NUM")]
     pub threads: Option<u64>,
-    /// A folder in which to try direct I/O
+    /// The folder of --flash: direct I/O, file system and drive
     #[arg(long, value_name = "DIR")]
     pub path: Option<PathBuf>,
     /// The server's memory file (its -e)
@@ -69,6 +75,12 @@ fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
         limits::cores(machine, threads),
         limits::nodes(machine),
         limits::clock(machine),
+        neighbours::steal(machine),
+        neighbours::throttling(machine),
+        network::tcp(machine, args.backlog),
+        network::conntrack(machine, args.connections),
+        network::queues(machine),
+        network::drops(machine),
         memory::fits(machine, args.memory),
         memory::address_space(machine, args.memory),
         memory::swap(machine),
@@ -76,7 +88,9 @@ fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
         probes::membarrier(),
         probes::io_uring(machine),
     ];
-    findings.extend(args.path.as_deref().map(probes::direct_io));
+    if let Some(path) = &args.path {
+        findings.extend([probes::direct_io(path), storage::filesystem(machine, path), storage::drive(path)]);
+    }
     findings.extend(args.memory_file.as_deref().map(|path| memory_file::examine(path, args.memory)));
     findings
 }
@@ -98,7 +112,7 @@ mod tests {
         let path = folder.path().to_str().unwrap();
         let args = TestArgs::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;
         let findings = examine(&args, &Machine::this());
-        assert_eq!(findings.len(), 12);
+        assert_eq!(findings.len(), 20);
         for finding in &findings {
             assert_eq!(finding.advice.is_none(), finding.verdict == Verdict::Ok, "{finding:?}");
             assert!(!finding.found.is_empty());

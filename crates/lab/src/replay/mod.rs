@@ -37,7 +37,7 @@ pub(crate) use run::replay_requests;
 
 use std::path::PathBuf;
 
-use ebbtide::{ByteSize, Policy};
+use ebbtide::{ByteSize, Objective, Policy};
 
 use crate::flash::FlashArgs;
 use crate::generate::CountArg;
@@ -58,6 +58,9 @@ pub struct ReplayArgs {
     /// replayed under each
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
+    /// What evictions maximize: objects (hits) or bytes (the bytes that hits serve)
+    #[arg(long, default_value = Objective::default().name())]
+    pub objective: Objective,
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -109,6 +112,7 @@ impl ReplayArgs {
             trace,
             memory: Vec::new(),
             policy: Vec::new(),
+            objective: Objective::default(),
             jobs: None,
             pools: None,
             divide: Divide::Static,

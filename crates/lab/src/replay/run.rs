@@ -190,6 +190,7 @@ fn replay_routed(
 
 fn build(args: &ReplayArgs, cell: Cell) -> CacheBuilder {
     let mut builder = Cache::builder().memory(cell.memory).policy(cell.policy).seed(args.seed).clock(Clock::Manual);
+    builder = builder.objective(args.objective);
     if let Some(size) = args.segment_size {
         builder = builder.segment_size(size);
     }

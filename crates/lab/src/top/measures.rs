@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::admin::AdminReport;
 use super::source::StatsSample;
 
 /// A report; the names of the fields are those of the JSON object. `None` is what the server does not tell, and for
@@ -30,10 +31,21 @@ pub struct TopReport {
     pub pools: Vec<PoolUse>,
     pub evictions: CounterRate,
     pub expirations: CounterRate,
+    /// Objects that left or were refused, by reason; reasons that the server does not count are left out.
+    pub removals: Vec<RemovalRate>,
     pub connections: Connections,
     pub network: Network,
     /// Processor time over time: 1.5 is one and a half cores.
     pub cpu_cores: Option<f64>,
+    pub admin: AdminReport,
+}
+
+/// Objects that left the cache, or were refused, for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RemovalRate {
+    pub reason: &'static str,
+    pub per_second: Option<f64>,
+    pub total: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -48,6 +60,13 @@ pub struct OperationRate {
     pub total: Option<u64>,
     /// Of the interval.
     pub hit_ratio: Option<f64>,
+}
+
+impl OperationRate {
+    /// A client has sent the command at least once.
+    pub fn is_used(&self) -> bool {
+        self.total.is_some_and(|total| total > 0)
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -127,6 +146,21 @@ pub struct Network {
     pub read_bytes: CounterRate,
     pub written_bytes: CounterRate,
 }
+
+/// A count of a sample; `None` if the server does not tell it.
+type Counted = fn(&StatsSample) -> Option<u64>;
+
+/// The reasons of Ebbtide first, then those that memcached counts, too.
+const REASONS: [(&str, Counted); 8] = [
+    ("evicted: memory was full", |s| s.own_number("evictions")?.checked_sub(s.own_number("index_replaced")?)),
+    ("evicted: no slot in the index", |s| s.own_number("index_replaced")),
+    ("expired", |s| s.own_number("expired")?.checked_sub(s.own_number("flushed")?)),
+    ("flushed", |s| s.own_number("flushed")),
+    ("evicted", |s| s.number("evictions").filter(|_| !s.is_ours())),
+    ("expired", |s| s.sum(&["reclaimed", "crawler_reclaimed"]).filter(|_| !s.is_ours())),
+    ("refused: no memory", |s| s.number("store_no_memory")),
+    ("refused: too large", |s| s.number("store_too_large")),
+];
 
 /// Counters that only grow while a server lives. If one has fallen, all have started anew.
 const GROWING: [&str; 10] = [
@@ -219,6 +253,16 @@ impl Span<'_> {
         }
     }
 
+    fn removals(&self) -> Vec<RemovalRate> {
+        let rate = |(reason, counted): (&'static str, Counted)| {
+            let total = counted(self.now)?;
+            let growth = self.before.and_then(|before| total.checked_sub(counted(before)?));
+            let per_second = growth.and_then(|growth| Some(growth as f64 / self.seconds()?));
+            Some(RemovalRate { reason, per_second, total })
+        };
+        REASONS.into_iter().filter_map(rate).collect()
+    }
+
     fn cpu_cores(&self) -> Option<f64> {
         let used = |sample: &StatsSample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
         let cores = (used(self.now)? - used(self.before?)?) / self.seconds()?;
@@ -242,7 +286,7 @@ fn goes_on(before: &StatsSample, now: &StatsSample) -> bool {
 }
 
 impl TopReport {
-    pub fn new(target: &str, before: Option<&StatsSample>, now: &StatsSample) -> Self {
+    pub fn new(target: &str, before: Option<&StatsSample>, now: &StatsSample, admin: AdminReport) -> Self {
         let span = Span { before: before.filter(|before| goes_on(before, now)), now };
         let operations = Operations {
             get: span.looked_up("get_hits", &["get_misses"]),
@@ -294,7 +338,9 @@ impl TopReport {
                 read_bytes: span.counter(&["bytes_read"]),
                 written_bytes: span.counter(&["bytes_written"]),
             },
+            removals: span.removals(),
             cpu_cores: span.cpu_cores(),
+            admin,
         }
     }
 }
@@ -312,7 +358,7 @@ mod tests {
         let start = Instant::now();
         let before = before.map(|text| StatsSample::from_lines(start, text, ""));
         let now = StatsSample::from_lines(start + Duration::from_secs(2), now, own);
-        TopReport::new("t", before.as_ref(), &now)
+        TopReport::new("t", before.as_ref(), &now, AdminReport::default())
     }
 
     #[test]
@@ -355,7 +401,7 @@ mod tests {
             StatsSample::from_lines(Instant::now() + Duration::from_secs(seconds), "pid 7", "").with_pools(&pools)
         };
         let (before, now) = (sample(0, 10), sample(1000, 2010));
-        let report = TopReport::new("t", Some(&before), &now);
+        let report = TopReport::new("t", Some(&before), &now, AdminReport::default());
         assert_eq!(report.pools.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["a", "default"]);
         let pool = &report.pools[0];
         assert_eq!((pool.limit_bytes, pool.used_bytes, pool.items), (Some(64), Some(32), Some(3)));
@@ -363,7 +409,7 @@ mod tests {
         assert!(pool.evictions.per_second.is_some_and(|rate| (rate - 2.0).abs() < 0.1));
         assert_eq!(report.pools[1].gets.hit_ratio, None);
         let single = now.with_pools("default:class 1");
-        assert!(TopReport::new("t", None, &single).pools.is_empty());
+        assert!(TopReport::new("t", None, &single, AdminReport::default()).pools.is_empty());
     }
 
     #[test]
@@ -388,6 +434,26 @@ mod tests {
             assert_eq!((report.operations.get.per_second, report.hit_ratio), (None, None), "{now}");
             assert_eq!(report.operations.get.total, Some(300));
         }
+    }
+
+    #[test]
+    fn removals_have_their_reasons() {
+        let own = "version 1\nevictions 12\nindex_replaced 2\nexpired 30\nflushed 10";
+        let ours = report(Some(BEFORE), &format!("{BEFORE}\nstore_no_memory 4"), own).removals;
+        let totals: Vec<_> = ours.iter().map(|removal| (removal.reason, removal.total)).collect();
+        assert_eq!(
+            totals,
+            [
+                ("evicted: memory was full", 10),
+                ("evicted: no slot in the index", 2),
+                ("expired", 20),
+                ("flushed", 10),
+                ("refused: no memory", 4),
+            ]
+        );
+        let theirs = report(Some("evictions 5\nreclaimed 1"), "evictions 9\nreclaimed 1\ncrawler_reclaimed 2", "");
+        let found: Vec<_> = theirs.removals.iter().map(|one| (one.reason, one.per_second, one.total)).collect();
+        assert_eq!(found, [("evicted", Some(2.0), 9), ("expired", Some(1.0), 3)]);
     }
 
     #[test]

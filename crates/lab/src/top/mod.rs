@@ -6,14 +6,20 @@
 //! | module | holds |
 //! |---|---|
 //! | `source` | the connection, and one sample of the server's counters |
+//! | `admin` | the admin HTTP of an Ebbtide server: latencies, hot keys, prefixes |
 //! | `measures` | two samples to one report |
-//! | `format` | numbers as people read them |
-//! | `view` | a report as lines for a screen of any size |
-//! | `screen` | the terminal: keys, redrawing, giving it back |
+//! | `table`, `tables` | rows that are sorted and fitted to a width; which tables there are |
+//! | `overview` | a report as lines |
+//! | `view` | the screen of any size: which view is shown, and the keys that change it |
+//! | `screen` | the terminal: redrawing, giving it back |
 
+mod admin;
 mod measures;
+mod overview;
 mod screen;
 mod source;
+mod table;
+mod tables;
 mod view;
 
 use std::io::{IsTerminal, Write, stdout};
@@ -22,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use self::admin::{AdminChoice, AdminReport};
 use self::measures::TopReport;
 use crate::Error;
 
@@ -44,6 +51,9 @@ pub struct TopArgs {
     /// Print one JSON object per interval, or with --once just one
     #[arg(long)]
     pub json: bool,
+    /// The admin HTTP, for latencies and keys; off asks for neither [default: the one that the server names]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub admin: Option<String>,
 }
 
 impl TopArgs {
@@ -70,8 +80,9 @@ struct Silence<'a> {
 pub fn run(args: TopArgs) -> Result<(), Error> {
     let mut source = StatsSource::new(with_port(&args.target));
     let first = source.sample()?;
+    let admin = AdminChoice::parse(args.admin.as_deref());
     if !args.json && !args.once && stdout().is_terminal() {
-        return screen::run(source, first, args.interval());
+        return screen::run(source, admin, first, args.interval());
     }
     let mut before = Some(first);
     let mut due = Instant::now();
@@ -81,7 +92,8 @@ pub fn run(args: TopArgs) -> Result<(), Error> {
         let mut out = stdout().lock();
         match source.sample() {
             Ok(now) => {
-                let report = TopReport::new(source.target(), before.as_ref(), &now);
+                let told = AdminReport::read(&admin, &now);
+                let report = TopReport::new(source.target(), before.as_ref(), &now, told);
                 crate::report::print(&report, args.json, &mut out)?;
                 before = Some(now);
             }

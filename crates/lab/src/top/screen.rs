@@ -3,29 +3,33 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
+use super::admin::{AdminChoice, AdminReport};
 use super::measures::TopReport;
 use super::source::{StatsSample, StatsSource};
-use super::view::TopView;
+use super::view::{Looks, TopView};
 use crate::Error;
 
 /// How long a key may wait while nothing else happens.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Shows the server until the user quits. The terminal is given back however this ends, also by a panic.
-pub fn run(source: StatsSource, first: StatsSample, interval: Duration) -> Result<(), Error> {
+pub fn run(source: StatsSource, admin: AdminChoice, first: StatsSample, interval: Duration) -> Result<(), Error> {
     let target = source.target().to_owned();
-    let (sender, samples) = channel();
+    let (sender, looks) = channel();
     // A thread of its own, so that a server that hangs does not hold up the keys. It ends with the process.
-    thread::spawn(move || watch(source, interval, &sender));
+    thread::spawn(move || watch(source, &admin, interval, &sender));
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, &target, first, interval, &samples);
+    let shown = show(&mut terminal, &target, first, interval, &looks);
     ratatui::try_restore()?;
     shown
 }
 
-fn watch(mut source: StatsSource, interval: Duration, sender: &Sender<Result<StatsSample, String>>) {
+/// What one look has found.
+type Look = Result<(StatsSample, AdminReport), String>;
+
+fn watch(mut source: StatsSource, admin: &AdminChoice, interval: Duration, sender: &Sender<Look>) {
     let mut due = Instant::now();
     loop {
         // An answer that came late does not bring the next one forward.
@@ -35,7 +39,11 @@ fn watch(mut source: StatsSource, interval: Duration, sender: &Sender<Result<Sta
             Error::Connection { source, .. } => source.to_string(),
             other => other.to_string(),
         });
-        if sender.send(sample).is_err() {
+        let look = sample.map(|sample| {
+            let told = AdminReport::read(admin, &sample);
+            (sample, told)
+        });
+        if sender.send(look).is_err() {
             return;
         }
     }
@@ -46,15 +54,16 @@ fn show(
     target: &str,
     first: StatsSample,
     interval: Duration,
-    samples: &Receiver<Result<StatsSample, String>>,
+    looks: &Receiver<Look>,
 ) -> Result<(), Error> {
-    let mut view = TopView::new(TopReport::new(target, None, &first), interval);
+    let mut view =
+        TopView::new(TopReport::new(target, None, &first, AdminReport::default()), interval, Looks::of_environment());
     let mut last = first;
     loop {
-        for answer in samples.try_iter() {
-            match answer {
-                Ok(now) => {
-                    view.update(TopReport::new(target, Some(&last), &now));
+        for look in looks.try_iter() {
+            match look {
+                Ok((now, admin)) => {
+                    view.update(TopReport::new(target, Some(&last), &now, admin));
                     last = now;
                 }
                 Err(reason) => view.silence = Some((reason, last.taken.elapsed())),
@@ -64,19 +73,12 @@ fn show(
             *time = last.taken.elapsed();
         }
         terminal.draw(|frame| view.draw(frame))?;
-        if event::poll(NAP)? && event::read().is_ok_and(quits) {
+        if event::poll(NAP)?
+            && let Ok(Event::Key(key)) = event::read()
+            && key.kind == KeyEventKind::Press
+            && view.handle(key)
+        {
             return Ok(());
         }
-    }
-}
-
-fn quits(event: Event) -> bool {
-    match event {
-        Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
-            KeyCode::Char('q' | 'Q') | KeyCode::Esc => true,
-            KeyCode::Char('c' | 'C') => modifiers.contains(KeyModifiers::CONTROL),
-            _ => false,
-        },
-        _ => false,
     }
 }

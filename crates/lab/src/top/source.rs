@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use crate::Error;
@@ -10,10 +10,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of one answer: more than those of the statistics of as many pools as a server can have.
 const MAX_ANSWER_BYTES: u64 = 8 << 20;
 
+/// Where the connection to the server leads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reached {
+    pub peer: Option<IpAddr>,
+    /// The server runs on this host, or in the same network namespace.
+    pub is_this_host: bool,
+}
+
 /// What the server counts, at one moment.
 #[derive(Clone, Debug)]
 pub struct StatsSample {
     pub taken: Instant,
+    pub reached: Reached,
     stats: BTreeMap<String, String>,
     /// The answer to `stats ebbtide`; empty for other servers.
     own: BTreeMap<String, String>,
@@ -25,7 +34,7 @@ impl StatsSample {
     #[cfg(test)]
     pub fn from_lines(taken: Instant, stats: &str, own: &str) -> Self {
         let parse = |text: &str| text.lines().filter_map(|line| stat(&format!("STAT {line}"))).collect();
-        Self { taken, stats: parse(stats), own: parse(own), pools: BTreeMap::new() }
+        Self { taken, reached: Reached::default(), stats: parse(stats), own: parse(own), pools: BTreeMap::new() }
     }
 
     #[cfg(test)]
@@ -96,6 +105,7 @@ pub struct StatsSource {
 
 struct StatsConnection {
     stream: BufReader<TcpStream>,
+    reached: Reached,
     /// Whether the server knows `stats ebbtide`.
     is_ours: bool,
 }
@@ -127,8 +137,9 @@ impl StatsSource {
             // An older server has no pools.
             pools = self.ask(&mut connection, "stats pools")?.unwrap_or_default();
         }
+        let reached = connection.reached;
         self.connection = Some(connection);
-        Ok(StatsSample { taken: Instant::now(), stats, own, pools })
+        Ok(StatsSample { taken: Instant::now(), reached, stats, own, pools })
     }
 
     fn connect(&self) -> io::Result<StatsConnection> {
@@ -138,7 +149,9 @@ impl StatsSource {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(PATIENCE))?;
                     stream.set_write_timeout(Some(PATIENCE))?;
-                    return Ok(StatsConnection { stream: BufReader::new(stream), is_ours: true });
+                    let (peer, local) = (address.ip(), stream.local_addr()?.ip());
+                    let reached = Reached { peer: Some(peer), is_this_host: peer.is_loopback() || peer == local };
+                    return Ok(StatsConnection { stream: BufReader::new(stream), reached, is_ours: true });
                 }
                 Err(error) => last = error,
             }

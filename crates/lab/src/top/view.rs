@@ -1,61 +1,251 @@
-//! A report as lines. They are ordered by what matters first: a low terminal cuts at the bottom, a narrow one at the
-//! right, where the bars are.
+//! The screen of any size: which view is shown, and the keys that change it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use ratatui::Frame;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
-use super::measures::{FlashRates, PoolUse, TopReport};
-use crate::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
+use super::measures::TopReport;
+use super::overview::{self, Intervals};
+use super::table::{Sort, Table};
+use super::tables;
+use crate::format::{count, duration};
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
-/// Where the values begin, and where what explains them begins.
-const VALUE: usize = 13;
-const MORE: usize = 26;
+/// From this width on the overview has tables at its right; its left part has so many columns.
+const WIDE: u16 = 132;
+const LEFT: u16 = 78;
+/// Rows of each table beside the overview.
+const ROWS_BESIDE: usize = 10;
+/// Rows that Page Up and Page Down move.
+const PAGE: usize = 10;
+
+const KEYS: [(&str, &str); 6] = [
+    ("1 to 5, Tab", "switch the view"),
+    ("s, > and <", "sort by the next, the previous column"),
+    ("r", "reverse the order"),
+    ("Up, Down", "move along the rows; also Page Up, Page Down, Home"),
+    ("?", "show and hide these keys"),
+    ("q, Esc", "quit"),
+];
+
+/// What a terminal can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    pub has_colors: bool,
+    /// Else bars are of ASCII characters.
+    pub is_utf8: bool,
+}
+
+impl Looks {
+    /// `NO_COLOR` and a dumb terminal have no colors; the locale says whether the terminal takes UTF-8.
+    pub fn of_environment() -> Self {
+        let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value).unwrap_or_default().to_lowercase();
+        let is_dumb = value("TERM").is_none_or(|term| term == "dumb");
+        Self {
+            has_colors: value("NO_COLOR").is_none() && !is_dumb,
+            is_utf8: locale.contains("utf-8") || locale.contains("utf8"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    Overview,
+    Commands,
+    HotKeys,
+    Evictions,
+    Pools,
+}
+
+impl View {
+    const ALL: [Self; 5] = [Self::Overview, Self::Commands, Self::HotKeys, Self::Evictions, Self::Pools];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Commands => "Commands",
+            Self::HotKeys => "Hot keys",
+            Self::Evictions => "Evictions",
+            Self::Pools => "Pools",
+        }
+    }
+
+    /// The table that is sorted.
+    fn table(self, report: &TopReport) -> Option<Table> {
+        match self {
+            Self::Overview => None,
+            Self::Commands => Some(tables::commands(report)),
+            Self::HotKeys => Some(tables::hot_keys(report)),
+            Self::Evictions => Some(tables::prefixes(report)),
+            Self::Pools => Some(tables::pools(report)),
+        }
+    }
+}
 
 /// What is on the screen.
 pub struct TopView {
     report: TopReport,
-    /// Hit ratio and operations per second, oldest first.
-    past: VecDeque<(Option<f64>, Option<f64>)>,
+    intervals: Intervals,
     interval: Duration,
+    looks: Looks,
+    shown: View,
+    /// For each view.
+    sorts: [Sort; View::ALL.len()],
+    /// The first row that is shown.
+    first: usize,
+    shows_keys: bool,
     /// Why and for how long there has been no answer.
     pub silence: Option<(String, Duration)>,
 }
 
 impl TopView {
-    pub fn new(report: TopReport, interval: Duration) -> Self {
-        Self { report, past: VecDeque::new(), interval, silence: None }
+    pub fn new(report: TopReport, interval: Duration, looks: Looks) -> Self {
+        let sorts = [Sort::by(1); View::ALL.len()];
+        let intervals = VecDeque::new();
+        Self {
+            report,
+            intervals,
+            interval,
+            looks,
+            shown: View::Overview,
+            sorts,
+            first: 0,
+            shows_keys: false,
+            silence: None,
+        }
     }
 
     /// A new report takes the place of the last one.
     pub fn update(&mut self, report: TopReport) {
-        self.past.push_back((report.hit_ratio, report.operations_per_second));
-        if self.past.len() > REMEMBERED {
-            self.past.pop_front();
+        self.intervals.push_back((report.hit_ratio, report.operations_per_second));
+        if self.intervals.len() > REMEMBERED {
+            self.intervals.pop_front();
         }
         self.report = report;
         self.silence = None;
     }
 
-    pub fn draw(&self, frame: &mut Frame<'_>) {
-        let area = frame.area();
-        let mut lines = self.head();
-        lines.extend(self.body(area.width.into()));
-        if self.silence.is_some() {
-            for line in lines.iter_mut().skip(2) {
-                *line = std::mem::take(line).style(Style::new().add_modifier(Modifier::DIM));
-            }
+    /// Whether the key ends the program.
+    pub fn handle(&mut self, key: KeyEvent) -> bool {
+        let at = View::ALL.iter().position(|view| *view == self.shown).unwrap_or(0);
+        let views = View::ALL.len();
+        match key.code {
+            KeyCode::Char('c' | 'C') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Esc if self.shows_keys => self.shows_keys = false,
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return true,
+            KeyCode::Char('?' | 'h') => self.shows_keys = !self.shows_keys,
+            KeyCode::Char(digit @ '1'..='5') => self.show(digit as usize - '1' as usize),
+            KeyCode::Tab => self.show((at + 1) % views),
+            KeyCode::BackTab => self.show((at + views - 1) % views),
+            KeyCode::Char('s' | '>') | KeyCode::Right => self.sort_by_next(at, 1),
+            KeyCode::Char('<') | KeyCode::Left => self.sort_by_next(at, -1),
+            KeyCode::Char('r') => self.sorts[at].is_descending ^= true,
+            KeyCode::Down | KeyCode::Char('j') => self.move_rows(1),
+            KeyCode::Up | KeyCode::Char('k') => self.move_rows(-1),
+            KeyCode::PageDown => self.move_rows(PAGE as isize),
+            KeyCode::PageUp => self.move_rows(-(PAGE as isize)),
+            KeyCode::Home => self.first = 0,
+            _ => {}
         }
-        frame.render_widget(Paragraph::new(lines), area);
+        false
     }
 
-    fn head(&self) -> Vec<Line<'static>> {
+    fn show(&mut self, view: usize) {
+        self.shown = View::ALL[view];
+        self.first = 0;
+        self.shows_keys = false;
+    }
+
+    fn sort_by_next(&mut self, at: usize, step: isize) {
+        let Some(table) = self.shown.table(&self.report) else { return };
+        let columns = table.columns.len() as isize + 1;
+        let next = (self.sorts[at].column as isize + step).rem_euclid(columns);
+        self.sorts[at] = Sort::by(next as usize);
+        self.first = 0;
+    }
+
+    fn move_rows(&mut self, step: isize) {
+        let rows = match self.shown.table(&self.report) {
+            Some(table) => table.rows.len(),
+            None => overview::lines(&self.report, &self.intervals, 0).len(),
+        };
+        self.first = self.first.saturating_add_signed(step).min(rows.saturating_sub(1));
+    }
+
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        let (head, rest) = halves(area, 2);
+        frame.render_widget(Paragraph::new(self.finish(self.head(area.width), false)), head);
+        let is_silent = self.silence.is_some();
+        if self.shows_keys {
+            let lines = KEYS.map(|(key, effect)| Line::raw(format!("{key:<13}{effect}"))).to_vec();
+            return frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), rest);
+        }
+        let lines = match self.shown {
+            View::Overview if area.width >= WIDE => {
+                let left = Rect { width: LEFT, ..rest };
+                let right = Rect { x: rest.x + LEFT + 2, width: rest.width - LEFT - 2, ..rest };
+                let beside = self.finish(self.beside(right.width.into()), is_silent);
+                frame.render_widget(Paragraph::new(beside), right);
+                let lines = self.finish(overview::lines(&self.report, &self.intervals, LEFT.into()), is_silent);
+                return frame.render_widget(Paragraph::new(lines[self.first.min(lines.len())..].to_vec()), left);
+            }
+            View::Overview => {
+                let mut lines = overview::lines(&self.report, &self.intervals, area.width.into());
+                if !self.report.pools.is_empty() {
+                    lines.push(Line::default());
+                    lines.extend(self.sorted(tables::pools(&self.report), Sort::by(1), area.width.into()));
+                }
+                lines.drain(..self.first.min(lines.len()));
+                return frame.render_widget(Paragraph::new(self.finish(lines, is_silent)), rest);
+            }
+            View::Evictions => {
+                let mut lines = self.sorted(tables::reasons(&self.report), Sort::by(2), area.width.into());
+                lines.push(Line::default());
+                lines.extend(self.sorted_view(area.width.into()));
+                lines
+            }
+            _ => self.sorted_view(area.width.into()),
+        };
+        frame.render_widget(Paragraph::new(self.finish(lines, is_silent)).wrap(Wrap { trim: false }), rest);
+    }
+
+    fn sorted(&self, mut table: Table, sort: Sort, width: usize) -> Vec<Line<'static>> {
+        table.sort(sort);
+        table.lines(sort, width, 0)
+    }
+
+    fn sorted_view(&self, width: usize) -> Vec<Line<'static>> {
+        let Some(mut table) = self.shown.table(&self.report) else { return Vec::new() };
+        let sort = self.sorts[View::ALL.iter().position(|view| *view == self.shown).unwrap_or(0)];
+        table.sort(sort);
+        table.lines(sort, width, self.first)
+    }
+
+    /// The tables at the right of a wide overview.
+    fn beside(&self, width: usize) -> Vec<Line<'static>> {
+        let report = &self.report;
+        let mut lines = Vec::new();
+        let tables =
+            [tables::commands(report), tables::hot_keys(report), tables::reasons(report), tables::pools(report)];
+        for mut table in tables.into_iter().filter(|table| !table.rows.is_empty()) {
+            table.sort(Sort::by(1));
+            table.rows.truncate(ROWS_BESIDE);
+            lines.extend(table.lines(Sort::by(1), width, 0));
+            lines.push(Line::default());
+        }
+        lines
+    }
+
+    fn head(&self, width: u16) -> Vec<Line<'static>> {
         let report = &self.report;
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let second = match &self.silence {
@@ -63,10 +253,7 @@ impl TopView {
                 let text = format!(" No answer for {}, trying again: {reason} ", duration(Some(time.as_secs())));
                 Line::styled(text, bold.add_modifier(Modifier::REVERSED))
             }
-            None => {
-                let text = format!("every {} s; q quits", self.interval.as_secs_f64());
-                Line::styled(text, Style::new().add_modifier(Modifier::DIM))
-            }
+            None => self.tabs(width),
         };
         vec![
             Line::from(vec![
@@ -78,141 +265,66 @@ impl TopView {
         ]
     }
 
-    fn body(&self, width: usize) -> Vec<Line<'static>> {
-        let report = &self.report;
-        let room = width.saturating_sub(MORE + 1);
-        let max = self.past.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
-        let ratios = bars(self.past.iter().map(|(ratio, _)| *ratio), room.saturating_sub(24));
-        let speeds = bars(self.past.iter().map(|(_, speed)| speed.map(|speed| speed / max)), room.saturating_sub(24));
-        let mut lines = vec![
-            with_bar(
-                "Hit ratio",
-                percent(report.hit_ratio),
-                ratios,
-                format!("{} since start", percent(report.hit_ratio_total)),
-            ),
-            with_bar(
-                "Operations",
-                rate(report.operations_per_second),
-                speeds,
-                format!("{} at most", rate(Some(max).filter(|_| !self.past.is_empty()))),
-            ),
-            Line::default(),
-            Line::styled(
-                format!("{:<10}{:>13}{:>12}{:>12}", "", "per second", "in all", "hit ratio"),
-                Style::new().add_modifier(Modifier::DIM),
-            ),
-        ];
-        for (name, operation) in report.operations.named() {
-            let [speed, total, ratio] =
-                [rate(operation.per_second), count(operation.total), percent(operation.hit_ratio)];
-            lines.push(Line::raw(format!("{name:<10}{speed:>13}{total:>12}{ratio:>12}")));
+    /// All views where they fit, else the one that is shown.
+    fn tabs(&self, width: u16) -> Line<'static> {
+        let (dim, chosen) = (Modifier::DIM, Modifier::REVERSED);
+        let tab = |(number, view): (usize, View)| {
+            let look = if view == self.shown { chosen } else { dim };
+            Span::styled(format!("{} {}", number + 1, view.title()), Style::new().add_modifier(look))
+        };
+        let is_shown = |(_, view): &(usize, View)| *view == self.shown;
+        let all = View::ALL.into_iter().enumerate();
+        let keys = if self.shows_keys { "? closes" } else { "? keys" };
+        let (views, end) = match width {
+            0..76 => (all.filter(is_shown).collect::<Vec<_>>(), keys.to_owned()),
+            76..96 => (all.collect(), format!("{keys}  q quits")),
+            _ => (all.collect(), format!("{keys}  q quits  every {} s", self.interval.as_secs_f64())),
+        };
+        let mut spans = Vec::new();
+        for one in views {
+            spans.push(tab(one));
+            spans.push(Span::raw("  "));
         }
-        lines.push(Line::default());
-        lines.extend(self.state(room));
-        lines.extend(of_pools(&report.pools));
-        lines
+        spans.push(Span::styled(end, Style::new().add_modifier(dim)));
+        Line::from(spans)
     }
 
-    fn state(&self, room: usize) -> Vec<Line<'static>> {
-        let report = &self.report;
-        let memory = &report.memory;
-        let taken = memory.used_bytes.or(memory.live_bytes);
-        let share = match (taken, memory.limit_bytes) {
-            (Some(taken), Some(limit)) if limit > 0 => Some(taken as f64 / limit as f64),
-            _ => None,
-        };
-        let full = format!("of {}, {}", bytes(memory.limit_bytes), percent(share));
-        let bar = share.map_or(String::new(), |share| gauge(share, room.saturating_sub(24).min(40)));
-        let segments = match (memory.segments_free, memory.segments_total) {
-            (None, None) => String::new(),
-            (free, total) => format!(", {} of {} segments free", count(free), count(total)),
-        };
-        let each = match (memory.live_bytes, report.items) {
-            (Some(bytes), Some(items)) if items > 0 => Some(bytes / items),
-            _ => None,
-        };
-        let connections = &report.connections;
-        let mut lines = vec![
-            with_bar("Memory", bytes(taken), bar, full),
-            line(
-                "",
-                format!("{} items, {} index{segments}", bytes(memory.live_bytes), bytes(memory.index_bytes)),
-                String::new(),
-            ),
-        ];
-        if let Some(verdict) = &report.verdict {
-            // The state, and what another size would change.
-            let (state, change) = verdict.rsplit_once("; ").unwrap_or((verdict, ""));
-            lines.push(Line::raw(format!("{:<VALUE$}{state}", "Size")));
-            lines.push(Line::raw(format!("{:<VALUE$}{change}", "")));
+    /// The lines as this terminal can show them, dim while the server is silent.
+    fn finish(&self, mut lines: Vec<Line<'static>>, is_dim: bool) -> Vec<Line<'static>> {
+        for line in &mut lines {
+            if is_dim {
+                line.style = line.style.add_modifier(Modifier::DIM);
+            }
+            for span in &mut line.spans {
+                if !self.looks.has_colors {
+                    span.style.fg = None;
+                }
+                if !self.looks.is_utf8 {
+                    span.content = span.content.chars().map(ascii).collect::<String>().into();
+                }
+            }
         }
-        lines.extend(report.flash.iter().flat_map(|flash| of_flash(flash, room)));
-        lines.extend([
-            line("Items", count(report.items), format!("{} each", bytes(each))),
-            line("Evicted", rate(report.evictions.per_second), format!("{} in all", count(report.evictions.total))),
-            line("Expired", rate(report.expirations.per_second), format!("{} in all", count(report.expirations.total))),
-            line(
-                "Connections",
-                count(connections.open),
-                format!(
-                    "of {}, {} new, {} refused",
-                    count(connections.limit),
-                    rate(connections.accepted.per_second),
-                    count(connections.rejected.total)
-                ),
-            ),
-            line(
-                "Network",
-                byte_rate(report.network.read_bytes.per_second),
-                format!("in, {} out", byte_rate(report.network.written_bytes.per_second)),
-            ),
-            line("CPU", report.cpu_cores.map_or("-".to_owned(), |cores| format!("{cores:.2}")), "cores".to_owned()),
-        ]);
         lines
     }
 }
 
-fn of_flash(flash: &FlashRates, room: usize) -> [Line<'static>; 2] {
-    let share = flash.used_bytes.filter(|_| flash.limit_bytes > 0).map(|used| used as f64 / flash.limit_bytes as f64);
-    let full = format!("of {}, {}", bytes(Some(flash.limit_bytes)), percent(share));
-    let bar = share.map_or(String::new(), |share| gauge(share, room.saturating_sub(24).min(40)));
-    let health = flash.health.as_ref().map_or(String::new(), |health| format!("{health}, "));
-    let (hits, of_all) = (rate(flash.hits.per_second), percent(flash.hits.hit_ratio));
-    let (written, queue) = (byte_rate(flash.written_bytes.per_second), count(flash.queue));
-    let more = format!("{health}{hits} hits, {of_all} of all, {written} written, {queue} in the queue");
-    [with_bar("Flash", bytes(flash.used_bytes), bar, full), line("", more, String::new())]
+/// The first `height` rows of an area, and the others.
+fn halves(area: Rect, height: u16) -> (Rect, Rect) {
+    let height = height.min(area.height);
+    (Rect { height, ..area }, Rect { y: area.y + height, height: area.height - height, ..area })
 }
 
-fn of_pools(pools: &[PoolUse]) -> Vec<Line<'static>> {
-    if pools.is_empty() {
-        return Vec::new();
+/// The character for a bar in a terminal without UTF-8.
+fn ascii(character: char) -> char {
+    match character {
+        '▁' | '▂' => '_',
+        '▃' | '▄' => '-',
+        '▅' | '▆' => '=',
+        '▇' | '█' => '#',
+        '░' => '.',
+        other if other.is_ascii() => other,
+        _ => '?',
     }
-    let dim = Style::new().add_modifier(Modifier::DIM);
-    let head = format!(
-        "{:<16}{:>10}{:>11}{:>11}{:>11}{:>10}{:>10}",
-        "pool", "gets", "hit ratio", "used", "of", "items", "evicted"
-    );
-    let mut lines = vec![Line::default(), Line::styled(head, dim)];
-    lines.extend(pools.iter().map(|pool| {
-        let (gets, ratio) = (rate(pool.gets.per_second), percent(pool.gets.hit_ratio));
-        let (used, limit) = (bytes(pool.used_bytes), bytes(pool.limit_bytes));
-        let (items, evicted) = (count(pool.items), rate(pool.evictions.per_second));
-        Line::raw(format!("{:<16}{gets:>10}{ratio:>11}{used:>11}{limit:>11}{items:>10}{evicted:>10}", pool.name))
-    }));
-    lines
-}
-
-fn line(name: &'static str, value: String, more: String) -> Line<'static> {
-    with_bar(name, value, String::new(), more)
-}
-
-fn with_bar(name: &'static str, value: String, bar: String, more: String) -> Line<'static> {
-    let label = Span::styled(format!("{name:<VALUE$}"), Style::new().add_modifier(Modifier::DIM));
-    let width = MORE - VALUE - 1;
-    let value = Span::styled(format!("{value:<width$} "), Style::new().add_modifier(Modifier::BOLD));
-    let more = format!("{more:<24}");
-    Line::from(vec![label, value, Span::raw(more), Span::styled(bar, Style::new().fg(Color::Cyan))])
 }
 
 #[cfg(test)]
@@ -222,6 +334,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::admin::{AdminReport, HotKey, Latency, PrefixUse};
     use super::super::source::StatsSample;
     use super::*;
 
@@ -230,12 +343,18 @@ mod tests {
     const NOW: &str = "pid 7\nuptime 11531\nversion 1.6.18\nthreads 4\nget_hits 190\nget_misses 10\ncmd_set 20\n\
                        evictions 3\nlimit_maxbytes 1048576\nbytes 524288\ncurr_items 4096";
 
+    const LOOKS: Looks = Looks { has_colors: true, is_utf8: true };
+
     fn view(own: &str) -> TopView {
         let start = Instant::now();
         let before = StatsSample::from_lines(start, BEFORE, own);
         let now = StatsSample::from_lines(start + Duration::from_secs(1), NOW, own);
-        let mut view = TopView::new(TopReport::new("host:1", None, &before), Duration::from_secs(1));
-        view.update(TopReport::new("host:1", Some(&before), &now));
+        let mut view = TopView::new(
+            TopReport::new("host:1", None, &before, AdminReport::default()),
+            Duration::from_secs(1),
+            LOOKS,
+        );
+        view.update(TopReport::new("host:1", Some(&before), &now, AdminReport::default()));
         view
     }
 
@@ -261,7 +380,6 @@ mod tests {
             "Operations 120/s 120/s at most",
             "get 100/s 200 90.0 %",
             "set 20/s 20 -",
-            "incr - - -",
             "Memory 512 KiB of 1 MiB, 50.0 %",
             "Items 4096 128 B each",
             "Evicted 3/s 3 in all",
@@ -305,8 +423,12 @@ mod tests {
         let before = StatsSample::from_lines(start, &format!("{BEFORE}\n{}", flash(0, 0)), "");
         let now = format!("{NOW}\n{}", flash(45, 2048));
         let now = StatsSample::from_lines(start + Duration::from_secs(1), &now, "flash_health healthy");
-        let mut view = TopView::new(TopReport::new("host:1", None, &before), Duration::from_secs(1));
-        view.update(TopReport::new("host:1", Some(&before), &now));
+        let mut view = TopView::new(
+            TopReport::new("host:1", None, &before, AdminReport::default()),
+            Duration::from_secs(1),
+            LOOKS,
+        );
+        view.update(TopReport::new("host:1", Some(&before), &now, AdminReport::default()));
         let screen = screen(&view, 100, 26);
         for row in [
             "Flash 1 MiB of 4 MiB, 25.0 %",
@@ -327,11 +449,12 @@ mod tests {
             let taken = Instant::now() + Duration::from_secs(seconds);
             StatsSample::from_lines(taken, NOW, "").with_pools(&pools)
         };
-        let report = TopReport::new("host:1", Some(&sample(0, 0)), &sample(10_000, 0));
-        let mut view = TopView::new(report.clone(), Duration::from_secs(1));
+        let report = TopReport::new("host:1", Some(&sample(0, 0)), &sample(10_000, 0), AdminReport::default());
+        let mut view = TopView::new(report.clone(), Duration::from_secs(1), LOOKS);
         view.update(report);
         let screen = screen(&view, 80, 30);
-        for row in ["pool gets hit ratio used of items evicted", "users 0/s - 2 MiB 4 MiB 7 0/s", "default - - - - - -"]
+        for row in
+            ["pool gets v hit ratio used of items evicted", "users 0/s - 2 MiB 4 MiB 7 0/s", "default - - - - - -"]
         {
             assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
         }
@@ -343,6 +466,7 @@ mod tests {
         assert!(starts(&screen_of(40, 24), "Hit ratio 90.0 % 95.0 % since"));
         assert!(starts(&screen_of(20, 3), "Hit ratio 90.0"));
         assert_eq!(screen_of(1, 1), ["m"]);
+        assert!(!starts(&screen_of(80, 40), "incr"), "a command that nobody sends");
     }
 
     #[test]
@@ -355,12 +479,120 @@ mod tests {
     }
 
     #[test]
-    fn the_bars_forget_what_is_long_past() {
+    fn bars_forget_old_intervals() {
         let mut view = view("");
         let report = view.report.clone();
         for _ in 0..2 * REMEMBERED {
             view.update(report.clone());
         }
-        assert_eq!(view.past.len(), REMEMBERED);
+        assert_eq!(view.intervals.len(), REMEMBERED);
+    }
+
+    fn press(view: &mut TopView, keys: &str) {
+        for key in keys.chars() {
+            let code = if key == '\t' { KeyCode::Tab } else { KeyCode::Char(key) };
+            assert!(!view.handle(KeyEvent::new(code, KeyModifiers::NONE)), "{key} quits");
+        }
+    }
+
+    /// A view with everything that the admin HTTP tells.
+    fn rich_view() -> TopView {
+        let mut view = view("version 0.1.0\nevictions 5\nindex_replaced 1\nexpired 3\nflushed 0");
+        let latency = |p99| Latency { count: 9, p50: Some(20.0), p99: Some(p99), ..Latency::default() };
+        let key = |key: &str, per_second, hit_ratio| HotKey {
+            key: key.to_owned(),
+            share: per_second / 100.0,
+            per_second,
+            hit_ratio: Some(hit_ratio),
+            bytes: Some(100),
+            ttl_seconds: Some(60),
+        };
+        view.report.admin = AdminReport {
+            latency_us: [("get".to_owned(), latency(150.0)), ("set".to_owned(), latency(2500.0))].into(),
+            hot_keys: vec![key("hot", 50.0, 0.5), key("warm", 5.0, 1.0)],
+            prefixes: vec![PrefixUse { prefix: "user:".to_owned(), evictions_per_second: 7.0, ..PrefixUse::default() }],
+            ..AdminReport::default()
+        };
+        view
+    }
+
+    #[test]
+    fn digits_and_tab_switch_the_view() {
+        let mut view = rich_view();
+        for (key, row) in [
+            ("2", "get 100/s 150 us 90.0 % 20 us"),
+            ("\t", "hot 50/s 50.0 % 50.0 % 100 B 1 min"),
+            ("4", "evicted: memory was full 0/s 4"),
+            ("4", "user: 7/s"),
+            ("5", "The server has one pool; --pool"),
+            ("1", "Hit ratio 90.0 %"),
+        ] {
+            press(&mut view, key);
+            let screen = screen(&view, 120, 30);
+            assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
+        }
+    }
+
+    #[test]
+    fn keys_sort_and_reverse_the_rows() {
+        let first = |view: &TopView| screen(view, 120, 30)[3].split_whitespace().next().unwrap().to_owned();
+        let mut view = rich_view();
+        press(&mut view, "2");
+        assert_eq!(first(&view), "get");
+        press(&mut view, "s");
+        assert_eq!(first(&view), "set", "by p99");
+        press(&mut view, "r");
+        assert_eq!(first(&view), "get", "by p99, reversed");
+        press(&mut view, "<<r");
+        assert_eq!(first(&view), "set", "by name, reversed");
+        view.handle(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE));
+        assert_eq!(first(&view), "get", "one row further");
+    }
+
+    #[test]
+    fn a_question_mark_lists_the_keys_and_escape_closes_them() {
+        let mut view = rich_view();
+        press(&mut view, "?");
+        let wide = screen(&view, 80, 24);
+        for (key, effect) in KEYS {
+            assert!(starts(&wide, &format!("{key} {effect}")), "{key}\n{}", wide.join("\n"));
+        }
+        assert!(screen(&view, 20, 24).join(" ").contains("reverse"), "also in 20 columns");
+        assert!(!view.handle(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)), "closes the keys");
+        assert!(starts(&screen(&view, 80, 24), "ebbtide 0.1.0"));
+        assert!(view.handle(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)), "quits");
+    }
+
+    #[test]
+    fn every_view_fits_20_columns_and_a_wide_one_shows_more() {
+        let mut view = rich_view();
+        for (key, row) in [("2", "get 100/s"), ("3", "hot 50/s"), ("4", "user: 7/s")] {
+            press(&mut view, key);
+            let narrow = screen(&view, 20, 24);
+            assert!(starts(&narrow, row), "{row}\n{}", narrow.join("\n"));
+            assert!(narrow[1].contains("? keys"), "{}", narrow[1]);
+        }
+        press(&mut view, "1");
+        let wide = screen(&view, 160, 30).join("\n");
+        for text in ["Hit ratio", "p99", "hot ", "evicted: memory was full"] {
+            assert!(wide.contains(text), "{text}\n{wide}");
+        }
+    }
+
+    #[test]
+    fn terminals_without_colors_or_utf8_get_neither() {
+        let mut view = rich_view();
+        view.looks = Looks { has_colors: false, is_utf8: false };
+        for key in ["1", "2", "3", "4", "5", "?"] {
+            press(&mut view, key);
+            for width in [80, 160] {
+                let mut terminal = Terminal::new(TestBackend::new(width, 30)).unwrap();
+                terminal.draw(|frame| view.draw(frame)).unwrap();
+                for cell in terminal.backend().buffer().content() {
+                    assert!(cell.symbol().is_ascii(), "{key}: {}", cell.symbol());
+                    assert_eq!(cell.fg, ratatui::style::Color::Reset, "{key}");
+                }
+            }
+        }
     }
 }

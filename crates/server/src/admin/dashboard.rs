@@ -17,6 +17,7 @@ const SCRIPT: &str = concat!(
     include_str!("dashboard/chart.js"),
     include_str!("dashboard/page.js"),
     include_str!("dashboard/keys.js"),
+    include_str!("dashboard/browse.js"),
     include_str!("dashboard/flash.js"),
     include_str!("dashboard/curve.js"),
     include_str!("dashboard/live.js"),

@@ -98,6 +98,7 @@ fn largest(census: &Census) -> Vec<Value> {
             "key": printable(&object.key),
             "bytes": object.bytes,
             "ttl_seconds": object.ttl.map(|ttl| ttl.as_secs()),
+            "idle_seconds": object.idle.as_secs(),
             "never_read": !object.is_read,
         })
     };

@@ -6,6 +6,8 @@
 //! | `serve` | connections: limits and timeouts |
 //! | `routes` | which path answers what, and to whom |
 //! | `overview`, `keys` | the JSON |
+//! | `browse`, `key_search` | keys that hold a text, and one value; the scan in slices |
+//! | `query` | the parameters of a path |
 //! | `metrics` | the same for Prometheus |
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
@@ -14,12 +16,15 @@
 //! only requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
 //! (DNS rebinding) names it by that name.
 
+mod browse;
 mod dashboard;
 mod flash;
+mod key_search;
 mod keys;
 mod metrics;
 mod metrics_page;
 mod overview;
+mod query;
 mod routes;
 mod serve;
 mod state;

@@ -3,12 +3,12 @@
 
 use std::sync::MutexGuard;
 
-use ebbtide::memcached::{Policy, SegmentSnapshot};
+use ebbtide::memcached::{Item, Policy, SegmentSnapshot};
 use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
-use crate::observe::{HotKeys, LatencyHistogram, Observer, hottest, printable};
+use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, hottest, printable};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
 use crate::statistics::{self, CACHE, Readings, SERVER};
@@ -18,9 +18,9 @@ use crate::unix_time::unix_now;
 /// Hot keys that are told.
 const HOT_KEYS: usize = 20;
 
-/// `/api/history`: the last `range_seconds`.
-pub fn history(state: &AdminState, range_seconds: u64) -> Value {
-    let (step_seconds, points) = lock(&state.observer).range(range_seconds);
+/// `/api/history`: the last `range_seconds`, or the same time `ago_seconds` earlier.
+pub fn history(state: &AdminState, range_seconds: u64, ago_seconds: u64) -> Value {
+    let (step_seconds, points) = lock(&state.observer).range(range_seconds, ago_seconds);
     json!({ "step_seconds": step_seconds, "points": points })
 }
 
@@ -40,6 +40,7 @@ pub fn overview(state: &AdminState) -> Value {
         "time_unix_ms": unix_now().as_millis() as u64,
         "uptime_seconds": shared.uptime().as_secs(),
         "started_unix_ms": state.started_unix.as_millis() as u64,
+        "history_since_unix_ms": observer.history_since_unix_ms(),
         "threads": shared.options.threads,
         "memory": { "resident_bytes": resident_bytes() },
         "flash": flash,
@@ -136,6 +137,7 @@ fn latencies(observer: &Observer) -> Map<String, Value> {
     observer.latencies().map(|(command, histogram)| (command.name().to_string(), one(&histogram))).collect()
 }
 
+/// With the size and the TTL of the object in memory; null where it is not there, as of a key that misses.
 fn hot_keys(shared: &Shared, accesses_per_second: f64) -> Vec<Value> {
     if shared.keys_hidden().is_some() {
         return Vec::new();
@@ -143,9 +145,20 @@ fn hot_keys(shared: &Shared, accesses_per_second: f64) -> Vec<Value> {
     let workers: Vec<MutexGuard<'_, HotKeys>> = shared.samples.iter().map(|samples| lock(&samples.hot_keys)).collect();
     let found = hottest(workers.iter().map(|worker| &**worker), HOT_KEYS);
     drop(workers);
-    let told = found.into_iter().map(
-        |(key, share)| json!({ "key": printable(&key), "share": share, "per_second": share * accesses_per_second }),
-    );
+    let pools = shared.pools.current();
+    let told = found.into_iter().map(|HottestKey { key, share, hit_ratio }| {
+        // A key of a compact pool has no object of its own.
+        let entry = pools.entries.get(pools.prefixes.find(&key));
+        let item = entry.and_then(|entry| entry.pool.peek(&key).hit());
+        json!({
+            "key": printable(&key),
+            "share": share,
+            "per_second": share * accesses_per_second,
+            "hit_ratio": hit_ratio,
+            "bytes": item.as_ref().map(Item::stored_bytes),
+            "ttl_seconds": item.as_ref().and_then(Item::ttl).map(|ttl| ttl.as_secs()),
+        })
+    });
     told.collect()
 }
 

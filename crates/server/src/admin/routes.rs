@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State as FromState};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use ebbtide::flash::Health;
+use serde_json::Value;
 
+use super::browse::{self, Refusal};
+use super::query::Query;
 use super::state::AdminState;
 use super::{dashboard, keys, metrics, overview};
 
@@ -32,6 +35,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
         .route("/api/keys", get(keys_json))
+        .route("/api/entries", get(entries_json))
+        .route("/api/value", get(value_json))
         .route("/api/pools", get(pools_json))
         .route("/api/curves", get(curves_json))
         .route("/api/decisions", get(decisions_json))
@@ -73,14 +78,32 @@ async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl Int
     Json(overview::overview(&state))
 }
 
-/// `?range=SECONDS` asks for another time than the last fifteen minutes.
+/// `?range=SECONDS` asks for another time than the last fifteen minutes, `ago=SECONDS` for one that ended earlier.
 async fn history_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
-    let range = match query.as_deref().map(|query| query.strip_prefix("range=").map(str::parse)) {
-        None => DEFAULT_RANGE_SECONDS,
-        Some(Some(Ok(seconds))) => seconds,
-        Some(_) => return (StatusCode::BAD_REQUEST, "the one parameter is range, in seconds\n").into_response(),
-    };
-    Json(overview::history(&state, range)).into_response()
+    let times = Query::parse(query.as_deref(), &["range", "ago"]).and_then(|query| {
+        let range = query.number("range", "seconds")?.unwrap_or(DEFAULT_RANGE_SECONDS);
+        Ok((range, query.number("ago", "seconds")?.unwrap_or(0)))
+    });
+    match times {
+        Ok((range, ago)) => Json(overview::history(&state, range, ago)).into_response(),
+        Err(refusal) => (StatusCode::BAD_REQUEST, refusal).into_response(),
+    }
+}
+
+async fn entries_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
+    json_or_refusal(browse::entries(&state, query.as_deref()))
+}
+
+async fn value_json(
+    FromState(state): FromState<Arc<AdminState>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    json_or_refusal(browse::value(&state, query.as_deref(), &headers))
+}
+
+fn json_or_refusal(answer: Result<Value, Refusal>) -> Response {
+    answer.map_or_else(IntoResponse::into_response, |answer| Json(answer).into_response())
 }
 
 async fn keys_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
@@ -93,12 +116,11 @@ async fn pools_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoRe
 
 /// `?memory=BYTES` asks for the point of another limit, too.
 async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
-    let memory_bytes = match query.as_deref().map(|query| query.strip_prefix("memory=").map(str::parse)) {
-        None => None,
-        Some(Some(Ok(bytes))) => Some(bytes),
-        Some(_) => return (StatusCode::BAD_REQUEST, "the one parameter is memory, in bytes\n").into_response(),
-    };
-    Json(state.shared.sizing.curve(memory_bytes)).into_response()
+    let memory = Query::parse(query.as_deref(), &["memory"]).and_then(|query| query.number("memory", "bytes"));
+    match memory {
+        Ok(memory) => Json(state.shared.sizing.curve(memory)).into_response(),
+        Err(refusal) => (StatusCode::BAD_REQUEST, refusal).into_response(),
+    }
 }
 
 async fn decisions_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
@@ -132,8 +154,8 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/keys /api/pools /api/curves \
-         /api/decisions /metrics /healthz /readyz\n";
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /api/keys /api/entries /api/value \
+         /api/pools /api/curves /api/decisions /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::key_search::KeySearches;
 use crate::observe::{
     Census, CensusClock, CommandKind, DriveWrites, EventKind, EvictionSamples, Facts, FlashSnapshot, GetCounts,
     HistoryFile, LatencyHistogram, Level, Observer, Snapshot, headline,
@@ -28,6 +29,7 @@ pub struct AdminState {
     pub evictions: Arc<EvictionSamples>,
     /// The state in one sentence, as of the last second.
     pub headline: Mutex<(Level, String)>,
+    pub searches: Mutex<KeySearches>,
     /// Pools whose removals are listened to.
     listened: Mutex<HashSet<String>>,
 }
@@ -36,7 +38,7 @@ impl AdminState {
     pub fn new(shared: Arc<Shared>, address: SocketAddr, history: Option<HistoryFile>) -> Self {
         shared.sizing.start(&shared.cache, shared.options.controller);
         let started_unix = unix_now().saturating_sub(shared.uptime());
-        let mut observer = Observer::with_file(history);
+        let mut observer = Observer::with_file(history, unix_now().as_millis() as u64);
         let began = "the server has started".to_owned();
         observer.note_event(started_unix.as_millis() as u64, EventKind::Start, began);
         Self {
@@ -47,6 +49,7 @@ impl AdminState {
             census: Mutex::default(),
             evictions: Arc::default(),
             headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
+            searches: Mutex::default(),
             listened: Mutex::default(),
         }
     }
@@ -71,6 +74,7 @@ impl AdminState {
             eprintln!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
         }
+        lock(&self.searches).forget_idle();
         self.listen_to_evictions();
         let delimiter = self.shared.options.prefix_delimiter;
         lock(&self.census).advance(&self.shared.pools.current(), delimiter, self.shared.uptime());

@@ -185,6 +185,9 @@ impl Executor {
         statistics::write_stats(CACHE, &readings, out);
         statistics::write_stats(SERVER, &readings, out);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
+        if let Some(address) = self.shared.admin_address {
+            stat(out, "admin_address", address);
+        }
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
         }

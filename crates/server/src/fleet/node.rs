@@ -105,6 +105,33 @@ mod tests {
     }
 
     #[test]
+    fn a_restarted_node_has_no_rates_from_before() {
+        let mut node = Node::new("a:1");
+        node.take(overview(10, 1000, 500), 1);
+        let restarted = |second, hits| {
+            let mut answer = overview(second, hits, 0);
+            answer["started_unix_ms"] = json!(9000);
+            answer
+        };
+        node.take(restarted(12, 3), 2);
+        assert_eq!(node.row()["gets_per_second"], Value::Null);
+        node.take(restarted(14, 7), 3);
+        assert_eq!(node.row()["gets_per_second"].as_f64(), Some(2.0));
+    }
+
+    #[test]
+    fn answers_are_kept_for_a_bounded_time_and_an_answer_ends_the_silence() {
+        let mut node = Node::new("a:1");
+        node.miss("no answer within 3 s".to_owned());
+        for second in 0..100 {
+            node.take(overview(second, second * second, 0), second);
+        }
+        assert_eq!((node.answers.len(), &node.row()["error"]), (KEPT, &Value::Null));
+        // From second 90 to 99.
+        assert_eq!(node.row()["gets_per_second"].as_f64(), Some(189.0));
+    }
+
+    #[test]
     fn skew_is_the_largest_over_the_mean_of_those_that_answer() {
         let row = |items: u64, error: Value| json!({ "items": items, "error": error });
         let rows = [row(10, Value::Null), row(30, Value::Null), row(1000, json!("silent"))];

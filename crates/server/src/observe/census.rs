@@ -31,6 +31,8 @@ pub struct LargeObject {
     pub bytes: u64,
     /// The life that is left; `None` if it never expires.
     pub ttl: Option<Duration>,
+    /// Since the last use, or the write.
+    pub idle: Duration,
     pub is_read: bool,
 }
 
@@ -106,7 +108,8 @@ impl Census {
                 pool.prefixes.add(prefix_of(entry.key(), delimiter), counts);
                 let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
                 pool.classes[class].iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-                pool.note_large(entry.key(), bytes, entry.ttl(), is_read);
+                let (ttl, idle) = (entry.ttl(), entry.idle().unwrap_or_default());
+                pool.note_large(bytes, || LargeObject { key: entry.key().to_vec(), bytes, ttl, idle, is_read });
             });
             if !has_more {
                 break;
@@ -121,15 +124,15 @@ impl Census {
         for (sum, counts) in self.classes.iter_mut().zip(pool.classes) {
             sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count * scale);
         }
-        for LargeObject { key, bytes, ttl, is_read } in pool.largest {
-            self.note_large(&key, bytes, ttl, is_read);
+        for large in pool.largest {
+            self.note_large(large.bytes, || large);
         }
     }
 
-    fn note_large(&mut self, key: &[u8], bytes: u64, ttl: Option<Duration>, is_read: bool) {
+    fn note_large(&mut self, bytes: u64, object: impl FnOnce() -> LargeObject) {
         let at = self.largest.partition_point(|large| large.bytes >= bytes);
         if at < LARGEST {
-            self.largest.insert(at, LargeObject { key: key.to_vec(), bytes, ttl, is_read });
+            self.largest.insert(at, object());
             self.largest.truncate(LARGEST);
         }
     }

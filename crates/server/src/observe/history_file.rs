@@ -8,50 +8,67 @@
 //! ```
 //! A minute's place follows from its time, and a record is written again each second while its minute lasts. So there
 //! is no head that could disagree with the records. A torn or foreign record fails its checksum or its place, and is
-//! skipped. Nothing is synchronized: a crash of the machine may lose the last minutes.
+//! skipped; so is a record of the future, which a clock that was wrong has left. Nothing is synchronized: a crash of
+//! the machine may lose the last minutes. One server at a time has the file, by a lock that the kernel releases with
+//! the process.
 
-use std::cmp::Reverse;
-use std::fs::{File, OpenOptions};
+use std::cell::Cell;
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
 use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
 const MAGIC: &[u8; 8] = b"EBBHIST1";
+/// What all versions begin with; one character, the version, follows.
+const FAMILY: &[u8] = b"EBBHIST";
 const WORDS: usize = 13;
 const RECORD: usize = (WORDS + 1) * 8;
 
 #[derive(Debug)]
 pub struct HistoryFile {
-    file: File,
+    file: Flock<std::fs::File>,
+    /// The last write failed, which was reported.
+    is_failing: Cell<bool>,
 }
 
 impl HistoryFile {
     /// Opens a file of an earlier run, or makes one.
     ///
     /// # Errors
-    /// `InvalidData` for a file that holds something else; it stays as it is.
+    /// `InvalidData` for a file that holds something else or is of another version; it stays as it is.
+    /// `ResourceBusy` for the file of another server.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        let length = file.metadata()?.len();
-        if length == 0 {
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+            Errno::EWOULDBLOCK => io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another server writes its history there; name a file for each server",
+            ),
+            error => error.into(),
+        })?;
+        let mut start = [0; MAGIC.len()];
+        let length = (file.metadata()?.len() as usize).min(start.len());
+        file.read_exact_at(&mut start[..length], 0)?;
+        let start = &start[..length];
+        if start != MAGIC {
+            // A kill while a new file was made leaves a part of the magic number.
+            if !MAGIC.starts_with(start) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, refusal(start)));
+            }
             file.write_all_at(MAGIC, 0)?;
-            return Ok(Self { file });
         }
-        let mut magic = [0; 8];
-        match file.read_exact_at(&mut magic, 0) {
-            Ok(()) if magic == *MAGIC => Ok(Self { file }),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it is not a history of Ebbtide; name another file, or remove this one",
-            )),
-        }
+        Ok(Self { file, is_failing: Cell::new(false) })
     }
 
-    /// The minutes that the file holds, at most a week back from the newest, oldest first.
-    pub fn read(&self) -> Vec<HistoryPoint> {
+    /// The minutes that the file holds, of the week up to `now_unix_ms`, oldest first.
+    pub fn read(&self, now_unix_ms: u64) -> Vec<HistoryPoint> {
+        let first = now_unix_ms.saturating_sub(MINUTES as u64 * MINUTE_MS);
         let mut points = Vec::new();
         let mut record = [0; RECORD];
         for slot in 0..MINUTES as u64 {
@@ -60,16 +77,35 @@ impl HistoryFile {
             }
             points.extend(decode(&record).filter(|point| slot_of(point) == slot));
         }
-        points.sort_by_key(|point| Reverse(point.time_unix_ms));
-        let newest = points.first().map_or(0, |point| point.time_unix_ms);
-        points.retain(|point| point.time_unix_ms + MINUTES as u64 * MINUTE_MS > newest);
-        points.reverse();
+        points.retain(|point| (first..=now_unix_ms).contains(&point.time_unix_ms));
+        points.sort_by_key(|point| point.time_unix_ms);
         points
     }
 
-    /// Writes the record of a minute. A full disk costs the history, and nothing else.
+    /// Writes the record of a minute. A full disk costs the history, and nothing else: the first of several failures is
+    /// reported.
     pub fn write(&self, point: &HistoryPoint) {
-        let _ = self.file.write_all_at(&encode(point), offset(slot_of(point)));
+        let written = self.file.write_all_at(&encode(point), offset(slot_of(point)));
+        let was_failing = self.is_failing.replace(written.is_err());
+        if let Err(error) = written
+            && !was_failing
+        {
+            eprintln!(
+                "ebbtide: warning: --history-file: {error}; the history is kept in memory until a write succeeds"
+            );
+        }
+    }
+}
+
+/// Why a file that begins with `start` is none of this version.
+fn refusal(start: &[u8]) -> String {
+    match start.strip_prefix(FAMILY) {
+        Some(version) => format!(
+            "it is a history in version {} and this server writes version {}; name another file, or remove this one",
+            version.escape_ascii(),
+            MAGIC[FAMILY.len()..].escape_ascii()
+        ),
+        None => "it is not a history of Ebbtide; name another file, or remove this one".to_owned(),
     }
 }
 
@@ -133,4 +169,110 @@ fn decode(record: &[u8; RECORD]) -> Option<HistoryPoint> {
 /// FNV-1a over the words: it tells a torn record from a whole one.
 fn checksum(words: &[u64]) -> u64 {
     words.iter().fold(0xCBF2_9CE4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0000_0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn at(minutes_ago: u64) -> HistoryPoint {
+        HistoryPoint { time_unix_ms: NOW - minutes_ago * MINUTE_MS, gets: minutes_ago + 1, ..HistoryPoint::default() }
+    }
+
+    /// A file with these minutes.
+    fn file_with(points: &[HistoryPoint]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let file = HistoryFile::open(&path).unwrap();
+        points.iter().for_each(|point| file.write(point));
+        (folder, path)
+    }
+
+    fn gets(path: &Path) -> Vec<u64> {
+        HistoryFile::open(path).unwrap().read(NOW).iter().map(|point| point.gets).collect()
+    }
+
+    #[test]
+    fn a_torn_record_is_skipped_and_its_neighbours_stay() {
+        let (_folder, path) = file_with(&[at(2), at(1), at(0)]);
+        let whole = std::fs::read(&path).unwrap();
+        let (old, new) = (encode(&at(1)), encode(&HistoryPoint { gets: 77, ..at(1) }));
+        let place = offset(slot_of(&at(1))) as usize;
+        for cut in 0..=RECORD {
+            let mut torn = whole.clone();
+            torn[place..place + cut].copy_from_slice(&new[..cut]);
+            std::fs::write(&path, &torn).unwrap();
+            let middle = match &torn[place..place + RECORD] {
+                record if record == old => vec![2],
+                record if record == new => vec![77],
+                _ => vec![],
+            };
+            assert_eq!(gets(&path), [vec![3], middle, vec![1]].concat(), "{cut} of {RECORD} bytes");
+        }
+    }
+
+    #[test]
+    fn a_truncated_file_keeps_the_records_before_its_end() {
+        let mut points: Vec<HistoryPoint> = (0..5).map(at).collect();
+        points.sort_by_key(slot_of);
+        let (_folder, path) = file_with(&points);
+        let length = std::fs::metadata(&path).unwrap().len();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for kept in [length - 1, offset(slot_of(&points[3])), offset(slot_of(&points[1])) + 5, 8, 3, 0] {
+            file.set_len(kept).unwrap();
+            let whole = points.iter().filter(|point| offset(slot_of(point)) + RECORD as u64 <= kept).count();
+            assert_eq!(gets(&path).len(), whole, "{kept} bytes");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), MAGIC, "a part of the magic number is completed");
+    }
+
+    #[test]
+    fn another_version_is_refused_by_its_number() {
+        let (_folder, path) = file_with(&[]);
+        std::fs::write(&path, b"EBBHIST2 and what follows").unwrap();
+        let refused = HistoryFile::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("version 2") && refused.contains("version 1"), "{refused}");
+    }
+
+    #[test]
+    fn records_of_the_future_hide_no_others() {
+        let future = HistoryPoint { time_unix_ms: NOW + 30 * 24 * 60 * MINUTE_MS + 7 * MINUTE_MS, ..at(0) };
+        let old = HistoryPoint { time_unix_ms: NOW - (MINUTES as u64 + 3) * MINUTE_MS, ..at(0) };
+        let (_folder, path) = file_with(&[at(1), future, old]);
+        assert_eq!(gets(&path), [2]);
+    }
+
+    #[test]
+    fn a_record_in_the_place_of_another_minute_is_skipped() {
+        let (_folder, path) = file_with(&[at(1)]);
+        let file = HistoryFile::open(&path).unwrap();
+        file.file.write_all_at(&encode(&at(1)), offset(slot_of(&at(5)))).unwrap();
+        drop(file);
+        assert_eq!(gets(&path), [2]);
+    }
+
+    #[test]
+    fn two_servers_do_not_share_a_file() {
+        let (_folder, path) = file_with(&[]);
+        let first = HistoryFile::open(&path).unwrap();
+        let refused = HistoryFile::open(&path).unwrap_err();
+        assert!(refused.to_string().contains("another server"), "{refused}");
+        drop(first);
+        HistoryFile::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_write_that_fails_is_noted_and_the_next_one_is_tried() {
+        let (_folder, path) = file_with(&[]);
+        let file = Flock::lock(std::fs::File::open(&path).unwrap(), FlockArg::LockShared).unwrap();
+        let read_only = HistoryFile { file, is_failing: Cell::new(false) };
+        read_only.write(&at(0));
+        assert!(read_only.is_failing.get());
+        drop(read_only);
+        let writable = HistoryFile { is_failing: Cell::new(true), ..HistoryFile::open(&path).unwrap() };
+        writable.write(&at(0));
+        assert!(!writable.is_failing.get());
+    }
 }

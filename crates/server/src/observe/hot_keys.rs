@@ -28,22 +28,39 @@ struct HotKey {
     key: Vec<u8>,
     /// The most that the weight may be too high.
     error: f32,
+    /// Gets since the key is known here, and hits among them.
+    gets: f32,
+    hits: f32,
+}
+
+/// A key that is asked for more than others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HottestKey {
+    pub key: Vec<u8>,
+    /// The least part of all accesses that it has.
+    pub share: f64,
+    /// Of its gets; `None` without gets.
+    pub hit_ratio: Option<f64>,
 }
 
 impl HotKeys {
-    /// Counts `weight` accesses to a key.
-    pub fn add(&mut self, key: &[u8], weight: f64) {
+    /// Counts `weight` accesses to a key. `is_hit` is of gets.
+    pub fn add(&mut self, key: &[u8], weight: f64, is_hit: Option<bool>) {
         self.total += weight;
         let weight = weight as f32;
+        let gets = if is_hit.is_some() { weight } else { 0.0 };
+        let hits = if is_hit == Some(true) { weight } else { 0.0 };
         let hash = self.hasher.hash_one(key);
         if let Some(at) = self.find(hash, key) {
             self.weights[at] += weight;
+            self.entries[at].gets += gets;
+            self.entries[at].hits += hits;
             return;
         }
         if self.entries.len() < CAPACITY {
             self.hashes.push(hash);
             self.weights.push(weight);
-            self.entries.push(HotKey { key: key.to_vec(), error: 0.0 });
+            self.entries.push(HotKey { key: key.to_vec(), error: 0.0, gets, hits });
             return;
         }
         let min = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
@@ -53,7 +70,7 @@ impl HotKeys {
         let entry = &mut self.entries[at];
         entry.key.clear();
         entry.key.extend_from_slice(key);
-        entry.error = min;
+        (entry.error, entry.gets, entry.hits) = (min, gets, hits);
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
@@ -66,7 +83,11 @@ impl HotKeys {
         self.total *= factor;
         let factor = factor as f32;
         self.weights.iter_mut().for_each(|weight| *weight *= factor);
-        self.entries.iter_mut().for_each(|entry| entry.error *= factor);
+        for entry in &mut self.entries {
+            entry.error *= factor;
+            entry.gets *= factor;
+            entry.hits *= factor;
+        }
         for at in (0..self.entries.len()).rev().filter(|at| self.weights[*at] < LEAST_WEIGHT).collect::<Vec<_>>() {
             self.hashes.swap_remove(at);
             self.weights.swap_remove(at);
@@ -78,20 +99,28 @@ impl HotKeys {
     }
 }
 
-/// Keys of several sketches with the share of all accesses that they have at least, the hottest first.
-pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Vec<(Vec<u8>, f64)> {
+/// Keys of several sketches, the hottest first.
+pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Vec<HottestKey> {
     let mut total = 0.0;
-    let mut sum: HashMap<&[u8], f64> = HashMap::new();
+    // Weight without the error, gets, hits.
+    let mut sum: HashMap<&[u8], [f64; 3]> = HashMap::new();
     for worker in workers {
         total += worker.total;
         for (entry, weight) in worker.entries.iter().zip(&worker.weights) {
-            *sum.entry(&entry.key).or_default() += f64::from(weight - entry.error);
+            let counts = [weight - entry.error, entry.gets, entry.hits];
+            let known = sum.entry(&entry.key).or_default();
+            known.iter_mut().zip(counts).for_each(|(sum, count)| *sum += f64::from(count));
         }
     }
-    let mut keys: Vec<_> = sum.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
-    keys.sort_by(|(a_key, a), (b_key, b)| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
+    let mut keys: Vec<_> = sum.into_iter().filter(|(_, [weight, ..])| *weight > 0.0).collect();
+    keys.sort_by(|(a_key, [a, ..]), (b_key, [b, ..])| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
     keys.truncate(max);
-    keys.into_iter().map(|(key, weight)| (key.to_vec(), weight / total)).collect()
+    let told = keys.into_iter().map(|(key, [weight, gets, hits])| HottestKey {
+        key: key.to_vec(),
+        share: weight / total,
+        hit_ratio: (gets > 0.0).then(|| (hits / gets).min(1.0)),
+    });
+    told.collect()
 }
 
 /// A key as text: what is not printable ASCII is written as in a C string.
@@ -104,7 +133,7 @@ mod tests {
     use super::*;
 
     fn shares(sketches: &[HotKeys]) -> Vec<(String, f64)> {
-        hottest(sketches.iter(), 20).into_iter().map(|(key, share)| (printable(&key), share)).collect()
+        hottest(sketches.iter(), 20).into_iter().map(|hot| (printable(&hot.key), hot.share)).collect()
     }
 
     #[test]
@@ -112,12 +141,12 @@ mod tests {
         let mut sketches = [HotKeys::default(), HotKeys::default()];
         for round in 0..40_000u32 {
             let sketch = &mut sketches[round as usize % 2];
-            sketch.add(format!("rare-{round}").as_bytes(), 1.0);
+            sketch.add(format!("rare-{round}").as_bytes(), 1.0, None);
             if round % 4 < 2 {
-                sketch.add(b"hot", 1.0);
+                sketch.add(b"hot", 1.0, Some(round % 8 < 1));
             }
             if round % 10 == 0 {
-                sketch.add(b"warm", 2.0);
+                sketch.add(b"warm", 2.0, None);
             }
         }
         let found = shares(&sketches);
@@ -127,16 +156,20 @@ mod tests {
             assert!(*share <= real + 1e-9 && *share > real - 2.0 / CAPACITY as f64, "{share} of {real}");
         }
         assert!(found.len() <= 20);
+        // One of the four rounds of eight in which the key is read has a hit; writes are no gets.
+        let hottest = hottest(sketches.iter(), 2);
+        assert!(hottest[0].hit_ratio.is_some_and(|ratio| (ratio - 0.25).abs() < 0.02), "{hottest:?}");
+        assert_eq!(hottest[1].hit_ratio, None);
     }
 
     #[test]
     fn what_is_hot_now_overtakes_what_was() {
         let mut sketches = [HotKeys::default()];
-        sketches[0].add(b"old", 1000.0);
+        sketches[0].add(b"old", 1000.0, None);
         for _ in 0..100 {
             sketches[0].decay(0.9);
         }
-        sketches[0].add(b"new", 1.0);
+        sketches[0].add(b"new", 1.0, None);
         let found = shares(&sketches);
         assert_eq!(found[0].0, "new");
         assert!(found[0].1 > 0.9);
@@ -145,15 +178,15 @@ mod tests {
     #[test]
     fn what_nobody_asks_for_any_more_is_forgotten() {
         let mut sketches = [HotKeys::default()];
-        sketches[0].add(b"old", 1e6);
-        sketches[0].add(b"other", 1e6);
+        sketches[0].add(b"old", 1e6, None);
+        sketches[0].add(b"other", 1e6, None);
         for second in 0..20_000 {
             sketches[0].decay(0.933);
             let found = shares(&sketches);
             assert!(found.iter().all(|(_, share)| *share <= 0.500_1), "{second}: {found:?}");
         }
         assert!(shares(&sketches).is_empty());
-        sketches[0].add(b"new", 1.0);
+        sketches[0].add(b"new", 1.0, None);
         assert_eq!(shares(&sketches), [("new".to_string(), 1.0)]);
     }
 

@@ -36,7 +36,7 @@ pub use groups::prefix_name;
 pub use headline::{Facts, GetCounts, Level, headline};
 pub use histogram::LatencyHistogram;
 pub use history_file::HistoryFile;
-pub use hot_keys::{HotKeys, hottest, printable};
+pub use hot_keys::{HotKeys, HottestKey, hottest, printable};
 pub use observer::{FlashSnapshot, Observer, Snapshot};
 pub use probe::{Probe, Samples};
 pub use sizing::Sizing;

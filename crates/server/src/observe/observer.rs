@@ -84,13 +84,18 @@ impl Observer {
     }
 
     /// Begins with the minutes of a file, and keeps further ones there.
-    pub fn with_file(file: Option<HistoryFile>) -> Self {
-        Self { history: History::with_file(file), ..Self::default() }
+    pub fn with_file(file: Option<HistoryFile>, now_unix_ms: u64) -> Self {
+        Self { history: History::with_file(file, now_unix_ms), ..Self::default() }
     }
 
-    /// Seconds of a point, and the points of the last `seconds`.
-    pub fn range(&self, seconds: u64) -> (u64, Vec<HistoryPoint>) {
-        self.history.range(seconds)
+    /// Seconds of a point, and the points of the last `seconds`, or of the same time `ago` seconds earlier.
+    pub fn range(&self, seconds: u64, ago: u64) -> (u64, Vec<HistoryPoint>) {
+        self.history.range(seconds, ago)
+    }
+
+    /// The time of the oldest point.
+    pub fn history_since_unix_ms(&self) -> Option<u64> {
+        self.history.first_unix_ms()
     }
 
     /// What the points of the last minute add up to, and those of the minutes before.

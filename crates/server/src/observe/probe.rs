@@ -190,11 +190,12 @@ impl Probe {
             return;
         }
         let weight = f64::from(self.weight.get()) * f64::from(self.keys.step.get());
+        let is_hit = is_hit(key);
         if let Ok(mut hot_keys) = samples.hot_keys.try_lock() {
-            hot_keys.add(key, weight);
+            hot_keys.add(key, weight, is_hit);
         }
         if let Ok(mut traffic) = samples.traffic.try_lock() {
-            traffic.add(prefix_of(key, self.delimiter), traffic_counts(command, is_hit(key), weight));
+            traffic.add(prefix_of(key, self.delimiter), traffic_counts(command, is_hit, weight));
         }
     }
 }
@@ -261,8 +262,9 @@ mod tests {
         let [accesses, gets, hits, sets] = samples.traffic.lock().unwrap().get(b"");
         assert!(accesses == gets && sets == 0.0 && (0.2..0.3).contains(&(hits / gets)), "{hits} of {gets}");
         let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);
-        let share = |at: usize| found[at].1;
-        assert_eq!((found[0].0.as_slice(), found[1].0.as_slice()), (b"b".as_slice(), b"a".as_slice()));
+        let share = |at: usize| found[at].share;
+        assert_eq!((found[0].key.as_slice(), found[1].key.as_slice()), (b"b".as_slice(), b"a".as_slice()));
+        assert_eq!((found[0].hit_ratio, found[1].hit_ratio), (Some(0.0), Some(1.0)));
         assert!((0.65..0.85).contains(&share(0)) && (0.15..0.35).contains(&share(1)), "{found:?}");
         assert_eq!(LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Get).count(), 5000);
     }

@@ -85,9 +85,10 @@ impl Reload<'_> {
             return Err(refuse("default", reason));
         }
         for present in before.rules() {
-            let differs = |rule: &PoolRule| rule.policy != present.policy || rule.compact != present.compact;
+            let fixed = |rule: &PoolRule| (rule.policy, rule.objective, rule.compact);
+            let differs = |rule: &PoolRule| fixed(rule) != fixed(present);
             if rules.iter().any(|rule| rule.name == present.name && differs(rule)) {
-                let reason = "its policy, kind and lengths cannot change while the server runs; restart, or give the \
+                let reason = "its policy, objective, kind and lengths cannot change while the server runs; restart, or give the \
                               pool another name";
                 return Err(refuse(&present.name, reason));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebbtide::memcached::{ByteSize, CompactSizes, Policy, PoolOptions};
+use ebbtide::memcached::{ByteSize, CompactSizes, Objective, Policy, PoolOptions};
 
 use super::DEFAULT_POOL;
 use crate::Error;
@@ -22,6 +22,8 @@ pub struct PoolRule {
     pub weight: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
+    /// What its evictions maximize. Default: that of the cache.
+    pub objective: Option<Objective>,
     /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
     /// as the memory is.
     pub flash_percent: Option<u8>,
@@ -39,6 +41,7 @@ impl PoolRule {
             max_bytes: None,
             weight: 1,
             policy: None,
+            objective: None,
             flash_percent: None,
             compact: None,
         }
@@ -50,6 +53,10 @@ impl PoolRule {
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
         let options = match self.policy {
             Some(policy) => options.policy(policy),
+            None => options,
+        };
+        let options = match self.objective {
+            Some(objective) => options.objective(objective),
             None => options,
         };
         let options = match self.flash_percent {

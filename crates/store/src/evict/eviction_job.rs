@@ -10,11 +10,12 @@
 //! destination of an earlier eviction (see `open_destinations`).
 
 use super::destination::Age;
+use super::history::RETURNED_FREQUENCY;
 use super::jobs::{Candidate, Eviction, Phase, RunCursor, SourceRun};
 use super::open_destinations::Destination;
 use super::policy::{Aging, Retention};
 use super::scores::{
-    SCORE_EXPIRED, SCORE_MIN, SCORE_UNLINKED, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold, use_per_byte,
+    SCORE_EXPIRED, SCORE_MIN, SCORE_UNLINKED, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold,
 };
 use crate::epoch::Participant;
 use crate::index::Slot;
@@ -66,18 +67,21 @@ impl Eviction {
 
     fn score_of(&self, store: &Store, slot: Slot, hash: u64, bytes: u64) -> u8 {
         let frequency = slot.frequency().saturating_add(store.policy_state.history.frequency(hash));
+        let objective = store.options.objective;
         match self.retention {
             Retention::Used if frequency == 0 => SCORE_UNQUALIFIED,
-            Retention::Used => frequency.saturating_add(SCORE_MIN),
+            Retention::Returned if frequency < RETURNED_FREQUENCY => SCORE_UNQUALIFIED,
+            Retention::Used | Retention::Returned => frequency.saturating_add(SCORE_MIN),
             Retention::Qualified { unused_bytes, bytes_per_use, young } => {
                 let history = &store.policy_state.history;
-                let earns = |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses) * bytes_per_use);
+                let earns =
+                    |uses: u8| bytes <= unused_bytes.saturating_add(u64::from(uses).saturating_mul(bytes_per_use));
                 let after_first = earns(frequency.saturating_sub(1));
                 let is_kept = if young && history.needs_two_uses() { after_first } else { earns(frequency) };
                 history.note_scored(hash, young && is_kept && !after_first, !young && frequency > 0);
-                if is_kept { use_per_byte(frequency, bytes) } else { SCORE_UNQUALIFIED }
+                if is_kept { objective.score(frequency, bytes) } else { SCORE_UNQUALIFIED }
             }
-            Retention::TopScored => use_per_byte(frequency, bytes),
+            Retention::TopScored => objective.score(frequency, bytes),
             Retention::Nothing => panic!("{:?} needs no scores", self.retention),
         }
     }
@@ -92,7 +96,7 @@ impl Eviction {
         let has_bodies = total - live > segment_bytes;
         // The run may keep its share by the length of runs, or all but what a run is to free, if that is more.
         let total_bytes_max = match self.retention {
-            Retention::Qualified { .. } if !has_bodies => total,
+            by_use if by_use.keeps_all_that_qualify() && !has_bodies => total,
             _ if is_alone && !has_bodies => total / run,
             _ => {
                 let freed = if is_alone { run - 1 } else { self.run.segments.len() as u64 - 1 };
@@ -103,10 +107,10 @@ impl Eviction {
         // misses.
         let without_gain = store.policy_state.evictions_without_gain.load(Ordering::Relaxed);
         let (bytes_max, rounded): (_, fn(f64) -> f64) = match self.retention {
-            Retention::Qualified { .. } if !has_bodies && without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
+            by_use if by_use.keeps_all_that_qualify() && !has_bodies && without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
                 (segment_bytes / 2, f64::ceil)
             }
-            Retention::Qualified { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
+            by_use if by_use.keeps_all_that_qualify() && !has_bodies => (segment_bytes / 8 * 7, f64::floor),
             _ => (segment_bytes, f64::ceil),
         };
         // Each long value frees so much that unqualified items can stay until their memory is needed.
@@ -215,7 +219,7 @@ impl Eviction {
         if self.retention != Retention::Nothing {
             self.run.recheck_flush(store);
         }
-        if matches!(self.retention, Retention::Qualified { .. }) {
+        if self.retention.keeps_all_that_qualify() {
             let without_gain = &store.policy_state.evictions_without_gain;
             // A waiting writer takes each freed segment: none may be free afterwards although each eviction freed one.
             let has_gained = self.run.segments.len() > self.segments_taken || store.segments.free_for_writers() > 0;

@@ -8,10 +8,18 @@ use super::sketch::FrequencySketch;
 /// The sample of return rates takes this part of the bytes of the ghosts, in addition.
 const RETURNS_PART: u64 = 8;
 
+/// The first frequency of a key that returns, for policies that keep returned keys only. Uses do not lead there: over
+/// 16 they count ever more rarely, so that 64 stand for about 2000.
+pub const RETURNED_FREQUENCY: u8 = 64;
+/// 2Q remembers half as many keys as the cache has items (Johnson and Shasha, section 3.2).
+const RETURNED_GHOSTS_PART: u64 = 2;
+
 /// The history of a policy.
 pub enum History {
     None,
     Ghosts(Ghosts, ReturnRates),
+    /// A returning key gets the frequency `RETURNED_FREQUENCY`.
+    Returned(Ghosts),
     Sketch(FrequencySketch),
 }
 
@@ -21,6 +29,7 @@ impl History {
         match policy.history_kind() {
             HistoryKind::None => Self::None,
             HistoryKind::Ghosts => Self::Ghosts(Ghosts::new(bytes), ReturnRates::new(bytes / RETURNS_PART)),
+            HistoryKind::Returned => Self::Returned(Ghosts::new(bytes)),
             HistoryKind::Sketch => Self::Sketch(FrequencySketch::new(bytes)),
         }
     }
@@ -30,6 +39,7 @@ impl History {
         match policy.history_kind() {
             HistoryKind::None => 0,
             HistoryKind::Ghosts => Ghosts::bytes(bytes) + ReturnRates::bytes(bytes / RETURNS_PART),
+            HistoryKind::Returned => Ghosts::bytes(bytes),
             HistoryKind::Sketch => FrequencySketch::bytes(bytes),
         }
     }
@@ -43,6 +53,13 @@ impl History {
                     returns.note_inserted(hash, now_ms);
                 }
                 if ghosts.take(hash) { 1 + u8::from(returns.needs_two_uses()) } else { 0 }
+            }
+            Self::Returned(ghosts) => {
+                if ghosts.take(hash) {
+                    RETURNED_FREQUENCY
+                } else {
+                    0
+                }
             }
             Self::Sketch(sketch) => {
                 sketch.add(hash);
@@ -74,19 +91,21 @@ impl History {
     pub fn frequency(&self, hash: u64) -> u8 {
         match self {
             Self::Sketch(sketch) => sketch.estimate(hash),
-            Self::None | Self::Ghosts(..) => 0,
+            Self::None | Self::Ghosts(..) | Self::Returned(_) => 0,
         }
     }
 
     /// Records an eviction.
     pub fn note_evicted(&self, hash: u64, evicted: Evicted, now_ms: u64) {
-        if let Self::Ghosts(ghosts, returns) = self {
-            if matches!(evicted, Evicted::Young { .. }) {
-                ghosts.add(hash);
-            }
-            if returns.is_probe(hash) {
-                returns.note_evicted(hash, evicted, now_ms);
-            }
+        let is_young = matches!(evicted, Evicted::Young { .. });
+        match self {
+            Self::Ghosts(ghosts, _) | Self::Returned(ghosts) if is_young => ghosts.add(hash),
+            _ => {}
+        }
+        if let Self::Ghosts(_, returns) = self
+            && returns.is_probe(hash)
+        {
+            returns.note_evicted(hash, evicted, now_ms);
         }
     }
 
@@ -94,7 +113,7 @@ impl History {
     pub fn words(&self) -> (u32, Vec<u64>) {
         match self {
             Self::None => (0, Vec::new()),
-            Self::Ghosts(ghosts, _) => (1, ghosts.words()),
+            Self::Ghosts(ghosts, _) | Self::Returned(ghosts) => (1, ghosts.words()),
             Self::Sketch(sketch) => (2, sketch.words()),
         }
     }
@@ -102,7 +121,7 @@ impl History {
     /// Goes on with what another one of the same kind and size remembered; with anything else it begins anew.
     pub fn restore(&self, kind: u32, words: &[u64]) {
         match (self, kind) {
-            (Self::Ghosts(ghosts, _), 1) => ghosts.restore(words),
+            (Self::Ghosts(ghosts, _) | Self::Returned(ghosts), 1) => ghosts.restore(words),
             (Self::Sketch(sketch), 2) => sketch.restore(words),
             _ => {}
         }
@@ -110,9 +129,13 @@ impl History {
 
     /// Adapts to the number of objects.
     pub fn fit(&self, objects: u64) {
-        if let Self::Ghosts(ghosts, returns) = self {
-            ghosts.fit(objects);
-            returns.fit(objects);
+        match self {
+            Self::Ghosts(ghosts, returns) => {
+                ghosts.fit(objects);
+                returns.fit(objects);
+            }
+            Self::Returned(ghosts) => ghosts.fit(objects / RETURNED_GHOSTS_PART),
+            Self::None | Self::Sketch(_) => {}
         }
     }
 }

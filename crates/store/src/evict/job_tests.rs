@@ -3,7 +3,8 @@
 use super::eviction_job::EVICTIONS_WITHOUT_GAIN_MAX;
 use super::execute::SLICE_BYTES;
 use super::jobs::Job;
-use super::policy::Aging;
+use super::objective::Objective;
+use super::policy::{Aging, Policy};
 use crate::epoch::Participant;
 use crate::evict::Progress;
 use crate::item::ItemAt;
@@ -138,6 +139,61 @@ fn evictions_whose_segments_writers_take_are_useful() {
     (20_000..30_000).for_each(set);
     assert_eq!(hot().filter(|number| !is_there(*number)).count(), 0, "of {} that are used", hot().count());
     store.verify(&participant, 1000);
+}
+
+/// A store with a long and a short item that are used once each and twice as many others as it holds; which of both it
+/// keeps.
+fn kept_long_and_short(policy: Policy, objective: Objective) -> [bool; 2] {
+    let options = Options {
+        memory_bytes: 1 << 20,
+        segment_bytes: Some(16 << 10),
+        value_bytes_max: 1 << 18,
+        policy,
+        objective,
+        ..Options::default()
+    };
+    let store = Store::new(options).unwrap();
+    let participant = store.participate();
+    let set = |number: u32, bytes: usize| {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        let write = Write { key: &key, hash, value: &vec![7; bytes], flags: 0, ttl, mode: Mode::Set, token: None };
+        while store.write(&participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+        }
+    };
+    let get = |number: u32| {
+        let key = number.to_le_bytes();
+        store.get(&participant, &key, store.hash(&key), 1000).is_some()
+    };
+    set(0, 4000);
+    set(1, 200);
+    assert!(get(0) && get(1));
+    let first_evictions = store.stats().segments_evicted + 1;
+    let mut number = 2;
+    // All young segments are evicted once.
+    while store.stats().segments_evicted < first_evictions + 20 {
+        set(number, 200);
+        number += 1;
+    }
+    store.verify(&participant, 1000);
+    [get(0), get(1)]
+}
+
+#[test]
+fn a_long_item_earns_bytes_but_few_hits() {
+    assert_eq!(kept_long_and_short(Policy::S3Fifo, Objective::Objects), [false, true]);
+    assert_eq!(kept_long_and_short(Policy::S3Fifo, Objective::Bytes), [true, true]);
+}
+
+#[test]
+fn lru_keeps_used_items_of_any_size() {
+    assert_eq!(kept_long_and_short(Policy::Lru, Objective::Objects), [true, true]);
+}
+
+#[test]
+fn uses_of_a_young_item_do_not_count_for_2q() {
+    assert_eq!(kept_long_and_short(Policy::TwoQ, Objective::Objects), [false, false]);
 }
 
 /// Plays keys that are used once soon after their insertion, and a loop longer than the old segments keep an item. In

@@ -36,6 +36,7 @@ mod jobs;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod maintenance;
+mod objective;
 mod open_destinations;
 mod plan;
 mod policy;
@@ -56,6 +57,7 @@ pub use history::History;
 #[cfg(not(loom))]
 pub use idle_demotion::IdleDemotion;
 pub use maintenance::{Blocker, Progress};
+pub use objective::{Objective, UnknownObjective};
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, RemovalListeners, Removed};
 pub(crate) use state::{MaintenanceState, PolicyState};

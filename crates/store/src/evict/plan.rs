@@ -7,6 +7,7 @@ use super::jobs::Job;
 use super::policy::{SegmentView, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
+use crate::options::Options;
 use crate::pause_point::{PausePoint, pause_point};
 use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
@@ -139,7 +140,10 @@ impl Store {
         let PlannerState { views, planned, .. } = planner;
         let max = (views.len() / PLANNED_SHARE).max(1);
         while planned.len() < max && !views.is_empty() {
-            let choice = choose(self.options.policy, views, self.options.merge_run, participant.random());
+            let choice = {
+                let Options { policy, objective, merge_run, .. } = self.options;
+                choose(policy, objective, views, merge_run, participant.random())
+            };
             let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
             planned.push(PlannedEviction { choice, stamp: views.swap_remove(at).stamp });
             if choice.count > 1 {
@@ -191,7 +195,6 @@ mod tests {
     use crate::evict::Progress;
     use crate::evict::maintenance::tests::{just_full, set};
     use crate::ops::{Mode, Write};
-    use crate::options::Options;
     use crate::segment::{Purpose, STAMP_SHIFT};
     use crate::ttl::Ttl;
 

@@ -9,8 +9,8 @@
 //! | `random` | any segment | nothing |
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
-//! | `lru` | the run that was evicted or written longest ago | items used since (a clock over segments) |
-//! | `2q` | young segments while they hold over a quarter, else old ones | used items (2Q, VLDB'94) |
+//! | `lru` | the segment that was evicted or written longest ago | items used since (CLOCK, Corbató 1969) |
+//! | `2q` | young segments while they hold over a fifth, else old ones | returned keys, then used items (2Q, VLDB'94) |
 //! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, with history (TinyLFU) |
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
@@ -20,6 +20,7 @@
 //! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
 //! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
+use super::objective::Objective;
 use crate::segment::SegmentId;
 use std::str::FromStr;
 
@@ -69,7 +70,8 @@ impl Policy {
     /// What it remembers of evicted or written keys.
     pub fn history_kind(self) -> HistoryKind {
         match self {
-            Self::S3Fifo | Self::TwoQ => HistoryKind::Ghosts,
+            Self::S3Fifo => HistoryKind::Ghosts,
+            Self::TwoQ => HistoryKind::Returned,
             Self::TinyLfu => HistoryKind::Sketch,
             _ => HistoryKind::None,
         }
@@ -98,6 +100,8 @@ pub enum HistoryKind {
     None,
     /// Recent evictions: a returning key counts as used.
     Ghosts,
+    /// Recent evictions: only a returning key moves on to the old segments.
+    Returned,
     /// How often keys were written, and used before their eviction.
     Sketch,
 }
@@ -122,8 +126,10 @@ pub enum Retention {
     Nothing,
     /// The items with the highest scores, as many as fit the share of the run.
     TopScored,
-    /// Items used at least once, as many as fit.
+    /// Items used at least once; at most seven eighths of a segment, as for `Qualified`.
     Used,
+    /// Items whose key returned as a ghost; at most seven eighths of a segment.
+    Returned,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each counted use; at most seven eighths of a
     /// segment, give or take a part of an item, so that something is freed. The first use of a `young` item does not
     /// count where two uses are needed (see `returns`).
@@ -132,6 +138,13 @@ pub enum Retention {
         bytes_per_use: u64,
         young: bool,
     },
+}
+
+impl Retention {
+    /// Whether survivors of one segment may fill nearly a whole one, instead of the share that a run of several leaves.
+    pub fn keeps_all_that_qualify(self) -> bool {
+        matches!(self, Self::Used | Self::Returned | Self::Qualified { .. })
+    }
 }
 
 /// How the frequency of a kept item changes.
@@ -156,14 +169,21 @@ pub struct EvictionChoice {
 
 /// The share of bytes in young segments above which these are evicted.
 const S3FIFO_YOUNG_SHARE: f64 = 0.15;
-const TWO_Q_YOUNG_SHARE: f64 = 0.25;
+/// Less than the quarter of the paper, because returned keys pass through young segments, too.
+const TWO_Q_YOUNG_SHARE: f64 = 0.2;
 
 /// Mean item sizes that one use pays for, and that a young item without a use may have.
 const SIZES_PER_USE: f64 = 3.0;
 const SIZES_UNUSED: f64 = 0.45;
 
 /// Chooses among `views`, which are not empty. `random` is uniform.
-pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32) -> EvictionChoice {
+pub fn choose(
+    policy: Policy,
+    objective: Objective,
+    views: &[SegmentView],
+    merge_run: u32,
+    random: u32,
+) -> EvictionChoice {
     let oldest = || views.iter().min_by_key(|view| view.stamp).expect("there is a segment to choose");
     let drop = |view: &SegmentView| EvictionChoice {
         first: view.segment,
@@ -177,10 +197,16 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
         retention,
         aging,
     };
+    let single = |view: &SegmentView, retention| EvictionChoice {
+        first: view.segment,
+        count: 1,
+        retention,
+        aging: Aging::Reset,
+    };
     match policy {
         Policy::Merge => run(oldest(), Retention::TopScored, Aging::Halve),
         Policy::TinyLfu => run(oldest(), Retention::TopScored, Aging::Reset),
-        Policy::Lru => run(oldest(), Retention::Used, Aging::Reset),
+        Policy::Lru => single(oldest(), Retention::Used),
         Policy::Fifo => drop(oldest()),
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
         Policy::Cte => {
@@ -189,20 +215,24 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
         Policy::Utilization => {
             drop(views.iter().min_by_key(|view| view.live_bytes).expect("there is a segment to choose"))
         }
-        Policy::S3Fifo => qualified(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views)),
-        Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Retention::Used, Aging::Reset),
+        Policy::S3Fifo => qualified(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views), objective),
+        Policy::TwoQ => {
+            let view = by_age(views, TWO_Q_YOUNG_SHARE);
+            single(view, if view.rounds == 0 { Retention::Returned } else { Retention::Used })
+        }
     }
 }
 
 /// One segment at a time: survivors share a destination with those of the next eviction, so a longer run decides no
 /// better.
-fn qualified(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
-    let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
+fn qualified(view: &SegmentView, mean_bytes: f64, objective: Objective) -> EvictionChoice {
     let young = view.rounds == 0;
-    let (unused_bytes, aging) = match young {
-        true => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
-        false => (0, Aging::Decrement),
+    let (unused_bytes, bytes_per_use) = match (objective, young) {
+        (Objective::Objects, true) => ((SIZES_UNUSED * mean_bytes) as u64, (SIZES_PER_USE * mean_bytes) as u64),
+        (Objective::Objects, false) => (0, (SIZES_PER_USE * mean_bytes) as u64),
+        (Objective::Bytes, _) => (0, u64::MAX),
     };
+    let aging = if young { Aging::Reset } else { Aging::Decrement };
     EvictionChoice {
         first: view.segment,
         count: 1,
@@ -237,7 +267,7 @@ mod tests {
     }
 
     fn first(policy: Policy, views: &[SegmentView]) -> u32 {
-        choose(policy, views, 4, u32::MAX).first.number()
+        choose(policy, Objective::Objects, views, 4, u32::MAX).first.number()
     }
 
     #[test]
@@ -251,25 +281,42 @@ mod tests {
         assert_eq!(first(Policy::Utilization, &views), 3);
         assert_eq!(first(Policy::Random, &views), 4);
         assert_eq!(first(Policy::S3Fifo, &views), 1, "27 % young is more than 15 %");
-        assert_eq!(first(Policy::TwoQ, &views), 1, "and more than a quarter");
+        assert_eq!(first(Policy::TwoQ, &views), 1, "and more than a fifth");
         let fewer_young = [view(1, 10, 350, 100, 0), view(2, 5, 900, 90, 1), view(4, 8, 700, 80, 1)];
         assert_eq!(first(Policy::S3Fifo, &fewer_young), 1);
-        assert_eq!(first(Policy::TwoQ, &fewer_young), 2, "18 % young is less than a quarter");
+        assert_eq!(first(Policy::TwoQ, &fewer_young), 2, "18 % young is less than a fifth");
+    }
+
+    #[test]
+    fn policies_of_single_objects_evict_one_segment() {
+        let choose = |policy, views: &[SegmentView]| {
+            let choice = choose(policy, Objective::Objects, views, 4, 0);
+            (choice.count, choice.retention, choice.aging)
+        };
+        let (young, old) = ([view(1, 10, 500, 100, 0)], [view(2, 5, 500, 90, 1)]);
+        for views in [&young, &old] {
+            assert_eq!(choose(Policy::Lru, views), (1, Retention::Used, Aging::Reset));
+        }
+        assert_eq!(choose(Policy::TwoQ, &young), (1, Retention::Returned, Aging::Reset), "a use while young is no use");
+        assert_eq!(choose(Policy::TwoQ, &old), (1, Retention::Used, Aging::Reset));
     }
 
     #[test]
     fn an_object_earns_its_place_by_its_size() {
         let views = [view(1, 10, 500, 100, 0), view(2, 5, 500, 90, 1)];
-        let young = choose(Policy::S3Fifo, &views, 4, 0);
+        let young = choose(Policy::S3Fifo, Objective::Objects, &views, 4, 0);
         assert_eq!((young.first.number(), young.count, young.aging), (1, 1, Aging::Reset));
         assert_eq!(
             young.retention,
             Retention::Qualified { unused_bytes: 22, bytes_per_use: 150, young: true },
             "objects have 50 bytes"
         );
-        let old = choose(Policy::S3Fifo, &views[1..], 4, 0);
+        let old = choose(Policy::S3Fifo, Objective::Objects, &views[1..], 4, 0);
         assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150, young: false });
         assert_eq!(old.aging, Aging::Decrement);
+        let by_bytes = choose(Policy::S3Fifo, Objective::Bytes, &views, 4, 0).retention;
+        let wanted = Retention::Qualified { unused_bytes: 0, bytes_per_use: u64::MAX, young: true };
+        assert_eq!(by_bytes, wanted, "a use is enough at any size");
     }
 
     #[test]

@@ -36,6 +36,9 @@ function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+// The same time a day before, drawn as if it were now: points with `time` shifted by a day.
+const DAY_MS = 86_400_000;
+
 // Ways to make one number of the points of a step.
 const meanOf = (key) => (points) => {
   const values = points.map((point) => point[key]).filter(isNumber);
@@ -103,10 +106,13 @@ class Chart {
   // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; `axis` makes the ticks from all values;
   // `scale` bends the axis.
   constructor(host, { title, note, series, format, axis, none, scale = (value) => value, height = 190 }) {
-    Object.assign(this, { title, series, format, axis, none, scale, height, steps: [], width: 0, points: [], now: 0, started: null });
+    Object.assign(this, { title, series, format, axis, none, scale, height, steps: [], before: [], earlier: [], width: 0, points: [], now: 0, started: null });
     const id = `${host.id}-title`;
     this.when = el("span", { class: "when at" });
     this.readings = series.map(() => el("b", {}, DASH));
+    this.yesterday = el("b", {}, DASH);
+    this.yesterdayItem = el("li", { class: "grey", hidden: "" },
+      svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: "series dots", d: "M2 4H20" })), el("span", {}, `${series[0].name} a day before`), this.yesterday);
     const legend = series.map((line, index) => el("li", { class: line.hue },
       svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: `series ${line.mark}`, d: "M2 4H20" })),
       el("span", {}, line.name), this.readings[index]));
@@ -117,7 +123,7 @@ class Chart {
     }, this.svg);
     this.table = el("table", { "aria-labelledby": id });
     this.details = el("details", {}, el("summary", {}, "As a table", el("span", { class: "hidden" }, `: ${title}`)), this.table);
-    host.append(el("div", { class: "head" }, el("h2", { id }, title), ...(note ? [el("span", { class: "when" }, note)] : []), this.when), el("ul", { class: "legend" }, ...legend), this.plot, this.details);
+    host.append(el("div", { class: "head" }, el("h2", { id }, title), ...(note ? [el("span", { class: "when" }, note)] : []), this.when), el("ul", { class: "legend" }, ...legend, this.yesterdayItem), this.plot, this.details);
     this.listen();
     new ResizeObserver(() => this.resize()).observe(this.plot);
     cursor.charts.push(this);
@@ -165,6 +171,7 @@ class Chart {
     const step = this.steps[index];
     if (!step) return;
     const values = this.series.map((line, at) => `${line.name} ${this.format(step.values[at])}`);
+    if (this.before.length) values.push(`a day before ${this.format(this.earlierAt(step.time))}`);
     this.plot.setAttribute("aria-valuemax", this.steps.length - 1);
     this.plot.setAttribute("aria-valuenow", index);
     this.plot.setAttribute("aria-valuetext", `${span.ms > 86_400_000 ? `${day(step.time)} ` : ""}${clockSeconds(step.time)}: ${values.join(", ")}`);
@@ -178,8 +185,10 @@ class Chart {
     }
   }
 
-  update(points, now, started, events) {
-    Object.assign(this, { points, now, started, events });
+  // `before`: the points of a day before, shifted to now; empty without a comparison.
+  update(points, now, started, events, before) {
+    Object.assign(this, { points, now, started, events, before });
+    this.yesterdayItem.toggleAttribute("hidden", before.length === 0);
     this.draw();
     if (this.details.open && now - (this.tabulated ?? 0) > 10_000) this.tabulate();
   }
@@ -189,16 +198,19 @@ class Chart {
     const room = (this.width - LEFT - RIGHT) / 2;
     this.seconds = STEPS_S.find((step) => step >= span.stepSeconds && span.ms / 1000 / step <= room) ?? STEPS_S.at(-1);
     this.steps = gather(this.points, this.series, this.seconds, this.now);
-    const values = this.steps.flatMap((step) => step.values).filter(isNumber);
+    this.earlierSeconds = Math.max(this.seconds, 60);
+    this.earlier = gather(this.before, this.series.slice(0, 1), this.earlierSeconds, this.now);
+    const values = [...this.steps, ...this.earlier].flatMap((step) => step.values).filter(isNumber);
     const ticks = this.axis(values);
     const [low, high] = [ticks[0], ticks.at(-1)].map(this.scale);
     this.x = (time) => LEFT + ((time - this.now + span.ms) / span.ms) * (this.width - LEFT - RIGHT);
     this.y = (value) => TOP + (1 - (this.scale(value) - low) / (high - low)) * (this.height - TOP - BOTTOM);
     this.cross = svg("g");
     const fill = ticks[0] === 0 && values.length ? [this.area(0)] : [];
-    const lines = this.series.map((line, index) => svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(index) })));
+    const lines = this.series.map((line, index) => svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(this.runs(index)) })));
+    const earlier = svg("g", { class: "grey" }, svg("path", { class: "series dots earlier", d: this.path(this.runsOf(this.earlier, 0, this.earlierSeconds)) }));
     const nothing = values.length ? [] : [svg("text", { x: (LEFT + this.width - RIGHT) / 2, y: this.height / 2 - 6, "text-anchor": "middle" }, this.none)];
-    this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...this.happenings(), ...fill, ...lines.reverse(), ...nothing, this.cross);
+    this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...this.happenings(), ...fill, earlier, ...lines.reverse(), ...nothing, this.cross);
     this.mark();
   }
 
@@ -239,20 +251,30 @@ class Chart {
 
   // Runs of neighbouring steps that have a value; a gap in the data stays a gap.
   runs(index) {
+    return this.runsOf(this.steps, index, this.seconds);
+  }
+
+  runsOf(steps, index, seconds) {
     const runs = [];
     let before = null;
-    for (const step of this.steps) {
+    for (const step of steps) {
       const value = step.values[index];
       if (!isNumber(value)) { before = null; continue; }
-      if (before === null || step.time - before > 1.5 * this.seconds * 1000 + 3500) runs.push([]);
+      if (before === null || step.time - before > 1.5 * seconds * 1000 + 3500) runs.push([]);
       runs.at(-1).push(`${this.x(step.time).toFixed(1)} ${this.y(value).toFixed(1)}`);
       before = step.time;
     }
     return runs;
   }
 
-  path(index) {
-    return this.runs(index).map((run) => `M${run.length > 1 ? run.join("L") : `${run[0]}h0.1`}`).join("");
+  // The first value of the day before at this time; null where nothing is known.
+  earlierAt(time) {
+    const near = this.earlier.find((step) => Math.abs(step.time - time) <= (this.earlierSeconds * 1000) / 2);
+    return near?.values[0] ?? null;
+  }
+
+  path(runs) {
+    return runs.map((run) => `M${run.length > 1 ? run.join("L") : `${run[0]}h0.1`}`).join("");
   }
 
   area(index) {
@@ -269,6 +291,7 @@ class Chart {
     const present = this.points.filter((point) => point.time > this.now - Math.max(NOW_MS, span.stepSeconds * 1000));
     const reading = (index) => (pointed || cursor.stale || !present.length ? step?.values[index] : this.series[index].of(present));
     this.readings.forEach((node, index) => setText(node, this.format(reading(index) ?? null)));
+    if (this.before.length) setText(this.yesterday, this.format(this.earlierAt(pointed && step ? step.time : this.now - 30_000)));
     setText(this.when, !step ? "" : pointed || cursor.stale ? `at ${clockSeconds(step.time)}` : "now");
     if (!pointed) return this.cross.replaceChildren();
     const x = this.x(step.time).toFixed(1);

@@ -41,7 +41,7 @@ const charts = [
   new Chart(byId("chart-items"), { title: "Items", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "stored", of: meanOf("items"), hue: "blue", mark: "" }] }),
 ];
 
-const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], asked: {} };
+const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], before: [], asked: {} };
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
@@ -98,8 +98,7 @@ function takeHistory(history) {
 }
 
 // Asks for `path` at most once in `period`, and again when `now` is set.
-async function askNowAndThen(path, period, take) {
-  const name = path.split("?")[0];
+async function askNowAndThen(path, period, take, name = path.split("?")[0]) {
   if (performance.now() - (live.asked[name] ?? -Infinity) < period) return;
   live.asked[name] = performance.now();
   try {
@@ -115,11 +114,30 @@ function takeLong(history) {
   drawCharts();
 }
 
+// The day before is drawn as if it were now.
+function takeBefore(history) {
+  if (!byId("compare").checked) return;
+  const step = history.step_seconds || 1;
+  live.before = (history.points ?? []).map((point) => ({ ...pointOfHistory(point, step), time: point.time_unix_ms + DAY_MS }));
+  drawCharts();
+}
+
+function askBefore() {
+  if (byId("compare").checked) askNowAndThen(`/api/history?range=${span.ms / 1000}&ago=${DAY_MS / 1000}`, LONG_PERIOD_MS, takeBefore, "before");
+}
+
+function compare() {
+  live.asked.before = undefined;
+  live.before = [];
+  askBefore();
+  drawCharts();
+}
+
 function drawCharts() {
   const { overview } = live;
   if (overview === null) return;
   const points = span.ms > LONG_MS ? live.long : live.points;
-  for (const chart of charts) chart.update(points, overview.time_unix_ms, overview.started_unix_ms, overview.events);
+  for (const chart of charts) chart.update(points, overview.time_unix_ms, overview.started_unix_ms, overview.events, live.before);
   const first = points.length ? points[0].time : overview.time_unix_ms;
   const kept = (overview.time_unix_ms - first) / 1000;
   setText(byId("range-note"), kept < span.ms / 1000 - 120 ? `The server knows the last ${duration(kept)}.` : "");
@@ -129,8 +147,11 @@ function chooseRange() {
   span.ms = Number(byId("range").value) * 1000;
   span.stepSeconds = 1;
   live.asked["/api/history"] = undefined;
+  live.asked.before = undefined;
+  live.before = [];
   pointAt(null);
   if (span.ms > LONG_MS) askNowAndThen(`/api/history?range=${span.ms / 1000}`, LONG_PERIOD_MS, takeLong);
+  askBefore();
   drawCharts();
 }
 
@@ -181,6 +202,10 @@ function accept(before, { overview, history }) {
   showEvents(overview.events ?? []);
   showServer(overview);
   showFlash(overview.flash);
+  showBrowser(overview.hot_keys_hidden);
+  // A day before is offered once there is one.
+  byId("compare-row").hidden = !isNumber(overview.history_since_unix_ms) || overview.time_unix_ms - overview.history_since_unix_ms <= DAY_MS;
+  askBefore();
   showVerdict(overview);
   if (span.ms > LONG_MS) askNowAndThen(`/api/history?range=${span.ms / 1000}`, LONG_PERIOD_MS, takeLong);
   askNowAndThen("/api/keys", KEYS_PERIOD_MS, showKeys);
@@ -232,6 +257,7 @@ function theme() {
 theme();
 foldOnPhones();
 byId("range").addEventListener("change", chooseRange);
+byId("compare").addEventListener("change", compare);
 setInterval(countDown, 500);
 byId("retry").addEventListener("click", poll);
 document.addEventListener("visibilitychange", () => { if (!document.hidden && live.lostSince === null) poll(); });

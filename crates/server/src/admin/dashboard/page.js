@@ -127,7 +127,8 @@ function showReasons(overview, rates) {
 function showHotKeys(keys, hidden) {
   setText(byId("hot-none"), hidden ? `Keys are not told: ${hidden}.` : "No key stands out yet.");
   const most = Math.max(1e-9, ...keys.map((key) => key.share));
-  fill("hot", keys.map((key) => [key.key, [{ share: key.share / most, look: "blue solid", title: percent(key.share) }], percent(key.share), rate(key.per_second)]), "hot-none");
+  fill("hot", keys.map((key) => [key.key, [{ share: key.share / most, look: "blue solid", title: percent(key.share) }], percent(key.share), rate(key.per_second),
+    percent(key.hit_ratio), bytes(key.bytes), key.bytes === null ? DASH : key.ttl_seconds === null ? "none" : duration(key.ttl_seconds)]), "hot-none");
 }
 
 // Which of a command's counters are done and which are not; the others are parts of these.

@@ -1,0 +1,8 @@
+/// What to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoadKind {
+    /// Of as many keys as a batch has.
+    Get,
+    Set,
+    Delete,
+}

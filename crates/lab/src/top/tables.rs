@@ -1,0 +1,155 @@
+//! The tables of a report: commands, hot keys, prefixes, reasons and pools.
+
+use super::admin::{HotKey, Latency, PrefixUse};
+use super::measures::{OperationRate, PoolUse, TopReport};
+use super::table::{Cell, Row, Table};
+use crate::format::{UNKNOWN, bytes, count, duration, micros, percent, rate};
+
+fn per_second(value: Option<f64>) -> Cell {
+    Cell::new(value, rate(value))
+}
+
+fn number(value: Option<u64>) -> Cell {
+    Cell::new(value.map(|value| value as f64), count(value))
+}
+
+fn size(value: Option<u64>) -> Cell {
+    Cell::new(value.map(|value| value as f64), bytes(value))
+}
+
+fn share(value: Option<f64>) -> Cell {
+    Cell::new(value, percent(value))
+}
+
+fn time(value: Option<f64>) -> Cell {
+    Cell::new(value, micros(value))
+}
+
+fn seconds(value: Option<u64>) -> Cell {
+    Cell::new(value.map(|value| value as f64), duration(value))
+}
+
+/// Commands that clients have sent, with their latencies.
+pub fn commands(report: &TopReport) -> Table {
+    let latencies = &report.admin.latency_us;
+    let used = report.operations.named().into_iter().filter(|(_, operation)| operation.is_used());
+    let mut rows: Vec<Row> =
+        used.map(|(name, operation)| command_row(name, operation, latencies.get(name).copied())).collect();
+    for (name, latency) in latencies {
+        if rows.iter().all(|row| row.name != *name) {
+            rows.push(command_row(name, &OperationRate::default(), Some(*latency)));
+        }
+    }
+    Table {
+        name: "command",
+        columns: vec!["per second", "p99", "hit ratio", "p50", "in all", "p99.9", "max"],
+        rows,
+        empty: "No command was sent yet.".to_owned(),
+    }
+}
+
+fn command_row(name: &str, operation: &OperationRate, latency: Option<Latency>) -> Row {
+    let of = |field: fn(&Latency) -> Option<f64>| time(latency.as_ref().and_then(field));
+    let cells = vec![
+        per_second(operation.per_second),
+        of(|latency| latency.p99),
+        share(operation.hit_ratio),
+        of(|latency| latency.p50),
+        number(operation.total),
+        of(|latency| latency.p999),
+        of(|latency| latency.max),
+    ];
+    Row { name: name.to_owned(), cells }
+}
+
+/// The keys that are asked for most.
+pub fn hot_keys(report: &TopReport) -> Table {
+    let admin = &report.admin;
+    let row = |key: &HotKey| Row {
+        name: key.key.clone(),
+        cells: vec![
+            per_second(Some(key.per_second)),
+            share(Some(key.share)),
+            share(key.hit_ratio),
+            size(key.bytes),
+            seconds(key.ttl_seconds),
+        ],
+    };
+    let empty = match (&admin.missing, &admin.keys_hidden) {
+        (Some(reason), _) => format!("No hot keys: {reason}."),
+        (None, Some(reason)) => format!("Keys are not told: {reason}."),
+        (None, None) => "No key stands out.".to_owned(),
+    };
+    Table {
+        name: "key",
+        columns: vec!["per second", "share", "hit ratio", "size", "TTL left"],
+        rows: admin.hot_keys.iter().map(row).collect(),
+        empty,
+    }
+}
+
+/// Why objects left.
+pub fn reasons(report: &TopReport) -> Table {
+    let rows = report.removals.iter().filter(|removal| removal.total > 0);
+    let rows = rows.map(|removal| Row {
+        name: removal.reason.to_owned(),
+        cells: vec![per_second(removal.per_second), number(Some(removal.total))],
+    });
+    Table {
+        name: "reason",
+        columns: vec!["per second", "in all"],
+        rows: rows.collect(),
+        empty: "Nothing was evicted or refused, and nothing has expired.".to_owned(),
+    }
+}
+
+/// Whose objects use the memory, and whose leave it.
+pub fn prefixes(report: &TopReport) -> Table {
+    let row = |prefix: &PrefixUse| Row {
+        name: prefix.prefix.clone(),
+        cells: vec![
+            per_second(Some(prefix.evictions_per_second)),
+            size(Some(prefix.bytes as u64)),
+            share(prefix.evicted_never_read_share),
+            seconds(prefix.evicted_idle_seconds.map(|seconds| seconds as u64)),
+            share(prefix.memory_share),
+            share(prefix.never_read_share),
+            per_second(Some(prefix.gets_per_second)),
+            share(prefix.hit_ratio),
+        ],
+    };
+    Table {
+        name: "prefix",
+        columns: vec!["evicted", "memory", "unread", "idle", "share", "never read", "gets", "hit ratio"],
+        rows: report.admin.prefixes.iter().map(row).collect(),
+        empty: match (&report.admin.missing, &report.admin.keys_hidden) {
+            (Some(reason), _) => format!("No prefixes: {reason}."),
+            (None, Some(reason)) => format!("Prefixes are not told: {reason}."),
+            (None, None) => "Nothing is stored.".to_owned(),
+        },
+    }
+}
+
+/// Each of several pools.
+pub fn pools(report: &TopReport) -> Table {
+    let row = |pool: &PoolUse| Row {
+        name: pool.name.clone(),
+        cells: vec![
+            per_second(pool.gets.per_second),
+            share(pool.gets.hit_ratio),
+            size(pool.used_bytes),
+            size(pool.limit_bytes),
+            number(pool.items),
+            per_second(pool.evictions.per_second),
+        ],
+    };
+    Table {
+        name: "pool",
+        columns: vec!["gets", "hit ratio", "used", "of", "items", "evicted"],
+        rows: report.pools.iter().map(row).collect(),
+        empty: match report.server.starts_with("ebbtide") {
+            true => "The server has one pool; --pool NAME:prefix=PREFIX adds one.".to_owned(),
+            false => format!("Pools: {UNKNOWN}. Only Ebbtide has them."),
+        },
+    }
+}

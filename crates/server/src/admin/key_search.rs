@@ -1,0 +1,143 @@
+//! A search for keys in memory that hold a text: a scan as `lru_crawler metadump` makes it, in slices.
+//!
+//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Between
+//! two slices the position is kept, and no object. One search at a time is kept: a new one replaces the one before, and
+//! a minute without a request ends it, too, for a cache has a small number of scans at a time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ebbtide::memcached::{Entry, Item, Pool, Scan};
+use ebbtide_protocol::encoding::uri_encode;
+use serde_json::{Value, json};
+
+use crate::observe::printable;
+use crate::pools::PoolSet;
+
+/// Entries of an answer: from this number on the slice ends. A step of the scan adds at most 112.
+const MAX_ENTRIES: usize = 100;
+/// Steps of the scan for one answer, with up to 112 objects each.
+const MAX_STEPS: usize = 1024;
+/// After so long without a request the position is forgotten.
+const MAX_IDLE: Duration = Duration::from_secs(60);
+
+/// The search that goes on.
+#[derive(Default)]
+pub struct KeySearches {
+    kept: Option<KeySearch>,
+    /// Of the last search.
+    token: u64,
+}
+
+/// The position of a search.
+pub struct KeySearch {
+    token: u64,
+    filter: Vec<u8>,
+    scan: Scan,
+    pool: String,
+    /// Those that follow.
+    pools: VecDeque<(String, Pool)>,
+    looked_at: u64,
+    used: Instant,
+}
+
+/// What one step of a search has found.
+pub struct SearchSlice {
+    pub entries: Vec<Value>,
+    /// Objects since the start of the search.
+    pub looked_at: u64,
+    /// With which the search goes on; `None` at its end.
+    pub next: Option<u64>,
+}
+
+impl KeySearches {
+    pub fn forget_idle(&mut self) {
+        if self.kept.as_ref().is_some_and(|search| search.used.elapsed() > MAX_IDLE) {
+            self.kept = None;
+        }
+    }
+
+    /// The search of this token, if it is kept.
+    pub fn take(&mut self, token: u64) -> Option<KeySearch> {
+        self.kept.take_if(|search| search.token == token)
+    }
+
+    /// `None` if too many scans are running.
+    pub fn start(&mut self, set: &PoolSet, filter: &[u8]) -> Option<KeySearch> {
+        // The scan of the search before ends first.
+        self.kept = None;
+        self.token += 1;
+        let mut pools: VecDeque<_> =
+            set.entries.iter().map(|entry| (entry.rule.name.clone(), entry.pool.clone())).collect();
+        let (pool, first) = pools.pop_front()?;
+        let scan = first.scan().ok()?.without_long_values();
+        let (token, filter) = (self.token, filter.to_vec());
+        Some(KeySearch { token, filter, scan, pool, pools, looked_at: 0, used: Instant::now() })
+    }
+
+    /// The next slice of a search, which is kept if more follow.
+    pub fn advance(&mut self, mut search: KeySearch) -> SearchSlice {
+        let mut entries = Vec::new();
+        let has_more = search.advance(&mut entries);
+        let slice = SearchSlice { entries, looked_at: search.looked_at, next: has_more.then_some(search.token) };
+        self.kept = has_more.then_some(search);
+        slice
+    }
+}
+
+impl KeySearch {
+    /// Looks at the next objects; false at the end of the last pool.
+    fn advance(&mut self, found: &mut Vec<Value>) -> bool {
+        self.used = Instant::now();
+        for _ in 0..MAX_STEPS {
+            let (filter, pool, looked_at) = (&self.filter, &self.pool, &mut self.looked_at);
+            let has_more = self.scan.advance(|entry| {
+                *looked_at += 1;
+                if holds(entry.key(), filter) {
+                    found.push(row(&entry, pool));
+                }
+            });
+            // What lies on flash alone is left out: reading it would keep this thread.
+            if !has_more || self.scan.waits() {
+                match self.next_pool() {
+                    Some(scan) => self.scan = scan,
+                    None => return false,
+                }
+            }
+            if found.len() >= MAX_ENTRIES {
+                break;
+            }
+        }
+        true
+    }
+
+    /// The scan of the next pool; a pool that cannot be scanned now is left out.
+    fn next_pool(&mut self) -> Option<Scan> {
+        // Ends: each round removes a pool.
+        while let Some((name, pool)) = self.pools.pop_front() {
+            if let Ok(scan) = pool.scan() {
+                self.pool = name;
+                return Some(scan.without_long_values());
+            }
+        }
+        None
+    }
+}
+
+fn holds(key: &[u8], filter: &[u8]) -> bool {
+    filter.is_empty() || key.windows(filter.len()).any(|part| part == filter)
+}
+
+fn row(entry: &Entry<'_>, pool: &str) -> Value {
+    let mut id = Vec::new();
+    uri_encode(&mut id, entry.key());
+    json!({
+        "key": printable(entry.key()),
+        "id": String::from_utf8_lossy(&id),
+        "pool": pool,
+        "bytes": entry.stored_bytes(),
+        "ttl_seconds": entry.ttl().map(|ttl| ttl.as_secs()),
+        "idle_seconds": entry.idle().map(|idle| idle.as_secs()),
+        "never_read": !entry.item().is_some_and(Item::was_used),
+    })
+}
