@@ -9,6 +9,7 @@
 //! | `check` | a run of random operations against the model |
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
+//! | `soak` | how many seeds a test takes |
 //! | `stalls` | bounds in real time on machines that stall |
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod generator;
 mod model;
 mod operation;
 mod random;
+mod soak;
 mod stalls;
 mod stamp;
 
@@ -25,5 +27,6 @@ pub use generator::{Generator, Lives, Shape, Step};
 pub use model::Model;
 pub use operation::{Answer, Hit, Life, Mode, Operation, Write};
 pub use random::Random;
+pub use soak::seeds;
 pub use stalls::repeat_after_stalls;
 pub use stamp::Stamp;
