@@ -12,16 +12,18 @@ DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-d
 DATABASE := postgresql
 # What reads a client's bytes or an image of a store, how long each is fuzzed, and the fuzzer's version.
 FUZZ := text meta binary image
-FUZZ_SECONDS := 60
+FUZZ_SECONDS := 30
 CARGO_FUZZ := 0.13.2
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+QUICK := $(CURDIR)/target/quick/ebbtide
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Started by root, the server gives root up.
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build run test tools check unit loom conformance clients python fuzz deb clean
+.PHONY: help build quick run test soak tools check unit unit-inside unit-outside loom conformance clients python fuzz deb \
+    clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -33,10 +35,15 @@ help:
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
-	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=60 each)"
+	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=30 each)"
+	@echo "make soak         the random tests at full length: hours"
 
 build:
 	cargo build --release --locked --package ebbtide-cli
+
+# The server for the tests: optimized, and built in half the time of a release.
+quick:
+	cargo build --profile quick --locked --package ebbtide-cli
 
 run: build
 	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
@@ -84,20 +91,36 @@ check:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo xtask tidy
 
+# Tests inside the crates and those of their interfaces run side by side, as many of the latter wait.
 unit:
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-run
+	$(MAKE) -j2 -Otarget unit-inside unit-outside
+
+unit-inside:
+	cargo test --workspace --locked --lib --bins
+	cargo test --workspace --locked --doc
+
+unit-outside:
+	cargo test --workspace --locked --test '*'
+
+# All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker, a
+# thousand restarts, and an hour of fuzzing.
+soak:
+	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
+	    cargo test --workspace --locked
+	$(MAKE) fuzz FUZZ_SECONDS=3600
 
 # Loom rebuilds everything with its own atomics, hence the target directory of its own.
 loom:
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
 
 # Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
-conformance: build
-	$(PYTHON) -m pytest -n 3 tests
+conformance: quick
+	EBBTIDE_BINARY=$(QUICK) $(PYTHON) -m pytest -n 3 tests
 
-clients: build
+clients: quick
 	$(MAKE) -C clients -j2
-	$(PYTHON) -m pytest -n 4 clients
+	EBBTIDE_BINARY=$(QUICK) $(PYTHON) -m pytest -n 4 clients
 
 # As its users install it, but for the profile: a build for release would take minutes.
 python:
@@ -110,8 +133,8 @@ python:
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
-	    TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
+	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
+	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # The Debian package, from the released binary.
 deb: build

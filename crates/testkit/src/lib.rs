@@ -10,6 +10,7 @@
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
 //! | `ftl` | what a drive writes for what it is given |
+//! | `soak` | how many seeds a test takes |
 //! | `stalls` | bounds in real time on machines that stall |
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod generator;
 mod model;
 mod operation;
 mod random;
+mod soak;
 mod stalls;
 mod stamp;
 
@@ -28,5 +30,6 @@ pub use generator::{Generator, Lives, Shape, Step};
 pub use model::Model;
 pub use operation::{Answer, Hit, Life, Mode, Operation, Write};
 pub use random::Random;
+pub use soak::seeds;
 pub use stalls::repeat_after_stalls;
 pub use stamp::Stamp;

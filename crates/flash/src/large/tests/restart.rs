@@ -7,7 +7,7 @@ use super::*;
 use crate::FlashHash;
 use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read, write};
 use crate::recovery::{LoggedDeletion, RecoveryInput};
-use ebbtide_testkit::Random;
+use ebbtide_testkit::{Random, seeds};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -339,7 +339,7 @@ impl RegionSummary {
 #[test]
 fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
     let (mut hits, mut cuts) = (0, 0);
-    for seed in 0..750 {
+    for seed in seeds(300, 750) {
         let mut summary = RegionSummary::new(seed, true, Delivery::AtOnce);
         for crash in 0..4 {
             let write = summary.device.writes() + summary.random.between(1, 30);
@@ -381,8 +381,9 @@ const MAX_STEPS: usize = 5000;
 
 #[test]
 fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
-    let (mut hits, mut lost) = (0, 0);
-    for seed in 0..300 {
+    let (mut hits, mut lost, seeds) = (0, 0, seeds(120, 300));
+    let (min_hits, min_lost) = (seeds.end * 100 / 3, seeds.end * 10 / 3);
+    for seed in seeds {
         println!("seed {seed}");
         let mut summary =
             RegionSummary { keys: 200, removes_first: true, ..RegionSummary::new(seed, false, Delivery::AtOnce) };
@@ -405,7 +406,7 @@ fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
             hits += summary.hits - before;
         }
     }
-    assert!(hits > 10_000 && lost > 1000, "{hits} objects came back, {lost} regions failed");
+    assert!(hits > min_hits && lost > min_lost, "{hits} objects came back, {lost} regions failed");
 }
 
 #[test]
