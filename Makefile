@@ -10,8 +10,8 @@ DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-d
     libcache-memcached-fast-perl nutcracker curl php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # The database of an example; without it the test of the example is skipped, and says so.
 DATABASE := postgresql
-# What reads a client's bytes, how long each is fuzzed, and the fuzzer's version.
-FUZZ := text meta binary
+# What reads a client's bytes or an image of a store, how long each is fuzzed, and the fuzzer's version.
+FUZZ := text meta binary image
 FUZZ_SECONDS := 60
 CARGO_FUZZ := 0.13.2
 VENV := .venv
@@ -33,7 +33,7 @@ help:
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
-	@echo "make fuzz         the parsers against random bytes (FUZZ_SECONDS=60 each)"
+	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=60 each)"
 
 build:
 	cargo build --release --locked --package ebbtide-cli
@@ -110,7 +110,7 @@ python:
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 3 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
+	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
 	    TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # The Debian package, from the released binary.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
+pub mod image;
 pub mod meta;
 mod split;
 pub mod text;

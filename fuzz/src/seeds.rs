@@ -20,6 +20,11 @@ fn binary() {
 }
 
 #[test]
+fn image() {
+    each("image", crate::image::check);
+}
+
+#[test]
 fn meta() {
     each("meta", crate::meta::check);
 }

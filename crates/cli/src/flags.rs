@@ -402,6 +402,7 @@ mod tests {
                 "stats-delimiter" => "#",
                 "admin" => "off",
                 "controller" => "auto",
+                "objective" => "bytes",
                 "protocol" => "binary",
                 "busy-poll" => "never",
                 "flash" => "/f:1g",

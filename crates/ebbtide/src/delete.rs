@@ -16,7 +16,7 @@
 use crate::access::Access;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
-use crate::flash::resolve::read_keys;
+use crate::flash::resolve::{ReadPurpose, read_keys};
 use ebbtide_flash::Key;
 use ebbtide_store::{Changed, KEY_LIMIT};
 
@@ -59,19 +59,12 @@ impl Access {
         waiter: &mut dyn ReadWaiter,
     ) -> Option<bool> {
         let Key { hash, pool, .. } = flash.key(key);
-        let keys = read_keys(FlashProbe { hash, pool, bytes: None }, std::slice::from_ref(&key));
+        let keys = read_keys(FlashProbe { hash, pool, bytes: None }, std::slice::from_ref(&key), ReadPurpose::Answer);
         let now = flash.seconds(self.pool.clock.now_ms());
-        reads.run(
-            &flash.reads,
-            &keys,
-            now,
-            |_| false,
-            waiter,
-            |_, ended, is_last| {
-                let copy = ended.and_then(|ended| ended.read.value().map(|value| flash.copy_of(value)));
-                self.delete_found(key, copy).or_else(|| is_last.then(|| self.remove_unread(key)))
-            },
-        )
+        reads.run(&flash.reads, &keys, now, &|_| None, waiter, |_, ended, is_last| {
+            let copy = ended.and_then(|ended| ended.read.value().map(|value| flash.copy_of(value)));
+            self.delete_found(key, copy).or_else(|| is_last.then(|| self.remove_unread(key)))
+        })
     }
 
     /// Removes a key if memory has it.

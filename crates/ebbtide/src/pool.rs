@@ -381,7 +381,21 @@ impl Pool {
         purpose: ReadPurpose,
         wake: impl FnMut() -> ReadWake,
     ) -> ReadOutcome<'_> {
-        self.0.read_from_flash(reads, probe, keys, purpose, wake)
+        self.read_from_flash_over(reads, probe, keys, purpose, &|_| Some(self), wake)
+    }
+
+    /// As `read_from_flash`, of keys of several pools: `pool_of` names the pool of each key behind the first. A key
+    /// without a pool, or of a pool of another cache, is not read ahead.
+    pub fn read_from_flash_over<'p>(
+        &self,
+        reads: &mut FlashReads,
+        probe: FlashProbe,
+        keys: &[&[u8]],
+        purpose: ReadPurpose,
+        pool_of: &dyn Fn(&[u8]) -> Option<&'p Self>,
+        wake: impl FnMut() -> ReadWake,
+    ) -> ReadOutcome<'_> {
+        self.0.read_from_flash(reads, probe, keys, purpose, &|key| pool_of(key).map(|pool| &pool.0), wake)
     }
 
     /// Starts the reads of `read_from_flash`. [`FlashReads::collect`] takes their values over, for a later call of it.

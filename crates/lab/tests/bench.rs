@@ -52,14 +52,18 @@ fn the_log_of_latencies_has_every_sample() {
     let report = run(&flags).unwrap();
     let text = std::fs::read(&path).unwrap();
     let mut logged = HashMap::from([("get".to_owned(), 0), ("set".to_owned(), 0)]);
-    let mut starts = Vec::new();
+    let (mut starts, mut longest_ns) = (Vec::new(), 0);
     for entry in IntervalLogIterator::new(&text) {
         let LogEntry::Interval(interval) = entry.unwrap() else { continue };
         let bytes = base64_decoded(interval.encoded_histogram());
         let histogram: hdrhistogram::Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
         *logged.get_mut(interval.tag().unwrap().as_str()).unwrap() += histogram.len();
+        longest_ns = histogram.max().max(longest_ns);
         starts.push(interval.start_timestamp());
     }
+    // Values are in nanoseconds: the longest one is the longest of the report, to the three digits of a histogram.
+    let reported_ns = report.latency.unwrap().max_us * 1000.0;
+    assert!((longest_ns as f64 / reported_ns - 1.0).abs() < 0.002, "{longest_ns} ns, {reported_ns} ns");
     assert_eq!(logged["get"], report.get_latency.unwrap().samples);
     assert_eq!(logged["set"], report.set_latency.unwrap().samples);
     starts.dedup();

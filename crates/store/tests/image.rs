@@ -344,6 +344,76 @@ fn an_index_that_names_no_items_is_refused() {
     assert!(refused >= 50, "{refused} of 60");
 }
 
+/// Where a slot says that its item is: the segment, and the byte in it.
+fn location(slot: u64) -> (u64, usize) {
+    (((slot >> 20) & 0xFF_FFFF) - 1, (slot & 0xF_FFFF) as usize)
+}
+
+/// Forges an image whose checksums are right: items of 4 bytes of key, and one value with bodies.
+#[test]
+fn a_key_with_two_items_and_a_body_of_no_value_are_refused() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    for number in 0..40_u32 {
+        let (key, value) = (number.to_le_bytes(), vec![number as u8; if number == 7 { 200_000 } else { 20 }]);
+        let (ttl, mode) = (Ttl::Never, Mode::Set);
+        let write = Write { key: &key, hash: store.hash(&key), value: &value, flags: 0, ttl, mode, token: None };
+        store.write(&participant, &write, START_MS).unwrap();
+    }
+    let saved = image(&store, &participant, START_MS);
+    let stats = store.stats();
+    let buckets = (stats.items as f64 / stats.index_load / 7.0).round() as usize;
+    let (head, sound) = split_buckets(&saved, buckets);
+    let load_with = |words: &[u64], head: &[u8], segments: &BTreeMap<u64, Vec<u8>>| {
+        let stream = head.iter().copied().chain(words.iter().flat_map(|word| word.to_le_bytes())).collect();
+        load(Policy::S3Fifo, &Image { stream, segments: segments.clone() }).map(|(store, _)| store)
+    };
+    let damage = |loaded: Result<Store, ImageError>| match loaded {
+        Err(ImageError::Damaged(damage)) => Some(damage),
+        Err(other) => panic!("{other}"),
+        Ok(store) => {
+            store.verify(&store.participate(), START_MS);
+            None
+        }
+    };
+    let used: Vec<_> = (0..sound.len()).filter(|at| at % 8 != 0 && sound[*at] != 0).collect();
+    assert_eq!(used.len(), 40);
+    // Without the slot of an item the item is not live, and its bodies belong to nobody.
+    let without = |at: &usize| {
+        let mut words = sound.clone();
+        words[*at] = 0;
+        damage(load_with(&words, &head, &saved.segments))
+    };
+    let told: Vec<_> = used.iter().filter_map(without).collect();
+    assert_eq!(told, ["a segment belongs to no value"]);
+
+    // An item gets the key of another one, and a slot beside that one's.
+    let value_of = |at: usize| {
+        let (segment, offset) = location(sound[at]);
+        let bytes = saved.segments.iter().find(|(start, _)| **start / stats.segment_bytes == segment).unwrap().1;
+        (segment, offset, bytes[offset + 5..offset + 9].to_vec())
+    };
+    let short: Vec<_> = used.into_iter().filter(|at| value_of(*at).2 != 7_u32.to_le_bytes()).collect();
+    let (one, other) = (short[0], short[1]);
+    let (key, (segment, offset, _)) = (value_of(one).2, value_of(other));
+    let (mut words, mut head, mut segments) = (sound.clone(), head, saved.segments.clone());
+    let bucket = one / 8 * 8;
+    let empty = (bucket + 1..bucket + 8).find(|at| words[*at] == 0 || *at == other).unwrap();
+    let slot = (words[other] & ((1 << 52) - 1)) | ((words[one] >> 52) << 52);
+    words[other] = 0;
+    words[empty] = slot;
+    let checksum = |bytes: &[u8]| {
+        let secrets = rapidhash::v3::RapidSecrets::seed(segment + 1);
+        rapidhash::v3::rapidhash_v3_inline::<true, false, false>(bytes, &secrets).to_le_bytes()
+    };
+    let bytes = segments.get_mut(&(segment * stats.segment_bytes)).unwrap();
+    let before = checksum(bytes);
+    bytes[offset + 5..offset + 9].copy_from_slice(&key);
+    let at = head.windows(8).position(|window| window == before).expect("the record has the checksum");
+    head[at..at + 8].copy_from_slice(&checksum(bytes));
+    assert_eq!(damage(load_with(&words, &head, &segments)).as_deref(), Some("a key is there twice"));
+}
+
 /// An image that another build of the same format reads. A change of the number needs another format number.
 #[test]
 fn an_image_has_its_golden_bytes() {

@@ -165,9 +165,12 @@ pub(crate) struct ReadKeys<'a> {
     pub probe: FlashProbe,
     /// The range of the first key's value that is read; `None`: all of it.
     pub range: Option<ByteRange>,
-    /// Keys behind, which are read ahead.
+    /// Keys behind, of any pools, which are read ahead.
     pub others: &'a [&'a [u8]],
 }
+
+/// A key as flash knows it, if it is to be read ahead: memory does not have it.
+pub(crate) type KeyAhead<'f> = dyn for<'k> Fn(&'k [u8]) -> Option<Key<'k>> + 'f;
 
 impl FlashReads {
     /// Whether reads have not ended.
@@ -230,7 +233,7 @@ impl FlashReads {
         pending: &Arc<PendingReads>,
         keys: &ReadKeys<'_>,
         now: u32,
-        is_missing: impl Fn(&[u8]) -> bool,
+        ahead: &KeyAhead<'_>,
         waiter: &mut dyn ReadWaiter,
         mut decide: impl FnMut(&mut Vec<EndedRead>, Option<EndedRead>, bool) -> Option<T>,
     ) -> Option<T> {
@@ -253,7 +256,7 @@ impl FlashReads {
                 self.attempts = 0;
                 return decide(&mut self.ended, None, true);
             };
-            self.start(pending, keys, first_bytes, now, &is_missing, waiter.prepare());
+            self.start(pending, keys, first_bytes, now, ahead, waiter.prepare());
         }
     }
 
@@ -264,20 +267,16 @@ impl FlashReads {
         keys: &ReadKeys<'_>,
         first_bytes: u64,
         now: u32,
-        is_missing: impl Fn(&[u8]) -> bool,
+        ahead: &KeyAhead<'_>,
         wake: ReadWake,
     ) {
         let group = Arc::new(ReadGroup { unfinished: AtomicUsize::new(1), ended: Mutex::default(), wake });
         match group.add(pending, keys.first, keys.range, first_bytes, now, WhenBusy::Queue) {
             Start::Queued => self.ended.clear(),
             Start::Reading => {
-                for key in keys.others {
-                    let Key { pool, .. } = keys.first;
-                    let key = Key { bytes: key, hash: pending.tier.hash(pool, key), pool };
-                    if self.has_ended(key) || !is_missing(key.bytes) {
-                        continue;
-                    }
-                    let Some(bytes) = pending.tier.probe(key.hash) else { continue };
+                for key in keys.others.iter().filter_map(|key| ahead(key)) {
+                    let bytes = pending.tier.probe(key.hash).filter(|_| !self.has_ended(key));
+                    let Some(bytes) = bytes else { continue };
                     if group.add(pending, key, None, bytes, now, WhenBusy::Refuse) == Start::Refused {
                         break;
                     }

@@ -14,7 +14,7 @@ use crate::flash::pending_reads::Value;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promotion::Choice;
 use crate::flash::read::{
-    Blocking, EndedRead, FlashProbe, FlashReads, Promotion, ReadKeys, ReadWaiter, ReadWake, Woken,
+    Blocking, EndedRead, FlashProbe, FlashReads, KeyAhead, Promotion, ReadKeys, ReadWaiter, ReadWake, Woken,
 };
 use crate::lookup::{Item, Lookup};
 use crate::pool_state::PoolState;
@@ -120,11 +120,12 @@ impl PoolState {
         })
     }
 
-    /// Asks the promotion policy about all values that it was not asked about, and promotes those that it chooses.
-    /// Nothing is answered yet: a thread that holds an item promotes nothing.
+    /// Asks the promotion policy about all values of the pool that it was not asked about, and promotes those that it
+    /// chooses. Nothing is answered yet: a thread that holds an item promotes nothing.
     fn promote_chosen(&self, flash: &PoolFlash, ended: &mut [EndedRead]) {
         for ended in ended.iter_mut().filter(|ended| ended.promotion == Promotion::Undecided) {
-            let Some(value) = ended.read.value() else { continue };
+            let value = ended.read.value().filter(|value| value.pool == flash.on_flash.number());
+            let Some(value) = value else { continue };
             let choice = flash.promotions.choose(value.hash, flash.seconds(self.clock.now_ms()));
             let is_promoted = choice == Choice::Promote && self.promote(flash, value, PromotionKind::Optional).is_ok();
             ended.promotion = if is_promoted { Promotion::Promoted } else { Promotion::Served };
@@ -144,25 +145,35 @@ impl Access {
         flash.probe_missed(key)
     }
 
-    /// Continues the read of the first of these keys for a caller that does not wait.
-    pub fn read_from_flash(
+    /// Continues the read of the first of these keys for a caller that does not wait. `pool_of` names the
+    /// pool of a key behind; a key without one is not read ahead.
+    pub fn read_from_flash<'p>(
         &self,
         reads: &mut FlashReads,
         probe: FlashProbe,
         keys: &[&[u8]],
         purpose: ReadPurpose,
+        pool_of: &dyn Fn(&[u8]) -> Option<&'p Access>,
         wake: impl FnMut() -> ReadWake,
     ) -> ReadOutcome<'_> {
         let Some(flash) = &self.pool.flash else { return ReadOutcome::MemoryDecides };
-        self.resolve(flash, reads, probe, keys, purpose, &mut Woken(wake)).unwrap_or(ReadOutcome::Pending)
+        let keys = read_keys(probe, keys, purpose);
+        let ahead: &KeyAhead<'_> = &|key| pool_of(key).and_then(|access| access.key_ahead(flash, key));
+        self.resolve(flash, reads, &keys, purpose, ahead, &mut Woken(wake)).unwrap_or(ReadOutcome::Pending)
+    }
+
+    /// A key as the flash under all pools knows it, if memory does not have it.
+    fn key_ahead<'k>(&self, flash: &PoolFlash, key: &'k [u8]) -> Option<Key<'k>> {
+        let own = self.pool.flash.as_ref().filter(|own| Arc::ptr_eq(&own.shared, &flash.shared))?;
+        (!self.peek(key).is_hit()).then(|| own.key(key))
     }
 
     /// Starts reads without an answer.
     pub fn prefetch(&self, reads: &mut FlashReads, probe: FlashProbe, keys: &[&[u8]], wake: ReadWake) {
         if let (Some(flash), Some(bytes)) = (&self.pool.flash, probe.bytes) {
             let now = flash.seconds(self.pool.clock.now_ms());
-            let keys = read_keys(probe, keys);
-            reads.start(&flash.reads, &keys, bytes, now, |key| !self.peek(key).is_hit(), wake);
+            let keys = read_keys(probe, keys, ReadPurpose::Answer);
+            reads.start(&flash.reads, &keys, bytes, now, &|key| self.key_ahead(flash, key), wake);
         }
     }
 
@@ -175,25 +186,24 @@ impl Access {
         purpose: ReadPurpose,
     ) -> ReadOutcome<'_> {
         let mut waiter = Blocking::new(&flash.reads, flash.seconds(self.pool.clock.now_ms()));
-        self.resolve(flash, reads, probe, keys, purpose, &mut waiter).expect("a blocking read has an outcome")
+        let keys = read_keys(probe, keys, purpose);
+        let ahead: &KeyAhead<'_> = &|key| self.key_ahead(flash, key);
+        self.resolve(flash, reads, &keys, purpose, ahead, &mut waiter).expect("a blocking read has an outcome")
     }
 
     fn resolve(
         &self,
         flash: &PoolFlash,
         reads: &mut FlashReads,
-        probe: FlashProbe,
-        keys: &[&[u8]],
+        keys: &ReadKeys<'_>,
         purpose: ReadPurpose,
+        ahead: &KeyAhead<'_>,
         waiter: &mut dyn ReadWaiter,
     ) -> Option<ReadOutcome<'_>> {
         let now = flash.seconds(self.pool.clock.now_ms());
-        let is_missing = |key: &[u8]| !self.peek(key).is_hit();
-        let key = keys[0];
-        let range = if let ReadPurpose::Range(range) = purpose { Some(range) } else { None };
-        let keys = ReadKeys { range, ..read_keys(probe, if range.is_some() { &keys[..1] } else { keys }) };
-        reads.run(&flash.reads, &keys, now, is_missing, waiter, |others, ended, is_last| {
-            let decides = || (is_last || !is_missing(key)).then_some(ReadOutcome::MemoryDecides);
+        let key = keys.first.bytes;
+        reads.run(&flash.reads, keys, now, ahead, waiter, |others, ended, is_last| {
+            let decides = || (is_last || self.peek(key).is_hit()).then_some(ReadOutcome::MemoryDecides);
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
                 return Some(ReadOutcome::MemoryDecides);
             };
@@ -205,7 +215,7 @@ impl Access {
                     Err(error) => Some(ReadOutcome::Refused(error)),
                 };
             }
-            if range.is_none() {
+            if keys.range.is_none() {
                 self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
                 self.pool.promote_chosen(flash, others);
             }
@@ -308,9 +318,11 @@ impl Access {
     }
 }
 
-pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]]) -> ReadKeys<'a> {
+pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]], purpose: ReadPurpose) -> ReadKeys<'a> {
     let first = Key { bytes: keys[0], hash: probe.hash, pool: probe.pool };
-    ReadKeys { first, probe, range: None, others: &keys[1..] }
+    let range = if let ReadPurpose::Range(range) = purpose { Some(range) } else { None };
+    let others = if range.is_some() { &[] } else { &keys[1..] };
+    ReadKeys { first, probe, range, others }
 }
 
 #[cfg(test)]
@@ -320,7 +332,7 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::flash::promotion::FlashPromotion;
-    use crate::memcached::FlashOptions;
+    use crate::memcached::{FlashOptions, PoolOptions};
     use ebbtide_flash::Object;
     use std::time::Duration;
 
@@ -465,6 +477,51 @@ mod tests {
         assert_eq!(cache.get_range(b"key", range).hit().unwrap().range_to_vec(range), b"hor");
         cache.delete(b"key");
         assert!(!cache.get_range(b"key", range).is_hit());
+    }
+
+    #[test]
+    fn keys_of_other_pools_are_read_ahead() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).flash_options(options);
+        let builder = builder.pool(PoolOptions::named("a")).pool(PoolOptions::named("b"));
+        let builder = builder.flash_promotion(FlashPromotion::Always);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let pools = [cache.pool("a").unwrap(), cache.pool("b").unwrap()];
+        let keys: [&[u8]; 3] = [b"of a", b"of b", b"nobody's"];
+        for (pool, key) in pools.iter().zip(keys) {
+            let flash = pool.0.pool.flash.as_ref().unwrap();
+            let object = Object { key: flash.key(key), value: &[key, &[7; 9000]], client_flags: 0, expiry: 0 };
+            flash.tier.insert(&object, 2).unwrap();
+        }
+        cache.maintain(Duration::from_secs(100));
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        flash.tier.settle(flash.seconds(cache.engine().clock.now_ms()));
+
+        let mut reads = FlashReads::default();
+        let pool_of = |key: &[u8]| pools.iter().zip(keys).find(|(_, of_pool)| *of_pool == key).map(|(pool, _)| pool);
+        for (number, pool) in pools.iter().enumerate() {
+            let probe = pool.probe_flash(&reads, keys[number]).unwrap();
+            let item = loop {
+                let (keys, wake) = (&keys[number..], || -> ReadWake { Box::new(|| ()) });
+                match pool.read_from_flash_over(&mut reads, probe, keys, ReadPurpose::Answer, &pool_of, wake) {
+                    ReadOutcome::Hit(item) => break item,
+                    ReadOutcome::Pending => {
+                        assert_eq!(number, 0, "it was read ahead");
+                        while !reads.collect() {
+                            std::thread::yield_now();
+                        }
+                        assert_eq!(reads.found(), 2, "both keys were read");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert!(item.to_vec().starts_with(keys[number]));
+            drop(item);
+            let in_memory = pools.each_ref().map(|pool| keys.map(|key| pool.peek(key).is_hit()));
+            assert_eq!(in_memory, [[true, false, false], [false, number == 1, false]], "each in its pool");
+        }
+        assert_eq!(reads.found(), 0);
     }
 
     #[test]

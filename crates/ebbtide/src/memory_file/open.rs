@@ -168,8 +168,8 @@ mod tests {
                 std::thread::sleep(LOCK_STEP);
                 fs::remove_file(&path).unwrap();
                 if is_replaced {
-                    let new = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-                    new.unwrap();
+                    // The other start has made it if it was not yet waiting.
+                    fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).unwrap();
                 }
                 drop(held);
                 start.join().unwrap().unwrap()

@@ -63,7 +63,9 @@ impl LeftFile {
     }
 
     fn build(path: &Path) -> Result<Cache, Error> {
-        Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).memory_file(path).build()
+        let builder = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1));
+        // Without a thread of its own a cache has left the file when it is dropped.
+        builder.clock(Clock::Manual).memory_file(path).build()
     }
 
     /// Starts from the file with another superblock. Every object is there after a warm start, none after a cold one.

@@ -9,7 +9,7 @@
 //! `ebbtide::memcached::FlashReads` holds the reads and decides about them; this file parks connections and wakes them.
 //! A command that needs such a key is not executed: the session gives it again when its reads have completed. No later
 //! command of the connection is executed before it, so answers keep their order. A run of gets reads all its keys at
-//! once.
+//! once, of whatever pools.
 //!
 //! A command needs the key when its answer says whether the key exists. A delete needs to know only that: its key is
 //! not promoted. A command with `noreply` reads nothing. When the device is not healthy nothing is read: a key that
@@ -105,8 +105,9 @@ impl Executor {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
         let purpose = if is_plain { ReadPurpose::Answer } else { ReadPurpose::Memory };
-        let keys = self.keys_of_first_pool(keys);
-        match self.pool(keys[0]).read_from_flash(&mut wait.reads, probe, keys, purpose, || self.wake()) {
+        let pool_of = |key: &[u8]| self.compact(key).is_none().then(|| self.pool(key));
+        let pool = self.pool(keys[0]);
+        match pool.read_from_flash_over(&mut wait.reads, probe, keys, purpose, &pool_of, || self.wake()) {
             ReadOutcome::Pending => FlashOutcome::Parked,
             ReadOutcome::Hit(item) if !can_win_recache(&item) => FlashOutcome::Served(item),
             ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => FlashOutcome::MemoryDecides,

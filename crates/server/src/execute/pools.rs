@@ -38,16 +38,6 @@ impl Executor {
         self.current_patience.set(patience);
     }
 
-    /// The keys at the beginning that belong to the pool of the first one.
-    pub(super) fn keys_of_first_pool<'a, 'k>(&self, keys: &'a [&'k [u8]]) -> &'a [&'k [u8]] {
-        if self.router.is_single() {
-            return keys;
-        }
-        let first = self.router.find(keys[0]);
-        let count = keys.iter().take_while(|key| self.router.find(key) == first).count();
-        &keys[..count]
-    }
-
     /// Counts a get of a key.
     pub(super) fn count_get(&self, key: &[u8], is_hit: bool) {
         let (hits, misses) = if is_hit { (1, 0) } else { (0, 1) };

@@ -58,17 +58,10 @@ fn read_and_wait(pending: &Arc<PendingReads>, keys: &[&[u8]], mut each: impl FnM
     let probe = FlashProbe { hash: first.hash, pool: first.pool, bytes: pending.tier.probe(first.hash) };
     let (mut reads, mut waiter) = (FlashReads::default(), Blocking::new(pending, NOW));
     let keys = ReadKeys { first, probe, range: None, others: &keys[1..] };
-    reads.run(
-        pending,
-        &keys,
-        NOW,
-        |_| true,
-        &mut waiter,
-        |others, ended, _| {
-            ended.into_iter().chain(others.drain(..)).for_each(&mut each);
-            Some(())
-        },
-    );
+    reads.run(pending, &keys, NOW, &|key| Some(Key::new(key)), &mut waiter, |others, ended, _| {
+        ended.into_iter().chain(others.drain(..)).for_each(&mut each);
+        Some(())
+    });
 }
 
 fn bytes(read: &FlashRead) -> Option<usize> {

@@ -146,3 +146,22 @@ fn a_range_is_of_one_version() {
         log.verify();
     }
 }
+
+#[test]
+fn blocks_of_the_next_life_of_a_region_are_no_damage() {
+    let device = Eventful::new(8 * long_regions().region_bytes);
+    let log = on(device.clone(), long_regions());
+    insert(&log, 1, &value(1, 1, LONG), 0, 1).unwrap();
+    log.seal_all(1);
+    let theirs = log.clone();
+    // Between the front and the block.
+    device.after(1, Direction::Read, move || {
+        theirs.flush();
+        theirs.maintain(1);
+        (10..22).for_each(|number| _ = insert(&theirs, number, &value(number, 1, 3 << 20), 0, 1).unwrap());
+    });
+    assert_eq!(find_range(&log, 1, range(200_000, 100), 1), None);
+    assert!(device.event.lock().unwrap().is_none());
+    assert_eq!((log.stats().misses_gone, log.stats().misses_corrupt), (1, 0));
+    log.verify();
+}

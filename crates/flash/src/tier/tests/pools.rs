@@ -154,7 +154,11 @@ fn a_start_without_a_pool_ends_what_it_had() {
     drop(tier);
     let opening = Tier::open_on(Arc::clone(&world.device) as Arc<dyn Device>, 1, &world.options()).unwrap();
     let (tier, _) = opening.start(NOW).unwrap();
+    let number = pools[1].number();
+    assert!(tier.pools.live.is_live(number), "until the pools are named");
     tier.open_pools(&["default", "b"]).unwrap();
+    // No scan meets its objects, and no reclaim writes one again.
+    assert!(!tier.pools.live.is_live(number));
     world.kill();
     drop(tier);
     let (tier, pools, _) = world.start();
