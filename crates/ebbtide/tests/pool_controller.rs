@@ -19,7 +19,13 @@ struct Load {
 
 impl Load {
     fn new(mode: ControllerMode) -> Self {
-        let pools = [PoolOptions::named("again"), PoolOptions::named("once"), PoolOptions::named("default").weight(0)];
+        Self::with_value(mode, 1)
+    }
+
+    /// Hits of `again` count so many times.
+    fn with_value(mode: ControllerMode, value: u32) -> Self {
+        let again = PoolOptions::named("again").hit_value(value);
+        let pools = [again, PoolOptions::named("once"), PoolOptions::named("default").weight(0)];
         let builder = Cache::builder().memory(ByteSize::mib(9)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = pools.into_iter().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap();
         let controller = PoolController::new(&cache, mode, ControllerOptions::default()).unwrap();
@@ -74,6 +80,16 @@ fn memory_goes_where_it_earns_hits() {
     assert!(later.is_empty(), "a stationary load moves nothing: {later:?}");
     assert!(load.controller.state().starts_with("nothing moves: "), "{}", load.controller.state());
     load.cache.verify();
+}
+
+#[test]
+fn hits_without_value_draw_no_memory() {
+    for (value, is_drawn) in [(1, true), (0, false)] {
+        let mut load = Load::with_value(ControllerMode::DryRun, value);
+        let decisions = load.run(200);
+        let drawn = decisions.iter().flat_map(|decision| &decision.moves).any(|step| step.to == "again");
+        assert_eq!(drawn, is_drawn, "{value}: {decisions:?}");
+    }
 }
 
 #[test]

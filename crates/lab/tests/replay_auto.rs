@@ -105,6 +105,16 @@ fn equal_loads_keep_equal_memory() {
 }
 
 #[test]
+fn hits_count_by_their_value() {
+    let trace = trace(300, &[("again", asks_again), ("once", asks_others)]);
+    let valued = "[[pool]]\nname = \"again\"\n[[pool]]\nname = \"once\"\nhit_value = 50\n";
+    let best = try_replay(&trace, valued, "--memory 6m --divide optimal").unwrap();
+    assert!(memory(&best)[1] > memory(&best)[0] + MIB, "{:?}", memory(&best));
+    let auto = try_replay(&trace, valued, "--memory 6m --divide auto").unwrap();
+    assert!(memory(&auto)[1] > memory(&auto)[0], "{:?}", memory(&auto));
+}
+
+#[test]
 fn a_pool_gets_the_memory_when_its_load_arrives() {
     fn first_again(second: u64, number: u64) -> u64 {
         if second < 900 { asks_again(second, number) } else { asks_once(second, number) }
