@@ -7,7 +7,8 @@
 //! regions, log        sequential, overwritten whole     1
 //! pages of sets       random, 4 KiB each                `page_amplification` of the spare space over space in use
 //! ```
-//! The estimate is on the safe side: space that is written in sequence leaves more of the spare space to the pages.
+//! For most mixes the estimate is above a simulated drive: space that is written in sequence leaves more of the spare
+//! space to the pages. Where pages are few, regions are moved with them, and the drive can write a little more.
 
 use ebbtide::flash::{DriveLog, page_amplification};
 use std::collections::VecDeque;
