@@ -91,17 +91,18 @@ check:
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo xtask tidy
 
-# Tests inside the crates and those of their interfaces run side by side, as many of the latter wait.
+# Tests inside the crates and those of their interfaces run side by side, as many of the latter wait. The binaries are
+# named because all of them would include the fuzzers, which do not end.
 unit:
 	cargo test --workspace --locked --no-run
 	$(MAKE) -j2 -Otarget unit-inside unit-outside
 
 unit-inside:
-	cargo test --workspace --locked --lib --bins
-	cargo test --workspace --locked --doc
+	cargo test --workspace --locked --no-fail-fast --lib --bin ebbtide --bin xtask
+	cargo test --workspace --locked --no-fail-fast --doc
 
 unit-outside:
-	cargo test --workspace --locked --test '*'
+	cargo test --workspace --locked --no-fail-fast --test '*'
 
 # All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker, a
 # thousand restarts, and an hour of fuzzing.

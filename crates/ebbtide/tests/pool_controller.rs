@@ -103,6 +103,8 @@ fn a_dry_run_says_so_and_moves_nothing() {
     assert!(decisions.len() < 10, "a dry run does not repeat itself: {decisions:?}");
 }
 
+/// Profiles draw their samples by a random seed, so the second of the first decision differs a little between caches: some
+/// are closed a second too early for it, and another one is tried.
 #[test]
 fn a_closed_cache_moves_nothing() {
     let mut seconds = 0;
@@ -110,13 +112,22 @@ fn a_closed_cache_moves_nothing() {
     while first.run(1).is_empty() {
         seconds += 1;
     }
-    let mut load = Load::new(ControllerMode::Auto);
-    load.run(seconds);
-    let before = load.limits();
-    load.cache.close().unwrap();
-    load.cache.maintain(Duration::from_secs(seconds + 1));
-    assert!(matches!(load.controller.update(), Err(ebbtide::memcached::Error::Closed)), "{}", load.controller.state());
-    assert_eq!(load.limits(), before);
+    let is_refused = (0..20).any(|_| {
+        let mut load = Load::new(ControllerMode::Auto);
+        load.run(seconds);
+        let before = load.limits();
+        load.cache.close().unwrap();
+        load.cache.maintain(Duration::from_secs(seconds + 1));
+        let updated = load.controller.update().map(Option::<&PoolDecision>::cloned);
+        assert_eq!(load.limits(), before);
+        match updated {
+            Ok(decision) => assert!(decision.is_none(), "{decision:?}"),
+            Err(ebbtide::memcached::Error::Closed) => return true,
+            Err(error) => panic!("{error}"),
+        }
+        false
+    });
+    assert!(is_refused, "no cache was closed before a decision");
 }
 
 #[test]
