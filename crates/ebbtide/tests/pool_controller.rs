@@ -103,8 +103,8 @@ fn a_dry_run_says_so_and_moves_nothing() {
     assert!(decisions.len() < 10, "a dry run does not repeat itself: {decisions:?}");
 }
 
-/// Profiles draw their samples by a random seed, so the second of the first decision differs a little between caches: some
-/// are closed a second too early for it, and another one is tried.
+/// The second of the first decision differs a little between caches of one load: some are closed a second too early for
+/// it, and another one is tried.
 #[test]
 fn a_closed_cache_moves_nothing() {
     let mut seconds = 0;
