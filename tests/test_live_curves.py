@@ -95,11 +95,15 @@ def test_the_verdict_is_the_same_everywhere(server):
     assert until(lambda: server.stat("size_verdict", "stats ebbtide") == api("curves")["verdict"], "the statistic")
 
 
-@pytest.mark.parametrize("query", ["memory=", "memory=x", "memory=-5", "size=5", ""])
-def test_other_questions_are_refused(server, query):
+@pytest.mark.parametrize(
+    "query, reason",
+    [(f"memory={text}", b"memory is a whole number of bytes") for text in ("", "x", "-5")]
+    + [("size=5", b'"size" is no parameter here; there are: memory'), ("memory=1&memory=2", b"memory is given twice")],
+)
+def test_other_questions_are_refused(server, query, reason):
     with pytest.raises(urllib.error.HTTPError) as refusal:
         server[1](f"curves?{query}")
-    assert refusal.value.code == 400 and b"memory, in bytes" in refusal.value.read()
+    assert refusal.value.code == 400 and reason in refusal.value.read()
 
 
 def test_without_gets_there_is_no_verdict():

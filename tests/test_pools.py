@@ -149,7 +149,7 @@ def test_multigets_over_pools_answer_in_the_order_of_the_keys(server, client):
     assert after["default"]["hits"] == before["default"]["hits"]
     # Long values, so that the output is full in the middle of a batch.
     for tenant in TENANTS:
-        client.set(f"{tenant}long", tenant * 100_000, noreply=True)
+        client.set(f"{tenant}long", tenant * 100_000)
     wanted = [f"{tenant}long" for tenant in TENANTS * 8]
     with server.connect() as connection:
         answer = connection.ask(b"get " + " ".join(wanted).encode() + b"\r\n", b"\r\nEND\r\n")
