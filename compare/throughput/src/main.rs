@@ -4,7 +4,7 @@
 //! whole table, so that each begins with clean memory, and takes the medians of several rounds; `check` runs every
 //! engine for a moment.
 //!
-//! What it cannot see: latencies of single requests, values of mixed sizes, expiry.
+//! It does not measure latencies of single requests, values of mixed sizes, and expiry.
 #![forbid(unsafe_code)]
 
 mod calibration;

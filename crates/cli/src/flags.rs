@@ -93,7 +93,7 @@ pub struct Settings {
     pub policy: Option<String>,
     /// Whether a full cache evicts.
     pub evicts: bool,
-    /// What evictions maximize.
+    /// The objective of evictions.
     pub objective: Objective,
     pub merge_run: Option<u32>,
     pub segment_bytes: Option<u64>,

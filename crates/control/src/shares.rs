@@ -34,7 +34,7 @@ pub struct Share {
     /// Its part of what lies between the bounds of all pools, relative to the other weights. A pool of weight 0 gets its
     /// minimum, unless all pools that can take more have weight 0: these share equally.
     pub weight: u32,
-    /// What a hit of the pool is worth to a controller, relative to the hits of other pools. `divide` does not look at it.
+    /// The worth of a hit of the pool to a controller, relative to hits of other pools. `divide` ignores it.
     pub hit_value: u32,
     /// The smallest budget with which the pool works at all, whatever `min_bytes` says.
     pub floor_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a live profile costs: throughput of look-aside gets with a profile of the cache and without, in turn.
+//! The cost of a live profile: throughput of look-aside gets with a profile of the cache and without, in turn.
 //!
 //! ```text
 //! cargo run --release -p ebbtide --example profile_cost -- [ROUNDS] [MILLISECONDS]

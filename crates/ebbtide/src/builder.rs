@@ -129,7 +129,7 @@ impl CacheBuilder {
         self
     }
 
-    /// What evictions maximize: hits, or the bytes that hits serve. Default `objects`.
+    /// The objective of evictions: hits, or the bytes that hits serve. Default `objects`.
     pub fn objective(mut self, objective: Objective) -> Self {
         self.options.objective = objective;
         self

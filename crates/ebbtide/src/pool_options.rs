@@ -59,7 +59,7 @@ impl PoolOptions {
         self
     }
 
-    /// What a hit of this pool is worth to the controller, relative to the hits of other pools: 5 where a miss costs
+    /// The worth of a hit of this pool to the controller, relative to hits of other pools: 5 where a miss costs
     /// five times as much as elsewhere. Default 1; 0 is a pool whose hits count for nothing.
     pub fn hit_value(mut self, value: u32) -> Self {
         self.hit_value = value;
@@ -72,7 +72,7 @@ impl PoolOptions {
         self
     }
 
-    /// What evictions of the pool maximize. Default: that of the cache.
+    /// The objective of the pool's evictions. Default: that of the cache.
     pub fn objective(mut self, objective: Objective) -> Self {
         self.objective = Some(objective);
         self

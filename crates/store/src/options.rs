@@ -21,7 +21,7 @@ pub struct Options {
     pub value_bytes_max: u64,
     /// The eviction policy.
     pub policy: Policy,
-    /// What evictions maximize. Default the object hit ratio: most caches save requests to what is behind them.
+    /// The objective of evictions. Default the object hit ratio: most caches save requests to what is behind them.
     pub objective: Objective,
     /// Segments that one eviction merges into one. Default 4, which the Segcache paper found best (section 4.4).
     pub merge_run: u32,

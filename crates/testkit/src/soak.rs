@@ -1,4 +1,4 @@
-//! How long a test of random operations goes on: shortly in `make test`, whole in `make soak`.
+//! Number of seeds of a test of random operations: few in `make test`, all in `make soak`.
 
 use std::ops::Range;
 

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 const MAX_READS: usize = 192;
 /// The part of the flash memory that values may take.
 const MAX_BYTES_SHARE: u64 = 4;
-/// What a read of a range may read beside the range: the front of the object, and the blocks in which the range begins
-/// and ends.
+/// Bytes that a read of a range may take beside the range: the front of the object, and the blocks in which the range
+/// begins and ends.
 const RANGE_EXTRA_BYTES: u64 = 16 << 10;
 /// A verification waits this long until no read is pending.
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(30);

@@ -62,7 +62,7 @@ impl CacheBuilder {
         self.engine(|engine| engine.policy(policy))
     }
 
-    /// What evictions maximize: hits, or the bytes that hits serve. Default `objects`.
+    /// The objective of evictions: hits, or the bytes that hits serve. Default `objects`.
     pub fn objective(self, objective: Objective) -> Self {
         self.engine(|engine| engine.objective(objective))
     }

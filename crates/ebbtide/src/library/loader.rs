@@ -293,7 +293,7 @@ impl Pool {
     }
 }
 
-/// What a caller with a loader does next.
+/// The next step of a caller with a loader.
 enum LoadStep<'p> {
     Return(Option<Value>),
     /// Another caller loads the key.

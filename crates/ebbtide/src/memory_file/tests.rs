@@ -1,4 +1,4 @@
-//! What a start makes of a superblock, and what it leaves when it ends early.
+//! Starts on superblocks of all kinds, and starts that end early.
 
 use super::*;
 use crate::cache::Cache;

@@ -1,4 +1,4 @@
-//! What a drive writes for each page that it is given at random: its own write amplification.
+//! The write amplification of a drive: its writes for each page that it is given at random.
 //!
 //! ```text
 //! regions, log     written in sequence, overwritten as a whole: their blocks are empty when they are erased    1

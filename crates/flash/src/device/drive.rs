@@ -54,7 +54,7 @@ pub enum NoDriveLog {
     Silent { path: PathBuf },
 }
 
-/// What the drive under a file or folder tells of itself. Waits for the drive, a second at most.
+/// The log of the drive under a file or folder. Waits for the drive, a second at most.
 ///
 /// # Errors
 /// Why there is nothing to tell; the `io::Error` is of reading the file's metadata.

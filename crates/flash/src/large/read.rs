@@ -330,7 +330,7 @@ impl Reading {
         self.gathered.as_ref().map_or(self.hash, |it| part_hash(self.hash, it.header.order, it.parts))
     }
 
-    /// What the next part has for a key.
+    /// The key of the next part.
     fn expected_key(&self) -> std::borrow::Cow<'_, [u8]> {
         match &self.gathered {
             None => (&*self.key).into(),

@@ -36,7 +36,7 @@ struct RangeReading {
     moves: u32,
 }
 
-/// What is known of a value, and the bytes of its range so far.
+/// A range as far as it is read: its place in the value, and its bytes so far.
 struct Gathered {
     header: ObjectHeader,
     token: Token,
@@ -257,7 +257,7 @@ impl RangeReading {
         })
     }
 
-    /// What the next part has for a key.
+    /// The key of the next part.
     fn expected_key(&self) -> Cow<'_, [u8]> {
         match &self.gathered {
             Some(gathered) if gathered.parts > 0 => self.wanted().0.to_le_bytes().to_vec().into(),

@@ -31,7 +31,7 @@ pub(super) struct PoolAdvice {
     pub flags: Option<String>,
 }
 
-/// What one group deserves.
+/// The memory that one group deserves.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PoolShare {
     pub name: String,

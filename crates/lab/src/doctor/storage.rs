@@ -63,7 +63,7 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<Mount<'a>> {
     parsed.filter(|mount| path.starts_with(mount.point)).max_by_key(|mount| mount.point.len())
 }
 
-/// What the drive tells of itself, or why it does not.
+/// The health that the drive reports, or the reason why it reports none.
 pub fn drive(path: &Path) -> Finding {
     judge_drive(path, drive_log_under(path))
 }

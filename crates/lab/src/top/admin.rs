@@ -79,7 +79,7 @@ pub struct PrefixUse {
     pub evicted_never_read_share: Option<f64>,
 }
 
-/// What the admin HTTP adds to a report.
+/// The part of a report that comes from the admin HTTP.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AdminReport {
     /// Why there is nothing: in words, with what to change.

@@ -26,7 +26,7 @@ pub fn run(source: StatsSource, admin: AdminChoice, first: StatsSample, interval
     shown
 }
 
-/// What one look has found.
+/// The result of one look.
 type Look = Result<(StatsSample, AdminReport), String>;
 
 fn watch(mut source: StatsSource, admin: &AdminChoice, interval: Duration, sender: &Sender<Look>) {

@@ -44,7 +44,7 @@ pub struct Table {
     pub name: &'static str,
     pub columns: Vec<&'static str>,
     pub rows: Vec<Row>,
-    /// What stands in place of rows.
+    /// The text in place of rows.
     pub empty: String,
 }
 

@@ -35,7 +35,7 @@ const KEYS: [(&str, &str); 6] = [
     ("q, Esc", "quit"),
 ];
 
-/// What a terminal can show.
+/// The abilities of a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     pub has_colors: bool,

@@ -41,7 +41,7 @@ pub struct KeySearch {
     used: Instant,
 }
 
-/// What one step of a search has found.
+/// The result of one step of a search.
 pub struct SearchSlice {
     pub entries: Vec<Value>,
     /// Objects since the start of the search.

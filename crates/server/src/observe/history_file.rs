@@ -24,7 +24,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
 const MAGIC: &[u8; 8] = b"EBBHIST1";
-/// What all versions begin with; one character, the version, follows.
+/// The magic number of all versions; one character, the version, follows.
 const FAMILY: &[u8] = b"EBBHIST";
 const WORDS: usize = 13;
 const RECORD: usize = (WORDS + 1) * 8;

@@ -20,11 +20,11 @@ pub struct PoolRule {
     pub max_bytes: Option<u64>,
     /// Its part of the memory between the bounds of all pools.
     pub weight: u32,
-    /// What a hit of the pool is worth to the controller, relative to the hits of other pools.
+    /// The worth of a hit of the pool to the controller, relative to hits of other pools.
     pub hit_value: u32,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
-    /// What its evictions maximize. Default: that of the cache.
+    /// The objective of its evictions. Default: that of the cache.
     pub objective: Option<Objective>,
     /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
     /// as the memory is.

@@ -1,4 +1,4 @@
-//! What an eviction maximizes.
+//! The objective of evictions.
 //!
 //! | objective | value of a use | consequence |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 use super::scores::use_per_byte;
 use std::str::FromStr;
 
-/// What an eviction maximizes: hits, or the bytes that hits serve.
+/// The objective of an eviction: hits, or the bytes that hits serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The object hit ratio.

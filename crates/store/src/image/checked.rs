@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 /// Items that are looked up together, so that the cache misses of the index overlap.
 const BATCH: usize = 32;
 
-/// What is wrong with an image.
+/// The reason why an image is refused.
 pub(super) type Damage = &'static str;
 
 /// A segment as an image has it.
@@ -48,7 +48,7 @@ struct Body {
     is_claimed: AtomicBool,
 }
 
-/// What is live in a segment.
+/// Counts of the live items of a segment.
 #[derive(Default)]
 struct Live {
     items: u32,

@@ -1,4 +1,5 @@
-//! What a model empties next: dead segments, compactions, then the choice of the policy, as the store plans it.
+//! The next segments that a model empties: dead segments, compactions, then the choice of the policy. The order is that
+//! of the store.
 
 use super::SegmentModel;
 use super::segments::{Life, ModelSegment};

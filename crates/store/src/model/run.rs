@@ -1,4 +1,4 @@
-//! How a model empties a run of segments: a relocation keeps all that is alive, an eviction what the policy keeps.
+//! Emptying a run of segments of a model: a relocation keeps all that is alive, an eviction what the policy keeps.
 
 use super::segments::{ItemShape, Life};
 use super::{Object, SegmentModel};

@@ -6,7 +6,7 @@ use crate::{Error, Tier, TierOptions};
 use ebbtide_testkit::Ftl;
 use std::sync::{Arc, Mutex};
 
-/// What was done to a page.
+/// A request for a page.
 #[derive(Clone, Copy)]
 enum Step {
     Write(u32),
