@@ -140,8 +140,6 @@ def test_one_address_family_of_two_is_served_with_a_warning(busy, left):
 
 def listening_lines(binary, *flags):
     with Server(binary, "-vv", *flags) as server:
-        # It listens before it prints; what has answered has printed.
-        server.stat("pid")
         files = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
     lines = [line for line in server.messages().splitlines() if "server listening" in line]
     assert all(line[0] == "<" and int(line[1:].split()[0]) in files for line in lines), lines

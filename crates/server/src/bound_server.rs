@@ -1,5 +1,5 @@
 //! Steps that need root: reads certificates and keys, and binds addresses. No client can connect before
-//! [`BoundServer::serve`] listens, when the cache exists.
+//! [`Server::listen`], when the cache exists.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -110,23 +110,11 @@ impl BoundServer {
         &self.warnings
     }
 
-    /// Listens and returns the server of this cache.
-    pub fn serve(mut self, cache: Cache) -> Result<Server, Error> {
+    /// The server of this cache, which does not listen yet.
+    pub fn serve(self, cache: Cache) -> Result<Server, Error> {
         let options = self.options;
         let poll = Poll::new().map_err(Error::Poll)?;
         let waker = Waker::new(poll.registry(), acceptor::WAKER).map_err(Error::Poll)?;
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            listener.listen(options.backlog)?;
-            listener.register(poll.registry(), mio::Token(index)).map_err(Error::Poll)?;
-        }
-        if options.verbosity > 1 {
-            for listener in &self.listeners {
-                eprintln!("<{} server listening ({})", listener.file_number(), options.binding_protocol());
-            }
-            for socket in &self.datagrams {
-                eprintln!("<{} server listening (udp)", socket.file_number());
-            }
-        }
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..options.threads {
@@ -178,7 +166,9 @@ impl BoundServer {
 impl Server {
     /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
     pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
-        BoundServer::new(options)?.serve(cache)
+        let mut server = BoundServer::new(options)?.serve(cache)?;
+        server.listen()?;
+        Ok(server)
     }
 }
 

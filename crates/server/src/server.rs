@@ -27,6 +27,26 @@ pub struct Server {
 }
 
 impl Server {
+    /// Listens: from now on clients can connect, and are served once the server runs.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        let Acceptor { poll, listeners, shared, .. } = &mut self.acceptor;
+        let options = &shared.options;
+        // Told before it is so: who has connected can read it.
+        if options.verbosity > 1 {
+            for listener in &*listeners {
+                eprintln!("<{} server listening ({})", listener.file_number(), options.binding_protocol());
+            }
+            for socket in self.udp.iter().flat_map(Udp::sockets) {
+                eprintln!("<{} server listening (udp)", socket.file_number());
+            }
+        }
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            listener.listen(options.backlog)?;
+            listener.register(poll.registry(), mio::Token(index)).map_err(Error::Poll)?;
+        }
+        Ok(())
+    }
+
     /// The TCP addresses, in the order of the listeners, with the ports that were really taken.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses

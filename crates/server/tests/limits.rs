@@ -193,9 +193,12 @@ fn nobody_connects_before_the_cache_is_there() {
         Some((address, BoundServer::new(ServerOptions { listeners, ..options() }).ok()?))
     });
     let (address, opened): (SocketAddr, _) = tried.next().expect("a free port");
-    let refused = TcpStream::connect(address).expect_err("nobody listens");
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    let running = opened.serve(cache()).expect("a server").start().expect("threads");
+    let refused = || TcpStream::connect(address).expect_err("nobody listens").kind();
+    assert_eq!(refused(), ErrorKind::ConnectionRefused);
+    let mut server = opened.serve(cache()).expect("a server");
+    assert_eq!(refused(), ErrorKind::ConnectionRefused);
+    server.listen().expect("a listener");
+    let running = server.start().expect("threads");
     TcpStream::connect(address).expect("a connection");
     running.stop().expect("a clean stop");
 }

@@ -93,6 +93,10 @@ impl Udp {
         Arc::clone(&self.inbox)
     }
 
+    pub fn sockets(&self) -> &[UdpSocket] {
+        &self.sockets
+    }
+
     /// The addresses, with the ports that were really taken.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().map(|socket| socket.address).collect()
