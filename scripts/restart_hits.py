@@ -5,8 +5,8 @@
 
 Each case plays the same requests: a warm-up, the minute before a clean stop, and the minute after the start. A minute
 is a number of requests, 50,000 a second by default, and not a time: they are played as fast as the server answers, so
-the hit ratios do not depend on the load of the machine. What is lost besides is what a real client would have asked for
-while the server was down. All cases have the same memory and flash:
+the hit ratios do not depend on the load of the machine. With fewer requests objects, memory and flash are fewer in
+proportion. All cases have the same memory and flash:
 
     cold          both are removed between stop and start
     flash only    memory is lost: --flash-drain-seconds 0
@@ -30,11 +30,12 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compare"))
 from servers import EBBTIDE, Server
 
-# Name, arguments of `ebbtide generate`, megabytes of memory and of flash at full length: in each, memory holds a part
-# of the objects and flash most of them.
+FULL_MINUTE = 3_000_000
+# Name, arguments of `ebbtide generate`, keys if those do not follow the requests, megabytes of memory and of flash, all
+# for a full minute: memory holds a part of the objects, and flash more of them.
 TRACES = [
-    ("tweets", ["--preset", "c"], 48, 256),
-    ("zipf", ["--preset", "zipf", "--alpha", "0.9", "--keys", "600k", "--churn", "0.1", "--ttl", "864000"], 64, 512),
+    ("tweets", ["--preset", "c"], None, 48, 256),
+    ("zipf", ["--preset", "zipf", "--alpha", "0.9", "--churn", "0.1", "--ttl", "864000"], 600_000, 64, 512),
 ]
 CASES = ["cold", "flash only", "drained", "memory file", "no restart"]
 COLOURS = {"cold": "#c0392b", "flash only": "#e08e0b", "drained": "#2471a3", "memory file": "#1e8449", "no restart": "#888"}
@@ -169,8 +170,7 @@ def plot(results, minute):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minute", type=int, default=3_000_000, help="requests of a minute")
-    parser.add_argument("--scale", type=float, default=1.0, help="memory and flash, as a share of those at full length")
+    parser.add_argument("--minute", type=int, default=FULL_MINUTE, help="requests of a minute")
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--disk", default=tempfile.gettempdir())
     parser.add_argument("--binary", default=EBBTIDE)
@@ -179,11 +179,13 @@ def main():
     print("| trace | case | hit ratio, minute before | first 5 s after | minute after | first 5 s / before | minute / before |")
     print("|---|---|---|---|---|---|---|")
     results = {}
-    for name, arguments, megabytes, flash_megabytes in TRACES:
+    scale = args.minute / FULL_MINUTE
+    for name, arguments, keys, megabytes, flash_megabytes in TRACES:
+        arguments = arguments + (["--keys", int(keys * scale)] if keys else [])
         folder = pathlib.Path(tempfile.mkdtemp(dir=args.disk))
         try:
             parts = parts_of(folder, arguments, args.minute, args.binary)
-            sizes = [max(8, int(megabytes * args.scale)), max(32, int(flash_megabytes * args.scale))]
+            sizes = [max(4, round(megabytes * scale)), max(32, round(flash_megabytes * scale))]
             results[name] = {}
             for case in CASES:
                 results[name][case] = run(case, parts, *sizes, args)

@@ -2,8 +2,8 @@
 //! objects are evicted, while the memory limit changes.
 
 use super::journal::{Journal, Seen, What};
-use super::test_name;
-use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, Ttl};
+use super::{PATIENCE, test_name};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Ttl};
 use ebbtide_store::{KillPoint, arm_kill};
 use ebbtide_testkit::{Random, Stamp};
 use std::env;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
 const HAS_FLASH: &str = "EBBTIDE_KILLS_FLASH";
@@ -31,6 +31,8 @@ const OPERATIONS: u64 = 12_000;
 const MAINTAIN_EVERY: u64 = 500;
 /// Operations in which keys are written, changed, or deleted for the most part.
 const PHASE: u64 = 2000;
+/// Between two looks at whether flash is free.
+const STEP: Duration = Duration::from_millis(10);
 const COUNTS: u64 = 1 << 20;
 
 /// One folder with its cache.
@@ -43,7 +45,22 @@ pub struct Setup {
 pub struct Victim(Child);
 
 impl Setup {
+    /// Builds the cache. The kernel may end the transfers of a killed process after the process: until then flash is
+    /// in use.
     pub fn build(&self) -> Cache {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.builder().build() {
+                Ok(cache) => return cache,
+                Err(error) => {
+                    assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}");
+                    thread::sleep(STEP);
+                }
+            }
+        }
+    }
+
+    fn builder(&self) -> CacheBuilder {
         let builder = Cache::builder().memory(ByteSize::bytes(CACHE_BYTES)).memory_ceiling(ByteSize::mib(8));
         let mut builder =
             builder.max_value(ByteSize::kib(256)).clock(Clock::Manual).memory_file(self.folder.join("memory"));
@@ -56,7 +73,7 @@ impl Setup {
             };
             builder = builder.flash(self.folder.join("flash"), ByteSize::mib(8)).flash_options(options);
         }
-        builder.build().unwrap()
+        builder
     }
 
     /// Bytes of all threads' journals.
@@ -184,7 +201,7 @@ impl Worker<'_> {
             let writes = [95, 60, 10][(operation / PHASE % 3) as usize];
             match self.random.below(100) {
                 drawn if drawn < writes => self.set(key),
-                _ if self.random.below(4000) == 0 && self.thread == 0 => self.flush(),
+                _ if self.thread == 0 && operation < OPERATIONS / 2 && self.random.below(4000) == 0 => self.flush(),
                 _ => match self.random.below(10) {
                     0..3 if is_number(key) => self.count(key),
                     3 => self.touch(key),
