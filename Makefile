@@ -19,7 +19,7 @@ PYTHON := $(VENV)/bin/python
 # The server that the tests in Python run: that of `cargo test`, with its assertions.
 TESTED := $(CURDIR)/target/debug/ebbtide
 # Optimized like a release, without the optimization of the whole program, which takes most of the time of a build.
-UNLINKED := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+NO_LTO := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Started by root, the server gives root up.
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
@@ -116,7 +116,7 @@ soak:
 
 # Loom rebuilds everything with its own atomics, hence the target directory of its own.
 loom:
-	$(UNLINKED) RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
+	$(NO_LTO) RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
 
 # Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
 conformance: tested
@@ -136,8 +136,8 @@ python:
 
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
-	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(UNLINKED) cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET env $(UNLINKED) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build --no-default-features --sanitizer none "$$target"; done
+	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
 	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # The Debian package, from the released binary.

@@ -46,7 +46,7 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     }
     // Threads that wait for signals hold the server's to the end.
     let kept = cache.clone();
-    let mut server = opened.serve(cache).map_err(|error| not_bound(&settings, error))?;
+    let mut server = opened.into_server(cache).map_err(|error| not_bound(&settings, error))?;
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
         PidFile::write(path)
             .inspect_err(|error| {
@@ -61,7 +61,7 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     let supervisor = Supervisor::from_environment();
     let handles = (server.stop_handle(), server.reload_handle());
     obey_signals(handles, supervisor.clone(), close_limit(&settings)?, pools)?;
-    // After the lines of the start are printed and a signal ends in a clean stop: who has connected can rely on both.
+    // After the lines of the start are printed and a signal ends in a clean stop: a client relies on both.
     server.listen().map_err(|error| not_bound(&settings, error))?;
     if daemon::is_copy() {
         daemon::ready(settings.verbosity > 0)?;

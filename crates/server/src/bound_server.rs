@@ -111,7 +111,7 @@ impl BoundServer {
     }
 
     /// The server of this cache, which does not listen yet.
-    pub fn serve(self, cache: Cache) -> Result<Server, Error> {
+    pub fn into_server(self, cache: Cache) -> Result<Server, Error> {
         let options = self.options;
         let poll = Poll::new().map_err(Error::Poll)?;
         let waker = Waker::new(poll.registry(), acceptor::WAKER).map_err(Error::Poll)?;
@@ -166,7 +166,7 @@ impl BoundServer {
 impl Server {
     /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
     pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
-        let mut server = BoundServer::new(options)?.serve(cache)?;
+        let mut server = BoundServer::new(options)?.into_server(cache)?;
         server.listen()?;
         Ok(server)
     }

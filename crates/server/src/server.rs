@@ -28,10 +28,13 @@ pub struct Server {
 
 impl Server {
     /// Listens: from now on clients can connect, and are served once the server runs.
+    ///
+    /// # Errors
+    /// The error of the system for an address that another process listens on.
     pub fn listen(&mut self) -> Result<(), Error> {
         let Acceptor { poll, listeners, shared, .. } = &mut self.acceptor;
         let options = &shared.options;
-        // Told before it is so: who has connected can read it.
+        // Printed first: a client that could connect finds these lines printed.
         if options.verbosity > 1 {
             for listener in &*listeners {
                 eprintln!("<{} server listening ({})", listener.file_number(), options.binding_protocol());

@@ -195,7 +195,7 @@ fn nobody_connects_before_the_cache_is_there() {
     let (address, opened): (SocketAddr, _) = tried.next().expect("a free port");
     let refused = || TcpStream::connect(address).expect_err("nobody listens").kind();
     assert_eq!(refused(), ErrorKind::ConnectionRefused);
-    let mut server = opened.serve(cache()).expect("a server");
+    let mut server = opened.into_server(cache()).expect("a server");
     assert_eq!(refused(), ErrorKind::ConnectionRefused);
     server.listen().expect("a listener");
     let running = server.start().expect("threads");
@@ -216,7 +216,7 @@ fn one_listener_of_a_group_suffices() {
     for group in [[&taken, &free], [&free, &taken]] {
         let opened = open(group, &[2]).expect("one of them");
         assert!(matches!(opened.warnings(), [warning] if warning.contains(&address.to_string())));
-        assert_eq!(opened.serve(cache()).expect("a server").local_addrs().len(), 1);
+        assert_eq!(opened.into_server(cache()).expect("a server").local_addrs().len(), 1);
         for apart in [&[][..], &[1], &[1, 1]] {
             assert!(matches!(open(group, apart), Err(Error::Listen { .. })));
         }

@@ -58,7 +58,7 @@ mod with_kills {
     /// Times that it is passed before the process ends.
     static PASSES: AtomicU64 = AtomicU64::new(0);
 
-    /// Ends the process when it is at a point after it has passed that so many times.
+    /// Ends the process at this point, once it has passed it `passes` times.
     pub fn arm_kill(point: KillPoint, passes: u64) {
         PASSES.store(passes, Ordering::Relaxed);
         // Release pairs with the Acquire in `kill_point`: the number of passes.

@@ -198,7 +198,7 @@ impl Memory {
         &self.stores
     }
 
-    /// Why flash may have values that are older than what was acknowledged: it must begin empty.
+    /// The reason why flash must begin empty: it may have values that are older than acknowledged writes.
     pub fn outdates_flash(&self) -> Option<&'static str> {
         self.runs.ran_alone.then_some("the memory file was used without flash since flash was written")
     }
@@ -219,7 +219,7 @@ impl Memory {
     /// Makes the file this run's, beside flash that has started: from here on the stores may be changed.
     ///
     /// # Errors
-    /// Those of [`Opened::begin`].
+    /// As [`Opened::begin`].
     pub fn use_file_beside(&mut self, flash: &Tier, save_limit: Duration) -> Result<(), Error> {
         self.check_flash(flash.last_run_number())?;
         self.use_file(Some(flash.run_number()), save_limit)

@@ -34,11 +34,10 @@ use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_flash::large::{Reclaim, Reinsertion};
 use ebbtide_testkit::Random;
 use player::{Bounds, Player, Table};
-use record::Record;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -232,18 +231,8 @@ fn run(case: &Case) -> (u64, FlashStats) {
     let origins = origins(case.clock(), unix, unix_ms());
     let mover =
         Arc::new(Mover { clock: case.clock(), built, origins, started: AtomicU64::new(0), done: AtomicU64::new(0) });
-    let times = Arc::clone(&mover);
-    let keys = 1500 + case.seed % 600;
-    let mut table = Table {
-        record: Record::new(keys, THREADS + 1),
-        keys,
-        now: Box::new(move || times.bounds()),
-        done: AtomicU64::new(0),
-        hits: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-        pool: cache.pool("default").expect("every cache has it"),
-        cache,
-    };
+    let pool = cache.pool("default").expect("every cache has it");
+    let mut table = Table::new(cache, pool, 1500 + case.seed % 600, &mover);
     let mut life = 1;
     loop {
         device.set(case.faults());

@@ -2,10 +2,12 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
+use crate::{Mover, THREADS};
 use ebbtide::memcached::{
     Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, Pool, ReadOutcome, ReadPurpose, Stored, Ttl,
 };
 use ebbtide_testkit::Random;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -26,6 +28,23 @@ pub struct Table {
     pub done: AtomicU64,
     pub hits: AtomicU64,
     pub over: AtomicBool,
+}
+
+impl Table {
+    /// A table of this pool of the cache, in the time of the mover.
+    pub fn new(cache: Cache, pool: Pool, keys: u64, mover: &Arc<Mover>) -> Self {
+        let times = Arc::clone(mover);
+        Self {
+            cache,
+            pool,
+            record: Record::new(keys, THREADS + 1),
+            keys,
+            now: Box::new(move || times.bounds()),
+            done: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        }
+    }
 }
 
 /// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old

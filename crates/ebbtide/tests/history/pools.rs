@@ -5,7 +5,6 @@
 //! anything that a removed pool served later, or that its successor found, would be stale.
 
 use crate::player::{Player, Table};
-use crate::record::Record;
 use crate::value;
 use crate::{Mover, THREADS, origins, unix_ms};
 use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, Handle, Pool, PoolOptions};
@@ -13,7 +12,7 @@ use ebbtide_flash::admission::AdmissionOptions;
 use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_testkit::Random;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,20 +23,6 @@ const KEYS: u64 = 900;
 /// Threads of one pool.
 const PLAYERS: usize = 2;
 const TENANT: &str = "tenant";
-
-fn table(cache: &Cache, pool: Pool, mover: &Arc<Mover>) -> Table {
-    let times = Arc::clone(mover);
-    Table {
-        cache: cache.clone(),
-        pool,
-        record: Record::new(KEYS, THREADS + 1),
-        keys: KEYS,
-        now: Box::new(move || times.bounds()),
-        done: AtomicU64::new(0),
-        hits: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-    }
-}
 
 /// Values that are kept beyond the life of their pool, with what they were.
 fn hold(pool: &Pool, random: &mut Random) -> Vec<(Handle, Vec<u8>)> {
@@ -114,11 +99,12 @@ fn run(seed: u64, operations: u64) {
     });
     let pool = |name: &str| cache.pool(name).expect("it is there");
     let mut tenant = None;
-    let (default, other) = (table(&cache, pool("default"), &mover), table(&cache, pool("other"), &mover));
+    let table = |name: &str| Table::new(cache.clone(), pool(name), KEYS, &mover);
+    let (default, other) = (table("default"), table("other"));
     let mut random = Random::new(seed);
     for round in 1..=ROUNDS {
         cache.add_pool(&PoolOptions::named(TENANT)).expect("the name is free");
-        let tenant: &mut Table = tenant.get_or_insert_with(|| table(&cache, pool(TENANT), &mover));
+        let tenant: &mut Table = tenant.get_or_insert_with(|| table(TENANT));
         tenant.pool = pool(TENANT);
         let tenant = &*tenant;
         let tables = [&default, &other, tenant];

@@ -6,7 +6,6 @@
 //! memory is empty, and flash has what its device and its deletion log had at that instant.
 
 use crate::player::{Player, Table};
-use crate::record::Record;
 use crate::{Case, LIVES, Mover, ORIGIN_MS, THREADS};
 use ebbtide::memcached::{ByteSize, Cache, Clock, MemoryStart, PoolOptions};
 use ebbtide_flash::device::{Device, Faults, FaultyDevice};
@@ -14,7 +13,7 @@ use ebbtide_testkit::Random;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -30,7 +29,7 @@ const KEYS: u64 = 1500;
 const POOL_BYTES: u64 = 1 << 20;
 const OTHER: &str = "other";
 
-/// What a life has.
+/// The parts of a cache that a life is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parts {
     Both,
@@ -136,21 +135,7 @@ fn attach(tables: &mut [Table], cache: &Cache, names: &[&str]) {
     }
 }
 
-fn table(cache: &Cache, name: &str, mover: &Arc<Mover>) -> Table {
-    let times = Arc::clone(mover);
-    Table {
-        cache: cache.clone(),
-        pool: cache.pool(name).expect("it was built with it"),
-        record: Record::new(KEYS, THREADS + 1),
-        keys: KEYS,
-        now: Box::new(move || times.bounds()),
-        done: AtomicU64::new(0),
-        hits: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-    }
-}
-
-/// Has threads do what can be done, until all tables have so many operations.
+/// Runs operations on all tables, by threads, until each table has had `last` of them.
 fn play(tables: &[Table], mover: &Mover, last: u64, seed: u64) {
     thread::scope(|scope| {
         let per_table = THREADS / tables.len();
@@ -175,7 +160,9 @@ fn run(number: u64, seed: u64, operations: u64) -> (u64, u64) {
     let mut lives = Lives::new(number, seed, operations);
     let mut parts = lives.draw_parts(Parts::FileAlone);
     let cache = lives.build(parts);
-    let mut tables: Vec<Table> = lives.names.iter().map(|name| table(&cache, name, &mover)).collect();
+    let pool = |name: &str| cache.pool(name).expect("it was built with it");
+    let table = |name: &&str| Table::new(cache.clone(), pool(name), KEYS, &mover);
+    let mut tables: Vec<Table> = lives.names.iter().map(table).collect();
     drop(cache);
     for life in 1..=LIVES {
         lives.device.set(lives.case.faults());

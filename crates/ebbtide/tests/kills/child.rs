@@ -138,7 +138,7 @@ fn value(key: u32, version: u64) -> Vec<u8> {
     }
 }
 
-/// What the bytes of a value say.
+/// The version and the count in the bytes of a value.
 pub fn read(key: u32, bytes: &[u8]) -> Seen {
     if is_number(key) {
         let text = std::str::from_utf8(bytes).unwrap_or_else(|_| panic!("key {key} has no number: {bytes:?}"));

@@ -1,4 +1,4 @@
-//! What a process that is killed has started and acknowledged: a file for each thread, written around each operation. A
+//! The journal of a process that is killed: a file for each thread, with a record before and after each operation. A
 //! kill of the process loses no byte that a write call took. A write call that a kill cuts short ends at a page, so no
 //! record lies in two.
 //!
@@ -114,7 +114,7 @@ struct Possible {
     end: u64,
 }
 
-/// What each key may have, by the journals up to now. A key may always be missing.
+/// The values that each key may have, by the journals up to now. A key may always be missing.
 #[derive(Default)]
 pub struct Known {
     possible: BTreeMap<u32, Vec<Possible>>,
@@ -171,7 +171,7 @@ impl Known {
     /// Judges a value that was found, while nobody writes.
     ///
     /// # Errors
-    /// What the key may have instead.
+    /// The values that the key may have.
     pub fn saw(&mut self, key: u32, seen: Seen) -> Result<(), String> {
         let values = self.possible.entry(key).or_default();
         match values.iter().find(|value| value.seen == seen).copied() {

@@ -176,7 +176,7 @@ fn a_kill_at_any_step_leaves_nothing_old() {
     let cases = lives.len();
     for seed in seeds(1, 200) {
         for (number, point) in POINTS.into_iter().enumerate() {
-            // What a start or a stop leaves depends on the case; what a step of the store leaves does not.
+            // The result of a kill depends on the case in a start and a stop, and not in a step of the store.
             match point {
                 KillPoint::StartLoaded
                 | KillPoint::StartInUse
