@@ -135,12 +135,15 @@ impl Store {
     }
 
     /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of
-    /// which some are to be withheld. False if they do not fit, or another store has one of the frames.
+    /// which some are to be withheld. They are more than fit the memory where the image was written while a smaller
+    /// one was being reached: maintenance goes on with that. False if another store has one of the frames.
     #[cfg(not(loom))]
     pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
-        self.budget.target.store(limit.saturating_sub(withheld), Ordering::Relaxed);
+        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
+        let fit = self.budget.layout.segments_within(memory_bytes, index_bytes);
+        self.budget.target.store(fit.min(limit.saturating_sub(withheld)), Ordering::Relaxed);
         self.segments.adopt(frames, limit)
     }
 

@@ -263,6 +263,23 @@ fn another_memory_is_reached_after_the_start() {
 }
 
 #[test]
+fn a_smaller_memory_is_reached_after_a_stop_on_the_way() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(9), START_MS, 20_000);
+    store.resize(4 << 20).unwrap();
+    assert!(!store.resize_done());
+    let (loaded, _) = load(Policy::S3Fifo, &image(&store, &participant, now_ms)).unwrap();
+    let reader = loaded.participate();
+    assert!(!loaded.resize_done());
+    while !loaded.resize_done() {
+        loaded.maintain(&reader, now_ms);
+    }
+    loaded.verify(&reader, now_ms);
+    assert_eq!(loaded.memory_bytes(), 4 << 20);
+}
+
+#[test]
 fn a_damaged_image_is_an_error() {
     let store = Store::new(options(Policy::S3Fifo)).unwrap();
     let participant = store.participate();
