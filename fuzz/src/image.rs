@@ -1,5 +1,5 @@
-//! The image of a store: whatever headers, buckets and items it has, it is refused, or it becomes a store that keeps
-//! every invariant and goes on.
+//! The image of a store, and that of a compact table (`table`): whatever headers, buckets and items it has, it is
+//! refused, or it becomes a store that keeps every invariant and goes on.
 //!
 //! The input is a list of changes to a sound image, 6 bytes each. Checksums of segments are made right afterwards, so
 //! that the checks behind them are reached:
@@ -37,9 +37,9 @@ struct Image {
 pub fn check(input: &[u8]) {
     static SOUND: OnceLock<Image> = OnceLock::new();
     let mut image = SOUND.get_or_init(sound).clone();
-    for change in input.chunks_exact(CHANGE_BYTES).take(CHANGES_MAX) {
-        image.change(change);
-    }
+    let changes: Vec<&[u8]> = input.chunks_exact(CHANGE_BYTES).take(CHANGES_MAX).collect();
+    crate::table::check(&changes);
+    changes.iter().for_each(|change| image.change(change));
     image.make_checksums_right();
     let segments = &image.segments;
     let mut read = |at: u64, bytes: &mut [u8]| {

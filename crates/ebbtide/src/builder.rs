@@ -10,7 +10,7 @@ use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::FlashWaits;
 use crate::maintenance;
-use crate::memory_file::Memory;
+use crate::memory_file::{FinishedMemory, Memory};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
@@ -252,9 +252,9 @@ impl CacheBuilder {
             reason: error.to_string(),
         })?;
         options.memory_bytes_max = Some(options.effective_memory_bytes_max());
-        let Plan { stores: planned, compact } = self.plan(&options)?;
-        let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
-        let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
+        let plan = self.plan(&options)?;
+        let shares: Vec<_> = plan.stores.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
+        let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock)?;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes, &memory)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -286,7 +286,7 @@ impl CacheBuilder {
             None => None,
         };
         let engine_memory = memory.memory.clone();
-        let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
+        let FinishedMemory { stores, compact, time, file: memory_file } = memory.finish(self.save_limit.0)?;
         let pools = shares.into_iter().zip(stores).zip(pool_flash);
         let pools = pools.map(|(((share, flash_share), store), flash)| NewPool { share, flash_share, store, flash });
         let pools = pools.collect();

@@ -8,7 +8,7 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
-use crate::compact_state::CompactState;
+use crate::compact_state::{CompactState, NewCompactPool};
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::pool_flash::PoolFlash;
@@ -17,7 +17,6 @@ use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
-use crate::pool_plan::CompactPlans;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
@@ -66,7 +65,7 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        (pools, compact): (Vec<NewPool>, CompactPlans),
+        (pools, compact): (Vec<NewPool>, Vec<NewCompactPool>),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
@@ -94,8 +93,8 @@ impl Engine {
         }
         let compact = compact
             .into_iter()
-            .map(|(share, plan)| {
-                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].2)?;
+            .map(|NewCompactPool { share, plan, table }| {
+                let pool = CompactState::build(&share.name, (plan, table), &parts.memory, &pools[0].2)?;
                 Ok((share, pool))
             })
             .collect::<Result<Vec<_>, Error>>()?;

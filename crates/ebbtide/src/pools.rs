@@ -9,6 +9,7 @@ use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::flash_shares;
+use crate::memory_file::QuietPools;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
@@ -166,7 +167,16 @@ impl Pools {
         self.table().compact.pools().map(Arc::clone).collect()
     }
 
-    /// All pools but removed ones, the pool `default` first.
+    /// All pools but removed ones.
+    pub fn quiet(&self) -> QuietPools {
+        let table = self.table();
+        QuietPools {
+            stores: table.entries.iter().map(|entry| Arc::clone(&entry.pool)).collect(),
+            compact: table.compact.entries.iter().map(|entry| Arc::clone(&entry.pool)).collect(),
+        }
+    }
+
+    /// All pools that have a store, but removed ones, the pool `default` first.
     pub fn present(&self) -> Vec<Arc<PoolState>> {
         self.table().entries.iter().map(|entry| Arc::clone(&entry.pool)).collect()
     }
@@ -246,7 +256,7 @@ impl Pools {
                 table.entries.push(PoolEntry { share, pool, target_bytes, flash_share });
             }
             JoiningKind::Compact(plan) => {
-                let pool = CompactState::build(&share.name, *plan, memory, &table.entries[0].pool)?;
+                let pool = CompactState::build(&share.name, (*plan, None), memory, &table.entries[0].pool)?;
                 table.compact.entries.push(CompactEntry { share, pool, target_bytes });
             }
         }

@@ -28,7 +28,9 @@ mod save;
 mod words;
 
 pub use load::{ImageError, Loaded, OnThreads, SegmentBytes};
+pub(crate) use load::{check, damaged};
 pub use save::Saved;
+pub(crate) use words::{Put, Take};
 
 use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
