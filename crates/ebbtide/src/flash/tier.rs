@@ -16,6 +16,7 @@ use crate::flash::memory_split::MemorySplit;
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::FlashPromotion;
+use crate::flash::range_uses::{self, RangeUses};
 use crate::wakeup::{TICK, Waker};
 use ebbtide_flash::{Tier, TierStats};
 use ebbtide_store::{Item, Store};
@@ -113,6 +114,7 @@ pub(crate) struct FlashTier {
     pub token_bytes: AtomicU64,
     pub filter_bytes: AtomicU64,
     pub idle: IdleLimit,
+    pub(super) range_uses: RangeUses,
 }
 
 impl FlashTier {
@@ -150,6 +152,7 @@ impl FlashTier {
             token_bytes: AtomicU64::new(0),
             filter_bytes: AtomicU64::new(0),
             idle: IdleLimit::default(),
+            range_uses: RangeUses::default(),
         })
     }
 
@@ -284,7 +287,7 @@ impl FlashTier {
         let filters = self.filter_bytes.load(Ordering::Relaxed);
         let promoted_keys = self.promoted_keys.lock().expect("nothing panics under this lock");
         let of_scans = promoted_keys.iter().filter_map(Weak::upgrade).map(|keys| keys.memory_bytes());
-        of_scans.sum::<u64>() + filters + values + tokens
+        of_scans.sum::<u64>() + filters + values + tokens + range_uses::BYTES
     }
 
     /// Asserts every invariant of the tier.
