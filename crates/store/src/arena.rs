@@ -87,6 +87,22 @@ mod real {
         }
 
         /// # Safety
+        /// As `write`.
+        pub unsafe fn write_zeros(&self, at: Location, length: usize) {
+            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above, exclusive by the caller's word.
+            unsafe { std::ptr::write_bytes(self.address(at), 0, length) }
+        }
+
+        /// # Safety
+        /// The caller must own the unpublished range for `'a`, and nobody else may access it then.
+        pub unsafe fn slice_mut<'a>(&self, at: Location, length: usize) -> &'a mut [u8] {
+            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above, exclusive by the caller's word; the arena's memory is initialized.
+            unsafe { std::slice::from_raw_parts_mut(self.address(at), length) }
+        }
+
+        /// # Safety
         /// `from` must be readable as in `slice`, `to` owned as in `write`.
         pub unsafe fn copy(&self, from: Location, to: Location, length: usize) {
             debug_assert!(
@@ -172,6 +188,13 @@ mod modelled {
                 // SAFETY: loom reports a concurrent access.
                 self.frames.bytes().cells[start + i].with_mut(|cell| unsafe { *cell = *byte });
             }
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn write_zeros(&self, at: Location, length: usize) {
+            // SAFETY: the caller's.
+            unsafe { self.write(at, &vec![0; length]) }
         }
 
         /// # Safety
