@@ -122,7 +122,7 @@ fn fill(tier: &Arc<Tier>) {
     for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
         let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
         let key = Key::new(&key);
-        let object = Object { key, value: &[&value], client_flags: 7, expiry: 0 };
+        let object = Object { key, value: &[&value], client_flags: 7, is_annotated: false, expiry: 0 };
         // Inserts never wait, so whoever has more than the device takes at once waits here.
         while tier.insert(&object, 1000).is_none() {
             tier.maintain(1000);

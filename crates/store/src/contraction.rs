@@ -100,7 +100,7 @@ mod tests {
     fn set(store: &Store, participant: &Participant, number: u32) {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: b"", flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(participant, &write, 1000).is_err() {
             assert_ne!(store.evict(participant, 1000), Progress::Stuck);
         }

@@ -34,6 +34,7 @@ mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+mod flags;
 #[cfg(not(loom))]
 mod frame_file;
 mod frames;
@@ -79,6 +80,7 @@ pub use evict::{Blocker, Cause, Objective, Policy, Progress, Removed, UnknownObj
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
+pub use flags::Flags;
 pub use frames::FRAME_BYTES;
 #[cfg(not(loom))]
 pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
@@ -92,7 +94,7 @@ pub use model::SegmentModel;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
+    Allocation, BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
     MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};

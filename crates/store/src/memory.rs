@@ -200,7 +200,7 @@ mod tests {
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
             let write =
-                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+                crate::Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: crate::Mode::Set, token: None };
             store.write(&participant, &write, 1000)
         };
         let refusal = (0..10_000).find_map(|number| insert(number).err()).expect("the index has 448 slots");
@@ -213,7 +213,7 @@ mod tests {
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
             let write =
-                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+                crate::Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: crate::Mode::Set, token: None };
             store.write(participant, &write, 1000).unwrap();
         }
     }

@@ -15,7 +15,7 @@ fn try_set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
         key: &key,
         hash: store.hash(&key),
         value: &value,
-        flags: 0,
+        flags: 0.into(),
         ttl: Ttl::Never,
         mode: Mode::Set,
         token: None,

@@ -361,6 +361,6 @@ impl ReadBytes<'_> {
 }
 
 pub(super) fn found(buffer: Buffer, value: Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
-    let ObjectHeader { client_flags, expiry, .. } = header;
-    FlashHit { buffer, value, client_flags, expiry, token }
+    let ObjectHeader { total_bytes, client_flags, is_annotated, expiry, .. } = header;
+    FlashHit { buffer, value, value_bytes: total_bytes.into(), client_flags, is_annotated, expiry, token }
 }

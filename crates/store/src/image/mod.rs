@@ -34,7 +34,7 @@ use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 const MAGIC: [u8; 8] = *b"EBBSTORE";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The states that an image can tell of.
 fn state_of_word(word: u8) -> Option<State> {

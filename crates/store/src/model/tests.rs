@@ -57,7 +57,7 @@ fn stored_misses(policy: Policy, ttls: bool) -> f64 {
         if store.get(&participant, &key, hash, now_ms).is_none() {
             misses += 1;
             let value = &VALUE[..bytes as usize];
-            let write = Write { key: &key, hash, value, flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
             while store.write(&participant, &write, now_ms).is_err() {
                 assert_ne!(store.evict(&participant, now_ms), Progress::Stuck);
             }
