@@ -74,8 +74,15 @@ fn key(number: u32) -> [u8; 4] {
 /// Writes until there is memory. False if the value cannot be stored.
 fn set(store: &Store, participant: &Participant, number: u32, value: &[u8], ttl: Ttl, now_ms: u64) -> bool {
     let key = key(number);
-    let write =
-        Write { key: &key, hash: store.hash(&key), value, flags: number % 3, ttl, mode: Mode::Set, token: None };
+    let write = Write {
+        key: &key,
+        hash: store.hash(&key),
+        value,
+        flags: (number % 3).into(),
+        ttl,
+        mode: Mode::Set,
+        token: None,
+    };
     loop {
         let needed = match store.write(participant, &write, now_ms) {
             Ok(_) => return true,
