@@ -273,8 +273,8 @@ impl CacheBuilder {
                 let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
-                while flash.rebalance_memory(store) {
-                    store.maintain(&participant, time.now_ms());
+                while flash.rebalance_memory(memory.stores()) {
+                    memory.stores().iter().for_each(|store| _ = store.maintain(&participant, time.now_ms()));
                 }
                 drop(participant);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();

@@ -14,12 +14,13 @@ use crate::flash::pool_flash::PoolFlash;
 use crate::maintenance_queue::Turns;
 use crate::memory_monitor;
 use crate::pool_budgets;
-use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::wakeup::TICK;
 use ebbtide_control::Share;
 use ebbtide_store::{Item, Participant, Progress, Store};
+use std::slice;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -152,7 +153,7 @@ impl Engine {
     /// pause until the next call.
     fn run_turns(&self, participant: &Participant, turns: &mut Turns<PoolState>, elapsed: Duration) -> Duration {
         self.pools.settle(|| pool_budgets::allowance(elapsed));
-        self.default_pool.rebalance_memory();
+        self.rebalance_memory();
         turns.resume_waiting();
         turns.add(&self.default_pool);
         self.pools.next_in_sweep(|count| turns.due_in_sweep(elapsed, count)).iter().for_each(|pool| turns.add(pool));
@@ -181,12 +182,22 @@ impl Engine {
         pause
     }
 
+    /// Moves memory from the items of all pools to flash, if its index needs it.
+    fn rebalance_memory(&self) {
+        let Some(flash) = self.flash().filter(|flash| flash.memory_split.is_due(&flash.tier)) else { return };
+        if self.pools.is_one() {
+            flash.rebalance_memory(slice::from_ref(&*self.default_pool.store));
+        } else {
+            flash.rebalance_memory(&self.pools);
+        }
+    }
+
     /// Does all maintenance that is due, with a manual clock.
     pub fn run_all_maintenance(&self, now_ms: u64) {
         let pool = &*self.default_pool;
         let participant = pool.participant();
         let Some(_change) = participant.begin_change() else { return };
-        pool.rebalance_memory();
+        self.rebalance_memory();
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
@@ -264,10 +275,10 @@ impl Engine {
 }
 
 impl PoolState {
-    /// Moves memory from items to flash, if there is flash. Between pools the division shares the cost.
+    /// Moves memory from items to flash, if there is flash and no other pool: several give together.
     pub fn rebalance_memory(&self) {
-        if let Some(flash) = self.flash.as_ref().filter(|_| &*self.name == DEFAULT_POOL) {
-            flash.rebalance_memory(&self.store);
+        if let Some(flash) = self.flash.as_ref().filter(|_| !self.store.shares_memory()) {
+            flash.rebalance_memory(slice::from_ref(&*self.store));
         }
     }
 

@@ -7,6 +7,7 @@
 use crate::compact_pools::{CompactEntry, CompactPools};
 use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
+use crate::flash::memory_split::MemoryGiver;
 use crate::flash::tier::FlashTier;
 use crate::flash_shares;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
@@ -362,6 +363,12 @@ impl Pools {
         Ok(())
     }
 
+    /// Whether the pool `default` has all of the memory.
+    pub fn is_one(&self) -> bool {
+        let table = self.table();
+        table.is_single() && table.removed.is_empty() && table.joining.is_none()
+    }
+
     /// The memory of all pools and of flash.
     pub fn memory_bytes(&self) -> u64 {
         self.table().memory_bytes
@@ -430,6 +437,25 @@ impl Pools {
             add_counters(&mut sum, &stats);
         }
         Stats { segment_bytes: pools[0].segment_bytes, ..sum }
+    }
+}
+
+/// Memory that flash takes is divided anew: each pool gives its part of it.
+impl MemoryGiver for Pools {
+    fn all_bytes(&self, _flash_bytes: u64) -> u64 {
+        self.memory_bytes()
+    }
+
+    fn give(&self, _bytes: u64) -> bool {
+        let divided = self.table().divide();
+        self.is_settled.store(false, Ordering::Release);
+        divided.is_ok()
+    }
+
+    fn has_given(&self) -> bool {
+        let table = self.table();
+        let held_bytes = held_bytes(table.pools()) + table.compact.held_bytes();
+        held_bytes + table.flash_bytes() <= table.memory_bytes
     }
 }
 

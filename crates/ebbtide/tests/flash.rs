@@ -2,7 +2,8 @@
 
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
 use ebbtide::memcached::{
-    ByteSize, Cache, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, PoolOptions,
+    Stored, Ttl,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -346,4 +347,29 @@ fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
     }
     let tier = flash(&cache).tier;
     assert!(tier.objects * 300 > (80 << 20) / 100 * 82, "{} objects", tier.objects);
+}
+
+#[test]
+fn all_pools_give_memory_to_the_index_of_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = ByteSize::mib(8);
+    let pools = ["default", "a", "b", "c"].map(|name| PoolOptions::named(name).max_value(ByteSize::kib(64)));
+    let builder = Cache::builder().memory(total).clock(Clock::Manual).max_value(ByteSize::kib(64));
+    let builder = pools.into_iter().fold(builder, CacheBuilder::pool);
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(60)).build().unwrap();
+    let pools = ["a", "b", "c"].map(|name| cache.pool(name).unwrap());
+    for number in 0..400_000_u32 {
+        pools[number as usize % 3].insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+        if number.is_multiple_of(200) {
+            cache.maintain(Duration::from_millis(u64::from(number) / 200));
+        }
+    }
+    let (limit, used) = (cache.stats().memory_limit_bytes, cache.stats().memory_used_bytes);
+    assert!(limit == total.as_bytes() && used <= limit, "{used} of {limit}");
+    let items: u64 =
+        ["default", "a", "b", "c"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
+    // A quarter at most: of the pool `default` alone that would be less than flash begins with.
+    let of_flash = limit - items;
+    assert!(of_flash > limit / 6 && of_flash <= limit / 4 + limit / 64, "flash has {of_flash} of {limit}");
+    cache.verify();
 }

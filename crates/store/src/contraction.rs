@@ -78,7 +78,7 @@ impl Store {
             return false;
         }
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
-        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        let fit = self.budget.segments_within(self.budget.memory_bytes(), index_bytes);
         let missing = fit.saturating_sub(self.segments.usable());
         let restored = self.segments.restore_withheld(missing);
         self.segments.admit(missing - restored);

@@ -88,7 +88,7 @@ pub use kill_point::arm_kill;
 pub use kill_point::{KillPoint, kill_point};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
-pub use model::SegmentModel;
+pub use model::{MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, SegmentModel};
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{

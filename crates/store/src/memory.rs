@@ -10,11 +10,12 @@
 
 use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
+use crate::evict::{History, Policy};
 use crate::index::{Bucket, Index};
 use crate::kill_point::{KillPoint, kill_point};
 use crate::options::MEMORY_BYTES_MIN;
 use crate::segment::{Header, Segments, State};
-use crate::store::Store;
+use crate::store::{HISTORY_SHARE, Store};
 use crate::sync::{Ordering, lock};
 
 /// Gives the index back the buckets that are about to leave it. False if there are none.
@@ -65,7 +66,7 @@ impl Store {
         self.index.pay_for(buckets);
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
         // Where the memory is being made smaller, fewer segments fit it now than when that began.
-        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        let fit = self.budget.segments_within(self.budget.memory_bytes(), index_bytes);
         self.budget.target.fetch_min(fit.min(self.segments.usable()), Ordering::Relaxed);
         true
     }
@@ -108,7 +109,7 @@ impl Store {
         }
         let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
         let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
-        let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
+        let segments = self.budget.segments_within(memory_bytes, index_bytes);
         let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         if memory_bytes > max {
             return refuse(format!("address space was reserved for {max} bytes at the start"));
@@ -149,6 +150,31 @@ impl Store {
         self.budget.memory_bytes()
     }
 
+    /// The eviction policy.
+    pub fn policy(&self) -> Policy {
+        self.policy_state.policy()
+    }
+
+    /// Evicts by another policy from now on. Items keep their ages and frequencies. A policy that remembers evicted keys
+    /// begins with no memory of them, in up to a 256th of the budget, which segments give.
+    ///
+    /// # Errors
+    /// `Options` if the budget does not hold the history beside the index: the policy stays.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let _switching = lock(&self.policy_state.switching);
+        let history_bytes = self.memory_bytes() / HISTORY_SHARE;
+        if !self.policy_state.has_history_of(policy) {
+            let added_bytes = History::bytes(policy, history_bytes);
+            self.budget.add_history(added_bytes);
+            if let Err(error) = self.resize(self.memory_bytes()) {
+                self.budget.remove_history(added_bytes);
+                return Err(error);
+            }
+        }
+        self.policy_state.switch_to(policy, history_bytes);
+        Ok(())
+    }
+
     /// The memory that is not free for other stores: the budget, or more while a smaller budget is being reached.
     pub fn held_bytes(&self) -> u64 {
         let changing = lock(&self.budget.changing);
@@ -163,6 +189,11 @@ impl Store {
     /// store among others, and a smaller budget empties the frames that cost the fewest copies.
     pub fn share_memory(&self) {
         self.budget.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether other stores use the address space, too.
+    pub fn shares_memory(&self) -> bool {
+        self.budget.is_shared.load(Ordering::Relaxed)
     }
 
     /// Whether the memory is within its budget: false while a smaller budget is being reached.

@@ -168,7 +168,7 @@ impl Store {
             access_samples: AccessSamples::new(options.writers),
             domain,
             maintenance: MaintenanceState::default(),
-            policy_state: PolicyState::new(history),
+            policy_state: PolicyState::new(options.policy, history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             removal_listeners: RemovalListeners::default(),

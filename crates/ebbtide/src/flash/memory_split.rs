@@ -18,6 +18,39 @@ const STEP_SHARE: u64 = 64;
 /// Flash grows up to this part of the memory: with less memory the most used items do not fit.
 const MAX_SHARE: u64 = 4;
 
+/// The items that give memory to flash: stores before they are pools, or all pools together.
+pub(crate) trait MemoryGiver {
+    /// Memory of all items and of flash, which has `flash_bytes` of it.
+    fn all_bytes(&self, flash_bytes: u64) -> u64;
+    /// Begins to free `bytes`, which flash counts as its own already. False if the items need them.
+    fn give(&self, bytes: u64) -> bool;
+    /// Whether what was given is free.
+    fn has_given(&self) -> bool;
+}
+
+/// Each gives in proportion to its memory, or none does.
+impl MemoryGiver for [Store] {
+    fn all_bytes(&self, flash_bytes: u64) -> u64 {
+        self.iter().map(Store::memory_bytes).sum::<u64>() + flash_bytes
+    }
+
+    fn give(&self, bytes: u64) -> bool {
+        let all_bytes = u128::from(self.all_bytes(0)).max(1);
+        let before: Vec<u64> = self.iter().map(Store::memory_bytes).collect();
+        let after = |has: u64| has - (u128::from(bytes) * u128::from(has)).div_ceil(all_bytes).min(has.into()) as u64;
+        let is_given = self.iter().zip(&before).all(|(store, has)| store.resize(after(*has)).is_ok());
+        if !is_given {
+            // What a store has just had it can have again.
+            self.iter().zip(&before).for_each(|(store, has)| _ = store.resize(*has));
+        }
+        is_given
+    }
+
+    fn has_given(&self) -> bool {
+        self.iter().all(Store::resize_done)
+    }
+}
+
 /// By how many bytes flash may grow, with `flash_bytes` of `all_bytes` now and a bound of its own.
 pub(crate) fn max_growth(flash_bytes: u64, all_bytes: u64, max_bytes: u64) -> u64 {
     (all_bytes / MAX_SHARE).min(max_bytes).saturating_sub(flash_bytes)
@@ -48,25 +81,34 @@ impl MemorySplit {
         change(self.bytes())
     }
 
+    /// Whether `rebalance` has something to do.
+    pub fn is_due(&self, tier: &Tier) -> bool {
+        self.pending_bytes.try_lock().is_ok_and(|pending_bytes| *pending_bytes > 0) || tier.wants_memory()
+    }
+
     /// Continues a step, or starts one if an index needs it. True if there is more to do. Does not wait: the
-    /// maintenance of the store frees the bytes between two calls.
-    pub fn rebalance(&self, tier: &Tier, store: &Store) -> bool {
+    /// maintenance of the stores frees the bytes between two calls.
+    pub fn rebalance(&self, tier: &Tier, items: &(impl MemoryGiver + ?Sized)) -> bool {
         let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return false };
         if *pending_bytes > 0 {
-            if store.resize_done() {
+            if items.has_given() {
                 tier.grow_memory(*pending_bytes);
                 *pending_bytes = 0;
             }
             return true;
         }
-        let (items, flash) = (store.memory_bytes(), self.bytes());
-        let step = (items + flash) / STEP_SHARE;
-        let is_allowed = step <= max_growth(flash, items + flash, self.max_bytes);
-        // A store that needs all of its memory keeps it.
-        if !tier.wants_memory() || !is_allowed || store.resize(items - step).is_err() {
+        let flash_bytes = self.bytes();
+        let all_bytes = items.all_bytes(flash_bytes);
+        let step = all_bytes / STEP_SHARE;
+        if !tier.wants_memory() || step > max_growth(flash_bytes, all_bytes, self.max_bytes) {
             return false;
         }
         self.bytes.fetch_add(step, Ordering::Relaxed);
+        // Items that need all of their memory keep it.
+        if !items.give(step) {
+            self.bytes.fetch_sub(step, Ordering::Relaxed);
+            return false;
+        }
         *pending_bytes = step;
         true
     }

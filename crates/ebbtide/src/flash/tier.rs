@@ -12,7 +12,7 @@
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
-use crate::flash::memory_split::MemorySplit;
+use crate::flash::memory_split::{MemoryGiver, MemorySplit};
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::FlashPromotion;
@@ -268,8 +268,8 @@ impl FlashTier {
     }
 
     /// Moves memory from items to flash, one step of `memory_split.rs`. True if there is more to do.
-    pub fn rebalance_memory(&self, store: &Store) -> bool {
-        self.memory_split.rebalance(&self.tier, store)
+    pub fn rebalance_memory(&self, items: &(impl MemoryGiver + ?Sized)) -> bool {
+        self.memory_split.rebalance(&self.tier, items)
     }
 
     /// The limit of the flash memory, and the memory in use. Values that were read come on top of the limit.

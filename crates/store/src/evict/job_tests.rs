@@ -230,7 +230,7 @@ fn needs_two_uses_after(pairs: bool) -> bool {
         }
     }
     store.verify(&participant, 31_000 * 100);
-    store.policy_state.history.needs_two_uses()
+    store.policy_state.history().needs_two_uses()
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Store {
     /// are skipped.
     fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
         if !planner.views.is_empty() {
-            self.policy_state.history.fit(self.counters.items());
+            self.policy_state.history().fit(self.counters.items());
         }
         // Ends: each choice removes a view.
         while !planner.views.is_empty() {
@@ -141,8 +141,8 @@ impl Store {
         let max = (views.len() / PLANNED_SHARE).max(1);
         while planned.len() < max && !views.is_empty() {
             let choice = {
-                let Options { policy, objective, merge_run, .. } = self.options;
-                choose(policy, objective, views, merge_run, participant.random())
+                let Options { objective, merge_run, .. } = self.options;
+                choose(self.policy_state.policy(), objective, views, merge_run, participant.random())
             };
             let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
             planned.push(PlannedEviction { choice, stamp: views.swap_remove(at).stamp });

@@ -107,6 +107,10 @@ pub enum HistoryKind {
     Sketch,
 }
 
+impl HistoryKind {
+    pub const COUNT: usize = 4;
+}
+
 /// A sampled segment, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView {

@@ -233,7 +233,7 @@ impl Store {
         self.clock.restore(head.now_ms, head.quantum, head.flush_at_ms);
         self.generation.store(head.generation, Ordering::Relaxed);
         self.chains.restore_stamp(head.last_stamp);
-        self.policy_state.history.restore(head.history_kind, &head.history);
+        self.policy_state.history().restore(head.history_kind, &head.history);
         Ok(())
     }
 
