@@ -12,6 +12,7 @@
 //! All numbers are integers. The bytes add up to `min(total, sum of max)` exactly: what rounding leaves over goes to the
 //! pools with the largest remainders, one byte each.
 
+use crate::hit_ratio::HitRatio;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -36,6 +37,8 @@ pub struct Share {
     pub weight: u32,
     /// The worth of a hit of the pool to a controller, relative to hits of other pools. `divide` ignores it.
     pub hit_value: u32,
+    /// Hit ratio for which a controller gives the pool memory before others share the rest. `divide` ignores it.
+    pub target_hit_ratio: Option<HitRatio>,
     /// The smallest budget with which the pool works at all, whatever `min_bytes` says.
     pub floor_bytes: u64,
 }
@@ -43,7 +46,15 @@ pub struct Share {
 impl Share {
     /// A share of weight 1 without bounds, whose hits count once.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, hit_value: 1, floor_bytes: 0 }
+        Self {
+            name: name.into(),
+            min_bytes: 0,
+            max_bytes: u64::MAX,
+            weight: 1,
+            hit_value: 1,
+            target_hit_ratio: None,
+            floor_bytes: 0,
+        }
     }
 
     fn lower_bytes(&self) -> u64 {

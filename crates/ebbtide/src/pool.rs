@@ -16,7 +16,7 @@ use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot,
+    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot,
     SegmentView, Stats, Ttl,
 };
 use std::ops::ControlFlow;
@@ -260,7 +260,7 @@ impl Pool {
     }
 
     /// Changes bounds and weight to those of these options, and ends [`Pool::resize`]. Name, policy and largest value
-    /// stay.
+    /// stay; [`Pool::set_policy`] changes the policy.
     ///
     /// # Errors
     /// As [`Pool::resize`].
@@ -272,6 +272,23 @@ impl Pool {
         engine.pools.configure(&self.0.pool.name, options)?;
         engine.run_soon();
         Ok(())
+    }
+
+    /// The eviction policy.
+    pub fn policy(&self) -> Policy {
+        self.0.pool.store.policy()
+    }
+
+    /// Evicts by another policy from now on, until the next start. Entries keep their ages and frequencies; a policy
+    /// that remembers evicted keys begins without any.
+    ///
+    /// # Errors
+    /// `Configuration` if the memory of the pool does not hold what the policy remembers; `PoolRemoved`; `Closed`.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
+        self.0.pool.check_present()?;
+        self.0.pool.store.set_policy(policy).map_err(Error::from_store)
     }
 
     /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move

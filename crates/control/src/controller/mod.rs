@@ -15,14 +15,18 @@
 //! misses. Each pair of pools must gain by itself. A trial ends before the next one starts. A failed direction waits, and
 //! twice as long each time.
 //!
+//! A pool with a target hit ratio gets the memory for it before the others share the rest: `target.rs`.
+//!
 //! The controller is pure: time and counters are arguments.
 
 mod decision;
 mod machine;
 mod plan;
 mod situation;
+mod target;
 mod trial;
 
 pub use decision::{Decision, KeepReason, Move};
 pub use machine::Controller;
 pub use situation::{ControllerOptions, InvalidController, PoolReading, Situation};
+pub use target::{Target, TargetState};

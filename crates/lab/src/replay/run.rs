@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats, StoreOptions};
 
 use super::ReplayArgs;
 use super::audit::Findings;
@@ -87,7 +87,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     };
     let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
     let mut auto = match is_auto {
-        true => Some(AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory)?),
+        true => Some(auto_division(args, cell, &pools, floor_bytes)?),
         false => None,
     };
     let mut router = pools.route(reader)?;
@@ -100,10 +100,23 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         hits: counts.hits,
         misses: counts.misses,
         memory_bytes: cache.stats().memory_limit_bytes,
+        target: auto.as_ref().and_then(|auto| auto.target(&spec.share.name)),
     };
     report.pools = Some(pools.specs.iter().zip(&caches).zip(&played).map(pool_report).collect());
     report.decisions = Some(auto.map_or_else(Vec::new, |auto| auto.decisions));
     Ok(report)
+}
+
+/// The controller of pools that can all shrink to their floor.
+fn auto_division(args: &ReplayArgs, cell: Cell, pools: &Pools, floor_bytes: u64) -> Result<AutoDivision, Error> {
+    let template = StoreOptions {
+        policy: cell.policy,
+        objective: args.objective,
+        segment_bytes: Some(args.segment_size.map_or(floor_bytes / FLOOR_SEGMENTS, ByteSize::as_bytes) as u32),
+        value_bytes_max: args.max_value.unwrap_or(VALUE_LIMIT).as_bytes().min(floor_bytes / 2),
+        ..StoreOptions::default()
+    };
+    AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory, &template)
 }
 
 /// Replays what `source` gives until it gives `None`; `trace` and `format` name it.
