@@ -1,7 +1,8 @@
 //! The controller of a live cache: memory goes to the pool that earns hits by it.
 
 use ebbtide::memcached::{
-    ByteSize, Cache, Clock, ControllerMode, ControllerOptions, Lookup, Pool, PoolController, PoolDecision, PoolOptions,
+    ByteSize, Cache, CacheProfile, Clock, ControllerMode, ControllerOptions, Lookup, Policy, Pool, PoolController,
+    PoolDecision, PoolOptions,
 };
 use std::time::Duration;
 
@@ -159,4 +160,28 @@ fn a_removed_pool_is_forgotten_and_a_smaller_limit_holds() {
     let limits: u64 =
         ["again", "default"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
     assert_eq!(limits, 6 * MIB, "no handle holds the removed pool");
+}
+
+/// A loop over more keys than the cache holds: LRU would miss each of them, and a random eviction does not.
+#[test]
+fn a_curve_follows_the_policy_of_the_pool() {
+    const KEYS: u64 = 110_000;
+    let builder = Cache::builder().memory(ByteSize::mib(80)).policy(Policy::Random).clock(Clock::Manual);
+    let cache = builder.build().unwrap();
+    let mut profile = CacheProfile::of(&cache);
+    let (mut second, mut number) = (0, 0);
+    // A loop takes 11 seconds.
+    while second < 120 && !profile.is_modelled() {
+        second += 1;
+        for _ in 0..KEYS / 11 {
+            number += 1;
+            look_aside(&cache, number % KEYS);
+        }
+        cache.maintain(Duration::from_secs(second));
+        profile.update();
+    }
+    assert!(profile.is_modelled(), "{profile:?}");
+    let at = |mib| profile.what_if(ByteSize::mib(mib), None).unwrap().miss_ratio;
+    let [half, present, more] = [40, 80, 100].map(at);
+    assert!(half > present + 0.1 && present > more + 0.05 && present < 0.7, "{half} {present} {more}");
 }

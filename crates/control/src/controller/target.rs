@@ -43,41 +43,34 @@ pub(super) struct Measured {
 
 /// The targets of the pools that have one. `measured` is that of each pool, where there is one.
 pub(super) fn targets(pools: &[PoolReading], total_bytes: u64, measured: &[Option<Measured>]) -> Vec<Option<Target>> {
-    let wishes: Vec<Option<(f64, Wish)>> = pools
-        .iter()
-        .zip(measured)
-        .map(|(pool, measured)| {
-            let hit_ratio = pool.target_hit_ratio?;
-            Some((hit_ratio, Wish::of(pool, hit_ratio, *measured)))
-        })
-        .collect();
-    let mut states: Vec<Option<TargetState>> = vec![None; pools.len()];
+    let wish = |(pool, measured): (&PoolReading, &Option<Measured>)| {
+        pool.target_hit_ratio.map(|hit_ratio| Wish::of(pool, hit_ratio, *measured))
+    };
+    let wishes: Vec<Option<Wish>> = pools.iter().zip(measured).map(wish).collect();
+    let mut targets: Vec<Option<Target>> = vec![None; pools.len()];
     let mut left_bytes = total_bytes.saturating_sub(pools.iter().map(smallest_bytes).sum());
     // The cheapest first: as many targets as possible are reached.
     let mut order: Vec<usize> = (0..pools.len()).collect();
-    order.sort_by_key(|&at| wishes[at].as_ref().map_or(0, |(_, wish)| wish.bytes()));
+    order.sort_by_key(|&at| wishes[at].as_ref().map_or(0, Wish::bytes));
     for at in order {
-        let (Some((_, wish)), pool) = (&wishes[at], &pools[at]) else { continue };
-        states[at] = Some(match *wish {
+        let (pool, Some(wish)) = (&pools[at], &wishes[at]) else { continue };
+        let state = match *wish {
             Wish::Unknown => TargetState::NotPursued,
             Wish::OutOfReach { hit_ratio, bytes } => TargetState::OutOfReach { hit_ratio, bytes },
             Wish::Bytes(bytes) => {
-                let more_bytes = bytes.saturating_sub(smallest_bytes(pool));
                 let available_bytes = (smallest_bytes(pool) + left_bytes).min(pool.max_bytes);
                 if bytes > available_bytes {
                     TargetState::TooLittle { needed_bytes: bytes, available_bytes }
                 } else {
-                    left_bytes -= more_bytes;
+                    left_bytes -= bytes.saturating_sub(smallest_bytes(pool));
                     TargetState::Pursued { bytes: bytes.max(smallest_bytes(pool)) }
                 }
             }
-        });
+        };
+        let hit_ratio = pool.target_hit_ratio.unwrap_or_default();
+        targets[at] = Some(Target { pool: pool.name.clone(), hit_ratio, state });
     }
-    let named = |(pool, (wish, state)): (&PoolReading, (&Option<(f64, Wish)>, Option<TargetState>))| {
-        let hit_ratio = wish.as_ref()?.0;
-        Some(Target { pool: pool.name.clone(), hit_ratio, state: state? })
-    };
-    pools.iter().zip(wishes.iter().zip(states)).map(named).collect()
+    targets
 }
 
 /// The smallest budget that a division may give: a pool that was sized by hand keeps its budget.
