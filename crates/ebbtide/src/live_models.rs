@@ -1,7 +1,7 @@
 //! Models of a live pool around its present memory, from the samples of its accesses.
 //!
 //! ```text
-//! pool is full -> models of five memories, half to twice -> turned over twice -> their hit ratios correct the curve
+//! pool is full -> models of 0.7, 1 and 1.4 times the memory -> turned over twice -> they correct the curve
 //!                 memory of the pool leaves the middle   -> new models; the old ones stay until these have turned over
 //! ```
 //! Models take memory and time, so there are none where the pool is small beside them, where it would take too many
@@ -12,15 +12,15 @@ use ebbtide_control::Curve;
 use ebbtide_store::{AccessSample, MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, SegmentModel, Store};
 
 /// Memories of the models, in half octaves from the present one: a trial of the controller moves less.
-const HALF_OCTAVES: [i32; 5] = [-2, -1, 0, 1, 2];
+const HALF_OCTAVES: [i32; 3] = [-1, 0, 1];
 /// Half octaves by which the memory may change until there are other models.
-const MAX_DISTANCE: f64 = 1.0;
-/// Sampled objects that the model of the present memory aims at, beside the fewest that predict.
-const SPARE_OBJECTS: f64 = 1.25;
+const MAX_DISTANCE: f64 = 0.5;
+/// Sampled objects of the present memory, for each of the fewest that predict: the smallest model has 1.25 of them.
+const SPARE_OBJECTS: f64 = 1.25 * std::f64::consts::SQRT_2;
 /// Memory of all models for each sampled object of the pool, and the part of the pool's memory that they may take.
-const BYTES_PER_OBJECT: f64 = 450.0;
+const BYTES_PER_OBJECT: f64 = 250.0;
 const MEMORY_SHARE: f64 = 1.0 / 32.0;
-/// Sampled accesses a second that feed models, at most: five models take 1.5 microseconds for one.
+/// Sampled accesses a second that feed models, at most: three models take a microsecond for one.
 const MAX_ACCESSES_PER_SECOND: f64 = 2000.0;
 
 struct ModelSet {

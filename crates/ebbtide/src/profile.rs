@@ -5,7 +5,7 @@
 //! ```
 //! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine keeps less
 //! than all of the memory: so a size is first scaled by the share of the memory that holds live objects. The engine's
-//! policy is another one: so the curve from half to twice the memory is that of models of the engine (`live_models`),
+//! policy is another one: so the curve around the present memory is that of models of the engine (`live_models`),
 //! where these cost little enough. The level of the curve is then set by the miss ratio that was measured, where the
 //! caller has one. What the curve says is the difference between two sizes.
 

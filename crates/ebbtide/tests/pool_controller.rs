@@ -170,10 +170,10 @@ fn a_curve_follows_the_policy_of_the_pool() {
     let cache = builder.build().unwrap();
     let mut profile = CacheProfile::of(&cache);
     let (mut second, mut number) = (0, 0);
-    // A loop takes 11 seconds.
-    while second < 120 && !profile.is_modelled() {
+    // A loop takes 22 seconds.
+    while second < 240 && !profile.is_modelled() {
         second += 1;
-        for _ in 0..KEYS / 11 {
+        for _ in 0..KEYS / 22 {
             number += 1;
             look_aside(&cache, number % KEYS);
         }
@@ -182,6 +182,6 @@ fn a_curve_follows_the_policy_of_the_pool() {
     }
     assert!(profile.is_modelled(), "{profile:?}");
     let at = |mib| profile.what_if(ByteSize::mib(mib), None).unwrap().miss_ratio;
-    let [half, present, more] = [40, 80, 100].map(at);
-    assert!(half > present + 0.1 && present > more + 0.05 && present < 0.7, "{half} {present} {more}");
+    let [less, present, more] = [64, 80, 100].map(at);
+    assert!(less > present + 0.05 && present > more + 0.05 && present < 0.7, "{less} {present} {more}");
 }
