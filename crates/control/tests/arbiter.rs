@@ -81,10 +81,7 @@ impl Host {
 
     fn readings(&self) -> Vec<PoolReading> {
         let reading = |(at, pool): (usize, &Pool)| {
-            let point = |mib: u64| {
-                let miss_ratio = pool.misses_at(mib * MIB);
-                Point { memory_bytes: mib * MIB, miss_ratio, low: miss_ratio, high: miss_ratio, byte_miss_ratio: 0.0 }
-            };
+            let point = |mib: u64| Point::exact(mib * MIB, pool.misses_at(mib * MIB), 0.0);
             PoolReading {
                 name: format!("p{at}"),
                 memory_bytes: self.budgets[at],

@@ -1,10 +1,11 @@
-//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address space
-//! that the store shares with others (see `frames`).
+//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address
+//! space that the store shares with others (see `frames`).
 //!
 //! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
-//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and structured
-//! items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published bytes only through a slot, under a pin. Loom builds keep every byte in a cell of
-//! its own, so that a breach of this rule is found.
+//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and
+//! structured items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published
+//! bytes only through a slot, under a pin. Loom builds keep every byte in a cell of its own, so that a breach of this
+//! rule is found.
 
 #[cfg(loom)]
 pub use modelled::Arena;
@@ -50,8 +51,8 @@ mod real {
         /// The bytes of a published item, or of a part of it.
         ///
         /// # Safety
-        /// The range must be published and stay so for `'a`: its segment pinned, or protected by a bucket lock that holds
-        /// the slot pointing at it, or owned.
+        /// The range must be published and stay so for `'a`: its segment pinned, or protected by a bucket lock that
+        /// holds the slot pointing at it, or owned.
         #[inline(always)]
         pub unsafe fn slice<'a>(&self, at: Location, length: usize) -> &'a [u8] {
             debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");

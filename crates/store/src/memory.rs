@@ -3,10 +3,10 @@
 //! ```text
 //! memory = fixed tables + index + limit x (segment + header)
 //! ```
-//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the memory
-//! of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down (see
-//! `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that shares the
-//! machine's memory with others.
+//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the
+//! memory of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down
+//! (see `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that
+//! shares the machine's memory with others.
 
 use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
@@ -22,8 +22,8 @@ fn take_back(leaving: &mut Option<LeavingBuckets>, index: &Index) -> bool {
 }
 
 impl Store {
-    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
-    /// of any free one, until the topmost one is empty. False if no segment is free for writers.
+    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in
+    /// use, of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);
         if self.index.paid_buckets() > self.index.length() as u64 {
@@ -35,8 +35,8 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
-    /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
+    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the
+    /// topmost one is in use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);
         let done = take_back(&mut changing, &self.index)
@@ -69,8 +69,8 @@ impl Store {
         true
     }
 
-    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld, unless it is a
-    /// body, which stays for that.
+    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld,
+    /// unless it is a body, which stays for that.
     pub fn needs_shrink(&self) -> bool {
         let exchanges = || self.segments.limit() > self.budget.target.load(Ordering::Relaxed);
         self.wants_memory() || exchanges() && self.segments.top_state() != State::Body
@@ -82,7 +82,8 @@ impl Store {
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
-    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls below it.
+    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls
+    /// below it.
     pub(crate) fn release_free_top(&self) -> bool {
         if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
             return true;

@@ -85,8 +85,8 @@ fn misses(pool: &PoolReading) -> f64 {
     pool.gets_per_second * pool.hit_value * pool.curve.miss_ratio_at(pool.memory_bytes).unwrap_or(0.0)
 }
 
-/// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are the
-/// keys of the profile.
+/// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are
+/// the keys of the profile.
 fn uncertainty(pool: &PoolReading, to_bytes: u64) -> f64 {
     let between = |part: fn(&crate::Point) -> f64| {
         let points = pool.curve.points().iter().map(|point| crate::Point { miss_ratio: part(point), ..*point });
