@@ -32,7 +32,7 @@ impl Executor {
     /// One group of statistics for each octave of sizes, named by its smallest size; from a sample of the objects.
     pub(super) fn memory_by_size(&self, out: &mut Vec<u8>) {
         let delimiter = self.shared.options.prefix_delimiter;
-        let Some(census) = Census::take(&self.router.set(), delimiter, MAX_OBJECTS) else {
+        let Some(census) = Census::take(self.router.set(), delimiter, MAX_OBJECTS) else {
             return stat(out, "sizes_status", "busy");
         };
         stat(out, "objects_looked_at", census.looked_at);
