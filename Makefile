@@ -108,7 +108,7 @@ unit-outside:
 	cargo test --workspace --locked --no-fail-fast --test '*'
 
 # All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker, a
-# thousand restarts, and an hour of fuzzing.
+# thousand restarts, thousands of kills, and an hour of fuzzing.
 soak:
 	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
 	    cargo test --workspace --locked

@@ -256,7 +256,7 @@ impl CacheBuilder {
         let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
         // Last of all that may be refused, because it makes files.
-        let flash = self.open_flash(flash_memory_bytes)?;
+        let flash = self.open_flash(flash_memory_bytes, &memory)?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
@@ -269,7 +269,7 @@ impl CacheBuilder {
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
-                memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
+                memory.use_file_beside(&flash.tier, self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
@@ -335,9 +335,13 @@ impl CacheBuilder {
         }
     }
 
-    fn open_flash(&self, memory_bytes: u64) -> Result<Option<Opening>, Error> {
+    fn open_flash(&self, memory_bytes: u64, memory: &Memory) -> Result<Option<Opening>, Error> {
         let opened = self.has_flash().then(|| self.open_within(memory_bytes)).transpose();
-        opened.map_err(|error| self.flash_error(&error))
+        let mut opened = opened.map_err(|error| self.flash_error(&error))?;
+        if let (Some(opening), Some(reason)) = (&mut opened, memory.outdates_flash()) {
+            opening.begin_empty(reason);
+        }
+        Ok(opened)
     }
 
     pub(crate) fn has_flash(&self) -> bool {

@@ -64,7 +64,6 @@ impl Cache {
         if engine.memory_file.is_none() && is_quiet {
             report.drained = engine.drain();
         }
-        let flash_run = engine.flash().map_or(0, |flash| flash.tier.run_number());
         self.close_flash();
         if let Some(file) = &engine.memory_file {
             if !is_quiet {
@@ -72,7 +71,7 @@ impl Cache {
             }
             let pools = engine.pools.present();
             let memory = (&*engine.parts.memory, &pool.participant());
-            report.saved = file.save(&pools, memory, &engine.clock, flash_run)?;
+            report.saved = file.save(&pools, memory, &engine.clock)?;
         }
         Ok(report)
     }

@@ -7,7 +7,7 @@ use ebbtide::memcached::{
     ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryFileMode, MemoryStart, Mode, Pool,
     PoolOptions, Stored, Ttl,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -473,23 +473,30 @@ fn one_file_serves_one_cache() {
     }
 }
 
+/// A cache of 8 MiB with a memory file, flash or both in a folder.
+fn build_in(folder: &Path, with_file: bool, with_flash: bool) -> Cache {
+    let mut builder = Cache::builder().memory(ByteSize::mib(8));
+    if with_flash {
+        let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+        builder = builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options);
+        // A slow device delays what is evicted, and loses none of it.
+        builder = builder.flash_demotion_wait(Duration::from_secs(60));
+    }
+    if with_file { builder.memory_file(folder.join("memory")) } else { builder }.build().unwrap()
+}
+
+/// Writes one version of more values than the memory has space for.
+fn set(cache: &Cache, version: u8) {
+    for number in 0..30_000_u32 {
+        cache.insert(&number.to_le_bytes(), &[version; 300]).apply().unwrap();
+    }
+}
+
 #[test]
 fn memory_and_flash_belong_together() {
     for folder in folders() {
         let path = folder.path().join("memory");
-        let build = |with_file: bool| {
-            let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
-            let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
-            // A slow device delays what is evicted, and loses none of it.
-            let builder = builder.flash_demotion_wait(Duration::from_secs(60));
-            let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
-            if with_file { builder.memory_file(&path) } else { builder }.build().unwrap()
-        };
-        let set = |cache: &Cache, version: u8| {
-            for number in 0..30_000_u32 {
-                cache.insert(&number.to_le_bytes(), &[version; 300]).apply().unwrap();
-            }
-        };
+        let build = |with_file: bool| build_in(folder.path(), with_file, true);
         let newest = |cache: &Cache| {
             let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
             let found: Vec<u8> = (0..30_000).filter_map(get).collect();
@@ -520,4 +527,55 @@ fn memory_and_flash_belong_together() {
         assert!(cold_reason(&cache).contains("flash has run without the memory file"), "{}", cold_reason(&cache));
         assert_eq!(newest(&cache).1, 2, "no old value");
     }
+}
+
+#[test]
+fn flash_is_empty_after_a_run_without_it() {
+    // The record is the same in both modes of a file.
+    let folder = folders().pop().expect("there is one");
+    let build = |with_file, with_flash| build_in(folder.path(), with_file, with_flash);
+    let versions = |cache: &Cache| {
+        let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
+        (0..30_000).filter_map(get).collect::<BTreeSet<u8>>()
+    };
+    let has_empty_flash = |cache: &Cache| {
+        let notices = cache.flash_stats().unwrap().notices;
+        notices.iter().any(|notice| notice.contains("the memory file was used without flash"))
+    };
+    for (round, is_stopped) in [(0, true), (10, false)] {
+        let cache = build(true, true);
+        set(&cache, round + 1);
+        cache.close().unwrap();
+        drop(cache);
+        // Flash keeps the first version of values of which memory evicts the second one, or loses it with the run.
+        let cache = build(true, false);
+        set(&cache, round + 2);
+        if is_stopped {
+            cache.close().unwrap();
+        }
+        drop(cache);
+        let cache = build(true, true);
+        let kept = if is_stopped { BTreeSet::from([round + 2]) } else { BTreeSet::new() };
+        assert_eq!(versions(&cache), kept, "{}", cache.memory_start().unwrap());
+        assert!(has_empty_flash(&cache), "{:?}", cache.flash_stats().unwrap().notices);
+        set(&cache, round + 3);
+        cache.close().unwrap();
+        drop(cache);
+        // The runs after that have both.
+        let cache = build(true, true);
+        assert!(is_warm(&cache) && !has_empty_flash(&cache));
+        assert_eq!(versions(&cache), BTreeSet::from([round + 3]));
+        cache.close().unwrap();
+        drop(cache);
+    }
+    // Each has run without the other one: which is older, nobody knows.
+    for (with_file, with_flash, version) in [(true, false, 21), (false, true, 22)] {
+        let cache = build(with_file, with_flash);
+        set(&cache, version);
+        cache.close().unwrap();
+        drop(cache);
+    }
+    let cache = build(true, true);
+    assert!(cold_reason(&cache).contains("flash has run without the memory file"), "{}", cold_reason(&cache));
+    assert!(has_empty_flash(&cache) && versions(&cache).is_empty());
 }

@@ -3,6 +3,7 @@
 //! `EBBTIDE_SOAK_RESTARTS` is the number of restarts (default 12), `EBBTIDE_SOAK_SEED` their seed.
 
 mod common;
+mod kills;
 
 use common::folders;
 use ebbtide::memcached::{ByteSize, Cache, Clock, MemoryStart, Policy, Ttl};

@@ -8,6 +8,7 @@
 //! Lock order: a stripe before the chain lock of its bucket. Neither is held while a thread waits for a segment.
 
 use crate::error::Error;
+use crate::kill_point::{KillPoint, kill_point};
 use crate::segment::{Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Padded, lock, try_lock};
 use crate::time::Moment;
@@ -127,6 +128,7 @@ fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &ReserveRequest, m
 impl Reservation<'_> {
     /// The item is published: the space is used. A reservation dropped without this returns the space.
     pub fn commit(mut self, segments: &Segments) {
+        kill_point(KillPoint::Commit);
         let open = self.stripe.as_mut().expect("a reservation holds its stripe's open segment");
         open.offset = self.offset + self.size;
         let header = segments.header(self.segment);

@@ -45,6 +45,7 @@ mod image;
 mod index;
 mod issued_tokens;
 mod item;
+mod kill_point;
 mod load_tickets;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -82,6 +83,9 @@ pub use frames::FRAME_BYTES;
 #[cfg(not(loom))]
 pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
+#[cfg(feature = "kill-points")]
+pub use kill_point::arm_kill;
+pub use kill_point::{KillPoint, kill_point};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use model::SegmentModel;

@@ -11,6 +11,7 @@
 use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
 use crate::index::{Bucket, Index};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::options::MEMORY_BYTES_MIN;
 use crate::segment::{Header, Segments, State};
 use crate::store::Store;
@@ -124,6 +125,7 @@ impl Store {
                 return refuse(format!("the address space that other stores leave holds {admitted} more segments"));
             }
         }
+        kill_point(KillPoint::Resize);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));

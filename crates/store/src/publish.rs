@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::evict::Cause;
 use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag, Vacancy};
 use crate::item::{ItemAt, Kind};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::segment::{Location, SegmentId, State};
 use crate::stats::Counter;
 use crate::store::Store;
@@ -138,6 +139,7 @@ impl Store {
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
         let old = place.map(|place| self.footprint(place.slot));
         let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
+        kill_point(if new.is_some() { KillPoint::Publication } else { KillPoint::Removal });
         let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);

@@ -17,7 +17,8 @@
 //! a clean file changes: a start that fails before leaves the file as it was.
 //!
 //! What no file can tell is whether the cache has run without it in the meantime. With flash it can: the superblock
-//! has the number of flash's last run, and memory that is older than flash is not used.
+//! names the last run of flash beside the file, and says whether the cache has run with the file alone since
+//! (`RunRecord`). Memory is not used where flash has run since, and flash is not used where memory has.
 
 mod blocks;
 mod bounded_file;
@@ -33,7 +34,8 @@ use crate::pool_state::PoolState;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_store::{EngineMemory, FRAME_BYTES, ImageError, Participant, Store};
+use ebbtide_flash::Tier;
+use ebbtide_store::{EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
 pub use medium::MemoryFileMode;
 use open::{Opened, open, refused};
 use pool_images::LoadedPools;
@@ -43,7 +45,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use superblock::{BLOCK_BYTES, FRAMES_OFFSET, Superblock};
+use superblock::{BLOCK_BYTES, FRAMES_OFFSET, RunRecord, Superblock};
 
 /// A wall clock that was set back by more than this makes lives a guess.
 const SET_BACK_MAX: Duration = Duration::from_secs(600);
@@ -111,6 +113,8 @@ pub(crate) struct MemoryFile {
     pub start: MemoryStart,
     /// How long a stop writes it.
     save_limit: Duration,
+    /// The record of this run.
+    runs: RunRecord,
 }
 
 /// What a cache begins with: for each pool a store from the file, or an empty one.
@@ -125,7 +129,8 @@ pub(crate) struct Memory {
     opened: Option<(Opened, MemoryStart)>,
     /// The file in use.
     file: Option<MemoryFile>,
-    flash_run: u64,
+    /// The record of the last run with the file.
+    runs: RunRecord,
 }
 
 /// Stores from the file, and their time.
@@ -134,8 +139,6 @@ struct Restored {
     memory: EngineMemory,
     time: EngineClock,
     start: MemoryStart,
-    /// The number of flash's run at the stop; 0 without flash.
-    flash_run: u64,
 }
 
 /// Address space for pools, in the file if that is mapped, and the empty stores of a plan in it.
@@ -169,19 +172,20 @@ impl Memory {
                 plan.iter().map(|pool| pool.options.memory_bytes).sum(),
             )?;
         }
+        let runs = opened.as_ref().map_or_else(RunRecord::default, |opened| superblock::runs(&opened.file));
         let restored = opened.as_ref().map(|opened| opened.load(&plan, clock));
         let (restored, reason) = match restored {
             Some(Ok(restored)) => (Some(restored), String::new()),
             Some(Err(reason)) => (None, reason),
             None => (None, String::new()),
         };
-        if let Some(Restored { stores, memory, time, start, flash_run }) = restored {
+        if let Some(Restored { stores, memory, time, start }) = restored {
             let opened = opened.map(|opened| (opened, start));
-            return Ok(Self { memory, stores, time, plan, opened, file: None, flash_run });
+            return Ok(Self { memory, stores, time, plan, opened, file: None, runs });
         }
         let (memory, stores) = empty(&plan, opened.as_ref())?;
         let opened = opened.map(|opened| (opened, MemoryStart::Cold { reason }));
-        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, opened, file: None, flash_run: 0 })
+        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, opened, file: None, runs })
     }
 
     /// The store of the pool `default`.
@@ -194,11 +198,16 @@ impl Memory {
         &self.stores
     }
 
-    /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
-    /// that left what flash began with.
-    fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
+    /// Why flash may have values that are older than what was acknowledged: it must begin empty.
+    pub fn outdates_flash(&self) -> Option<&'static str> {
+        self.runs.ran_alone.then_some("the memory file was used without flash since flash was written")
+    }
+
+    /// Memory that flash has gone on without is older than what flash has: it is given up. `last_run`: the run that
+    /// used flash before this one.
+    fn check_flash(&mut self, last_run: Option<u64>) -> Result<(), Error> {
         let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
-        if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
+        if last_run.is_some_and(|run| run != self.runs.flash_run) {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
             self.stores.clear();
@@ -207,15 +216,19 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the file this run's, beside flash that began with what `resumed_run` left: from here on the stores may be
-    /// changed.
+    /// Makes the file this run's, beside flash that has started: from here on the stores may be changed.
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn use_file(&mut self, resumed_run: Option<u64>, save_limit: Duration) -> Result<(), Error> {
-        self.check_flash(resumed_run)?;
+    pub fn use_file_beside(&mut self, flash: &Tier, save_limit: Duration) -> Result<(), Error> {
+        self.check_flash(flash.last_run_number())?;
+        self.use_file(Some(flash.run_number()), save_limit)
+    }
+
+    fn use_file(&mut self, flash_run: Option<u64>, save_limit: Duration) -> Result<(), Error> {
         if let Some((opened, start)) = self.opened.take() {
-            self.file = Some(opened.begin(start, save_limit, &self.memory)?);
+            let runs = self.runs.next(flash_run);
+            self.file = Some(opened.begin(start, (save_limit, runs), &self.memory)?);
         }
         Ok(())
     }
@@ -223,7 +236,7 @@ impl Memory {
     /// The stores, their time, and the file, which is in use from here on.
     ///
     /// # Errors
-    /// Those of [`Memory::use_file`].
+    /// Those of [`Opened::begin`].
     pub fn finish(mut self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
         self.use_file(None, save_limit)?;
         Ok((self.stores, self.time, self.file))
@@ -282,7 +295,7 @@ impl Opened {
             took: started.elapsed(),
             written_by: superblock.program,
         };
-        Ok(Restored { stores, memory, time, start, flash_run: superblock.flash_run })
+        Ok(Restored { stores, memory, time, start })
     }
 
     /// Address space for all pools, of at least so many frames: the frames of the file, if it is mapped.
@@ -298,11 +311,18 @@ impl Opened {
     ///
     /// # Errors
     /// The file system's.
-    fn begin(self, start: MemoryStart, save_limit: Duration, memory: &EngineMemory) -> Result<MemoryFile, Error> {
+    fn begin(
+        self,
+        start: MemoryStart,
+        (save_limit, runs): (Duration, RunRecord),
+        memory: &EngineMemory,
+    ) -> Result<MemoryFile, Error> {
         let Self { path, file, mode } = self;
         let image_offset = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
         let invalidate = || {
-            file.write_all_at(&superblock::in_use(), 0)?;
+            kill_point(KillPoint::StartLoaded);
+            file.write_all_at(&superblock::in_use(runs), 0)?;
+            kill_point(KillPoint::StartInUse);
             if !mode.is_mapped() {
                 return file.set_len(BLOCK_BYTES).and_then(|()| file.sync_all());
             }
@@ -318,7 +338,7 @@ impl Opened {
         };
         invalidate().map_err(|error| refused(&path, format!("cannot be invalidated: {error}")))?;
         memory.use_file();
-        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit })
+        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs })
     }
 }
 
@@ -347,7 +367,6 @@ impl MemoryFile {
         pools: &[Arc<PoolState>],
         (memory, participant): (&EngineMemory, &Participant),
         time: &EngineClock,
-        flash_run: u64,
     ) -> Result<Option<MemorySaved>, Error> {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
         let started = Instant::now();
@@ -356,13 +375,14 @@ impl MemoryFile {
         let mut superblock = Superblock {
             frames: memory.frames_end(),
             image_bytes: 0,
-            flash_run,
+            runs: self.runs,
             stopped: Elapsed::now(),
             time: time.saved(now_ms),
             program: superblock::PROGRAM.to_owned(),
         };
         let mut write = || {
-            file.write_all_at(&superblock::stopping(), 0)?;
+            file.write_all_at(&superblock::stopping(self.runs), 0)?;
+            kill_point(KillPoint::StopBegin);
             let mut start = &file;
             start.seek(SeekFrom::Start(superblock.image_offset()))?;
             let out = BoundedFile::new(&file, started + self.save_limit);
@@ -376,7 +396,9 @@ impl MemoryFile {
             superblock.image_bytes = writer.finish()?;
             file.sync_data()?;
             superblock.stopped = Elapsed::now();
+            kill_point(KillPoint::StopImage);
             file.write_all_at(&superblock.encode(), 0)?;
+            kill_point(KillPoint::StopClean);
             file.sync_all()?;
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
@@ -386,7 +408,7 @@ impl MemoryFile {
             // Without a clean superblock the image is not used: whether this succeeds changes the reason only. The
             // frames of a mapped file have readers.
             let _ = file.set_len(if is_mapped { superblock.image_offset() } else { BLOCK_BYTES });
-            let _ = file.write_all_at(&superblock::not_saved(is_late), 0);
+            let _ = file.write_all_at(&superblock::not_saved(self.runs, is_late), 0);
             let reason = match is_late {
                 true => format!("that took more than the {:?} of --save-seconds", self.save_limit),
                 false => error.to_string(),

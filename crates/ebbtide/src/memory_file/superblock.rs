@@ -4,12 +4,13 @@
 //! superblock | 0 ... up to 2 MiB | frames, 2 MiB each | image of the pools, in blocks with checksums
 //!
 //! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
-//! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | XXH3-64 of what precedes u64 |
-//! 0 ... up to 4096 B
+//! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | state u32 | ran alone u32 |
+//! XXH3-64 of what precedes u64 | 0 ... up to 4096 B
 //! ```
-//! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. A file
-//! whose image is not valid has 2^64 - 1 image bytes and a reason in place of the flash run: 1 if the time limit of
-//! the stop was over, 2 if the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it.
+//! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. The
+//! state is 0 for a file with an image. Without one it is the reason: 1 if the time limit of the stop was over, 2 if
+//! the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it. The flash run and the mark
+//! of a run without flash are valid in every state (see `RunRecord`).
 //!
 //! The format decides whether a program reads a file. The version, text with zeros behind it, is told to the operator
 //! only: an upgrade and its rollback are warm where both programs have one format.
@@ -27,12 +28,33 @@ pub(super) const BLOCK_BYTES: u64 = 4096;
 pub(super) const FRAMES_OFFSET: u64 = FRAME_BYTES as u64;
 
 const MAGIC: [u8; 8] = *b"EBBTIDEM";
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 /// Bytes of the version of a program. A longer one is cut.
 const PROGRAM_BYTES: usize = 24;
 /// Bytes in front of the checksum.
-const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8 + PROGRAM_BYTES;
-const _: () = assert!(CHECKED_BYTES == 112);
+const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8 + PROGRAM_BYTES + 4 + 4;
+const _: () = assert!(CHECKED_BYTES == 120);
+
+/// Which flash goes with the memory: each run of the cache writes it when it takes the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RunRecord {
+    /// The number of the last run of flash beside this file; 0 if there was none.
+    pub flash_run: u64,
+    /// Whether the cache has run with this file and without flash since: flash may have values that are older than
+    /// what was acknowledged meanwhile.
+    pub ran_alone: bool,
+}
+
+impl RunRecord {
+    fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Self {
+        Self { flash_run: number(block, 24), ran_alone: short_number(block, 116) != 0 }
+    }
+
+    /// The record of the next run, which has this run of flash.
+    pub fn next(self, flash_run: Option<u64>) -> Self {
+        Self { flash_run: flash_run.unwrap_or(self.flash_run), ran_alone: flash_run.is_none() }
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
@@ -40,8 +62,7 @@ pub(super) struct Superblock {
     pub frames: u32,
     /// Bytes of the pools' images.
     pub image_bytes: u64,
-    /// The number of flash's run at the stop; 0 without flash.
-    pub flash_run: u64,
+    pub runs: RunRecord,
     /// When the stop was.
     pub stopped: Elapsed,
     /// Time as the cache counted it then.
@@ -53,33 +74,69 @@ pub(super) struct Superblock {
 /// The version of this program.
 pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Image bytes of a stop that saved nothing.
-const NOT_SAVED: u64 = u64::MAX;
-const REASON_TIME: u64 = 1;
-const REASON_FILE_SYSTEM: u64 = 2;
-const REASON_IN_USE: u64 = 3;
-const REASON_STOPPING: u64 = 4;
+/// The state of a file with an image. The others say why there is none.
+const CLEAN: u32 = 0;
+const LATE: u32 = 1;
+const REFUSED: u32 = 2;
+const IN_USE: u32 = 3;
+const STOPPING: u32 = 4;
 
 const NOT_CLEAN: &str = "the file is new, or the last run was not stopped cleanly";
 
 /// The block of a stop that could not save memory.
-pub(super) fn not_saved(is_late: bool) -> [u8; BLOCK_BYTES as usize] {
-    invalid(if is_late { REASON_TIME } else { REASON_FILE_SYSTEM })
+pub(super) fn not_saved(runs: RunRecord, is_late: bool) -> [u8; BLOCK_BYTES as usize] {
+    invalid(runs, if is_late { LATE } else { REFUSED })
 }
 
 /// The block of a file that a cache uses.
-pub(super) fn in_use() -> [u8; BLOCK_BYTES as usize] {
-    invalid(REASON_IN_USE)
+pub(super) fn in_use(runs: RunRecord) -> [u8; BLOCK_BYTES as usize] {
+    invalid(runs, IN_USE)
 }
 
 /// The block of a file that a stop writes.
-pub(super) fn stopping() -> [u8; BLOCK_BYTES as usize] {
-    invalid(REASON_STOPPING)
+pub(super) fn stopping(runs: RunRecord) -> [u8; BLOCK_BYTES as usize] {
+    invalid(runs, STOPPING)
 }
 
-fn invalid(reason: u64) -> [u8; BLOCK_BYTES as usize] {
+fn invalid(runs: RunRecord, state: u32) -> [u8; BLOCK_BYTES as usize] {
     let (time, program) = (SavedTime { epoch_seconds: 0, now_ms: 0, skipped_ms: 0 }, PROGRAM.to_owned());
-    Superblock { frames: 0, image_bytes: NOT_SAVED, flash_run: reason, stopped: Elapsed::now(), time, program }.encode()
+    Superblock { frames: 0, image_bytes: 0, runs, stopped: Elapsed::now(), time, program }.encode_in(state)
+}
+
+/// The record of the last run with a file, whether it was stopped cleanly or not. A file without a readable one says
+/// nothing of flash.
+pub(super) fn runs(file: &File) -> RunRecord {
+    let mut block = [0; BLOCK_BYTES as usize];
+    match file.read_exact_at(&mut block, 0) {
+        Ok(()) if check(&block).is_ok() => RunRecord::decode(&block),
+        _ => RunRecord::default(),
+    }
+}
+
+fn number(block: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(block[at..][..8].try_into().expect("eight bytes"))
+}
+
+fn short_number(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(block[at..][..4].try_into().expect("four bytes"))
+}
+
+/// Checks magic, format and checksum.
+fn check(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), String> {
+    if block.iter().all(|byte| *byte == 0) {
+        return Err(NOT_CLEAN.to_owned());
+    }
+    if block[..8] != MAGIC {
+        return Err("the file is damaged: it has no superblock".to_owned());
+    }
+    let format = short_number(block, 8);
+    if format != FORMAT {
+        return Err(format!("the file has format {format}, this version reads format {FORMAT}"));
+    }
+    if number(block, CHECKED_BYTES) != XxHash3_64::oneshot(&block[..CHECKED_BYTES]) {
+        return Err("the file is damaged: its first block has another checksum".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether a file may be emptied: it has a superblock, or nothing but zeros where that is to be, as after a power cut
@@ -98,6 +155,10 @@ impl Superblock {
     }
 
     pub fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
+        self.encode_in(CLEAN)
+    }
+
+    fn encode_in(&self, state: u32) -> [u8; BLOCK_BYTES as usize] {
         let mut block = [0; BLOCK_BYTES as usize];
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -107,7 +168,7 @@ impl Superblock {
         put(&MAGIC);
         put(&FORMAT.to_le_bytes());
         put(&self.frames.to_le_bytes());
-        for number in [self.image_bytes, self.flash_run, self.stopped.wall_ms, self.stopped.boot_ms] {
+        for number in [self.image_bytes, self.runs.flash_run, self.stopped.wall_ms, self.stopped.boot_ms] {
             put(&number.to_le_bytes());
         }
         put(&self.stopped.boot.to_le_bytes());
@@ -118,6 +179,8 @@ impl Superblock {
         let length = self.program.len().min(PROGRAM_BYTES);
         program[..length].copy_from_slice(&self.program.as_bytes()[..length]);
         put(&program);
+        put(&state.to_le_bytes());
+        put(&u32::from(self.runs.ran_alone).to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKED_BYTES]);
         block[CHECKED_BYTES..][..8].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -135,34 +198,23 @@ impl Superblock {
     }
 
     fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self, String> {
-        let number = |at: usize| u64::from_le_bytes(block[at..][..8].try_into().expect("eight bytes"));
-        if block.iter().all(|byte| *byte == 0) {
-            return Err(NOT_CLEAN.to_owned());
-        }
-        if block[..8] != MAGIC {
-            return Err("the file is damaged: it has no superblock".to_owned());
-        }
-        let format = u32::from_le_bytes(block[8..12].try_into().expect("four bytes"));
-        if format != FORMAT {
-            return Err(format!("the file has format {format}, this version reads format {FORMAT}"));
-        }
-        if number(CHECKED_BYTES) != XxHash3_64::oneshot(&block[..CHECKED_BYTES]) {
-            return Err("the file is damaged: its first block has another checksum".to_owned());
-        }
-        if number(16) == NOT_SAVED {
-            let reason = match number(24) {
-                REASON_TIME => "it took longer than --save-seconds",
-                REASON_IN_USE => return Err(NOT_CLEAN.to_owned()),
-                REASON_STOPPING => return Err("the last stop was cut short".to_owned()),
-                _ => "the file system refused it",
-            };
+        check(block)?;
+        let reason = match short_number(block, 112) {
+            CLEAN => None,
+            LATE => Some("it took longer than --save-seconds"),
+            IN_USE => return Err(NOT_CLEAN.to_owned()),
+            STOPPING => return Err("the last stop was cut short".to_owned()),
+            _ => Some("the file system refused it"),
+        };
+        if let Some(reason) = reason {
             return Err(format!("the last stop could not save memory: {reason}"));
         }
+        let number = |at: usize| number(block, at);
         let boot = u128::from_le_bytes(block[48..64].try_into().expect("sixteen bytes"));
         Ok(Self {
-            frames: u32::from_le_bytes(block[12..16].try_into().expect("four bytes")),
+            frames: short_number(block, 12),
             image_bytes: number(16),
-            flash_run: number(24),
+            runs: RunRecord::decode(block),
             stopped: Elapsed { wall_ms: number(32), boot_ms: number(40), boot },
             time: SavedTime { epoch_seconds: number(64), now_ms: number(72), skipped_ms: number(80) },
             program: String::from_utf8_lossy(&block[88..][..PROGRAM_BYTES]).trim_end_matches('\0').to_owned(),
@@ -179,17 +231,18 @@ mod tests {
         let superblock = Superblock {
             frames: 9,
             image_bytes: 0x0102_0304_0506_0708,
-            flash_run: 0x1112_1314_1516_1718,
+            runs: RunRecord { flash_run: 0x1112_1314_1516_1718, ran_alone: true },
             stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
             program: "10.20.30".to_owned(),
         };
         let block = superblock.encode();
-        assert_eq!(&block[..16], b"EBBTIDEM\x04\0\0\0\x09\0\0\0");
+        assert_eq!(&block[..16], b"EBBTIDEM\x05\0\0\0\x09\0\0\0");
         assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
         assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
         assert_eq!(&block[88..112], b"10.20.30\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-        assert_eq!(&block[112..120], &0x0D54_C860_1D73_40D9_u64.to_le_bytes(), "golden");
+        assert_eq!(&block[112..120], b"\0\0\0\0\x01\0\0\0");
+        assert_eq!(&block[120..128], &0x50E5_5F83_BABC_C501_u64.to_le_bytes(), "golden");
         assert_eq!(Superblock::decode(&block), Ok(superblock));
         for at in 0..CHECKED_BYTES + 8 {
             let mut damaged = block;

@@ -152,9 +152,9 @@ fn a_stop_that_was_killed_is_told_apart() {
             OpenOptions::new().write(true).open(file.path()).unwrap().write_all_at(block, 0).unwrap();
             LeftFile::build(&file.path()).unwrap().memory_start().unwrap().to_string()
         };
-        assert!(reason(&superblock::stopping()).contains("the last stop was cut short"));
-        assert!(reason(&superblock::in_use()).contains("not stopped cleanly"));
-        assert!(reason(&superblock::not_saved(true)).contains("--save-seconds"));
+        assert!(reason(&superblock::stopping(RunRecord::default())).contains("the last stop was cut short"));
+        assert!(reason(&superblock::in_use(RunRecord::default())).contains("not stopped cleanly"));
+        assert!(reason(&superblock::not_saved(RunRecord::default(), true)).contains("--save-seconds"));
         // A power cut at the first start.
         std::fs::write(file.path(), vec![0; BLOCK_BYTES as usize]).unwrap();
         assert!(LeftFile::build(&file.path()).is_ok());

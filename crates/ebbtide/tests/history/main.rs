@@ -25,6 +25,7 @@
 mod player;
 mod pools;
 mod record;
+mod restarts;
 mod value;
 
 use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, FlashPromotion, FlashStats, Policy};

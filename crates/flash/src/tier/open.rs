@@ -66,8 +66,10 @@ pub struct Opening {
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created_files: CreatedFiles,
-    /// The run that left what was found, where that is used.
-    resumed_run: Option<u64>,
+    /// The run that used the device before this one; `None` if its superblock is not readable.
+    last_run: Option<u64>,
+    /// Why what the device holds is not used, whatever it is.
+    empty_reason: Option<String>,
 }
 
 /// Both stores with what they hold, and how the log of removals goes on.
@@ -182,7 +184,8 @@ impl Opening {
             uses_wal_buffer: false,
             boot: boot(),
             notices: Vec::new(),
-            resumed_run: None,
+            last_run: None,
+            empty_reason: None,
             created_files: CreatedFiles::default(),
         })
     }
@@ -218,7 +221,7 @@ impl Opening {
             pools: stores.pools,
             checkpoint: checkpoint.filter(|_| self.options.warm_restart),
             removals,
-            resumed_run: self.resumed_run,
+            last_run: self.last_run,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             latest: AtomicU32::new(superblock.latest),
             observed: AtomicU32::new(0),
@@ -238,6 +241,11 @@ impl Opening {
     /// Must be served from before [`Opening::start`] until the tier is stopped, on [`Device::threads`] threads.
     pub fn device(&self) -> Arc<dyn Device> {
         Arc::clone(&self.device)
+    }
+
+    /// Makes [`Opening::start`] begin empty, and tell this reason.
+    pub fn begin_empty(&mut self, reason: &str) {
+        self.empty_reason = Some(reason.to_owned());
     }
 
     /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser ways it works than it
@@ -398,6 +406,8 @@ impl Opening {
             SuperblockError::Version(version) => format!("it is of another version, {version}"),
             SuperblockError::Damaged => "its first block is damaged".to_owned(),
         })?;
+        self.last_run = Some(before.run);
+        self.empty_reason.take().map_or(Ok(()), Err)?;
         let fresh = (self.layout.clone(), self.shape);
         self.adopt_partition(&before.shape);
         let resumed = self.resume_from(&before, removals, now);
@@ -456,7 +466,6 @@ impl Opening {
         let stop = if matches!(before.state, RunState::Clean { .. }) { "a stop" } else { "a crash" };
         let age = age_of(now.saturating_sub(latest));
         let objects = stores.large.stats().objects + stores.small.as_ref().map_or(0, |small| small.stats().objects());
-        self.resumed_run = Some(before.run);
         self.notices.push(format!("flash is warm after {stop}: {objects} objects, written last {age} ago"));
         Ok(stores)
     }

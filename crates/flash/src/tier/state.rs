@@ -36,7 +36,7 @@ pub struct Tier {
     /// Where a stop leaves what it knows.
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) removals: Option<DeletionLog>,
-    pub(super) resumed_run: Option<u64>,
+    pub(super) last_run: Option<u64>,
     pub(super) inserting: Box<[Mutex<()>]>,
     /// The latest time that anyone has named: it never goes back, also not with a restart.
     pub(super) latest: AtomicU32,
@@ -64,9 +64,10 @@ impl Tier {
         self.superblock.lock().unwrap().run
     }
 
-    /// The number of the run whose objects this one began with; `None` if it began empty.
-    pub fn resumed_run_number(&self) -> Option<u64> {
-        self.resumed_run
+    /// The number of the run that used the device before this one, whether this one began with its objects or empty;
+    /// `None` if the device was new or its superblock is not readable.
+    pub fn last_run_number(&self) -> Option<u64> {
+        self.last_run
     }
 
     /// Has it written when the device is served. Says whether the device took it.

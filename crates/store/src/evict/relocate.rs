@@ -5,6 +5,7 @@ use super::removal::{Cause, RemovalNotice};
 use super::returns::Evicted;
 use crate::epoch::Participant;
 use crate::item::{ItemAt, ItemHeader, Kind};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
@@ -42,6 +43,7 @@ impl Store {
                 copied = item.copy_content(arena, duplicate, 0);
             },
         }
+        kill_point(KillPoint::RelocationCopy);
         let mut pair = self.index.lock_pair(hash);
         let Some(place) = pair.find(|slot| slot.location() == item.at) else {
             return false;
@@ -56,6 +58,7 @@ impl Store {
         let unlinked = self.footprint(place.slot);
         let frequency = aging.applied_to(pair.reread(&place).frequency());
         pair.replace(&place, place.slot.moved(to, frequency));
+        kill_point(KillPoint::RelocationSlot);
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
         let new = NewItem {
@@ -115,6 +118,7 @@ impl Store {
         let is_demoted = self.demote(participant, place.slot, control, moment);
         let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
         pair.remove(&place);
+        kill_point(KillPoint::Removal);
         drop(pair);
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);

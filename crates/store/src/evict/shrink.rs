@@ -8,6 +8,7 @@ use super::maintenance::Progress;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
+use crate::kill_point::{KillPoint, kill_point};
 use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
@@ -22,6 +23,7 @@ impl Store {
     /// One step towards a smaller memory. False if the topmost segment cannot be emptied now.
     pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment) -> bool {
         if self.release_free_top() {
+            kill_point(KillPoint::Shrink);
             return true;
         }
         self.choose_frame(participant);
@@ -103,6 +105,7 @@ impl Store {
         let is_demoted = self.demote(participant, place.slot, control, moment);
         let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
         pair.remove(&place);
+        kill_point(KillPoint::Removal);
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);

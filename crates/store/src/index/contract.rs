@@ -17,6 +17,7 @@
 
 use super::locked::LockedPair;
 use super::{Index, Items, Split};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::Ordering;
 
@@ -109,6 +110,7 @@ impl Index {
         if self.split.compare_exchange(split.word(), before.word(), Ordering::Release, Ordering::Relaxed).is_err() {
             return ContractOutcome::Busy;
         }
+        kill_point(KillPoint::ContractionWord);
         pair.move_all(child, parent);
         ContractOutcome::Contracted
     }

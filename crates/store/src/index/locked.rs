@@ -9,6 +9,7 @@
 //! deleted and stored again never has an old token.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Found, Index, Items, Slot, Tag};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// Further slots that a displacement may displace, one after the other.
@@ -250,6 +251,7 @@ impl LockedPair<'_> {
             let (position, _) = self.empty_position(to).expect("all slots fit one bucket");
             // A reader that started with the old split word finds the slot until it is emptied.
             self.index.store_slot(to, position, self.index.locked_slot(place.bucket, place.position));
+            kill_point(KillPoint::ContractionSlot);
             self.index.store_slot(place.bucket, place.position, Slot::EMPTY);
         }
         self.mark(from);
@@ -344,6 +346,7 @@ impl LockedPair<'_> {
         self.index.store_slot(other, position, self.index.locked_slot(place.bucket, place.position));
         let from = self.index.control(place.bucket).sequence();
         unlock(control.sequence().max(from).max(self.top_sequence()) + 1);
+        kill_point(KillPoint::Displacement);
         true
     }
 

@@ -7,6 +7,7 @@
 //! lock.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Split};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::{Backoff, Ordering, load_to_write};
 
@@ -76,6 +77,7 @@ impl Index {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         }
+        kill_point(KillPoint::SplitWord);
         let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));
         let mut taken = 0;
@@ -88,6 +90,7 @@ impl Index {
             if first != old && second != old {
                 assert!(first == new || second == new, "{slot:?} was in bucket {old}, none of its candidates");
                 self.store_slot(new, taken, slot);
+                kill_point(KillPoint::SplitSlot);
                 self.store_slot(old, position, Slot::EMPTY);
                 taken += 1;
             }

@@ -1,0 +1,238 @@
+//! The process that is killed: threads that write, delete, overwrite, count, touch and flush, over so few bytes that
+//! objects are evicted, while the memory limit changes.
+
+use super::journal::{Journal, Seen, What};
+use super::test_name;
+use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, Ttl};
+use ebbtide_store::{KillPoint, arm_kill};
+use ebbtide_testkit::{Random, Stamp};
+use std::env;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
+const HAS_FLASH: &str = "EBBTIDE_KILLS_FLASH";
+const SEED: &str = "EBBTIDE_KILLS_SEED";
+/// A point and its passes.
+const KILL: &str = "EBBTIDE_KILLS_POINT";
+
+const CACHE_BYTES: u64 = 1 << 20;
+const LARGER_BYTES: u64 = 2 << 20;
+pub const KEYS: u32 = 18_000;
+const THREADS: u32 = 3;
+/// Operations of one thread.
+const OPERATIONS: u64 = 12_000;
+/// Operations between two turns of maintenance, which the first thread carries out.
+const MAINTAIN_EVERY: u64 = 500;
+/// Operations in which keys are written, changed, or deleted for the most part.
+const PHASE: u64 = 2000;
+const COUNTS: u64 = 1 << 20;
+
+/// One folder with its cache.
+pub struct Setup {
+    pub folder: PathBuf,
+    pub has_flash: bool,
+}
+
+/// A process that ends by a kill or with its operations.
+pub struct Victim(Child);
+
+impl Setup {
+    pub fn build(&self) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::bytes(CACHE_BYTES)).memory_ceiling(ByteSize::mib(8));
+        let mut builder =
+            builder.max_value(ByteSize::kib(256)).clock(Clock::Manual).memory_file(self.folder.join("memory"));
+        if self.has_flash {
+            let options = FlashOptions {
+                rewrite_threshold: 1,
+                region_bytes: 64 << 10,
+                seal_seconds: 1,
+                ..FlashOptions::default()
+            };
+            builder = builder.flash(self.folder.join("flash"), ByteSize::mib(8)).flash_options(options);
+        }
+        builder.build().unwrap()
+    }
+
+    /// Bytes of all threads' journals.
+    pub fn journal_bytes(&self) -> u64 {
+        let length = |thread| fs::metadata(Journal::path(&self.folder, thread)).map_or(0, |metadata| metadata.len());
+        (0..THREADS).map(length).sum()
+    }
+
+    pub fn spawn(&self, seed: u64, kill: Option<(KillPoint, u64)>) -> Victim {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([&test_name("a_kill_at_any_step_leaves_nothing_old"), "--exact", "--nocapture"]);
+        command.env(FOLDER, &self.folder).env(SEED, seed.to_string());
+        command.env(HAS_FLASH, if self.has_flash { "1" } else { "0" });
+        let (point, passes) = kill.map_or((0, 0), |(point, passes)| (point as u8, passes));
+        command.env(KILL, format!("{point}:{passes}"));
+        command.stdout(Stdio::null()).stderr(Stdio::from(fs::File::create(self.folder.join("stderr")).unwrap()));
+        Victim(command.spawn().unwrap())
+    }
+}
+
+impl Victim {
+    pub fn is_running(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for the end. Answers whether it was a kill.
+    pub fn wait_for_kill(&mut self) -> bool {
+        let status = self.0.wait().unwrap();
+        assert!(status.success() || status.signal() == Some(9), "{status}: see `stderr` in the folder");
+        status.signal() == Some(9)
+    }
+
+    /// Kills it. False if it had ended.
+    pub fn kill(&mut self) -> bool {
+        self.0.kill().unwrap();
+        self.wait_for_kill()
+    }
+}
+
+pub fn is_child() -> bool {
+    env::var_os(FOLDER).is_some()
+}
+
+/// All kinds of values: small ones, some of which are numbers, and a few that are longer than a segment.
+fn length(key: u32, version: u64) -> usize {
+    let mut random = Random::new(u64::from(key) << 32 ^ version);
+    match random.below(2000) {
+        0 => 150_000,
+        1..40 => 2000 + random.below(6000) as usize,
+        _ => 24 + random.below(60) as usize,
+    }
+}
+
+fn is_number(key: u32) -> bool {
+    key.is_multiple_of(4)
+}
+
+fn value(key: u32, version: u64) -> Vec<u8> {
+    match is_number(key) {
+        true => (version * COUNTS).to_string().into_bytes(),
+        false => Stamp { key: key.into(), version }.value(length(key, version)),
+    }
+}
+
+/// What the bytes of a value say.
+pub fn read(key: u32, bytes: &[u8]) -> Seen {
+    if is_number(key) {
+        let text = std::str::from_utf8(bytes).unwrap_or_else(|_| panic!("key {key} has no number: {bytes:?}"));
+        let number: u64 = text.trim_end().parse().unwrap_or_else(|_| panic!("key {key} has no number: {text}"));
+        return Seen { version: number / COUNTS, count: number % COUNTS };
+    }
+    let stamp = Stamp::read(bytes).unwrap_or_else(|| panic!("key {key}: {} torn bytes", bytes.len()));
+    assert_eq!(stamp.key, u64::from(key), "a foreign value");
+    Seen { version: stamp.version, count: 0 }
+}
+
+/// Works until it is killed or has done its operations, and then stops cleanly.
+pub fn run() {
+    let text = |name: &str| env::var(name).unwrap();
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let folder = PathBuf::from(text(FOLDER));
+    let kill = text(KILL);
+    let (point, passes) = kill.split_once(':').unwrap();
+    if let Some(point) = super::POINTS.into_iter().find(|known| *known as u64 == number(point)) {
+        arm_kill(point, number(passes));
+    }
+    let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1" };
+    let cache = setup.build();
+    let clock = AtomicU64::new(Journal::next_moment(&folder, THREADS));
+    let (seed, is_over) = (number(&text(SEED)), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let worker = Worker {
+                cache: &cache,
+                journal: Journal::open(&folder, thread, &clock),
+                random: Random::new(seed << 8 | u64::from(thread)),
+                thread,
+            };
+            let is_over = &is_over;
+            scope.spawn(move || worker.work(is_over));
+        }
+    });
+    cache.verify();
+    cache.close().unwrap();
+}
+
+struct Worker<'c> {
+    cache: &'c Cache,
+    journal: Journal<'c>,
+    random: Random,
+    thread: u32,
+}
+
+impl Worker<'_> {
+    fn work(mut self, is_over: &AtomicBool) {
+        for operation in 0..OPERATIONS {
+            if is_over.load(SeqCst) {
+                return;
+            }
+            if self.thread == 0 && operation.is_multiple_of(MAINTAIN_EVERY) {
+                self.maintain(operation);
+            }
+            // Each key has one writer: what it acknowledged has an order.
+            let key = self.random.below((KEYS / THREADS).into()) as u32 * THREADS + self.thread;
+            let writes = [95, 60, 10][(operation / PHASE % 3) as usize];
+            match self.random.below(100) {
+                drawn if drawn < writes => self.set(key),
+                _ if self.random.below(4000) == 0 && self.thread == 0 => self.flush(),
+                _ => match self.random.below(10) {
+                    0..3 if is_number(key) => self.count(key),
+                    3 => self.touch(key),
+                    4 => drop(self.cache.get(&key.to_le_bytes())),
+                    _ => self.delete(key),
+                },
+            }
+        }
+        is_over.store(true, SeqCst);
+    }
+
+    fn maintain(&mut self, operation: u64) {
+        self.cache.maintain(Duration::from_millis(operation));
+        if self.random.below(4) == 0 {
+            let bytes = if self.random.chance(50) { CACHE_BYTES } else { LARGER_BYTES };
+            self.cache.resize(ByteSize::bytes(bytes)).unwrap();
+        }
+    }
+
+    fn set(&mut self, key: u32) {
+        let version = self.journal.begin(key, What::Set);
+        let ttl = if self.random.chance(10) { Ttl::seconds(100_000) } else { Ttl::Never };
+        // A write that is refused leaves no value.
+        let is_stored = self.cache.insert(&key.to_le_bytes(), &value(key, version)).ttl(ttl).apply().is_ok();
+        self.journal.end(key, if is_stored { What::Set } else { What::Delete }, version);
+    }
+
+    fn count(&mut self, key: u32) {
+        let moment = self.journal.begin(key, What::Count);
+        match self.cache.increment(&key.to_le_bytes(), 1) {
+            Ok(Some(_)) => self.journal.end(key, What::Count, moment),
+            Ok(None) | Err(_) => self.journal.end(key, What::Nothing, moment),
+        }
+    }
+
+    fn touch(&mut self, key: u32) {
+        let _ = self.cache.touch(&key.to_le_bytes(), Ttl::seconds(200_000));
+    }
+
+    fn delete(&mut self, key: u32) {
+        let moment = self.journal.begin(key, What::Delete);
+        self.cache.delete(&key.to_le_bytes());
+        self.journal.end(key, What::Delete, moment);
+    }
+
+    fn flush(&mut self) {
+        let moment = self.journal.begin(0, What::Flush);
+        self.cache.flush(Duration::ZERO);
+        self.journal.end(0, What::Flush, moment);
+    }
+}

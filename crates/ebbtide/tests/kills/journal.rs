@@ -1,0 +1,185 @@
+//! What a process that is killed has started and acknowledged: a file for each thread, written around each operation. A
+//! kill of the process loses no byte that a write call took. A write call that a kill cuts short ends at a page, so no
+//! record lies in two.
+//!
+//! ```text
+//! record   key u32 | what u8 | ended u8 | 0 u16 | moment of the begin u64 | moment of the record u64 | 0 u64
+//! ```
+//! The moment at which a write begins is the version of its value.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const RECORD_BYTES: usize = 32;
+const _: () = assert!(4096 % RECORD_BYTES == 0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum What {
+    Set,
+    Delete,
+    /// One more.
+    Count,
+    Flush,
+    Nothing,
+}
+
+impl What {
+    fn of(byte: u8) -> Self {
+        [Self::Set, Self::Delete, Self::Count, Self::Flush, Self::Nothing][usize::from(byte)]
+    }
+}
+
+/// The value of a key: a version, and how often it was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub version: u64,
+    pub count: u64,
+}
+
+/// The journal of one thread.
+pub struct Journal<'c> {
+    file: File,
+    clock: &'c AtomicU64,
+}
+
+impl<'c> Journal<'c> {
+    pub fn path(folder: &Path, thread: u32) -> PathBuf {
+        folder.join(format!("journal-{thread}"))
+    }
+
+    pub fn open(folder: &Path, thread: u32, clock: &'c AtomicU64) -> Self {
+        let file = File::options().append(true).create(true).open(Self::path(folder, thread)).unwrap();
+        Self { file, clock }
+    }
+
+    /// A moment after all of the journals.
+    pub fn next_moment(folder: &Path, threads: u32) -> u64 {
+        let journals = (0..threads).filter_map(|thread| fs::read(Self::path(folder, thread)).ok());
+        let last = |bytes: Vec<u8>| Some(Record::decode(bytes.chunks_exact(RECORD_BYTES).next_back()?).at);
+        journals.filter_map(last).max().unwrap_or(0) + 1
+    }
+
+    /// Notes that an operation begins. Answers its moment.
+    pub fn begin(&mut self, key: u32, what: What) -> u64 {
+        let at = self.clock.fetch_add(1, SeqCst);
+        self.write(Record { key, what, is_end: false, begin: at, at });
+        at
+    }
+
+    /// Notes what the operation did, before anyone could be told.
+    pub fn end(&mut self, key: u32, what: What, begin: u64) {
+        let at = self.clock.fetch_add(1, SeqCst);
+        self.write(Record { key, what, is_end: true, begin, at });
+    }
+
+    fn write(&mut self, record: Record) {
+        self.file.write_all(&record.encode()).unwrap();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    key: u32,
+    what: What,
+    is_end: bool,
+    begin: u64,
+    at: u64,
+}
+
+impl Record {
+    fn encode(self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..4].copy_from_slice(&self.key.to_le_bytes());
+        (bytes[4], bytes[5]) = (self.what as u8, u8::from(self.is_end));
+        bytes[8..16].copy_from_slice(&self.begin.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.at.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..][..8].try_into().unwrap());
+        let key = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+        Self { key, what: What::of(bytes[4]), is_end: bytes[5] == 1, begin: word(8), at: word(16) }
+    }
+}
+
+/// A value that a key may have, and when the write that made it ended.
+#[derive(Clone, Copy, Debug)]
+struct Possible {
+    seen: Seen,
+    end: u64,
+}
+
+/// What each key may have, by the journals up to now. A key may always be missing.
+#[derive(Default)]
+pub struct Known {
+    possible: BTreeMap<u32, Vec<Possible>>,
+    /// Bytes of each journal that were read.
+    read: BTreeMap<u32, usize>,
+}
+
+impl Known {
+    /// Reads what the journals have since the last call. No process writes them.
+    pub fn read(&mut self, folder: &Path) {
+        let mut records = Vec::new();
+        for thread in 0.. {
+            let Ok(bytes) = fs::read(Journal::path(folder, thread)) else { break };
+            let from = self.read.insert(thread, bytes.len()).unwrap_or(0);
+            let whole = bytes[from..].chunks_exact(RECORD_BYTES);
+            assert!(whole.remainder().is_empty(), "a record is written by one call");
+            records.extend(whole.map(Record::decode));
+        }
+        // Operations without an end were over when the process was.
+        let killed_at = records.iter().map(|record| record.at).max().unwrap_or(0);
+        // An operation takes effect where it begins: of one key they follow each other, and a flush looks at ends.
+        let ends: BTreeMap<u64, Record> =
+            records.iter().filter(|record| record.is_end).map(|record| (record.begin, *record)).collect();
+        let mut begins: Vec<Record> = records.into_iter().filter(|record| !record.is_end).collect();
+        begins.sort_by_key(|record| record.begin);
+        for begin in begins {
+            self.apply(begin, ends.get(&begin.begin), killed_at);
+        }
+    }
+
+    fn apply(&mut self, begin: Record, end: Option<&Record>, killed_at: u64) {
+        if begin.what == What::Flush {
+            if end.is_some() {
+                self.possible.values_mut().for_each(|values| values.retain(|value| value.end >= begin.begin));
+            }
+            return;
+        }
+        let values = self.possible.entry(begin.key).or_default();
+        let moment = end.map_or(killed_at, |end| end.at);
+        let written = Possible { seen: Seen { version: begin.begin, count: 0 }, end: moment };
+        let counted =
+            |value: &Possible| Possible { seen: Seen { count: value.seen.count + 1, ..value.seen }, end: moment };
+        match (begin.what, end.map(|end| end.what)) {
+            (_, Some(What::Set)) => *values = vec![written],
+            (_, Some(What::Delete)) => values.clear(),
+            (_, Some(What::Count)) => *values = values.iter().map(counted).collect(),
+            // It was killed: it took effect, or not.
+            (What::Set, None) => values.push(written),
+            (What::Count, None) => values.extend(values.iter().map(counted).collect::<Vec<_>>()),
+            _ => {}
+        }
+    }
+
+    /// Judges a value that was found, while nobody writes.
+    ///
+    /// # Errors
+    /// What the key may have instead.
+    pub fn saw(&mut self, key: u32, seen: Seen) -> Result<(), String> {
+        let values = self.possible.entry(key).or_default();
+        match values.iter().find(|value| value.seen == seen).copied() {
+            Some(value) => {
+                *values = vec![value];
+                Ok(())
+            }
+            None => Err(format!("key {key} has {seen:?}, and may have {values:?}")),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A process with a memory file is killed, at a step of the store or at any instant: what it had acknowledged is there
+//! afterwards or missing, and nothing older or foreign is.
+//!
+//! The test starts its own program as the process that is killed (`child`), arms one `KillPoint` in it, and reads its
+//! journal after the kill. A start after a kill is cold with its reason, or the state of the last stop where the kill
+//! was after the stop or before the file was taken. With flash, objects come back from there.
+
+mod child;
+mod journal;
+
+use crate::common::folders;
+use child::Setup;
+use ebbtide::memcached::{Cache, MemoryStart};
+use ebbtide_store::KillPoint;
+use ebbtide_testkit::{Random, seeds};
+use journal::Known;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A bound on what one process does, for a machine that stalls.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const POINTS: [KillPoint; 17] = [
+    KillPoint::SplitWord,
+    KillPoint::SplitSlot,
+    KillPoint::ContractionWord,
+    KillPoint::ContractionSlot,
+    KillPoint::Displacement,
+    KillPoint::Publication,
+    KillPoint::Commit,
+    KillPoint::RelocationCopy,
+    KillPoint::RelocationSlot,
+    KillPoint::Removal,
+    KillPoint::Shrink,
+    KillPoint::Resize,
+    KillPoint::StartLoaded,
+    KillPoint::StartInUse,
+    KillPoint::StopBegin,
+    KillPoint::StopImage,
+    KillPoint::StopClean,
+];
+
+/// Passes of a point before the kill, at most: points of a start and a stop are passed once, a step of the index
+/// hundreds of times.
+fn passes(point: KillPoint, random: &mut Random) -> u64 {
+    match point {
+        KillPoint::Publication | KillPoint::Commit | KillPoint::Removal => random.below(20_000),
+        KillPoint::SplitSlot | KillPoint::Displacement | KillPoint::RelocationCopy | KillPoint::RelocationSlot => {
+            random.below(2000)
+        }
+        KillPoint::SplitWord | KillPoint::ContractionWord | KillPoint::ContractionSlot => random.below(50),
+        KillPoint::Shrink | KillPoint::Resize => random.below(2),
+        _ => 0,
+    }
+}
+
+/// A kill in this step leaves a file with this reason; `None`: what the last stop left.
+fn expected_reason(point: Option<KillPoint>, has_flash: bool) -> Option<&'static str> {
+    match point {
+        Some(KillPoint::StopClean) => None,
+        Some(KillPoint::StopBegin | KillPoint::StopImage) => Some("the last stop was cut short"),
+        // Flash has the number of this run, and the file has not.
+        Some(KillPoint::StartLoaded) => has_flash.then_some("flash has run without the memory file"),
+        _ => Some("the last run was not stopped cleanly"),
+    }
+}
+
+/// Kills and starts in one folder.
+struct Lives {
+    setup: Setup,
+    known: Known,
+    random: Random,
+    found: u64,
+}
+
+impl Lives {
+    fn new(folder: &Path, has_flash: bool, seed: u64) -> Self {
+        let folder = folder.join(if has_flash { "flash" } else { "memory" });
+        fs::create_dir(&folder).unwrap();
+        let setup = Setup { folder, has_flash };
+        // The first process finds what a stop has left.
+        setup.build().close().unwrap();
+        Self { setup, known: Known::default(), random: Random::new(seed), found: 0 }
+    }
+
+    /// Has a process be killed at a point.
+    fn kill_at(&mut self, point: KillPoint) {
+        let mut passes = passes(point, &mut self.random);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut child = self.setup.spawn(self.random.below(1 << 40), Some((point, passes)));
+            let is_killed = child.wait_for_kill();
+            self.check(is_killed.then_some(Some(point)));
+            if is_killed {
+                return;
+            }
+            // Ends: the operations of a process pass each point, how often depends on how its threads meet.
+            assert!(Instant::now() < deadline, "no process has passed {point:?}");
+            passes = 0;
+        }
+    }
+
+    /// Has a process be killed when it has written some of its journal.
+    fn kill_at_random(&mut self) {
+        let length = self.setup.journal_bytes() + self.random.below(600_000);
+        let mut child = self.setup.spawn(self.random.below(1 << 40), None);
+        let deadline = Instant::now() + PATIENCE;
+        while self.setup.journal_bytes() < length && child.is_running() {
+            assert!(Instant::now() < deadline, "the process does nothing");
+            thread::sleep(Duration::from_micros(self.random.below(2000)));
+        }
+        let is_killed = child.kill();
+        // A process that is killed in its stop or start may have left a clean file.
+        self.check_any(!is_killed);
+    }
+
+    /// Checks what a process has left: with the reason of this kill, or after its clean stop.
+    fn check(&mut self, kill: Option<Option<KillPoint>>) {
+        let reason = kill.and_then(|point| expected_reason(point, self.setup.has_flash));
+        let cache = self.setup.build();
+        match (cache.memory_start().unwrap(), reason) {
+            (MemoryStart::Warm { .. }, None) => {}
+            (MemoryStart::Cold { reason }, Some(expected)) if reason.contains(expected) => {}
+            (start, expected) => panic!("killed at {kill:?}, {expected:?} expected: {start}"),
+        }
+        self.look(cache);
+    }
+
+    fn check_any(&mut self, was_stopped: bool) {
+        let cache = self.setup.build();
+        let start = cache.memory_start().unwrap();
+        assert!(!was_stopped || matches!(start, MemoryStart::Warm { .. }), "{start}");
+        self.look(cache);
+    }
+
+    /// Compares each value with the journal, and stops.
+    fn look(&mut self, cache: Cache) {
+        self.known.read(&self.setup.folder);
+        let flash = cache.flash_stats().map_or_else(String::new, |stats| stats.notices.join(", "));
+        println!("{}; {flash}", cache.memory_start().unwrap());
+        for key in 0..child::KEYS {
+            if let Some(value) = cache.get(&key.to_le_bytes()).hit() {
+                let seen = child::read(key, &value.to_vec());
+                self.known.saw(key, seen).unwrap_or_else(|wrong| panic!("{wrong}; {}", cache.memory_start().unwrap()));
+                self.found += 1;
+            }
+        }
+        cache.verify();
+        cache.close().unwrap();
+    }
+}
+
+/// The name of a test of this module, for the program itself.
+fn test_name(name: &str) -> String {
+    let module = module_path!().split_once("::").map_or("", |(_, module)| module);
+    format!("{module}::{name}")
+}
+
+/// One for each mode of a memory file, without flash and with it.
+fn all_lives(folders: &[TempDir]) -> Vec<Lives> {
+    let cases = folders.iter().flat_map(|folder| [false, true].map(|has_flash| (folder, has_flash)));
+    cases.zip(0..).map(|((folder, has_flash), seed)| Lives::new(folder.path(), has_flash, seed)).collect()
+}
+
+#[test]
+fn a_kill_at_any_step_leaves_nothing_old() {
+    if child::is_child() {
+        // The process that is killed is this test, too.
+        return child::run();
+    }
+    let folders = folders();
+    let mut lives = all_lives(&folders);
+    let cases = lives.len();
+    for seed in seeds(1, 200) {
+        for (number, point) in POINTS.into_iter().enumerate() {
+            // What a start or a stop leaves depends on the case; what a step of the store leaves does not.
+            match point {
+                KillPoint::StartLoaded
+                | KillPoint::StartInUse
+                | KillPoint::StopBegin
+                | KillPoint::StopImage
+                | KillPoint::StopClean => lives.iter_mut().for_each(|lives| lives.kill_at(point)),
+                _ => lives[(number + seed as usize) % cases].kill_at(point),
+            }
+        }
+    }
+    let found: Vec<u64> = lives.iter().map(|lives| lives.found).collect();
+    println!("values found after kills: {found:?}");
+    assert!(found.iter().all(|found| *found > 1000), "{found:?}");
+}
+
+#[test]
+fn a_kill_at_any_instant_leaves_nothing_old() {
+    let folders = folders();
+    let mut lives = all_lives(&folders);
+    let cases = lives.len();
+    seeds(10, 2000).for_each(|seed| lives[seed as usize % cases].kill_at_random());
+    println!("values found after kills: {:?}", lives.iter().map(|lives| lives.found).collect::<Vec<_>>());
+}
