@@ -1,10 +1,10 @@
 //! A search for keys that hold a text, in memory and then on flash: a scan as `lru_crawler metadump` makes it, in
 //! slices.
 //!
-//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Slices on
-//! flash wait for reads, so the thread of dumps makes them. Between two slices the position is kept, and no object. One
-//! search at a time is kept: a new one replaces the one before, and a minute without a request ends it, too, for a cache
-//! has a small number of scans at a time.
+//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Slices
+//! on flash wait for reads, so the thread of dumps makes them. Between two slices the position is kept, and no object.
+//! One search at a time is kept: a new one replaces the one before, and a minute without a request ends it, too, for a
+//! cache has a small number of scans at a time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ impl KeySearches {
         Some(KeySearch { token, filter, scan, pool, pools, looked_at: 0, used: Instant::now() })
     }
 
-    /// Keeps a search whose slice is made, unless another one has begun meanwhile.
+    /// Keeps a search whose slice is made, unless another one was started meanwhile.
     pub fn keep(&mut self, search: Option<KeySearch>) {
         if let Some(search) = search.filter(|search| search.token == self.token) {
             self.kept = Some(search);
