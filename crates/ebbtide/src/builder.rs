@@ -17,7 +17,7 @@ use crate::pools::{self, Plan};
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Objective, Options, Policy};
+use ebbtide_store::{Objective, Options, Policy, Progress};
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,15 @@ impl Debug for ListenerOption {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_some() { "Some" } else { "None" })
     }
+}
+
+/// Memory of flash, by [`CacheBuilder::check_flash`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashMemory {
+    /// While flash is empty: buffers, filters, and the spare of an index.
+    pub at_start: ByteSize,
+    /// What the indexes grow to before any object ends for want of memory; beyond that to a quarter of the memory at most.
+    pub planned: ByteSize,
 }
 
 /// Options of a cache; see `Cache::builder`.
@@ -167,8 +176,9 @@ impl CacheBuilder {
     }
 
     /// Adds a flash tier: a file, which is created, or a block device, of which this size is used, in whole blocks of 4
-    /// KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to half where that is
-    /// too little; the state of admission and promotion comes on top, within that half.
+    /// KiB. Several are used as one. Its indexes take memory from the items as they grow, its buffers have theirs from
+    /// the start: up to an eighth of the memory for both, or up to half where that is too little; the state of admission
+    /// and promotion comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
@@ -239,7 +249,7 @@ impl CacheBuilder {
 
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
-        let flash_memory_bytes = self.check_flash()?.as_bytes();
+        let flash_memory_bytes = self.check_flash()?.planned.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
@@ -265,18 +275,26 @@ impl CacheBuilder {
         let mut pool_flash: Vec<Option<Arc<PoolFlash>>> = vec![None; shares.len()];
         let flash = match flash {
             Some(opening) => {
-                let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
+                let memory_split =
+                    MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes, options.evicts);
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
                 let (store, time) = (memory.store(), &memory.time);
-                // Before objects are lost because the index of flash needs more memory than flash starts with.
-                let participant = store.participate();
-                while flash.rebalance_memory(store) {
-                    store.maintain(&participant, time.now_ms());
+                // Before objects are lost because the index of flash needs more memory than flash starts with, and before
+                // loaded items are evicted that fit beside it.
+                let is_single = memory.stores().len() == 1 && compact.is_empty();
+                let fits = |items_bytes| match is_single {
+                    true => store.check_resize(items_bytes).is_ok(),
+                    false => self.plan(&Options { memory_bytes: items_bytes, ..options.clone() }).is_ok(),
+                };
+                flash.memory_split.begin(&flash.tier, configured_bytes, fits);
+                // Beside others it gets its part from their division.
+                if is_single && store.resize(configured_bytes - flash.memory_split.bytes()).is_ok() {
+                    let participant = store.participate();
+                    while !store.resize_done() && store.maintain(&participant, time.now_ms()) == Progress::Working {}
                 }
-                drop(participant);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
                 let opened = PoolFlash::open_all(&flash, &names, memory.stores());
                 pool_flash = opened.map_err(|error| self.flash_error(&error))?;
@@ -302,6 +320,8 @@ impl CacheBuilder {
         } else if engine.memory_file.is_some() && engine.pools.names().len() > 1 {
             // Pools of the file reach the budgets of this start.
             engine.run_all_maintenance(engine.clock.now_ms());
+        } else {
+            engine.pools.settle(|| u64::MAX);
         }
         if let Some(flash) = engine.flash() {
             flash.idle.set(self.flash_max_idle);
@@ -314,19 +334,26 @@ impl CacheBuilder {
     ///
     /// # Errors
     /// As `build`.
-    pub fn check_flash(&self) -> Result<ByteSize, Error> {
+    pub fn check_flash(&self) -> Result<FlashMemory, Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
         let Some(mut memory_bytes) = shares.next().filter(|_| self.has_flash()) else {
-            return Ok(ByteSize::bytes(0));
+            return Ok(FlashMemory::default());
         };
         loop {
             let options = self.flash_options_within(memory_bytes);
             let checked = match &self.flash_device {
-                Some(_) => self.open_within(memory_bytes).map(drop),
+                Some(_) => self.open_within(memory_bytes).and_then(|opening| opening.fixed_bytes()),
                 None => Tier::check(&self.flash, &options),
             };
             match (checked, shares.next()) {
-                (Ok(()), _) => return Ok(ByteSize::bytes(self.flash_memory_within(memory_bytes))),
+                (Ok(fixed_bytes), _) => {
+                    let planned_bytes = self.flash_memory_within(memory_bytes);
+                    let indexes_bytes = options.memory_bytes.saturating_sub(fixed_bytes);
+                    let spare_bytes = memory_split::spare_of(self.options.memory_bytes).min(indexes_bytes);
+                    let at_start = if self.options.evicts { indexes_bytes - spare_bytes } else { 0 };
+                    let at_start = ByteSize::bytes(planned_bytes - at_start);
+                    return Ok(FlashMemory { at_start, planned: ByteSize::bytes(planned_bytes) });
+                }
                 (Err(ebbtide_flash::Error::Options(_) | ebbtide_flash::Error::Memory(_)), Some(more)) => {
                     memory_bytes = more
                 }

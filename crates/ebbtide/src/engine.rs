@@ -11,6 +11,7 @@ use crate::clock::EngineClock;
 use crate::compact_state::CompactState;
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
+use crate::flash::memory_split::ItemMemory;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
@@ -32,7 +33,7 @@ pub(crate) struct Engine {
     /// What a new pool uses.
     pub parts: PoolParts,
     pub default_pool: Arc<PoolState>,
-    pub pools: Pools,
+    pub pools: Arc<Pools>,
     /// Held by the maintenance thread while it works.
     pub maintaining: Mutex<()>,
     /// Held by the thread that demotes idle values.
@@ -99,9 +100,15 @@ impl Engine {
                 Ok((share, pool))
             })
             .collect::<Result<Vec<_>, Error>>()?;
+        let default_pool = Arc::clone(&pools[0].2);
+        let pools = Arc::new(Pools::new(template, pools, compact, flash.clone()));
+        if let Some(flash) = flash {
+            let items: Arc<dyn ItemMemory> = Arc::clone(&pools) as _;
+            flash.memory_split.set_items(&items);
+        }
         Ok(Arc::new(Self {
-            default_pool: Arc::clone(&pools[0].2),
-            pools: Pools::new(template, pools, compact, flash),
+            default_pool,
+            pools,
             clock,
             parts,
             maintaining: Mutex::new(()),
@@ -128,7 +135,7 @@ impl Engine {
                 other => other,
             })
         };
-        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_reserved_bytes(resize))?;
         self.default_pool.wake();
         Ok(())
     }

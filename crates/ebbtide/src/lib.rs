@@ -62,6 +62,7 @@ mod pool_options;
 mod pool_plan;
 mod pool_state;
 mod pool_stats;
+mod pool_table;
 mod pool_wishes;
 mod pools;
 mod profile;

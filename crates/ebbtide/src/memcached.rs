@@ -1,7 +1,7 @@
 //! The interface of the memcached-compatible server and of the lab: borrowed hits, CAS tokens, client flags, meta
 //! flags, uploads in pieces, and reads of flash that do not wait.
 
-pub use crate::builder::CacheBuilder;
+pub use crate::builder::{CacheBuilder, FlashMemory};
 pub use crate::byte_size::ByteSize;
 pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;

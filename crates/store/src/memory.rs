@@ -97,30 +97,14 @@ impl Store {
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
-        let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
-        let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
-        if memory_bytes < min {
-            return refuse(format!(
-                "this cache needs at least {min} bytes, for values of up to {}",
-                self.options.value_bytes_max
-            ));
-        }
-        let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
-        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
-        let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
-        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
-        if memory_bytes > max {
-            return refuse(format!("address space was reserved for {max} bytes at the start"));
-        }
-        if segments < 16 {
-            return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
-        }
+        let segments = self.segments_of(memory_bytes, changing.as_ref())?;
         let limit = self.segments.limit();
         if segments > limit {
             let admitted = self.segments.admit(segments - limit);
             if limit + admitted < segments {
                 // What was admitted is above the target, so maintenance takes it back.
-                return refuse(format!("the address space that other stores leave holds {admitted} more segments"));
+                let reason = format!("the address space that other stores leave holds {admitted} more segments");
+                return Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
             }
         }
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
@@ -130,6 +114,35 @@ impl Store {
         self.index.advise(pages);
         self.segments.advise(pages);
         Ok(())
+    }
+
+    /// Whether `resize` would accept this memory, as far as that depends on what the store holds.
+    pub fn check_resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let changing = lock(&self.budget.changing);
+        self.segments_of(memory_bytes, changing.as_ref()).map(drop)
+    }
+
+    /// The segments of a budget, beside the index as it is.
+    fn segments_of(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>) -> Result<u32, Error> {
+        let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
+        let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
+        if memory_bytes < min {
+            return refuse(format!(
+                "this cache needs at least {min} bytes, for values of up to {}",
+                self.options.value_bytes_max
+            ));
+        }
+        let leaving = leaving.map_or(0, |leaving| leaving.count);
+        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
+        let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
+        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
+        if memory_bytes > max {
+            return refuse(format!("address space was reserved for {max} bytes at the start"));
+        }
+        if segments < 16 {
+            return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
+        }
+        Ok(segments)
     }
 
     /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of

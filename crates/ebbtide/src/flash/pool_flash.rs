@@ -77,7 +77,7 @@ impl PoolFlash {
     ) -> Result<Vec<Option<Arc<Self>>>, ebbtide_flash::Error> {
         let all_bytes = stores.iter().map(Store::memory_bytes).sum();
         let open = |(on_flash, store): (Arc<FlashPool>, &Store)| {
-            let memory_bytes = part_of(shared.memory_split.bytes(), store.memory_bytes(), all_bytes);
+            let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
             Some(Self::over(shared, on_flash, store, memory_bytes))
         };
         Ok(shared.tier.open_pools(names)?.into_iter().zip(stores).map(open).collect())
@@ -85,7 +85,7 @@ impl PoolFlash {
 
     /// As [`PoolFlash::over`], for a pool of this name beside others that have `all_bytes` of memory together.
     pub fn open(shared: &Arc<FlashTier>, name: &str, store: &Store, all_bytes: u64) -> Arc<Self> {
-        let memory_bytes = part_of(shared.memory_split.bytes(), store.memory_bytes(), all_bytes);
+        let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
         Self::over(shared, shared.tier.open_pool(name), store, memory_bytes)
     }
 

@@ -56,6 +56,8 @@ pub struct FlashStats {
     pub promotion: FlashPromotion,
     /// For the operator: in which ways the device works less well than it could, such as without direct I/O.
     pub notices: Vec<String>,
+    /// Bytes of memory that flash has now: `tier.memory_bytes` of them are in use, and items have the rest of the memory.
+    pub memory_limit_bytes: u64,
     pub tier: TierStats,
 }
 
@@ -125,7 +127,7 @@ impl FlashTier {
         waits: FlashWaits,
     ) -> Arc<Self> {
         Arc::new(Self {
-            reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.bytes())),
+            reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.planned_bytes())),
             tier,
             promoted_keys: Mutex::default(),
             promotion,
@@ -252,7 +254,7 @@ impl FlashTier {
     /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
     /// no object is lost because the device is slower than the clock.
     pub(super) fn note_demotion(&self, bytes: u64, now_ms: u64) {
-        let max = self.memory_split.bytes() / MAINTENANCE_SHARE;
+        let max = self.memory_split.planned_bytes() / MAINTENANCE_SHARE;
         let weight = max / MAINTENANCE_DEMOTIONS + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < max {
             return;
@@ -267,9 +269,9 @@ impl FlashTier {
         }
     }
 
-    /// Moves memory from items to flash, one step of `memory_split.rs`. True if there is more to do.
-    pub fn rebalance_memory(&self, store: &Store) -> bool {
-        self.memory_split.rebalance(&self.tier, store)
+    /// Moves memory between items and flash, by one step of `memory_split.rs`.
+    pub fn rebalance_memory(&self) {
+        self.memory_split.rebalance(&self.tier);
     }
 
     /// The limit of the flash memory, and the memory in use. Values that were read come on top of the limit.
@@ -307,6 +309,7 @@ impl FlashTier {
             unknown_tokens,
             promotion: self.promotion,
             notices: self.notices.clone(),
+            memory_limit_bytes: self.memory_split.bytes(),
             tier,
         }
     }
