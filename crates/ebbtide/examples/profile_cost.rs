@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use ebbtide::memcached::{ByteSize, Cache, CacheProfile, Lookup};
 
 const KEYS: f64 = 800_000.0;
+/// All keys are sampled until the first update, a second after the start.
+const SETTLING: Duration = Duration::from_millis(2200);
 const VALUE: [u8; 4096] = [7; 4096];
 
 /// A uniform number of [0, 1), and the state after it.
@@ -55,6 +57,7 @@ fn main() {
     for round in 0..rounds {
         let with = |state: &mut u64| {
             let mut profile = CacheProfile::of(&cache);
+            measure(&cache, Some(&mut profile), SETTLING, state);
             measure(&cache, Some(&mut profile), time, state)
         };
         // The one that runs first takes turns.
