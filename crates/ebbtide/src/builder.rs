@@ -8,7 +8,7 @@ use crate::flash::memory_split::{self, MemorySplit};
 use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
-use crate::flash::tier::FlashWaits;
+use crate::flash::tier::{FlashTier, FlashWaits};
 use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
@@ -56,8 +56,11 @@ impl Debug for ListenerOption {
 pub struct FlashMemory {
     /// While flash is empty: buffers, filters, and the spare of an index.
     pub at_start: ByteSize,
-    /// What the indexes grow to before any object ends for want of memory; beyond that to a quarter of the memory at most.
+    /// What the indexes grow to before any object ends for want of memory; beyond that to a quarter of the memory at
+    /// most.
     pub planned: ByteSize,
+    /// Of the planned bytes those for buffers and indexes, without the state of admission and promotion.
+    share_bytes: u64,
 }
 
 /// Options of a cache; see `Cache::builder`.
@@ -177,8 +180,8 @@ impl CacheBuilder {
 
     /// Adds a flash tier: a file, which is created, or a block device, of which this size is used, in whole blocks of 4
     /// KiB. Several are used as one. Its indexes take memory from the items as they grow, its buffers have theirs from
-    /// the start: up to an eighth of the memory for both, or up to half where that is too little; the state of admission
-    /// and promotion comes on top, within that half.
+    /// the start: up to an eighth of the memory for both, or up to half where that is too little; the state of
+    /// admission and promotion comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
@@ -247,9 +250,32 @@ impl CacheBuilder {
         listener.map(|listener| RemovalEvents::new(listener, has_flash, self.clock == Clock::Manual))
     }
 
+    /// Divides the memory between flash, as it was recovered, and the items: before objects are lost because the index
+    /// of flash needs more memory than was planned, and before loaded items are evicted that fit beside it. Several
+    /// pools get their parts from their division later.
+    fn divide_memory(
+        &self,
+        flash: &FlashTier,
+        memory: &Memory,
+        (options, all_bytes): (&Options, u64),
+        is_single: bool,
+    ) {
+        let store = memory.store();
+        let fits = |items_bytes| match is_single {
+            true => store.check_resize(items_bytes).is_ok(),
+            false => self.plan(&Options { memory_bytes: items_bytes, ..options.clone() }).is_ok(),
+        };
+        flash.memory_split.begin(&flash.tier, all_bytes, fits);
+        if is_single && store.resize(all_bytes - flash.memory_split.bytes()).is_ok() {
+            let participant = store.participate();
+            while !store.resize_done() && store.maintain(&participant, memory.time.now_ms()) == Progress::Working {}
+        }
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
-        let flash_memory_bytes = self.check_flash()?.planned.as_bytes();
+        let flash_memory = self.check_flash()?;
+        let flash_memory_bytes = flash_memory.planned.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
@@ -266,7 +292,7 @@ impl CacheBuilder {
         let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
         // Last of all that may be refused, because it makes files.
-        let flash = self.open_flash(flash_memory_bytes)?;
+        let flash = self.open_flash(flash_memory.share_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
@@ -281,20 +307,8 @@ impl CacheBuilder {
                 let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.use_file(flash.tier.resumed_run_number(), self.save_limit.0)?;
-                let (store, time) = (memory.store(), &memory.time);
-                // Before objects are lost because the index of flash needs more memory than flash starts with, and before
-                // loaded items are evicted that fit beside it.
                 let is_single = memory.stores().len() == 1 && compact.is_empty();
-                let fits = |items_bytes| match is_single {
-                    true => store.check_resize(items_bytes).is_ok(),
-                    false => self.plan(&Options { memory_bytes: items_bytes, ..options.clone() }).is_ok(),
-                };
-                flash.memory_split.begin(&flash.tier, configured_bytes, fits);
-                // Beside others it gets its part from their division.
-                if is_single && store.resize(configured_bytes - flash.memory_split.bytes()).is_ok() {
-                    let participant = store.participate();
-                    while !store.resize_done() && store.maintain(&participant, time.now_ms()) == Progress::Working {}
-                }
+                self.divide_memory(&flash, &memory, (&options, configured_bytes), is_single);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
                 let opened = PoolFlash::open_all(&flash, &names, memory.stores());
                 pool_flash = opened.map_err(|error| self.flash_error(&error))?;
@@ -342,7 +356,7 @@ impl CacheBuilder {
         loop {
             let options = self.flash_options_within(memory_bytes);
             let checked = match &self.flash_device {
-                Some(_) => self.open_within(memory_bytes).and_then(|opening| opening.fixed_bytes()),
+                Some(_) => self.open_within(memory_bytes).map(|opening| opening.fixed_bytes()),
                 None => Tier::check(&self.flash, &options),
             };
             match (checked, shares.next()) {
@@ -352,7 +366,8 @@ impl CacheBuilder {
                     let spare_bytes = memory_split::spare_of(self.options.memory_bytes).min(indexes_bytes);
                     let at_start = if self.options.evicts { indexes_bytes - spare_bytes } else { 0 };
                     let at_start = ByteSize::bytes(planned_bytes - at_start);
-                    return Ok(FlashMemory { at_start, planned: ByteSize::bytes(planned_bytes) });
+                    let planned = ByteSize::bytes(planned_bytes);
+                    return Ok(FlashMemory { at_start, planned, share_bytes: memory_bytes });
                 }
                 (Err(ebbtide_flash::Error::Options(_) | ebbtide_flash::Error::Memory(_)), Some(more)) => {
                     memory_bytes = more

@@ -1,18 +1,18 @@
 //! The division of memory between items and flash.
 //!
-//! The capacity of flash is divided as if flash had a planned part of the memory: an eighth, or more where its size needs
-//! more. Buffers and filters have their part of that from the start. The indexes have what they use and a spare; the items
-//! have the rest, and give it up in steps while the indexes grow. Beyond the planned part the steps go on to a quarter of
-//! the memory: a byte of index finds ten bytes of small objects on flash and a hundred bytes of large ones. Where flash
-//! loses objects and an index shrinks, the items get the memory back. Memory that an index uses is never taken from it:
-//! the objects that it finds would be lost.
+//! The capacity of flash is divided as if flash had a planned part of the memory: an eighth, or more where its size
+//! needs more. Buffers and filters have their part of that from the start. The indexes have what they use and a spare;
+//! the items have the rest, and give it up in steps while the indexes grow. Beyond the planned part the steps go on to
+//! a quarter of the memory: a byte of index finds ten bytes of small objects on flash and a hundred bytes of large
+//! ones. Where flash loses objects and an index shrinks, the items get the memory back. Memory that an index uses is
+//! never taken from it: the objects that it finds would be lost.
 //!
 //! ```text
 //! grow:    budgets of items fall by a step ---they have freed it---> the bound of an index grows by the step
 //! release: the bound of an index falls to its use and a spare ---at once---> budgets of items grow by as much
 //! ```
-//! In both directions the giver's bound falls first, so that the sum never exceeds the memory. No thread waits for a step:
-//! maintenance looks again. Until a step is complete an index at its bound drops objects, which are counted.
+//! In both directions the giver's bound falls first, so that the sum never exceeds the memory. No thread waits for a
+//! step: maintenance looks again. Until a step is complete an index at its bound drops objects, which are counted.
 
 use ebbtide_flash::Tier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The spare of an index is two of these parts of the memory, within the bound.
 const RESERVE_SHARE: u64 = 256;
-/// The pages of an index grow by steps of 40 KiB together: in a small cache the reserve is twice or three times that, or
-/// a larger part of the memory.
+/// The pages of an index grow by steps of 40 KiB together: in a small cache the reserve is twice or three times that,
+/// or a larger part of the memory.
 const MIN_RESERVE: u64 = 128 << 10;
 const SMALL_RESERVE_SHARE: u64 = 64;
-/// An index does not grow by this much before maintenance has looked again: it has entries of 1.5 to 12 bytes, and a drive
-/// takes a few million objects a second.
+/// An index does not grow by this much before maintenance has looked again: it has entries of 1.5 to 12 bytes, and a
+/// drive takes a few million objects a second.
 const MAX_RESERVE: u64 = 16 << 20;
 /// Flash grows up to this part of the memory: with less memory the most used items do not fit.
 const MAX_SHARE: u64 = 4;
@@ -50,8 +50,8 @@ pub(crate) fn spare_of(all_bytes: u64) -> u64 {
 pub(crate) trait ItemMemory: Send + Sync {
     /// The memory of items and flash together.
     fn all_bytes(&self) -> u64;
-    /// Has the budgets follow [`MemorySplit::bytes`], which has changed. False, and they stay, if items need more than is
-    /// left.
+    /// Has the budgets follow [`MemorySplit::bytes`], which has changed. False, and they stay, if items need more than
+    /// is left.
     fn follow_flash(&self) -> bool;
     /// Whether items hold no more than their budgets.
     fn has_followed(&self) -> bool;
@@ -61,8 +61,8 @@ pub(crate) trait ItemMemory: Send + Sync {
 pub(crate) struct MemorySplit {
     /// Includes bytes that the items have not freed yet.
     bytes: AtomicU64,
-    /// What flash has when its indexes have released nothing: its buffers, filters and reads are sized by that, and items
-    /// can always do without it.
+    /// What flash has when its indexes have released nothing: its buffers, filters and reads are sized by that, and
+    /// items can always do without it.
     planned_bytes: u64,
     /// The bound that the options set.
     max_bytes: u64,
@@ -105,8 +105,8 @@ impl MemorySplit {
         change(self.reserved_bytes())
     }
 
-    /// Divides the memory of a start, before there are items: the indexes release what they do not use, or get what they
-    /// have found on flash, if `fits` says that items can do with the rest of the memory.
+    /// Divides the memory of a start, before there are items: the indexes release what they do not use, or get what
+    /// they have found on flash, if `fits` says that items can do with the rest of the memory.
     pub fn begin(&self, tier: &Tier, all_bytes: u64, fits: impl Fn(u64) -> bool) {
         let reserve = reserve_of(all_bytes);
         let wanted = tier.wanted_memory(reserve).min(max_growth(self.bytes(), all_bytes, self.max_bytes));

@@ -56,7 +56,8 @@ pub struct FlashStats {
     pub promotion: FlashPromotion,
     /// For the operator: in which ways the device works less well than it could, such as without direct I/O.
     pub notices: Vec<String>,
-    /// Bytes of memory that flash has now: `tier.memory_bytes` of them are in use, and items have the rest of the memory.
+    /// Bytes of memory that flash has now: `tier.memory_bytes` of them are in use, and items have the rest of the
+    /// memory.
     pub memory_limit_bytes: u64,
     pub tier: TierStats,
 }

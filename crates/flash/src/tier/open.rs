@@ -238,12 +238,8 @@ impl Opening {
     }
 
     /// Bytes of RAM without an object.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tier::check`].
-    pub fn fixed_bytes(&self) -> Result<u64, Error> {
-        self.layout.fixed_bytes(&self.options)
+    pub fn fixed_bytes(&self) -> u64 {
+        self.layout.fixed_bytes(&self.options).expect("the layout was made with these options")
     }
 
     /// Must be served from before [`Opening::start`] until the tier is stopped, on [`Device::threads`] threads.
