@@ -16,13 +16,16 @@ FUZZ_SECONDS := 30
 CARGO_FUZZ := 0.13.2
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-QUICK := $(CURDIR)/target/quick/ebbtide
+# The server that the tests in Python run: that of `cargo test`, with its assertions.
+TESTED := $(CURDIR)/target/debug/ebbtide
+# Optimized like a release, without the optimization of the whole program, which takes most of the time of a build.
+UNLINKED := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Started by root, the server gives root up.
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build quick run test soak tools check unit unit-inside unit-outside loom conformance clients python fuzz deb \
+.PHONY: help build tested run test soak tools check unit unit-inside unit-outside loom conformance clients python fuzz deb \
     clean
 
 help:
@@ -41,9 +44,10 @@ help:
 build:
 	cargo build --release --locked --package ebbtide-cli
 
-# The server for the tests: optimized, and built in half the time of a release.
-quick:
-	cargo build --profile quick --locked --package ebbtide-cli
+# All that `cargo test` runs, the server among it. A build of the server alone would build its crates once more, with
+# fewer features of what they depend on.
+tested:
+	cargo test --workspace --locked --no-run
 
 run: build
 	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
@@ -93,8 +97,7 @@ check:
 
 # Tests inside the crates and those of their interfaces run side by side, as many of the latter wait. The binaries are
 # named because all of them would include the fuzzers, which do not end.
-unit:
-	cargo test --workspace --locked --no-run
+unit: tested
 	$(MAKE) -j2 -Otarget unit-inside unit-outside
 
 unit-inside:
@@ -113,15 +116,15 @@ soak:
 
 # Loom rebuilds everything with its own atomics, hence the target directory of its own.
 loom:
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
+	$(UNLINKED) RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
 
 # Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
-conformance: quick
-	EBBTIDE_BINARY=$(QUICK) $(PYTHON) -m pytest -n 3 tests
+conformance: tested
+	EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest -n 3 tests
 
-clients: quick
+clients: tested
 	$(MAKE) -C clients -j2
-	EBBTIDE_BINARY=$(QUICK) $(PYTHON) -m pytest -n 4 clients
+	EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest -n 4 clients
 
 # As its users install it, but for the profile: a build for release would take minutes.
 python:
@@ -133,8 +136,8 @@ python:
 
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
-	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(UNLINKED) cargo fuzz build --no-default-features --sanitizer none "$$target"; done
+	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET env $(UNLINKED) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
 	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # The Debian package, from the released binary.
