@@ -25,8 +25,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build tested run test soak tools check unit unit-inside unit-outside loom conformance clients python fuzz deb \
-    clean
+.PHONY: help build tested run test terabyte soak tools check unit unit-inside unit-outside loom conformance clients \
+    python fuzz deb clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -39,6 +39,7 @@ help:
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=30 each)"
+	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
 	@echo "make soak         the random tests at full length: hours"
 
 build:
@@ -113,6 +114,12 @@ soak:
 	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
 	    cargo test --workspace --locked
 	$(MAKE) fuzz FUZZ_SECONDS=3600
+
+# The real formats of flash over a device that keeps its blocks compressed in memory. SCALE=1: all of it.
+SCALE := 64
+
+terabyte:
+	cargo bench --locked --package ebbtide-flash --bench terabyte -- $(SCALE)
 
 # Loom rebuilds everything with its own atomics, hence the target directory of its own.
 loom:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-POLICIES = ["merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu"]
+POLICIES = ["merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "merge-sketch"]
 FRACTIONS = ["0.01", "0.1", "0.3"]
 REFERENCES = ["fifo", "lru", "arc", "s3fifo", "wtinylfu"]
 SMALLEST_MEMORY = 256 << 10

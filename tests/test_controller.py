@@ -14,7 +14,7 @@ def test_the_mode_is_told_and_one_pool_has_no_division(flags, mode):
     admin = f"127.0.0.1:{free_port()}"
     with Server(EBBTIDE, "-m", "64", "--admin", admin, *flags) as server:
         with urllib.request.urlopen(f"http://{admin}/api/decisions", timeout=PATIENCE_SECONDS) as answer:
-            assert json.load(answer) == {"controller": mode, "state": None, "decisions": []}
+            assert json.load(answer) == {"controller": mode, "state": None, "decisions": [], "targets": []}
         with pytest.raises(KeyError):
             server.stat("pool_division", "stats ebbtide")
 

@@ -244,11 +244,14 @@ def test_a_reload_adds_resizes_and_removes_pools(tmp_path):
             client.set(key, "old")
         client.get_many(["a:1", "b:1", "x", "y"])
         before = pool_stats(server)
-        reload(server, config, table("b", "b:", 'min = "20m"', "weight = 3") + table("c", "c:", 'max = "8m"'))
+        assert pool_stats(server)["b"]["policy"] == "s3fifo"
+        changed = table("b", "b:", 'min = "20m"', "weight = 3", 'policy = "lru"', 'target_hit_ratio = "95%"')
+        reload(server, config, changed + table("c", "c:", 'max = "8m"'))
         wait_for(lambda: set(pool_stats(server)) == {"default", "b", "c"}, "the pools of the file")
         wait_for(lambda: pool_stats(server)["c"]["limit_bytes"] == 8 << 20, "the memory of the new pool")
         pools = pool_stats(server)
         assert (pools["b"]["min_bytes"], pools["b"]["weight"], pools["c"]["max_bytes"]) == (20 << 20, 3, 8 << 20)
+        assert (pools["b"]["policy"], pools["b"]["target_hit_ratio"], pools["c"]["policy"]) == ("lru", "0.95", "s3fifo")
         # Kept entries and counts stay, those of the removed pool are gone; a class that is free is given again.
         assert client.get("b:1") == b"old" and client.get("x") == b"old" and client.get("a:1") is None
         assert (before["b"]["class"], pools["b"]["class"], pools["c"]["class"]) == (3, 3, 2)
@@ -275,7 +278,7 @@ def test_a_reload_adds_resizes_and_removes_pools(tmp_path):
     [
         (table("a", "a:") + table("b", "a:"), ["`a:`", "`a`", "`b`"]),
         (table("a", "a:", 'min = "100m"'), ["104857600", "67108864"]),
-        (table("a", "a:", 'policy = "lru"'), ["`a`", "policy", "restart"]),
+        (table("a", "a:", 'objective = "bytes"'), ["`a`", "objective", "restart"]),
         (table("a", "a:", "size = 1"), ["ebbtide.toml:1", "size is unknown"]),
         ("[[pool]\n", ["ebbtide.toml:1"]),
     ],

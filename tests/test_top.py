@@ -271,8 +271,13 @@ def test_keys_switch_views_and_sort_them():
             terminal.until(row(r"^flushed "), "the reason")
             terminal.press(b"5")
             terminal.until(lambda screen: row(r"^default ")(screen) and row(r"^users ")(screen), "both pools")
+            terminal.press(b"6")
+            # One object that does not expire, in memory of its own; its key and value are ten bytes and some metadata.
+            terminal.until(row(r"^never +\d+(\.\d+)? KiB +1 "), "memory by TTL")
+            terminal.until(row(r"^8 B to 16 B +\d+ B +1 "), "memory by size")
+            terminal.until(row(r"^hit +\d+ B +\d+\.\d % +-"), "the largest object with its hit ratio")
             terminal.press(b"?")
-            terminal.until(row(r"^1 to 5, Tab +switch the view"), "the keys")
+            terminal.until(row(r"^1 to 6, Tab +switch the view"), "the keys")
             terminal.press(b"?1")
             terminal.until(gets, "the overview")
             assert terminal.leaves(b"q") == 0
@@ -294,7 +299,7 @@ def test_small_terminals_and_those_without_colors(either):
         terminal.press(b"2")
         terminal.until(row(r"^get +\S+( k)?/s"), "the rate of gets")
         terminal.press(b"?")
-        terminal.until(row(r"^1 to 5, Tab"), "the keys")
+        terminal.until(row(r"^1 to 6, Tab"), "the keys")
         assert terminal.leaves(b"q") == 0
     with load(either), Terminal(address(either), "--interval", "0.2", columns=160, LC_ALL="C", NO_COLOR="1") as terminal:
         terminal.until(row(r"^Memory .*[#.]{5}"), "a bar of ASCII")

@@ -153,5 +153,5 @@ def test_nothing_is_replaced_unasked(trace, tmp_path):
     assert other.read_bytes() == trace.read_bytes()
     with subprocess.Popen([EBBTIDE, "trace", "convert", trace], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as closed:
         closed.stdout.close()
-        closed.stderr.read()
-        assert closed.wait(60) in (0, 1)
+        # A reader that has seen enough is no error.
+        assert (closed.stderr.read(), closed.wait(60)) == (b"", 0)

@@ -1,9 +1,10 @@
 """The figures that need many cores and much memory, in one run of a fixed length, on a machine without a network.
 
-    python3 -m large --bin-folder DIR [--seconds 470] [--threads 1,2,4,8,16,24,32] [--parts objects,...] [--output DIR]
+    python3 -m large --bin-folder DIR [--seconds 470] [--threads 1,2,4,8,16,24,32] [--only objects,...] [--output DIR]
 
 DIR holds `ebbtide`, `ebbtide-throughput`, `memcached` and in `lib` the libraries of memcached that the machine may
-lack: `make -C compare large-binaries` puts them there. Every part has a share of the seconds; it measures its cells in
+lack: `make -C compare large-binaries` puts them there. If it holds `ebbtide-throughput-before`, too, the program of an
+earlier build, `half_sets` measures both in turns. Every part has a share of the seconds; it measures its cells in
 the order of their weight, prints each at once, and leaves out those for which its time is over. The sizes follow from
 the cores and the seconds, so that the same script shows on two cores in a minute that it works. CSV files are in
 OUTPUT/large.
@@ -34,7 +35,8 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=470, help="of the whole run")
     parser.add_argument("--threads", type=lambda text: [int(part) for part in text.split(",")],
                         help="of the caches; more than cores: oversubscribed")
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(SHARES))
+    parser.add_argument("--only", "--parts", dest="parts", type=lambda text: text.split(","), default=list(SHARES),
+                        help="of " + ", ".join(SHARES))
     parser.add_argument("--objects", type=int, default=100_000_000, help="of the fill, fewer if cores or time are few")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results"))
     options = parser.parse_args()
@@ -52,6 +54,10 @@ def use_binaries(folder, scratch):
         if not (programs / name).exists():
             raise SystemExit(f"{folder / name} is missing: `make -C compare large-binaries` makes it")
         (programs / name).chmod(0o755)
+    before = programs / "ebbtide-throughput-before"
+    if before.exists():
+        before.chmod(0o755)
+        os.environ["THROUGHPUT_BEFORE_BINARY"] = str(before)
     # Servers that are started by root run as another user.
     pathlib.Path(scratch).chmod(0o755)
     os.environ["EBBTIDE_BINARY"] = str(programs / "ebbtide")

@@ -14,9 +14,14 @@ CALIBRATIONS = 3
 COLUMNS = ["round", "engine", "mode", "mix", "ttls", "sharing", "threads", "ops", "hit_ratio", "rss_mib", "cpu_ns"]
 
 
+BEFORE = "ebbtide before"
+
+
 def measure(engine, mix, threads, seconds, capacity=MEMORY_BYTES, mode="get", ttls=0, sharing="shared"):
-    """One row without its round, or None if the program failed, which is printed."""
-    command = [os.environ["THROUGHPUT_BINARY"], "measure", "--engine", engine, "--mode", mode, "--mix", mix,
+    """One row without its round, or None if the program failed, which is printed. `BEFORE` is the engine of an earlier
+    build."""
+    program, name = ("THROUGHPUT_BEFORE_BINARY", "ebbtide") if engine == BEFORE else ("THROUGHPUT_BINARY", engine)
+    command = [os.environ[program], "measure", "--engine", name, "--mode", mode, "--mix", mix,
                "--keys", KEYS, "--value-bytes", VALUE_BYTES, "--memory-bytes", MEMORY_BYTES,
                "--capacity-bytes", int(capacity), "--threads", threads, "--sharing", sharing, "--ttls", ttls,
                "--seconds", f"{seconds:.2f}", "--requests", max(int(seconds * MAX_REQUESTS_PER_SECOND), 1000)]

@@ -29,7 +29,7 @@ FAST_PEERS = {
 # What a peer may take for a replay: the crate segcache needs more than half an hour for one that others do in seconds.
 PATIENCE_SECONDS = 600
 SLOW_PEERS = {"segcache": ("segcache", "merge", "all-in")}
-EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu")
+EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "merge-sketch")
 
 
 @dataclass(frozen=True)

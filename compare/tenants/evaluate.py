@@ -7,7 +7,8 @@
 
 The first form makes the applications of each seed (generate.py) and prints a Markdown table. The second merges traces
 (`<name>.csv.zst`), each stretched to the same time, into one of four tenants that share a part of their objects' bytes.
-Static reservations there are in proportion to the bytes of each tenant's objects. The gain is misses avoided: over the
+Static reservations there are in proportion to the bytes of each tenant's objects, and the controller begins with them.
+The gain is misses avoided: over the
 whole trace, in which the controller has to find the division, and over its second half.
 
 `--change e`: after half of the requests the first tenant has the requests of trace e in place of its own. Printed are
@@ -57,8 +58,8 @@ def second_half(binary, folder, memory, divide, whole):
     return {"misses": misses, "miss_ratio": misses / gets}
 
 
-def row(label, binary, folder, memory, base="static"):
-    ways = (base, "auto", "optimal")
+def row(label, binary, folder, memory):
+    ways = ("static", "auto", "optimal")
     reports = [replay(binary, folder, memory, way) for way in ways]
     write_first_half(folder)
     halves = [second_half(binary, folder, memory, way, whole) for way, whole in zip(ways, reports)]
@@ -173,16 +174,20 @@ def tenants(given):
     if given.change:
         later = read_rows(given.traces / f"{given.change}.csv.zst", given.rows)
         streams[0] = changed_rows(rows[given.names[0]], later, (1, len(given.names) + 1), given.names[0])
-    footprint, seen = 0, set()
+    footprints, seen = dict.fromkeys(given.names, 0), set()
     with open(folder / "trace.csv", "w") as out:
         out.write("timestamp_s,key_id,key_size,value_size,op,ttl_s,pool\n")
         for second, rest in heapq.merge(*streams, key=lambda row: row[0]):
             key, key_size, value_size, _ = rest.split(",", 3)
             if key not in seen:
                 seen.add(key)
-                footprint += int(key_size) + int(value_size)
+                footprints[rest.rstrip("\n").rpartition(",")[2]] += int(key_size) + int(value_size)
             out.write(f"{second},{rest}")
-    (folder / "pools.toml").write_text("".join(f'[[pool]]\nname = "{name}"\n' for name in given.names))
+    # The reservations of all ways but the optimum: the controller begins with them.
+    table = '[[pool]]\nname = "{name}"\nweight = {weight}\n'
+    weights = [table.format(name=name, weight=min(max(count >> 12, 1), 1_000_000)) for name, count in footprints.items()]
+    (folder / "pools.toml").write_text("".join(weights))
+    footprint = sum(footprints.values())
     for share in given.memory if given.change else []:
         print(f"\n{share:.0%} of the bytes, {given.change} in place of {given.names[0]}\n")
         after_change(given, folder, int(footprint * share))
@@ -190,7 +195,7 @@ def tenants(given):
         return
     heading("share of the bytes")
     for share in given.memory:
-        row(f"{share:.0%}", given.ebbtide, folder, int(footprint * share), "proportional")
+        row(f"{share:.0%}", given.ebbtide, folder, int(footprint * share))
 
 
 def main():

@@ -1,5 +1,5 @@
-//! The image of a store: whatever headers, buckets and items it has, it is refused, or it becomes a store that keeps
-//! every invariant and goes on.
+//! The image of a store, and that of a compact table (`table`): whatever headers, buckets and items it has, it is
+//! refused, or it becomes a store that keeps every invariant and goes on.
 //!
 //! The input is a list of changes to a sound image, 6 bytes each. Checksums of segments are made right afterwards, so
 //! that the checks behind them are reached:
@@ -37,9 +37,9 @@ struct Image {
 pub fn check(input: &[u8]) {
     static SOUND: OnceLock<Image> = OnceLock::new();
     let mut image = SOUND.get_or_init(sound).clone();
-    for change in input.chunks_exact(CHANGE_BYTES).take(CHANGES_MAX) {
-        image.change(change);
-    }
+    let changes: Vec<&[u8]> = input.chunks_exact(CHANGE_BYTES).take(CHANGES_MAX).collect();
+    crate::table::check(&changes);
+    changes.iter().for_each(|change| image.change(change));
     image.make_checksums_right();
     let segments = &image.segments;
     let mut read = |at: u64, bytes: &mut [u8]| {
@@ -74,8 +74,15 @@ fn key(number: u32) -> [u8; 4] {
 /// Writes until there is memory. False if the value cannot be stored.
 fn set(store: &Store, participant: &Participant, number: u32, value: &[u8], ttl: Ttl, now_ms: u64) -> bool {
     let key = key(number);
-    let write =
-        Write { key: &key, hash: store.hash(&key), value, flags: number % 3, ttl, mode: Mode::Set, token: None };
+    let write = Write {
+        key: &key,
+        hash: store.hash(&key),
+        value,
+        flags: (number % 3).into(),
+        ttl,
+        mode: Mode::Set,
+        token: None,
+    };
     loop {
         let needed = match store.write(participant, &write, now_ms) {
             Ok(_) => return true,

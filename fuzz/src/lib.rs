@@ -8,6 +8,7 @@ pub mod binary;
 pub mod image;
 pub mod meta;
 mod split;
+mod table;
 pub mod text;
 #[cfg(feature = "trace")]
 pub mod trace;

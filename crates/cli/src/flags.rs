@@ -263,8 +263,8 @@ impl Settings {
             "history-file" => self.history_file = Some(value.into()),
             "controller" => self.controller = Some(controller(name, value)?),
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
-            "pool" => self.pools.push(pools::parse(name, value)?),
-            "policy" => self.policy = Some(value.to_owned()),
+            "pool" => self.add_pool(name, value)?,
+            "policy" => self.policy = Some(self.policy_name(value).to_owned()),
             "objective" => self.objective = objective(name, value)?,
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
@@ -274,6 +274,22 @@ impl Settings {
             other => unreachable!("{other} is in the table as used"),
         }
         Ok(())
+    }
+
+    fn add_pool(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.pools.push(pools::parse(name, value)?);
+        for policy in value.split(',').filter_map(|option| option.strip_prefix("policy=")) {
+            self.policy_name(policy);
+        }
+        Ok(())
+    }
+
+    /// The name of a policy that may be written by an alias, which warns.
+    fn policy_name<'a>(&mut self, written: &'a str) -> &'a str {
+        let Some(policy) = Policy::of_alias(written) else { return written };
+        let name = policy.name();
+        self.warn(format!("the policy {written} is named {name}: it is not W-TinyLFU; write {name}"));
+        name
     }
 
     pub fn policy(&self) -> Result<Policy, Error> {
@@ -420,6 +436,18 @@ mod tests {
             settings.apply(flag, value).unwrap();
             assert_ne!(settings, Settings::default(), "{}", flag.long);
         }
+    }
+
+    #[test]
+    fn an_alias_of_a_policy_warns_once() {
+        let settings = read(&["--policy", "tinylfu", "--pool", "a:prefix=a,policy=tinylfu"]).unwrap();
+        assert_eq!(settings.policy(), Ok(Policy::MergeSketch));
+        assert_eq!(
+            settings.warnings,
+            ["the policy tinylfu is named merge-sketch: it is not W-TinyLFU; write merge-sketch"]
+        );
+        assert_eq!(settings.pools[0].policy, Some(Policy::MergeSketch));
+        assert!(read(&["--policy", "lru"]).unwrap().warnings.is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode};
+use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode, FlashMemory};
 use ebbtide_server::ebbtide::{self, ByteSize};
 use ebbtide_server::{BoundServer, PoolRule, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
@@ -152,28 +152,29 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     builder.build().map_err(|error| not_made(settings, error))
 }
 
-/// The same but for flash, which is not touched; and the memory that it takes.
-pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, ByteSize), Error> {
+/// The same without flash, which is not touched, as it is at the start; and the memory that flash takes.
+pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, FlashMemory), Error> {
     let for_flash = memory_for_flash(settings, &with_flash(settings, builder(settings, settings.memory_bytes)?))?;
-    let cache = builder(settings, settings.memory_bytes - for_flash.as_bytes())?.build();
+    let cache = builder(settings, settings.memory_bytes - for_flash.at_start.as_bytes())?.build();
     let cache = cache.map_err(|error| not_made(settings, error))?;
     Ok((cache, for_flash))
 }
 
 /// What flash takes of the memory, if the largest value fits into the rest.
-fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<ByteSize, Error> {
+fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<FlashMemory, Error> {
     let for_flash = builder.check_flash().map_err(|error| not_made(settings, error))?;
     let (memory, value) = (settings.memory_bytes, settings.max_value_bytes);
-    let rest = memory - for_flash.as_bytes();
+    let rest = memory - for_flash.planned.as_bytes();
     if value <= rest / 2 {
         return Ok(for_flash);
     }
     // Of more memory flash takes no larger part.
     let enough = (2 * u128::from(value) * u128::from(memory)).div_ceil(rest.into()).div_ceil(1 << 20);
     Err(Error::Limit(format!(
-        "-m {} -I {value}: with --flash, {for_flash} of the memory are for the indexes and buffers of flash, and a value may take \
+        "-m {} -I {value}: with --flash, {} of the memory are for the indexes and buffers of flash, and a value may take \
          at most half of the rest: increase -m to {enough} or more, or lower -I to {}k or less",
         memory >> 20,
+        for_flash.planned,
         rest >> 11
     )))
 }

@@ -1,18 +1,19 @@
 //! Arbiter: the order in which four parties decide about one memory.
 //!
 //! ```text
-//! 1. the monitor sets the total  ->  2. flash takes its index  ->  3. the division of the rest  ->  4. the index of a pool
-//!    (pressure)                                                       (a hand, else the controller)    (inside its budget)
+//! 1. the monitor sets the total -> 2. flash takes its index -> 3. the division of the rest -> 4. the index of a pool
+//!    (pressure)                                                   (a hand, else the controller)  (inside its budget)
 //! ```
 //! Each one decides within what the ones before it leave, and none reaches back:
 //!
 //! 1. The total holds for all. Nobody can refuse it.
 //! 2. The index of flash follows the objects on flash. It is subtracted before anything is divided.
-//! 3. A pool that was sized by hand has that budget. The rest goes by weights: those of the configuration, or the budgets
-//!    that the controller wants. Because these are weights, a smaller total shrinks all pools in proportion, and the
-//!    controller's division survives it. Where a hand and the total contradict each other, the total wins: hand-sized
-//!    pools shrink like all others, down to their minimum.
-//! 4. An index grows inside the budget of its pool. A budget never falls under what the index of the pool takes already.
+//! 3. A pool that was sized by hand has that budget. The rest goes by weights: those of the configuration, or the
+//!    budgets that the controller wants. Because these are weights, a smaller total shrinks all pools in proportion,
+//!    and the controller's division survives it. Where a hand and the total contradict each other, the total wins:
+//!    hand-sized pools shrink like all others, down to their minimum.
+//! 4. An index grows inside the budget of its pool. A budget never falls under what the index of the pool takes
+//!    already.
 //!
 //! [`arbitrate`] is a pure function of the present wishes, without a memory of earlier ones: equal wishes give equal
 //! budgets, so the four cannot oscillate through it.

@@ -8,8 +8,8 @@
 //! +--------+   +--------+   +--------+       +--------+
 //! distance of an object in the third = bytes of the first two + half of the bytes of the third
 //! ```
-//! An accessed object moves to the newest bucket. One that died leaves its bytes there until the bucket is forgotten, as a
-//! hole does in the exact [`Stack`](crate::Stack).
+//! An accessed object moves to the newest bucket. One that died leaves its bytes there until the bucket is forgotten,
+//! as a hole does in the exact [`Stack`](crate::Stack).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;

@@ -14,6 +14,18 @@ pub struct Point {
     pub byte_miss_ratio: f64,
 }
 
+impl Point {
+    /// A point of all gets, not of a sample: its interval is the ratio itself.
+    pub fn exact(memory_bytes: u64, miss_ratio: f64, byte_miss_ratio: f64) -> Self {
+        Self { memory_bytes, miss_ratio, low: miss_ratio, high: miss_ratio, byte_miss_ratio }
+    }
+
+    /// The beginning of every curve: without memory every get misses.
+    pub fn without_memory() -> Self {
+        Self::exact(0, 1.0, 1.0)
+    }
+}
+
 /// Ascending memory sizes of a curve from one size to another, `points_per_octave` for each doubling; the last one is
 /// the first that is not smaller than `to_bytes`.
 pub fn memory_sizes(from_bytes: u64, to_bytes: u64, points_per_octave: usize) -> Vec<u64> {
@@ -134,14 +146,7 @@ mod tests {
     use super::*;
 
     fn curve(points: &[(u64, f64)]) -> Curve {
-        let point = |&(mib, miss_ratio): &(u64, f64)| Point {
-            memory_bytes: mib << 20,
-            miss_ratio,
-            low: miss_ratio,
-            high: miss_ratio,
-            byte_miss_ratio: miss_ratio,
-        };
-        Curve::new(points.iter().map(point).collect())
+        Curve::new(points.iter().map(|&(mib, misses)| Point::exact(mib << 20, misses, misses)).collect())
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //!   |  /   ..'            total 5:    a a b/a a ...
 //!   +---------------> memory
 //! ```
-//! Each tenant has a miss-ratio curve. Its concave hull gives the value of memory, and on concave curves a greedy division
-//! by steps is optimal (Dynacache, HotCloud'15, section 3.1, solves the same problem by a linear program). Where a curve has
-//! a cliff the hull promises more than the curve holds: a tenant that would end inside a cliff is tried at the foot of it,
-//! the memory goes to the others, and the better of the two divisions by the real curves counts.
+//! Each tenant has a miss-ratio curve. Its concave hull gives the value of memory, and on concave curves a greedy
+//! division by steps is optimal (Dynacache, HotCloud'15, section 3.1, solves the same problem by a linear program).
+//! Where a curve has a cliff the hull promises more than the curve holds: a tenant that would end inside a cliff is
+//! tried at the foot of it, the memory goes to the others, and the better of the two divisions by the real curves
+//! counts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -24,8 +25,8 @@ pub struct Tenant {
     pub curve: Curve,
     /// Gets in a unit of time.
     pub gets: f64,
-    /// What a hit is worth, relative to the hits of others: 1 maximizes hits, the mean size of an object bytes, the cost
-    /// of a miss money.
+    /// What a hit is worth, relative to the hits of others: 1 maximizes hits, the mean size of an object bytes, the
+    /// cost of a miss money.
     pub value: f64,
     pub min_bytes: u64,
     pub max_bytes: u64,
@@ -67,8 +68,8 @@ pub enum DivisionError {
 
 /// Divides `total_bytes` in steps of `step_bytes` such that the value of all hits is maximal.
 ///
-/// What is left when no tenant earns anything by more memory is divided in proportion to the gets, up to the maximums: a
-/// curve ends where its profile ends, and the load may change.
+/// What is left when no tenant earns anything by more memory is divided in proportion to the gets, up to the maximums:
+/// a curve ends where its profile ends, and the load may change.
 ///
 /// # Errors
 /// The numbers that contradict each other.
@@ -220,14 +221,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn curve(points: impl IntoIterator<Item = (u64, f64)>) -> Curve {
-        let point = |(mib, miss_ratio): (u64, f64)| Point {
-            memory_bytes: mib * MIB,
-            miss_ratio,
-            low: miss_ratio,
-            high: miss_ratio,
-            byte_miss_ratio: miss_ratio,
-        };
-        Curve::new(points.into_iter().map(point).collect())
+        Curve::new(points.into_iter().map(|(mib, misses)| Point::exact(mib * MIB, misses, misses)).collect())
     }
 
     fn tenant(points: impl IntoIterator<Item = (u64, f64)>, gets: f64) -> Tenant {

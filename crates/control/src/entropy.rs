@@ -1,7 +1,7 @@
 //! Miss entropy: whether a workload would gain from another division of its memory.
 
-/// Entropy in bits of how misses spread over size classes (Dynacache, HotCloud'15, section 3.3: misses in one class alone
-/// are 0; misses in many classes say that the classes compete for memory). Classes without misses do not count.
+/// Entropy in bits of how misses spread over size classes (Dynacache, HotCloud'15, section 3.3: misses in one class
+/// alone are 0; misses in many classes say that the classes compete for memory). Classes without misses do not count.
 pub fn miss_entropy(misses: impl IntoIterator<Item = f64> + Clone) -> f64 {
     let total: f64 = misses.clone().into_iter().sum();
     if total <= 0.0 {

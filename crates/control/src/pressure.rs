@@ -6,10 +6,10 @@
 //! Mode::Free       0 ---- shrink ----| lower ---- keep ---- upper |---- grow ----
 //! Mode::Resident   0 ---- grow ------| lower ---- keep ---- upper |---- shrink --
 //! ```
-//! The method is that of CacheLib's memory monitor (OSDI'20, section 4.1), with two additions against oscillation. A step
-//! aims at the middle between the limits and never passes it, so that a step down is not followed by a step up. Memory
-//! that an earlier step has promised and not yet delivered counts as delivered: after a shrink, what is in use above the
-//! limit; after a growth, the limit above what is in use.
+//! The method is that of CacheLib's memory monitor (OSDI'20, section 4.1), with two additions against oscillation. A
+//! step aims at the middle between the limits and never passes it, so that a step down is not followed by a step up.
+//! Memory that an earlier step has promised and not yet delivered counts as delivered: after a shrink, what is in use
+//! above the limit; after a growth, the limit above what is in use.
 //!
 //! [`decide`] is a pure function: readings and limits go in, the next limit comes out.
 
@@ -37,8 +37,8 @@ pub struct PressureOptions {
     pub step_share: f64,
     /// Smallest memory, as a share of the configured memory: the cache stays useful to the host that runs it.
     pub floor_share: f64,
-    /// Share of time, in percent, in which some task waited for memory (PSI `some avg10`), above which the cache shrinks
-    /// although the limits would keep it. A host at 10 % spends its time on reclaim.
+    /// Share of time, in percent, in which some task waited for memory (PSI `some avg10`), above which the cache
+    /// shrinks although the limits would keep it. A host at 10 % spends its time on reclaim.
     pub stall_percent: f64,
 }
 
@@ -175,8 +175,8 @@ pub enum Decision {
 
 /// Decides on the next limit of a cache.
 ///
-/// A shrink starts from the smaller of limit and use: memory that is not in use frees nothing. A growth happens only while
-/// the memory is in use, since room for nothing helps nobody.
+/// A shrink starts from the smaller of limit and use: memory that is not in use frees nothing. A growth happens only
+/// while the memory is in use, since room for nothing helps nobody.
 pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> Decision {
     let Memory { configured_bytes, limit_bytes, used_bytes } = memory;
     let middle = options.lower_bytes.midpoint(options.upper_bytes);

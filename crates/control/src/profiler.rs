@@ -1,13 +1,13 @@
 //! From accesses to a curve: sampling, stack distances, expiry, and the error of the sample.
 //!
-//! The model is a look-aside cache with LRU: a get that misses is followed by a set of the same object. A get of an object
-//! in the stack finds it there in every cache that is large enough, with the expiry of the write; a set, append or increment
-//! moves it to the top; a delete or an expiry frees its memory at once.
+//! The model is a look-aside cache with LRU: a get that misses is followed by a set of the same object. A get of an
+//! object in the stack finds it there in every cache that is large enough, with the expiry of the write; a set, append
+//! or increment moves it to the top; a delete or an expiry frees its memory at once.
 //!
-//! Two stacks are kept. The **top** holds the newest objects, all of them: its distances are exact, and the keys that are
-//! asked for most often are nearly always found there. Only gets that do not find their object there are left to the
-//! **sample**, which reaches down to the last object but knows one of many. So the curve is exact for small caches, where a
-//! sample would have a handful of objects, and hot keys, which no sample holds in the right number, do no harm.
+//! Two stacks are kept. The **top** holds the newest objects, all of them: its distances are exact, and the keys that
+//! are asked for most often are nearly always found there. Only gets that do not find their object there are left to
+//! the **sample**, which reaches down to the last object but knows one of many. So the curve is exact for small caches,
+//! where a sample would have a handful of objects, and hot keys, which no sample holds in the right number, do no harm.
 
 use crate::curve::{Curve, Point};
 use crate::histogram::{GROUPS, Histogram, Hits};
@@ -20,8 +20,8 @@ const NORMAL_975: f64 = 1.96;
 /// How a workload is profiled. An object takes about 100 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Keys of the sample; where there are more, fewer are sampled. `None`: all are, and the curve is exact. 16,384 keep
-    /// the mean error of a curve near 0.005 (SHARDS, FAST'15, Fig. 6).
+    /// Keys of the sample; where there are more, fewer are sampled. `None`: all are, and the curve is exact. 16,384
+    /// keep the mean error of a curve near 0.005 (SHARDS, FAST'15, Fig. 6).
     pub max_sampled: Option<usize>,
     /// Newest objects that are kept without sampling. 0 where each access must cost next to nothing.
     pub max_top: usize,
@@ -101,8 +101,8 @@ impl Profiler {
         }
     }
 
-    /// A get, and the set that follows where it misses, with these bytes and this life (0 is for ever). `now_seconds` must
-    /// not fall.
+    /// A get, and the set that follows where it misses, with these bytes and this life (0 is for ever). `now_seconds`
+    /// must not fall.
     pub fn get(&mut self, key: u64, bytes: u64, ttl_seconds: u32, now_seconds: u64) {
         self.expire(now_seconds);
         if self.leaves_out(key) {
@@ -140,8 +140,8 @@ impl Profiler {
         }
     }
 
-    /// A get that a live cache missed, so that nobody knows the object's size; the write that follows, if one does, tells it.
-    /// Caches that are larger may have had it.
+    /// A get that a live cache missed, so that nobody knows the object's size; the write that follows, if one does,
+    /// tells it. Caches that are larger may have had it.
     pub fn get_missed(&mut self, key: u64, now_seconds: u64) {
         self.expire(now_seconds);
         if let Some(bytes) = self.sample.bytes_of(key) {
@@ -279,9 +279,9 @@ impl Profiler {
         (1.0 - (hits.exact_bytes + deep) / self.gets.bytes).clamp(0.0, 1.0)
     }
 
-    /// Hits below the top. The sample stands for more or fewer gets than there were. Without a top that is because a hot key
-    /// is in it or is not, so what is over or missing counts as hits (SHARDS-adj, FAST'15, section 3.4). Below a top
-    /// there are no hot keys, and all gets are like the sampled ones.
+    /// Hits below the top. The sample stands for more or fewer gets than there were. Without a top that is because a
+    /// hot key is in it or is not, so what is over or missing counts as hits (SHARDS-adj, FAST'15, section 3.4). Below
+    /// a top there are no hot keys, and all gets are like the sampled ones.
     fn deep_hits(&self, sampled: f64, deep: f64, sampled_deep: f64) -> f64 {
         if self.options.max_top == 0 && !self.options.prefiltered {
             return sampled + deep - sampled_deep;

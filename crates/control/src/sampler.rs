@@ -1,10 +1,10 @@
 //! Which keys are looked at, and for how many others each stands.
 //!
-//! A key has a rank: a number in 0..1 by its hash, divided by the factor of its size. Keys of a rank below the threshold are
-//! sampled, so a key is sampled with probability p = min(1, threshold * factor), always or never while the threshold stays,
-//! and stands for 1/p keys. The factor is 1 up to the usual size and grows with larger ones: a few large objects make
-//! most of the bytes, and without them distances in bytes would be guesses. When more keys are sampled than there is
-//! memory for, the threshold falls (the fixed-size SHARDS of FAST'15, section 3.2).
+//! A key has a rank: a number in 0..1 by its hash, divided by the factor of its size. Keys of a rank below the
+//! threshold are sampled, so a key is sampled with probability p = min(1, threshold * factor), always or never while
+//! the threshold stays, and stands for 1/p keys. The factor is 1 up to the usual size and grows with larger ones: a few
+//! large objects make most of the bytes, and without them distances in bytes would be guesses. When more keys are
+//! sampled than there is memory for, the threshold falls (the fixed-size SHARDS of FAST'15, section 3.2).
 
 use crate::histogram::GROUPS;
 

@@ -1,17 +1,18 @@
 //! Shares: how much of one memory each pool gets.
 //!
 //! A pool asks for at least `min`, at most `max`, and between the two for memory in proportion to its weight. The
-//! division is that of water into vessels: there is one level such that each pool has `weight * level` bytes, cut to its
-//! bounds, and all pools together have the whole memory.
+//! division is that of water into vessels: there is one level such that each pool has `weight * level` bytes, cut to
+//! its bounds, and all pools together have the whole memory.
 //!
 //! ```text
 //! total 12   a: weight 1, min 4       -> 4    held up by its min
 //!            b: weight 1              -> 2    level 2
 //!            c: weight 5, max 6       -> 6    held down by its max
 //! ```
-//! All numbers are integers. The bytes add up to `min(total, sum of max)` exactly: what rounding leaves over goes to the
-//! pools with the largest remainders, one byte each.
+//! All numbers are integers. The bytes add up to `min(total, sum of max)` exactly: what rounding leaves over goes to
+//! the pools with the largest remainders, one byte each.
 
+use crate::hit_ratio::HitRatio;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -31,11 +32,13 @@ pub struct Share {
     pub min_bytes: u64,
     /// Bytes that the pool never exceeds. `u64::MAX` is no bound.
     pub max_bytes: u64,
-    /// Its part of what lies between the bounds of all pools, relative to the other weights. A pool of weight 0 gets its
-    /// minimum, unless all pools that can take more have weight 0: these share equally.
+    /// Its part of what lies between the bounds of all pools, relative to the other weights. A pool of weight 0 gets
+    /// its minimum, unless all pools that can take more have weight 0: these share equally.
     pub weight: u32,
     /// The worth of a hit of the pool to a controller, relative to hits of other pools. `divide` ignores it.
     pub hit_value: u32,
+    /// Hit ratio for which a controller gives the pool memory before others share the rest. `divide` ignores it.
+    pub target_hit_ratio: Option<HitRatio>,
     /// The smallest budget with which the pool works at all, whatever `min_bytes` says.
     pub floor_bytes: u64,
 }
@@ -43,7 +46,15 @@ pub struct Share {
 impl Share {
     /// A share of weight 1 without bounds, whose hits count once.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), min_bytes: 0, max_bytes: u64::MAX, weight: 1, hit_value: 1, floor_bytes: 0 }
+        Self {
+            name: name.into(),
+            min_bytes: 0,
+            max_bytes: u64::MAX,
+            weight: 1,
+            hit_value: 1,
+            target_hit_ratio: None,
+            floor_bytes: 0,
+        }
     }
 
     fn lower_bytes(&self) -> u64 {
@@ -107,8 +118,8 @@ pub fn divide(total_bytes: u64, shares: &[Share]) -> Result<Vec<u64>, SharesErro
     let mut bytes: Vec<Option<u64>> = vec![None; shares.len()];
     // Ends: each round gives at least one pool its bytes for good, or is the last.
     while let Some(level) = Level::of_open(total_bytes, shares, &bytes) {
-        // What the bounds add and take away at this level. If they add more, the final level is lower, and a pool that its
-        // min holds up here is held up there, too; if they take away more, the same holds for max.
+        // What the bounds add and take away at this level. If they add more, the final level is lower, and a pool that
+        // its min holds up here is held up there, too; if they take away more, the same holds for max.
         let added: u128 = open(shares, &bytes).map(|(share, _)| level.missing(share)).sum();
         let removed: u128 = open(shares, &bytes).map(|(share, _)| level.excess(share)).sum();
         let bound = |share: &Share| {
@@ -174,8 +185,8 @@ fn open<'s>(shares: &'s [Share], bytes: &'s [Option<u64>]) -> impl Iterator<Item
     shares.iter().zip(bytes).enumerate().filter(|(_, (_, bytes))| bytes.is_none()).map(|(at, (share, _))| (share, at))
 }
 
-/// Bytes for each unit of weight: what is left, over the weights of the pools that are left. Products are exact: a number
-/// of bytes has 64 bits, a sum of weights 44, and 4096 such products are added.
+/// Bytes for each unit of weight: what is left, over the weights of the pools that are left. Products are exact: a
+/// number of bytes has 64 bits, a sum of weights 44, and 4096 such products are added.
 struct Level {
     left_bytes: u128,
     weights: u128,
@@ -209,8 +220,8 @@ impl Level {
         self.scaled(share).saturating_sub(u128::from(share.max_bytes) * self.weights)
     }
 
-    /// Gives all open pools, whose bounds hold at this level, their bytes. The bytes that rounding leaves over are fewer than
-    /// the pools with a remainder, and such a pool has less than its max.
+    /// Gives all open pools, whose bounds hold at this level, their bytes. The bytes that rounding leaves over are
+    /// fewer than the pools with a remainder, and such a pool has less than its max.
     fn fill(&self, shares: &[Share], bytes: &mut [Option<u64>]) {
         let part = |share: &Share| (self.scaled(share) / self.weights, self.scaled(share) % self.weights);
         let mut parts: Vec<_> = open(shares, bytes).map(|(share, at)| (part(share), at)).collect();
@@ -231,8 +242,8 @@ mod tests {
         Share { min_bytes, max_bytes, weight, ..Share::named(name) }
     }
 
-    /// The levels that give each pool its bytes, to a byte: the common part of all ranges. `None` if there is no such level,
-    /// and so no division by the definition.
+    /// The levels that give each pool its bytes, to a byte: the common part of all ranges. `None` if there is no such
+    /// level, and so no division by the definition.
     fn level_of(bytes: &[u64], shares: &[Share]) -> Option<(f64, f64)> {
         let mut range = (0f64, f64::INFINITY);
         for (bytes, share) in bytes.iter().zip(shares) {

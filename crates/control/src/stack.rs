@@ -10,11 +10,11 @@
 //!        +-----+-----+-----+-----+-----+
 //!        bottom                     top        distance of b = size(c) + size(b)
 //! ```
-//! **Holes.** An object that dies (deleted, expired, overwritten) leaves a hole of its size. A cache that reaches down to the
-//! hole has that much free memory, and fills it before it evicts; a smaller one never knew the object. So a push takes its
-//! bytes from the topmost hole first, and what lies below that hole does not move. An access is a removal and a push: the
-//! hole that it leaves is filled by itself, unless one above it was free, which then moves down to where the object was.
-//! This makes the distances exact with deletes and expiry, for all sizes at once.
+//! **Holes.** An object that dies (deleted, expired, overwritten) leaves a hole of its size. A cache that reaches down
+//! to the hole has that much free memory, and fills it before it evicts; a smaller one never knew the object. So a push
+//! takes its bytes from the topmost hole first, and what lies below that hole does not move. An access is a removal and
+//! a push: the hole that it leaves is filled by itself, unless one above it was free, which then moves down to where
+//! the object was. This makes the distances exact with deletes and expiry, for all sizes at once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -71,8 +71,8 @@ impl Stack {
         self.objects.is_empty()
     }
 
-    /// Bytes from the top of the stack to the bottom of this object, itself included: the least LRU cache that holds it.
-    /// `None` if it is not in the stack.
+    /// Bytes from the top of the stack to the bottom of this object, itself included: the least LRU cache that holds
+    /// it. `None` if it is not in the stack.
     pub fn distance(&self, key: u64) -> Option<f64> {
         let &slot = self.objects.get(&key)?;
         Some(self.depth_bytes() - self.sums.before(slot))
@@ -169,8 +169,8 @@ impl Stack {
         }
     }
 
-    /// Moves all slots together, joins neighbouring holes, and doubles the room when half of it is in use. Holes below the
-    /// last object are of no use to any cache that has not all.
+    /// Moves all slots together, joins neighbouring holes, and doubles the room when half of it is in use. Holes below
+    /// the last object are of no use to any cache that has not all.
     fn pack(&mut self) {
         let mut packed: Vec<Slot> = Vec::with_capacity(self.slots.len());
         for &slot in &self.slots[..self.next] {

@@ -81,10 +81,7 @@ impl Host {
 
     fn readings(&self) -> Vec<PoolReading> {
         let reading = |(at, pool): (usize, &Pool)| {
-            let point = |mib: u64| {
-                let miss_ratio = pool.misses_at(mib * MIB);
-                Point { memory_bytes: mib * MIB, miss_ratio, low: miss_ratio, high: miss_ratio, byte_miss_ratio: 0.0 }
-            };
+            let point = |mib: u64| Point::exact(mib * MIB, pool.misses_at(mib * MIB), 0.0);
             PoolReading {
                 name: format!("p{at}"),
                 memory_bytes: self.budgets[at],
@@ -93,6 +90,7 @@ impl Host {
                 max_bytes: u64::MAX,
                 is_fixed: at == 1 && self.by_hand_bytes.is_some(),
                 hit_value: 1.0,
+                target_hit_ratio: None,
                 curve: Curve::new((1..=256).step_by(3).map(point).collect()),
                 sampled_gets: 1e5,
                 gets_per_second: pool.gets_per_second,

@@ -1,6 +1,8 @@
 //! The controller against simulated pools: their hit ratios follow their memory as it fills.
 
-use ebbtide_control::controller::{Controller, ControllerOptions, Decision, KeepReason, PoolReading, Situation};
+use ebbtide_control::controller::{
+    Controller, ControllerOptions, Decision, KeepReason, PoolReading, Situation, TargetState,
+};
 use ebbtide_control::division::{DivisionError, Tenant, divide};
 use ebbtide_control::{Curve, Point};
 
@@ -24,6 +26,9 @@ struct Plant {
     is_fixed: bool,
     has_curve: bool,
     start_bytes: u64,
+    target_hit_ratio: Option<f64>,
+    /// How far the curve lies above the misses that are measured.
+    curve_offset: f64,
 }
 
 impl Plant {
@@ -41,7 +46,13 @@ impl Plant {
             is_fixed: false,
             has_curve: true,
             start_bytes: memory_mib * MIB,
+            target_hit_ratio: None,
+            curve_offset: 0.0,
         }
+    }
+
+    fn hit_ratio(&self) -> f64 {
+        1.0 - self.misses_at(self.used_bytes)
     }
 
     fn misses_at(&self, bytes: f64) -> f64 {
@@ -51,7 +62,7 @@ impl Plant {
     fn curve(&self, noise: &mut impl FnMut() -> f64) -> Curve {
         let tilt = 1.0 + 0.01 * noise();
         let point = |memory_bytes: u64| {
-            let miss_ratio = (self.misses_at(memory_bytes as f64) * tilt).min(1.0);
+            let miss_ratio = (self.misses_at(memory_bytes as f64) * tilt + self.curve_offset).min(1.0);
             let (low, high) = (miss_ratio * 0.98, (miss_ratio * 1.02).min(1.0));
             Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio: miss_ratio }
         };
@@ -98,6 +109,7 @@ impl Simulation {
             max_bytes: pool.bounds.1,
             is_fixed: pool.is_fixed,
             hit_value: 1.0,
+            target_hit_ratio: pool.target_hit_ratio,
             curve: if pool.has_curve { pool.curve(&mut || Self::noise(random)) } else { Curve::default() },
             sampled_gets,
             gets_per_second: pool.gets_per_second,
@@ -309,4 +321,75 @@ fn pools_that_come_and_go_start_anew() {
     assert!(misses < 1.02 * best, "{misses} {best}");
     let mut alone = Simulation::new(vec![Plant::new(100.0, 10.0, 8)]);
     assert!(alone.run(HOUR).is_empty(), "one pool has nobody to take from");
+}
+
+#[test]
+fn a_target_hit_ratio_gets_its_memory_first() {
+    let mut simulation = Simulation::new(four());
+    // The pool of fewest gets: by hits alone it would give its memory.
+    simulation.pools[3].target_hit_ratio = Some(0.5);
+    let moves = simulation.run(2.0 * HOUR);
+    assert!(moves.iter().all(|decision| matches!(decision, Decision::Move { .. })), "{moves:?}");
+    let reached = simulation.pools[3].hit_ratio();
+    assert!((0.49..0.53).contains(&reached), "{reached}");
+    let others: u64 = simulation.pools[..3].iter().map(|pool| pool.memory_bytes).sum();
+    assert!(others + simulation.pools[3].memory_bytes > simulation.total_bytes - MIB, "the others have the rest");
+    let later = simulation.run(5.0 * HOUR);
+    assert!(later.is_empty(), "{later:?}");
+    // A target that is reached with less gives memory.
+    simulation.pools[3].target_hit_ratio = Some(0.2);
+    simulation.run(HOUR);
+    let reached = simulation.pools[3].hit_ratio();
+    assert!((0.19..0.23).contains(&reached), "{reached}");
+}
+
+#[test]
+fn a_target_corrects_a_curve_of_another_level() {
+    let mut simulation = Simulation::new(four());
+    (simulation.pools[1].target_hit_ratio, simulation.pools[1].curve_offset) = (Some(0.9), 0.05);
+    let measured = |simulation: &mut Simulation| {
+        let before = (simulation.pools[1].gets, simulation.pools[1].hits);
+        simulation.run(600.0);
+        (simulation.pools[1].hits - before.1) / (simulation.pools[1].gets - before.0)
+    };
+    simulation.run(2.0 * HOUR);
+    let reached = measured(&mut simulation);
+    assert!((0.89..0.92).contains(&reached), "{reached}");
+}
+
+#[test]
+fn a_target_without_enough_memory_says_what_it_would_take() {
+    let mut simulation = Simulation::new(four());
+    simulation.pools[3].target_hit_ratio = Some(0.8);
+    simulation.pools[0].target_hit_ratio = Some(0.995);
+    simulation.run(HOUR);
+    let readings = simulation.readings();
+    let total_bytes = simulation.total_bytes;
+    let situation = Situation { now_seconds: simulation.now, total_bytes, is_shrinking: false, pools: &readings };
+    let targets = simulation.controller.targets(&situation);
+    let said: Vec<String> = targets.iter().map(ToString::to_string).collect();
+    let TargetState::TooLittle { needed_bytes, available_bytes } = targets[1].state else { panic!("{said:?}") };
+    let taken = (simulation.pools[3].scale_mib * (0.99f64 / 0.185).ln() * MIB as f64) as u64;
+    assert!(needed_bytes.abs_diff(taken) < 3 * MIB && needed_bytes > available_bytes, "{said:?} {taken}");
+    assert_eq!(available_bytes, 61 * MIB, "what the minimums of the others leave");
+    assert!(said[1].starts_with("p3: 80 % of hits would take 6") && said[1].contains("can have 61 MiB"), "{said:?}");
+    assert!(matches!(targets[0].state, TargetState::OutOfReach { .. }), "{said:?}");
+    assert!(said[0].starts_with("p0: 99.5 % of hits are out of reach, "), "{said:?}");
+    let (misses, best) = simulation.misses();
+    assert!(misses < 1.02 * best, "memory goes where it earns hits: {misses} {best}");
+}
+
+#[test]
+fn a_load_that_drifts_does_not_undo_what_helps() {
+    let mut simulation = Simulation::new(four());
+    let mut undone = Vec::new();
+    for _ in 0..(HOUR / INTERVAL) as usize {
+        // Ever more gets miss whatever the memory: 18 points in an hour.
+        simulation.pools.iter_mut().for_each(|pool| pool.floor += 0.0005);
+        if let decision @ Decision::Undo { .. } = simulation.step() {
+            undone.push(decision.to_string());
+        }
+    }
+    assert!(undone.is_empty(), "{undone:?}");
+    assert!(simulation.pools[0].memory_bytes > 24 * MIB);
 }

@@ -8,16 +8,16 @@ use crate::flash::memory_split::{self, MemorySplit};
 use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
-use crate::flash::tier::FlashWaits;
+use crate::flash::tier::{FlashTier, FlashWaits};
 use crate::maintenance;
-use crate::memory_file::Memory;
+use crate::memory_file::{FinishedMemory, Memory};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Objective, Options, Policy};
+use ebbtide_store::{Objective, Options, Policy, Progress};
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,18 @@ impl Debug for ListenerOption {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_some() { "Some" } else { "None" })
     }
+}
+
+/// Memory of flash, by [`CacheBuilder::check_flash`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashMemory {
+    /// While flash is empty: buffers, filters, and the spare of an index.
+    pub at_start: ByteSize,
+    /// What the indexes grow to before any object ends for want of memory; beyond that to a quarter of the memory at
+    /// most.
+    pub planned: ByteSize,
+    /// Of the planned bytes those for buffers and indexes, without the state of admission and promotion.
+    share_bytes: u64,
 }
 
 /// Options of a cache; see `Cache::builder`.
@@ -167,8 +179,9 @@ impl CacheBuilder {
     }
 
     /// Adds a flash tier: a file, which is created, or a block device, of which this size is used, in whole blocks of 4
-    /// KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to half where that is
-    /// too little; the state of admission and promotion comes on top, within that half.
+    /// KiB. Several are used as one. Its indexes take memory from the items as they grow, its buffers have theirs from
+    /// the start: up to an eighth of the memory for both, or up to half where that is too little; the state of
+    /// admission and promotion comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
@@ -237,9 +250,32 @@ impl CacheBuilder {
         listener.map(|listener| RemovalEvents::new(listener, has_flash, self.clock == Clock::Manual))
     }
 
+    /// Divides the memory between flash, as it was recovered, and the items: before objects are lost because the index
+    /// of flash needs more memory than was planned, and before loaded items are evicted that fit beside it. Several
+    /// pools get their parts from their division later.
+    fn divide_memory(
+        &self,
+        flash: &FlashTier,
+        memory: &Memory,
+        (options, all_bytes): (&Options, u64),
+        is_single: bool,
+    ) {
+        let store = memory.store();
+        let fits = |items_bytes| match is_single {
+            true => store.check_resize(items_bytes).is_ok(),
+            false => self.plan(&Options { memory_bytes: items_bytes, ..options.clone() }).is_ok(),
+        };
+        flash.memory_split.begin(&flash.tier, all_bytes, fits);
+        if is_single && store.resize(all_bytes - flash.memory_split.bytes()).is_ok() {
+            let participant = store.participate();
+            while !store.resize_done() && store.maintain(&participant, memory.time.now_ms()) == Progress::Working {}
+        }
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
-        let flash_memory_bytes = self.check_flash()?.as_bytes();
+        let flash_memory = self.check_flash()?;
+        let flash_memory_bytes = flash_memory.planned.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
@@ -252,11 +288,12 @@ impl CacheBuilder {
             reason: error.to_string(),
         })?;
         options.memory_bytes_max = Some(options.effective_memory_bytes_max());
-        let Plan { stores: planned, compact } = self.plan(&options)?;
-        let shares: Vec<_> = planned.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
-        let mut memory = Memory::begin(self.memory_file.as_deref(), planned, clock)?;
+        let plan = self.plan(&options)?;
+        let shares: Vec<_> = plan.stores.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
+        let has_compact = !plan.compact.is_empty();
+        let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock)?;
         // Last of all that may be refused, because it makes files.
-        let flash = self.open_flash(flash_memory_bytes, &memory)?;
+        let flash = self.open_flash(flash_memory.share_bytes, &memory)?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
@@ -265,18 +302,14 @@ impl CacheBuilder {
         let mut pool_flash: Vec<Option<Arc<PoolFlash>>> = vec![None; shares.len()];
         let flash = match flash {
             Some(opening) => {
-                let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
+                let memory_split =
+                    MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes, options.evicts);
                 let clocks = (clock, &memory.time);
                 let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.use_file_beside(&flash.tier, self.save_limit.0)?;
-                let (store, time) = (memory.store(), &memory.time);
-                // Before objects are lost because the index of flash needs more memory than flash starts with.
-                let participant = store.participate();
-                while flash.rebalance_memory(store) {
-                    store.maintain(&participant, time.now_ms());
-                }
-                drop(participant);
+                let is_single = memory.stores().len() == 1 && !has_compact;
+                self.divide_memory(&flash, &memory, (&options, configured_bytes), is_single);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
                 let opened = PoolFlash::open_all(&flash, &names, memory.stores());
                 pool_flash = opened.map_err(|error| self.flash_error(&error))?;
@@ -286,7 +319,7 @@ impl CacheBuilder {
             None => None,
         };
         let engine_memory = memory.memory.clone();
-        let (stores, time, memory_file) = memory.finish(self.save_limit.0)?;
+        let FinishedMemory { stores, compact, time, file: memory_file } = memory.finish(self.save_limit.0)?;
         let pools = shares.into_iter().zip(stores).zip(pool_flash);
         let pools = pools.map(|(((share, flash_share), store), flash)| NewPool { share, flash_share, store, flash });
         let pools = pools.collect();
@@ -302,6 +335,8 @@ impl CacheBuilder {
         } else if engine.memory_file.is_some() && engine.pools.names().len() > 1 {
             // Pools of the file reach the budgets of this start.
             engine.run_all_maintenance(engine.clock.now_ms());
+        } else {
+            engine.pools.settle(|| u64::MAX);
         }
         if let Some(flash) = engine.flash() {
             flash.idle.set(self.flash_max_idle);
@@ -314,19 +349,27 @@ impl CacheBuilder {
     ///
     /// # Errors
     /// As `build`.
-    pub fn check_flash(&self) -> Result<ByteSize, Error> {
+    pub fn check_flash(&self) -> Result<FlashMemory, Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
         let Some(mut memory_bytes) = shares.next().filter(|_| self.has_flash()) else {
-            return Ok(ByteSize::bytes(0));
+            return Ok(FlashMemory::default());
         };
         loop {
             let options = self.flash_options_within(memory_bytes);
             let checked = match &self.flash_device {
-                Some(_) => self.open_within(memory_bytes).map(drop),
+                Some(_) => self.open_within(memory_bytes).map(|opening| opening.fixed_bytes()),
                 None => Tier::check(&self.flash, &options),
             };
             match (checked, shares.next()) {
-                (Ok(()), _) => return Ok(ByteSize::bytes(self.flash_memory_within(memory_bytes))),
+                (Ok(fixed_bytes), _) => {
+                    let planned_bytes = self.flash_memory_within(memory_bytes);
+                    let indexes_bytes = options.memory_bytes.saturating_sub(fixed_bytes);
+                    let spare_bytes = memory_split::spare_of(self.options.memory_bytes).min(indexes_bytes);
+                    let at_start = if self.options.evicts { indexes_bytes - spare_bytes } else { 0 };
+                    let at_start = ByteSize::bytes(planned_bytes - at_start);
+                    let planned = ByteSize::bytes(planned_bytes);
+                    return Ok(FlashMemory { at_start, planned, share_bytes: memory_bytes });
+                }
                 (Err(ebbtide_flash::Error::Options(_) | ebbtide_flash::Error::Memory(_)), Some(more)) => {
                     memory_bytes = more
                 }

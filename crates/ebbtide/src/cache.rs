@@ -87,13 +87,13 @@ impl Cache {
     /// Counters and gauges, the sums of all pools. With flash the memory includes that of flash.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
-        let mut stats = engine.pools.stats();
-        if let Some(flash) = engine.flash() {
-            let (limit, used) = flash.memory();
+        let Some(flash) = engine.flash() else { return engine.pools.stats() };
+        flash.memory_split.with_reserved_bytes(|_| {
+            let (mut stats, (limit, used)) = (engine.pools.stats(), flash.memory());
             stats.memory_limit_bytes += limit;
             stats.memory_used_bytes += used;
-        }
-        stats
+            stats
+        })
     }
 
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the

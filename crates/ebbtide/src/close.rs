@@ -69,7 +69,7 @@ impl Cache {
             if !is_quiet {
                 return Err(file.give_up(&format!("a change of the cache has not ended for {MAX_CHANGE_WAIT:?}")));
             }
-            let pools = engine.pools.present();
+            let pools = engine.pools.quiet();
             let memory = (&*engine.parts.memory, &pool.participant());
             report.saved = file.save(&pools, memory, &engine.clock)?;
         }

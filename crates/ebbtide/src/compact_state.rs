@@ -4,6 +4,7 @@ use crate::clock::EngineClock;
 use crate::error::Error;
 use crate::library::lookup_counters::LookupCounters;
 use crate::pool_state::PoolState;
+use ebbtide_control::Share;
 use ebbtide_store::{
     CompactLookup, CompactMode, CompactSizes, CompactStats, CompactTable, CompactWrite, EngineMemory, MissTicket,
     Participant, Stats, Stored, Ttl,
@@ -32,17 +33,28 @@ pub(crate) struct CompactPlan {
     pub seed: u64,
 }
 
+/// A compact pool of a new engine.
+pub(crate) struct NewCompactPool {
+    pub share: Share,
+    pub plan: CompactPlan,
+    /// Its table, from a memory file.
+    pub table: Option<CompactTable>,
+}
+
 impl CompactState {
+    /// With a table that there is, or a new one.
+    ///
     /// # Errors
     /// `Configuration` if the budget or the lengths cannot work.
     pub fn build(
         name: &str,
-        plan: CompactPlan,
+        (plan, table): (CompactPlan, Option<CompactTable>),
         memory: &EngineMemory,
         default_pool: &Arc<PoolState>,
     ) -> Result<Arc<Self>, Error> {
         let CompactPlan { sizes, memory_bytes, seed } = plan;
-        let table = CompactTable::build(sizes, memory_bytes, seed, memory).map_err(Error::from_store)?;
+        let build = || CompactTable::build(sizes, memory_bytes, seed, memory).map_err(Error::from_store);
+        let table = table.map_or_else(build, Ok)?;
         Ok(Arc::new(Self {
             name: name.into(),
             table,

@@ -8,16 +8,16 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
-use crate::compact_state::CompactState;
+use crate::compact_state::{CompactState, NewCompactPool};
 use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
+use crate::flash::memory_split::ItemMemory;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
 use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
-use crate::pool_plan::CompactPlans;
 use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     /// What a new pool uses.
     pub parts: PoolParts,
     pub default_pool: Arc<PoolState>,
-    pub pools: Pools,
+    pub pools: Arc<Pools>,
     /// Held by the maintenance thread while it works.
     pub maintaining: Mutex<()>,
     /// Held by the thread that demotes idle values.
@@ -66,7 +66,7 @@ impl Drop for Owner {
 impl Engine {
     pub fn new(
         template: Options,
-        (pools, compact): (Vec<NewPool>, CompactPlans),
+        (pools, compact): (Vec<NewPool>, Vec<NewCompactPool>),
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
@@ -94,14 +94,20 @@ impl Engine {
         }
         let compact = compact
             .into_iter()
-            .map(|(share, plan)| {
-                let pool = CompactState::build(&share.name, plan, &parts.memory, &pools[0].2)?;
+            .map(|NewCompactPool { share, plan, table }| {
+                let pool = CompactState::build(&share.name, (plan, table), &parts.memory, &pools[0].2)?;
                 Ok((share, pool))
             })
             .collect::<Result<Vec<_>, Error>>()?;
+        let default_pool = Arc::clone(&pools[0].2);
+        let pools = Arc::new(Pools::new(template, pools, compact, flash.clone()));
+        if let Some(flash) = flash {
+            let items: Arc<dyn ItemMemory> = Arc::clone(&pools) as _;
+            flash.memory_split.set_items(&items);
+        }
         Ok(Arc::new(Self {
-            default_pool: Arc::clone(&pools[0].2),
-            pools: Pools::new(template, pools, compact, flash),
+            default_pool,
+            pools,
             clock,
             parts,
             maintaining: Mutex::new(()),
@@ -128,7 +134,7 @@ impl Engine {
                 other => other,
             })
         };
-        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_reserved_bytes(resize))?;
         self.default_pool.wake();
         Ok(())
     }

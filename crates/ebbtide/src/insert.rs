@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::error::Error;
-use ebbtide_store::{Mode, Stored, Ttl, Write, Written};
+use ebbtide_store::{Flags, Mode, Stored, Ttl, Write, Written};
 
 /// A write that is being described.
 #[must_use = "a write does nothing before apply"]
@@ -10,7 +10,7 @@ pub struct Insert<'a> {
     access: &'a Access,
     key: &'a [u8],
     value: &'a [u8],
-    flags: u32,
+    flags: Flags,
     ttl: Ttl,
     mode: Mode,
     token: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Insert<'a> {
 
 impl<'a> Insert<'a> {
     pub(crate) fn new(access: &'a Access, key: &'a [u8], value: &'a [u8]) -> Self {
-        Self { access, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
+        Self { access, key, value, flags: Flags::default(), ttl: Ttl::Never, mode: Mode::Set, token: None }
     }
 
     pub fn ttl(mut self, ttl: Ttl) -> Self {
@@ -28,7 +28,13 @@ impl<'a> Insert<'a> {
 
     /// Client flags.
     pub fn flags(mut self, flags: u32) -> Self {
-        self.flags = flags;
+        self.flags = flags.into();
+        self
+    }
+
+    /// A word of the library in place of client flags; 0 is none.
+    pub(crate) fn annotation(mut self, word: u32) -> Self {
+        self.flags = if word == 0 { Flags::default() } else { Flags::annotation(word) };
         self
     }
 

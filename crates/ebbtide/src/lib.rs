@@ -46,6 +46,7 @@ pub mod flash;
 mod flash_shares;
 mod insert;
 mod library;
+mod live_models;
 mod lookup;
 mod maintenance;
 mod maintenance_queue;
@@ -55,6 +56,7 @@ mod memory_file;
 mod memory_monitor;
 mod memory_waiters;
 mod meta_flags;
+mod policy_models;
 mod pool;
 mod pool_budgets;
 mod pool_controller;
@@ -62,6 +64,7 @@ mod pool_options;
 mod pool_plan;
 mod pool_state;
 mod pool_stats;
+mod pool_table;
 mod pool_wishes;
 mod pools;
 mod profile;
@@ -97,6 +100,7 @@ pub mod options {
     pub use crate::clock::Clock;
     pub use crate::memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
     pub use crate::pool_options::PoolOptions;
+    pub use ebbtide_control::{HitRatio, InvalidHitRatio};
     pub use ebbtide_store::{Objective, Policy, Ttl, UnknownObjective, UnknownPolicy};
 }
 

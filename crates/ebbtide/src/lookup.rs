@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::flash::pending_reads::Value;
 use crate::flash::tier::FlashTier;
 use crate::pool_state::PoolState;
-use ebbtide_flash::ByteRange;
-use ebbtide_store::Store;
+use ebbtide_flash::{ByteRange, FlashHit};
+use ebbtide_store::{Flags, Store};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,12 +141,23 @@ impl Item<'_> {
         }
     }
 
-    /// Client flags.
+    /// Client flags; 0 of an entry that the library has annotated.
     pub fn flags(&self) -> u32 {
+        self.word().of_client()
+    }
+
+    /// What the library noted of the entry; 0 if it did not.
+    #[inline]
+    pub(crate) fn annotation(&self) -> u32 {
+        self.word().to_annotation()
+    }
+
+    #[inline]
+    fn word(&self) -> Flags {
         match &self.0 {
             Source::Memory { item, .. } => item.flags(),
-            Source::Flash { value, .. } => value.found.client_flags,
-            Source::Compact { .. } => 0,
+            Source::Flash { value, .. } => flags_of(&value.found),
+            Source::Compact { .. } => Flags::default(),
         }
     }
 
@@ -253,10 +264,12 @@ impl Item<'_> {
             return value.found.value().to_vec();
         }
         let Range { start: mut skip, end } = range.within(self.len());
-        let mut copy = Vec::with_capacity(end - skip);
+        // A vector may have more capacity than was asked for.
+        let length = end - skip;
+        let mut copy = Vec::with_capacity(length);
         for slice in self.slices() {
             let bytes = slice.get(skip..).unwrap_or_default();
-            let left = copy.capacity() - copy.len();
+            let left = length - copy.len();
             copy.extend_from_slice(&bytes[..bytes.len().min(left)]);
             skip = skip.saturating_sub(slice.len());
         }
@@ -359,11 +372,11 @@ impl Handle {
         self.len() == 0
     }
 
-    /// Client flags.
+    /// Client flags; 0 of an entry that the library has annotated.
     pub fn flags(&self) -> u32 {
         match &self.0 {
-            HandleSource::Memory(handle) => handle.flags(),
-            HandleSource::Flash(lent) => lent.value.found.client_flags,
+            HandleSource::Memory(handle) => handle.flags().of_client(),
+            HandleSource::Flash(lent) => flags_of(&lent.value.found).of_client(),
         }
     }
 
@@ -374,4 +387,9 @@ impl Handle {
             HandleSource::Flash(lent) => &lent.value.found.value()[offset..],
         }
     }
+}
+
+/// The word beside a value on flash.
+pub(crate) fn flags_of(found: &FlashHit) -> Flags {
+    Flags::from_parts(found.client_flags, found.is_annotated)
 }

@@ -14,7 +14,7 @@ use crate::flash::pool_flash::PoolFlash;
 use crate::maintenance_queue::Turns;
 use crate::memory_monitor;
 use crate::pool_budgets;
-use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::wakeup::TICK;
@@ -152,7 +152,7 @@ impl Engine {
     /// pause until the next call.
     fn run_turns(&self, participant: &Participant, turns: &mut Turns<PoolState>, elapsed: Duration) -> Duration {
         self.pools.settle(|| pool_budgets::allowance(elapsed));
-        self.default_pool.rebalance_memory();
+        self.flash().into_iter().for_each(|flash| flash.rebalance_memory());
         turns.resume_waiting();
         turns.add(&self.default_pool);
         self.pools.next_in_sweep(|count| turns.due_in_sweep(elapsed, count)).iter().for_each(|pool| turns.add(pool));
@@ -186,7 +186,7 @@ impl Engine {
         let pool = &*self.default_pool;
         let participant = pool.participant();
         let Some(_change) = participant.begin_change() else { return };
-        pool.rebalance_memory();
+        self.flash().into_iter().for_each(|flash| flash.rebalance_memory());
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
@@ -257,20 +257,13 @@ impl Engine {
             return;
         }
         let stats = self.pools.stats();
-        let for_flash = self.flash().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
-        let (limit_bytes, used_bytes) = (stats.memory_limit_bytes + for_flash, stats.memory_used_bytes + for_flash);
+        let for_flash = self.flash().map_or(0, |flash| flash.memory_split.bytes());
+        let (limit_bytes, used_bytes) = (self.pools.memory_bytes(), stats.memory_used_bytes + for_flash);
         monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
     }
 }
 
 impl PoolState {
-    /// Moves memory from items to flash, if there is flash. Between pools the division shares the cost.
-    pub fn rebalance_memory(&self) {
-        if let Some(flash) = self.flash.as_ref().filter(|_| &*self.name == DEFAULT_POOL) {
-            flash.rebalance_memory(&self.store);
-        }
-    }
-
     /// A slice of what is due. While flash cannot take evicted items, everything but evictions goes on.
     fn run_slice(&self, participant: &Participant, tick: impl FnOnce() -> u64) -> Slice {
         let (store, now_ms) = (&*self.store, tick());

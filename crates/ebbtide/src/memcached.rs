@@ -1,7 +1,7 @@
 //! The interface of the memcached-compatible server and of the lab: borrowed hits, CAS tokens, client flags, meta
 //! flags, uploads in pieces, and reads of flash that do not wait.
 
-pub use crate::builder::CacheBuilder;
+pub use crate::builder::{CacheBuilder, FlashMemory};
 pub use crate::byte_size::ByteSize;
 pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
@@ -21,9 +21,11 @@ pub use crate::lookup::{Handle, Item, Lookup};
 pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
+pub use crate::policy_models::{PolicyModels, corrected as corrected_curve};
 pub use crate::pool::Pool;
 pub use crate::pool_controller::{
-    ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove,
+    ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove, PoolTarget,
+    PoolTargetState,
 };
 pub use crate::pool_options::PoolOptions;
 pub use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
@@ -31,6 +33,7 @@ pub use crate::removal::{Cause, Removal};
 pub use crate::retry::Patience;
 pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
+pub use ebbtide_control::{HitRatio, InvalidHitRatio};
 pub use ebbtide_flash::{PoolStats as FlashPoolStats, TierOptions as FlashOptions};
 pub use ebbtide_store::{
     Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,

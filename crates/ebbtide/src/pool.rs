@@ -16,7 +16,7 @@ use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot,
+    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot,
     SegmentView, Stats, Ttl,
 };
 use std::ops::ControlFlow;
@@ -41,8 +41,8 @@ impl Pool {
     }
 
     /// As `get`, of a range of the value: a hit that flash has answered has the bytes of the range only, which
-    /// [`Item::range_to_vec`] copies. Of a long value on flash only the blocks that hold the range are read, and
-    /// nothing is promoted.
+    /// [`Item::range_to_vec`] copies. Of a long value on flash only the blocks that hold the range are read. Ranges
+    /// that together have read as many bytes as the value has count as one get, which may promote it.
     pub fn get_range(&self, key: &[u8], range: ByteRange) -> Lookup<'_> {
         match (self.0.get_in_memory(key), &self.0.pool.flash) {
             (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_range_from_flash(flash, key, range),
@@ -105,7 +105,7 @@ impl Pool {
     /// # Errors
     /// As `Insert::apply`; `OutOfMemory` also while unfinished uploads hold half of the memory.
     pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
-        self.0.upload(false, key, length, flags, ttl, mode)
+        self.0.upload(false, key, length, flags.into(), ttl, mode)
     }
 
     /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread
@@ -260,7 +260,7 @@ impl Pool {
     }
 
     /// Changes bounds and weight to those of these options, and ends [`Pool::resize`]. Name, policy and largest value
-    /// stay.
+    /// stay; [`Pool::set_policy`] changes the policy.
     ///
     /// # Errors
     /// As [`Pool::resize`].
@@ -272,6 +272,23 @@ impl Pool {
         engine.pools.configure(&self.0.pool.name, options)?;
         engine.run_soon();
         Ok(())
+    }
+
+    /// The eviction policy.
+    pub fn policy(&self) -> Policy {
+        self.0.pool.store.policy()
+    }
+
+    /// Evicts by another policy from now on, until the next start. Entries keep their ages and frequencies; a policy
+    /// that remembers evicted keys begins without any.
+    ///
+    /// # Errors
+    /// `Configuration` if the memory of the pool does not hold what the policy remembers; `PoolRemoved`; `Closed`.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let participant = self.0.pool.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
+        self.0.pool.check_present()?;
+        self.0.pool.store.set_policy(policy).map_err(Error::from_store)
     }
 
     /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move
@@ -435,7 +452,8 @@ mod tests {
         // A write that has passed the check before the removal.
         let state = &*pool.0.pool;
         let (key, hash) = (&b"key"[..], state.store.hash(b"key"));
-        let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write =
+            Write { key, hash, value: b"value", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
         let written = state.store.write(&state.participant(), &write, state.clock.now_ms()).unwrap();
         assert_eq!(written.stored, Stored::Stored);
         assert!(!pool.get(key).is_hit() && !pool.peek(key).is_hit());

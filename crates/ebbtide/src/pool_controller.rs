@@ -13,11 +13,13 @@ use crate::pool_options::DEFAULT_POOL;
 use crate::pool_wishes::PoolBudget;
 use crate::profile::{CacheProfile, MIN_GETS};
 use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
-use ebbtide_control::{Rate, memory_sizes};
+use ebbtide_control::{HitRatio, Rate, memory_sizes};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub use ebbtide_control::controller::{ControllerOptions, InvalidController, Move as PoolMove};
+pub use ebbtide_control::controller::{
+    ControllerOptions, InvalidController, Move as PoolMove, Target as PoolTarget, TargetState as PoolTargetState,
+};
 
 /// Time between two decisions: a step is evicted within it.
 const INTERVAL_MS: u64 = 10_000;
@@ -27,6 +29,8 @@ const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 const PATIENCE_MS: u64 = 600_000;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 6;
+/// The curve of a pool with a target hit ratio ends at so many times the memory of all pools.
+const BEYOND_TOTAL: u64 = 4;
 /// Decisions that are kept.
 const KEPT: usize = 100;
 
@@ -72,6 +76,7 @@ pub struct PoolController {
     decided_ms: u64,
     total_bytes: u64,
     decisions: VecDeque<PoolDecision>,
+    targets: Vec<PoolTarget>,
     state: String,
 }
 
@@ -89,6 +94,7 @@ impl PoolController {
             decided_ms: cache.engine().clock.now_ms(),
             total_bytes: 0,
             decisions: VecDeque::new(),
+            targets: Vec::new(),
             state: String::new(),
         };
         controller.follow_pools();
@@ -122,6 +128,11 @@ impl PoolController {
     /// The newest decisions, oldest first.
     pub fn decisions(&self) -> impl Iterator<Item = &PoolDecision> {
         self.decisions.iter()
+    }
+
+    /// The target hit ratios of the pools that have one, and what they take, at the last decision.
+    pub fn targets(&self) -> &[PoolTarget] {
+        &self.targets
     }
 
     /// The last decision, or why nothing moves, in words; empty before that, as with one pool.
@@ -163,6 +174,7 @@ impl PoolController {
         let is_shrinking = total_bytes < std::mem::replace(&mut self.total_bytes, total_bytes);
         let now_seconds = now_ms as f64 / 1000.0;
         let situation = Situation { now_seconds, total_bytes, is_shrinking, pools: &readings };
+        self.targets = self.controller.targets(&situation);
         let decided = match self.mode {
             ControllerMode::Auto => self.controller.decide(&situation),
             ControllerMode::DryRun | ControllerMode::Off => self.controller.advise(&situation),
@@ -172,7 +184,7 @@ impl PoolController {
             value: "controller".to_owned(),
             reason: error.to_string(),
         })?;
-        self.state = decision.to_string();
+        self.state = in_words(&decision, &self.targets);
         let Some(bytes) = decision.bytes().filter(|_| !self.is_repeated(&decision)) else { return Ok(None) };
         let is_applied = self.mode == ControllerMode::Auto;
         if is_applied {
@@ -190,7 +202,7 @@ impl PoolController {
             is_applied,
             is_undo: matches!(decision, Decision::Undo { .. }),
             moves: decision.moves().to_vec(),
-            reason: decision.to_string(),
+            reason: self.state.clone(),
         });
         Ok(self.decisions.back())
     }
@@ -208,6 +220,8 @@ impl PoolController {
         let share = &budget.share;
         let pool = self.pools.iter().find(|pool| pool.name == share.name)?;
         let (gets, hits) = pool.profile.sampled();
+        // What a target takes may be more than there is.
+        let to_bytes = total_bytes * if share.target_hit_ratio.is_some() { BEYOND_TOTAL } else { 1 };
         let min_gets = if now_ms.saturating_sub(pool.since_ms) < PATIENCE_MS { MIN_GETS } else { 1.0 };
         Some(PoolReading {
             name: share.name.clone(),
@@ -217,15 +231,22 @@ impl PoolController {
             max_bytes: share.max_bytes,
             is_fixed: budget.is_fixed,
             hit_value: f64::from(share.hit_value),
-            curve: pool
-                .profile
-                .budget_curve(&memory_sizes(share.floor_bytes, total_bytes, POINTS_PER_OCTAVE), min_gets),
+            target_hit_ratio: share.target_hit_ratio.map(HitRatio::as_f64),
+            curve: pool.profile.budget_curve(&memory_sizes(share.floor_bytes, to_bytes, POINTS_PER_OCTAVE), min_gets),
             sampled_gets: pool.profile.curve_gets(),
             gets_per_second: pool.rate.per_second(),
             gets,
             hits,
         })
     }
+}
+
+/// A decision, and the targets that have too little memory.
+fn in_words(decision: &Decision, targets: &[PoolTarget]) -> String {
+    let missed = targets.iter().filter(|target| {
+        matches!(target.state, PoolTargetState::TooLittle { .. } | PoolTargetState::OutOfReach { .. })
+    });
+    missed.fold(decision.to_string(), |text, target| format!("{text}; {target}"))
 }
 
 impl std::fmt::Debug for PoolController {

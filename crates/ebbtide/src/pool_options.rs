@@ -1,7 +1,7 @@
 //! Options of a pool.
 
 use crate::byte_size::ByteSize;
-use ebbtide_control::Share;
+use ebbtide_control::{HitRatio, Share};
 use ebbtide_store::{CompactSizes, Objective, Policy};
 
 /// The name of the pool that every cache has.
@@ -15,6 +15,7 @@ pub struct PoolOptions {
     pub(crate) max_bytes: u64,
     pub(crate) weight: u32,
     pub(crate) hit_value: u32,
+    pub(crate) target_hit_ratio: Option<HitRatio>,
     pub(crate) policy: Option<Policy>,
     pub(crate) objective: Option<Objective>,
     pub(crate) max_value: Option<u64>,
@@ -33,6 +34,7 @@ impl PoolOptions {
             max_bytes: u64::MAX,
             weight: 1,
             hit_value: 1,
+            target_hit_ratio: None,
             policy: None,
             objective: None,
             max_value: None,
@@ -63,6 +65,14 @@ impl PoolOptions {
     /// five times as much as elsewhere. Default 1; 0 is a pool whose hits count for nothing.
     pub fn hit_value(mut self, value: u32) -> Self {
         self.hit_value = value;
+        self
+    }
+
+    /// The hit ratio for which the controller gives the pool memory, before the other pools share the rest by what they
+    /// earn with it. Within the bounds of the pool, and only if the smallest budgets of the others leave that much.
+    /// Default: none.
+    pub fn target_hit_ratio(mut self, ratio: HitRatio) -> Self {
+        self.target_hit_ratio = Some(ratio);
         self
     }
 
@@ -116,7 +126,7 @@ impl PoolOptions {
     }
 
     pub(crate) fn share(&self, floor_bytes: u64) -> Share {
-        let Self { name, min_bytes, max_bytes, weight, hit_value, .. } = self.clone();
-        Share { name, min_bytes, max_bytes, weight, hit_value, floor_bytes }
+        let Self { name, min_bytes, max_bytes, weight, hit_value, target_hit_ratio, .. } = self.clone();
+        Share { name, min_bytes, max_bytes, weight, hit_value, target_hit_ratio, floor_bytes }
     }
 }

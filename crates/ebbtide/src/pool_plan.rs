@@ -91,6 +91,17 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The memory of all pools.
+    pub fn memory_bytes(&self) -> u64 {
+        let stores: u64 = self.stores.iter().map(|pool| pool.options.memory_bytes).sum();
+        stores + self.compact.iter().map(|(_, plan)| plan.memory_bytes).sum::<u64>()
+    }
+
+    /// Whether the pool `default` is the only one.
+    pub fn is_single(&self) -> bool {
+        self.stores.len() == 1 && self.compact.is_empty()
+    }
+
     /// With a memory file a store may have more than its part at first: compact pools begin with their smallest budget.
     pub fn beside_memory_file(mut self, has_memory_file: bool) -> Self {
         if has_memory_file {

@@ -1,24 +1,27 @@
 //! The pools of an engine, and the division of memory among them.
 //!
-//! Each pool is a store in the memory of the engine. This is the only place that knows how much of it each one has;
+//! Each pool is a store in the memory of the engine. `pool_table.rs` knows how much of it each one has, and
 //! `pool_budgets.rs` moves it. A new pool begins when the others have freed its smallest budget. A removed pool whose
 //! handles still exist keeps its smallest budget, until the last handle is dropped.
 
 use crate::compact_pools::{CompactEntry, CompactPools};
 use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
+use crate::flash::memory_split::ItemMemory;
 use crate::flash::tier::FlashTier;
 use crate::flash_shares;
-use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
-use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+use crate::memory_file::QuietPools;
+use crate::pool_budgets::PoolEntry;
+use crate::pool_options::PoolOptions;
 pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
-use crate::pool_plan::{floor_bytes, refuse, share_of, store_options};
+use crate::pool_plan::{refuse, share_of, store_options};
 use crate::pool_state::PoolState;
 use crate::pool_stats::{add_counters, add_gauges};
+use crate::pool_table::{PoolTable, shrink_to};
 use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, check_name};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The pools of an engine.
@@ -28,29 +31,6 @@ pub(crate) struct Pools {
     adding: Mutex<()>,
     /// False while budgets have not reached their targets, or removed pools exist: see `settle`.
     is_settled: AtomicBool,
-    /// The memory of flash at the last division.
-    flash_bytes: AtomicU64,
-    flash: Option<Arc<FlashTier>>,
-}
-
-struct PoolTable {
-    /// The pool `default` first.
-    entries: Vec<PoolEntry>,
-    /// Pools whose handles still exist.
-    removed: Vec<Arc<PoolState>>,
-    compact: CompactPools,
-    /// Counters of dropped pools.
-    dropped: Stats,
-    /// The memory of all pools and of flash.
-    memory_bytes: u64,
-    flash: Option<Arc<FlashTier>>,
-    wishes: PoolWishes,
-    /// The pool that is being added.
-    joining: Option<Share>,
-    /// The pool at which the next turns of a sweep begin.
-    sweep_from: usize,
-    /// Options of a new store, but for its own.
-    template: Options,
 }
 
 /// A pool that is about to be added.
@@ -93,14 +73,13 @@ impl Pools {
             CompactEntry { share, pool, target_bytes }
         };
         let compact = CompactPools { entries: compact.into_iter().map(compact_entry).collect(), removed: Vec::new() };
-        let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
         let mut table = PoolTable {
             entries,
             removed: Vec::new(),
             compact,
             dropped: Stats::default(),
             memory_bytes: template.memory_bytes,
-            flash: flash.clone(),
+            flash,
             wishes: PoolWishes::default(),
             joining: None,
             sweep_from: 0,
@@ -109,13 +88,7 @@ impl Pools {
         table.divide_flash();
         // The shares fit, and were divided so. Stores of a memory file have other budgets.
         let is_settled = table.is_single() || table.divide().is_err();
-        Self {
-            table: Mutex::new(table),
-            adding: Mutex::default(),
-            is_settled: AtomicBool::new(is_settled),
-            flash_bytes: AtomicU64::new(flash_bytes),
-            flash,
-        }
+        Self { table: Mutex::new(table), adding: Mutex::default(), is_settled: AtomicBool::new(is_settled) }
     }
 
     fn table(&self) -> MutexGuard<'_, PoolTable> {
@@ -166,7 +139,16 @@ impl Pools {
         self.table().compact.pools().map(Arc::clone).collect()
     }
 
-    /// All pools but removed ones, the pool `default` first.
+    /// All pools but removed ones.
+    pub fn quiet(&self) -> QuietPools {
+        let table = self.table();
+        QuietPools {
+            stores: table.entries.iter().map(|entry| Arc::clone(&entry.pool)).collect(),
+            compact: table.compact.entries.iter().map(|entry| Arc::clone(&entry.pool)).collect(),
+        }
+    }
+
+    /// All pools that have a store, but removed ones, the pool `default` first.
     pub fn present(&self) -> Vec<Arc<PoolState>> {
         self.table().entries.iter().map(|entry| Arc::clone(&entry.pool)).collect()
     }
@@ -208,8 +190,7 @@ impl Pools {
         flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
         let flash_share = options.flash_share;
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
-        let divided = table.wishes.divide(table.available_bytes(), &shares);
-        let bytes = divided.map_err(|error| refuse(&share.name, &error))?;
+        let bytes = table.division_of(&shares).map_err(|error| refuse(&share.name, &error))?;
         let seed = table.template.seed.wrapping_add(shares.len() as u64);
         let memory_bytes = bytes[bytes.len() - 1];
         let kind = match options.compact {
@@ -246,7 +227,7 @@ impl Pools {
                 table.entries.push(PoolEntry { share, pool, target_bytes, flash_share });
             }
             JoiningKind::Compact(plan) => {
-                let pool = CompactState::build(&share.name, *plan, memory, &table.entries[0].pool)?;
+                let pool = CompactState::build(&share.name, (*plan, None), memory, &table.entries[0].pool)?;
                 table.compact.entries.push(CompactEntry { share, pool, target_bytes });
             }
         }
@@ -296,7 +277,8 @@ impl Pools {
     /// Whether the memory can be divided among these pools, in place of those that there are.
     pub fn check(&self, pools: &[PoolOptions]) -> Result<(), Error> {
         let table = self.table();
-        plan(&Options { memory_bytes: table.available_bytes(), ..table.template.clone() }, pools).map(drop)
+        let memory_bytes = table.bytes_beside(table.reserved_bytes());
+        plan(&Options { memory_bytes, ..table.template.clone() }, pools).map(drop)
     }
 
     /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
@@ -370,9 +352,11 @@ impl Pools {
     /// Changes the memory of all pools and of flash.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();
-        if table.is_single() && table.removed.is_empty() {
+        if table.is_single() && table.removed.is_empty() && table.joining.is_none() {
+            let store = &table.entries[0].pool.store;
+            store.check_resize(memory_bytes.saturating_sub(table.reserved_bytes())).map_err(Error::from_store)?;
             let items_bytes = memory_bytes.saturating_sub(table.flash_bytes());
-            table.entries[0].pool.store.resize(items_bytes).map_err(Error::from_store)?;
+            store.resize(items_bytes).map_err(Error::from_store)?;
             table.memory_bytes = memory_bytes;
             table.entries[0].target_bytes = items_bytes;
             return Ok(());
@@ -387,31 +371,23 @@ impl Pools {
     }
 
     /// Moves budgets towards their targets, by these bytes at most where nothing forces more, and drops removed pools
-    /// without handles. Called by the maintenance, often: it costs two loads when there is nothing to do.
+    /// without handles. Called by the maintenance, often: it costs a load when there is nothing to do.
     pub fn settle(&self, max_bytes: impl FnOnce() -> u64) {
         // Acquire pairs with the Release of those who have changed the division.
-        let flash_bytes = self.flash_bytes.load(Ordering::Relaxed);
-        if self.is_settled.load(Ordering::Acquire) && flash_bytes == self.flash_memory_bytes() {
+        if self.is_settled.load(Ordering::Acquire) {
             return;
         }
         let mut table = self.table();
         if table.is_single() && table.removed.is_empty() && table.joining.is_none() {
-            self.flash_bytes.store(table.flash_bytes(), Ordering::Relaxed);
             self.is_settled.store(true, Ordering::Relaxed);
             return;
         }
-        let has_freed = table.free_removed();
-        if has_freed || flash_bytes != table.flash_bytes() {
-            self.flash_bytes.store(table.flash_bytes(), Ordering::Relaxed);
-            // If the shares do not fit beside a larger flash index, pools keep their targets.
+        if table.free_removed() {
+            // With more memory shares fit that did before.
             let _ = table.divide();
         }
         let is_settled = table.step(max_bytes());
         self.is_settled.store(is_settled, Ordering::Relaxed);
-    }
-
-    fn flash_memory_bytes(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
     }
 
     /// The sums of all pools.
@@ -433,131 +409,18 @@ impl Pools {
     }
 }
 
-impl PoolTable {
-    /// Whether the pool `default` is the only one.
-    fn is_single(&self) -> bool {
-        self.entries.len() == 1 && self.compact.is_empty()
+impl ItemMemory for Pools {
+    fn all_bytes(&self) -> u64 {
+        self.memory_bytes()
     }
 
-    /// The share of a pool; a pool that has none was removed.
-    fn share_mut(&mut self, name: &str) -> Result<&mut Share, Error> {
-        let stores = self.entries.iter_mut().map(|entry| &mut entry.share);
-        let mut shares = stores.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.share));
-        shares.find(|share| share.name == name).ok_or_else(|| Error::PoolRemoved { name: name.to_owned() })
+    fn follow_flash(&self) -> bool {
+        let is_followed = self.table().follow_flash().is_ok();
+        self.is_settled.store(false, Ordering::Release);
+        is_followed
     }
 
-    /// Changes the bounds of a pool. Answers those that it had.
-    fn set_bounds(&mut self, name: &str, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
-        let share = self.share_mut(name)?;
-        let before = (share.min_bytes, share.max_bytes);
-        (share.min_bytes, share.max_bytes) = bounds;
-        let divided = self.divide();
-        if divided.is_err() {
-            let share = self.share_mut(name)?;
-            (share.min_bytes, share.max_bytes) = before;
-        }
-        divided.map(|()| before)
+    fn has_followed(&self) -> bool {
+        self.table().is_within_memory()
     }
-
-    fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
-        self.entries.iter().map(|entry| &entry.pool).chain(&self.removed)
-    }
-
-    fn flash_bytes(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
-    }
-
-    /// The memory of all pools, without that of removed ones.
-    fn available_bytes(&self) -> u64 {
-        let removed: u64 = self.removed.iter().map(|pool| pool.store.memory_bytes()).sum();
-        self.memory_bytes.saturating_sub(self.flash_bytes() + removed + self.compact.removed_bytes())
-    }
-
-    /// The shares of all pools, those of compact ones behind the others, with the one that is being added.
-    fn shares(&self) -> impl Iterator<Item = Share> {
-        let stores = self.entries.iter().map(|entry| entry.share.clone());
-        stores.chain(self.compact.shares()).chain(self.joining.clone())
-    }
-
-    fn divide(&mut self) -> Result<(), Error> {
-        let shares: Vec<Share> = self.shares().collect();
-        let divided = self.wishes.divide(self.available_bytes(), &shares);
-        let bytes = divided.map_err(|error| refuse(DEFAULT_POOL, &error))?;
-        self.set_targets(&bytes);
-        Ok(())
-    }
-
-    /// The shares of flash of all pools on flash, with this one of the pool of this name, which may be a new one.
-    fn flash_shares_with(&self, name: &str, share: Option<u8>) -> Vec<(String, Option<u8>)> {
-        let others = self.entries.iter().filter(|entry| entry.share.name != name);
-        let others = others.map(|entry| (entry.share.name.clone(), entry.flash_share));
-        others.chain([(name.to_owned(), share)]).collect()
-    }
-
-    fn set_flash_share(&mut self, name: &str, share: Option<u8>) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.share.name == name) {
-            entry.flash_share = share;
-        }
-        self.divide_flash();
-    }
-
-    /// Divides flash among the pools.
-    fn divide_flash(&self) {
-        let Some(flash) = &self.flash else { return };
-        let pools: Vec<_> = self.entries.iter().map(|entry| (entry.flash_share, entry.target_bytes)).collect();
-        let bytes = flash_shares::divide(flash.tier.capacity_bytes(), &pools);
-        for (entry, bytes) in self.entries.iter().zip(bytes) {
-            entry.pool.flash.iter().for_each(|flash| flash.on_flash.set_share_bytes(bytes));
-        }
-    }
-
-    fn set_targets(&mut self, bytes: &[u64]) {
-        let targets = self.entries.iter_mut().map(|entry| &mut entry.target_bytes);
-        let targets = targets.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.target_bytes));
-        targets.zip(bytes).for_each(|(target, bytes)| *target = *bytes);
-        self.divide_flash();
-    }
-
-    /// Memory that no pool holds.
-    fn free_bytes(&self) -> u64 {
-        (self.memory_bytes - self.flash_bytes().min(self.memory_bytes))
-            .saturating_sub(held_bytes(self.pools()) + self.compact.held_bytes())
-    }
-
-    /// A step of all budgets towards their targets. True if all are there, and no pool is on its way in or out.
-    fn step(&mut self, max_bytes: u64) -> bool {
-        let stores: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
-        let budgets = stores + self.compact.budget_bytes();
-        let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
-        lower_budgets(&self.entries, excess.saturating_add(max_bytes));
-        self.compact.lower();
-        let kept_bytes = self.joining.as_ref().map_or(0, |share| share.floor_bytes);
-        let free_bytes = self.free_bytes().saturating_sub(kept_bytes);
-        grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
-        let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
-        let stores = self.entries.iter().all(has_target) && self.removed.is_empty();
-        stores && self.compact.is_settled() && self.joining.is_none()
-    }
-
-    /// Drops removed pools without handles, and shrinks the others to their smallest budget, as far as their index lets
-    /// them by now. True if that makes memory available.
-    fn free_removed(&mut self) -> bool {
-        let freed = self.compact.free_removed();
-        let Self { removed, dropped, .. } = self;
-        let mut has_freed = !freed.is_empty();
-        freed.iter().for_each(|stats| add_counters(dropped, stats));
-        removed.retain(|pool| {
-            let is_held = Arc::strong_count(pool) > 1;
-            if !is_held {
-                add_counters(dropped, &pool.store.stats());
-            }
-            has_freed |= !is_held || shrink_to(&pool.store, floor_bytes(pool.store.options())) > 0;
-            is_held
-        });
-        has_freed
-    }
-}
-
-fn shrink_to(store: &Store, bytes: u64) -> u64 {
-    shrink(store, store.memory_bytes().saturating_sub(bytes))
 }

@@ -3,13 +3,15 @@
 //! ```text
 //! threads of the cache -> samples of accesses (store) -> CacheProfile::update -> Profiler -> curve, what_if, verdict
 //! ```
-//! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine's policy is
-//! another one, and what it keeps of the memory is less than all: so a size is first scaled by the share of the memory
-//! that holds live objects, and the level of the curve is then set by the miss ratio that was measured, where the
+//! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine keeps less
+//! than all of the memory: so a size is first scaled by the share of the memory that holds live objects. The engine's
+//! policy is another one: so the curve around the present memory is that of models of the engine (`live_models`),
+//! where these cost little enough. The level of the curve is then set by the miss ratio that was measured, where the
 //! caller has one. What the curve says is the difference between two sizes.
 
 use crate::byte_size::ByteSize;
 use crate::cache::Cache;
+use crate::live_models::LiveModels;
 use crate::pool::Pool;
 use crate::pool_state::PoolState;
 use ebbtide_control::{Curve, Options, Point, Profiler};
@@ -46,6 +48,9 @@ const EVICTION_WINDOW_MS: u64 = 60_000;
 pub struct CacheProfile {
     pool: Pool,
     profiler: Profiler,
+    models: LiveModels,
+    /// The share of the keys whose accesses are sampled.
+    share: f64,
     /// Gets of sampled keys, and how many of them hit.
     sampled_gets: u64,
     sampled_hits: u64,
@@ -114,6 +119,8 @@ impl CacheProfile {
         Self {
             pool: pool.clone(),
             profiler: Profiler::new(Options::live(max_sampled.clamp(MIN_SAMPLED, MAX_SAMPLED) as usize)),
+            models: LiveModels::default(),
+            share: 1.0,
             sampled_gets: 0,
             sampled_hits: 0,
             gets: 0.0,
@@ -133,17 +140,23 @@ impl CacheProfile {
         if flushes != self.flushes {
             self.flushes = flushes;
             self.profiler.clear();
+            self.models.clear();
         }
-        let (profiler, mut taken, mut hits, mut gets) = (&mut self.profiler, 0u64, 0, 0);
+        let (profiler, models) = (&mut self.profiler, &mut self.models);
+        let (mut all, mut taken, mut hits, mut gets) = (0u64, 0u64, 0, 0);
         let rate = profiler.sample_rate();
         let dropped = store.take_access_samples(|sample| {
-            taken += 1;
+            all += 1;
+            taken += u64::from(is_within(sample.hash, rate));
+            models.note(&sample, now_ms);
             hits += u64::from(matches!(sample.access, SampledAccess::Hit { .. }));
             gets += u64::from(matches!(sample.access, SampledAccess::Hit { .. } | SampledAccess::Miss));
             note(profiler, sample, now_ms / 1000);
         });
         (self.sampled_gets, self.sampled_hits) = (self.sampled_gets + gets, self.sampled_hits + hits);
-        self.gets += gets as f64 / rate;
+        self.gets += gets as f64 / self.share;
+        let seconds = now_ms.saturating_sub(self.updated_ms).max(1000) as f64 / 1000.0;
+        let accesses_per_second = (all + dropped) as f64 / self.share / seconds;
         self.dropped += dropped;
         // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
         let max = (MAX_SAMPLES_PER_SECOND * now_ms.saturating_sub(self.updated_ms).max(1000) / 1000) as f64;
@@ -151,11 +164,17 @@ impl CacheProfile {
         if share < 1.0 {
             self.profiler.limit_rate(self.profiler.sample_rate() * share);
         }
-        store.sample_accesses(self.profiler.sample_rate());
+        let is_full = self.is_full();
+        let store = &*self.pool.0.pool.store;
+        self.models.update(store, is_full, accesses_per_second, now_ms);
+        self.share = self.profiler.sample_rate().max(self.models.rate());
+        store.sample_accesses(self.share);
         self.updated_ms = now_ms;
         let since_aging = now_ms.saturating_sub(self.aged_ms);
         if since_aging >= AGING_MS {
-            self.profiler.age((-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp());
+            let kept = (-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp();
+            self.profiler.age(kept);
+            self.models.age(kept);
             self.aged_ms = now_ms;
         }
         self.evictions.push_back((now_ms, self.pool.counter_snapshot().evictions));
@@ -214,13 +233,24 @@ impl CacheProfile {
         if self.curve_gets() < min_gets.max(1.0) {
             return Curve::default();
         }
+        self.by_memory(sizes)
+    }
+
+    /// The miss ratio by memory, at these sizes, which ascend.
+    fn by_memory(&self, sizes: &[u64]) -> Curve {
         let density = self.density();
         let mut scaled: Vec<(u64, u64)> = sizes.iter().map(|&bytes| ((bytes as f64 * density) as u64, bytes)).collect();
         scaled.dedup_by_key(|(objects, _)| *objects);
         let objects: Vec<u64> = scaled.iter().map(|(objects, _)| *objects).collect();
         let points = self.profiler.curve(&objects);
         let point = |(point, &(_, memory_bytes)): (&Point, &(u64, u64))| Point { memory_bytes, ..*point };
-        Curve::new(points.points().iter().zip(&scaled).map(point).collect())
+        let lru = Curve::new(points.points().iter().zip(&scaled).map(point).collect());
+        self.models.corrected(lru, MIN_GETS)
+    }
+
+    /// Whether models of the engine correct the curve of LRU.
+    pub fn is_modelled(&self) -> bool {
+        self.models.are_told(MIN_GETS)
     }
 
     /// All gets since the start, by the sample.
@@ -248,15 +278,14 @@ impl CacheProfile {
         if self.curve_gets() < MIN_GETS {
             return None;
         }
-        let density = self.density();
-        let in_objects = |bytes: u64| (bytes as f64 * density) as u64;
         let limit = self.pool.counter_snapshot().memory_limit_bytes;
-        let level = self.profiler.curve(&[in_objects(limit)]).points().first()?.miss_ratio;
+        let mut all: Vec<u64> = sizes.iter().copied().chain([limit]).collect();
+        all.sort_unstable();
+        all.dedup();
+        let curve = self.by_memory(&all);
+        let level = curve.miss_ratio_at(limit)?;
         let shift = measured_miss_ratio.map_or(0.0, |measured| measured - level);
-        let mut scaled: Vec<u64> = sizes.iter().map(|&bytes| in_objects(bytes)).collect();
-        scaled.dedup();
-        let curve = self.profiler.curve(&scaled);
-        Some(sizes.iter().map(|&bytes| shifted(&curve, in_objects(bytes), bytes, shift)).collect())
+        Some(sizes.iter().map(|&bytes| shifted(&curve, bytes, shift)).collect())
     }
 
     fn is_full(&self) -> bool {
@@ -308,12 +337,17 @@ fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u64) {
     }
 }
 
-/// The point of the curve at `bytes` of objects, for a limit of `memory_bytes`, on another level.
-fn shifted(curve: &Curve, bytes: u64, memory_bytes: u64, shift: f64) -> CurvePoint {
-    let point = curve.points().iter().find(|point| point.memory_bytes == bytes);
+/// The point of the curve at a limit of `memory_bytes`, on another level.
+fn shifted(curve: &Curve, memory_bytes: u64, shift: f64) -> CurvePoint {
+    let point = curve.points().iter().find(|point| point.memory_bytes == memory_bytes);
     let (miss_ratio, low, high) = point.map_or((1.0, 1.0, 1.0), |point| (point.miss_ratio, point.low, point.high));
     let [miss_ratio, low, high] = [miss_ratio, low, high].map(|ratio| (ratio + shift).clamp(0.0, 1.0));
     CurvePoint { memory_bytes, miss_ratio, low, high }
+}
+
+/// Whether the key of this hash is among the share `rate` of all keys.
+fn is_within(hash: u64, rate: f64) -> bool {
+    (hash as f64) < rate * 18_446_744_073_709_551_616.0
 }
 
 impl fmt::Display for Verdict {

@@ -39,9 +39,9 @@ impl Removal<'_> {
         self.len() == 0
     }
 
-    /// Client flags.
+    /// Client flags; 0 of an entry that the library has annotated.
     pub fn flags(&self) -> u32 {
-        self.removed.item.flags()
+        self.removed.item.flags().of_client()
     }
 
     /// The value in pieces: one for all but values longer than a segment.

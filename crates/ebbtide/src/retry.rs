@@ -292,7 +292,7 @@ impl PoolState {
     /// here, so that many small objects do not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         if self.clock.is_manual() {
-            self.rebalance_memory();
+            self.flash.iter().for_each(|flash| flash.rebalance_memory());
             if self.store.needs_shrink() && !participant.is_pinned() {
                 self.store.maintain(participant, now_ms);
             }

@@ -8,6 +8,7 @@ use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::lookup::Item;
 use crate::pool_state::PoolState;
 use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
+use ebbtide_store::Flags;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -204,11 +205,19 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Client flags.
+    /// Client flags; 0 of an entry that the library has annotated.
     pub fn flags(&self) -> u32 {
         match &self.place {
             EntrySource::Memory { item, .. } => item.flags(),
-            EntrySource::Flash { met, .. } => met.client_flags,
+            EntrySource::Flash { met, .. } => Flags::from_parts(met.client_flags, met.is_annotated).of_client(),
+        }
+    }
+
+    /// What the library noted of the entry; 0 if it did not.
+    pub(crate) fn annotation(&self) -> u32 {
+        match &self.place {
+            EntrySource::Memory { item, .. } => item.annotation(),
+            EntrySource::Flash { met, .. } => Flags::from_parts(met.client_flags, met.is_annotated).to_annotation(),
         }
     }
 

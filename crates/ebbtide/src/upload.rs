@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::error::Error;
 use crate::retry::Patience;
-use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
+use ebbtide_store::{Flags, Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
 /// A value that arrives in pieces, written into segments that no reader sees before [`Upload::finish`]. Dropping it
@@ -14,7 +14,7 @@ pub struct Upload {
     hash: u64,
     ttl: Ttl,
     mode: Mode,
-    flags: u32,
+    flags: Flags,
     token: Option<u64>,
     value: Pieces,
 }
@@ -37,7 +37,7 @@ impl Access {
         waits_for_others: bool,
         key: &[u8],
         length: u64,
-        flags: u32,
+        flags: Flags,
         ttl: Ttl,
         mode: Mode,
     ) -> Result<Upload, Error> {

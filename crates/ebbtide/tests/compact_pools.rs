@@ -1,7 +1,13 @@
 //! Compact pools: small objects and negative results, their memory among other pools, and their errors.
 
+mod common;
+
+use common::folders;
 use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, Pool, PoolOptions};
+use ebbtide_testkit::Random;
 use std::convert::Infallible;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -208,32 +214,148 @@ fn a_key_is_never_absent_that_was_inserted_since() {
     cache.verify();
 }
 
+/// A cache over a memory file, with a compact pool of at most so much memory.
+fn build_over(path: &Path, mib: u64, pools: &[PoolOptions]) -> Cache {
+    let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+    let builder = builder.memory_file(path);
+    pools.iter().cloned().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap()
+}
+
+fn start(cache: &Cache) -> String {
+    cache.memcached().memory_start().expect("there is a file").to_string()
+}
+
 #[test]
-fn compact_pools_begin_empty_beside_a_mapped_memory_file() {
-    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-    let path = folder.path().join("memory");
-    let open = || {
-        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
-        builder
-            .memory_file(&path)
-            .pool(PoolOptions::named("tiny").compact(16, 4).max(ByteSize::mib(8)))
-            .build()
-            .unwrap()
-    };
-    for round in 0..3 {
-        let cache = open();
-        cache.maintain(Duration::from_secs(round));
-        let tiny = cache.compact_pool("tiny").unwrap();
-        assert_eq!((tiny.stats().entries, tiny.stats().memory_limit_bytes), (0, 8 << 20), "round {round}");
-        assert_eq!(cache.get("kept").is_some(), round > 0, "the pool default comes back");
-        (0..400_000).for_each(|number| tiny.insert(key(number), &number.to_le_bytes()[..4]).unwrap());
-        for mib in [2, 8] {
-            tiny.resize(ByteSize::mib(mib), ByteSize::mib(mib)).unwrap();
-            cache.maintain(Duration::from_secs(round));
-            assert_eq!(tiny.stats().memory_limit_bytes, mib << 20);
+fn a_compact_pool_is_warm_after_a_stop() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let tiny = |mib| PoolOptions::named("tiny").compact_with_ttl(16, 4).max(ByteSize::mib(mib));
+        let named = |name: &str| PoolOptions::named(name).compact(8, 0).max(ByteSize::mib(2));
+        let cache = build_over(&path, 32, &[tiny(8), named("dropped"), named("longer"), PoolOptions::named("users")]);
+        cache.maintain(Duration::from_secs(1));
+        let pool = cache.compact_pool("tiny").unwrap();
+        assert_eq!((pool.stats().entries, pool.stats().memory_limit_bytes), (0, 8 << 20), "{}", start(&cache));
+        let ttl = InsertOptions::new().ttl(Duration::from_secs(20));
+        for number in 0..200_000 {
+            match number % 4 {
+                0 => pool.insert_negative(key(number)).unwrap(),
+                1 => pool.insert_with(key(number), &number.to_le_bytes()[..4], ttl).unwrap(),
+                _ => pool.insert(key(number), &number.to_le_bytes()[..4]).unwrap(),
+            }
         }
+        // Frames move: the pool has not those that it began with.
+        for mib in [2, 7] {
+            pool.resize(ByteSize::mib(mib), ByteSize::mib(mib)).unwrap();
+            cache.maintain(Duration::from_secs(1));
+        }
+        (200_000..300_000).for_each(|number| pool.insert(key(number), &number.to_le_bytes()[..4]).unwrap());
+        cache.compact_pool("dropped").unwrap().insert_negative(1_u64.to_le_bytes()).unwrap();
+        cache.compact_pool("longer").unwrap().insert_negative(1_u64.to_le_bytes()).unwrap();
         cache.insert("kept", "value").unwrap();
         cache.verify();
         cache.close().unwrap();
+        // Hits after the stop move no entry.
+        let before: Vec<_> = (0..300_000).map(|number| pool.get(key(number))).collect();
+        let entries = pool.stats().entries;
+        assert!(entries > 120_000 && before.contains(&Lookup::Negative), "{entries}");
+        assert_eq!(pool.insert_negative(key(1)), Err(Error::Closed));
+        drop((cache, pool));
+
+        // Less memory, and more again: entries leave, and none comes back as another one.
+        let longer = PoolOptions::named("longer").compact(9, 0).max(ByteSize::mib(2));
+        for (round, mib) in [7, 2, 8].into_iter().enumerate() {
+            let cache = build_over(&path, 32, &[tiny(mib), longer.clone(), PoolOptions::named("users")]);
+            let told = start(&cache);
+            assert!(told.contains("memory is warm"), "{told}");
+            assert_eq!(told.ends_with("no such pool is configured: dropped, longer"), round == 0, "{told}");
+            assert_eq!(cache.compact_pool("longer").unwrap().stats().entries, 0);
+            assert_eq!(&cache.get("kept").unwrap()[..], b"value");
+            cache.maintain(Duration::from_secs(1));
+            cache.verify();
+            let pool = cache.compact_pool("tiny").unwrap();
+            let stats = pool.stats();
+            assert_eq!(stats.memory_limit_bytes, mib << 20);
+            assert!(if round == 0 { stats.entries == entries } else { stats.entries > 20_000 }, "{stats:?}");
+            let kept = (0..).zip(&before).filter(|(number, known)| {
+                let found = pool.get(key(*number));
+                assert!(found == **known || round > 0 && found == Lookup::Miss, "{number}: {found:?}");
+                found != Lookup::Miss
+            });
+            assert_eq!(kept.count() as u64, stats.entries);
+            cache.maintain(Duration::from_secs(22));
+            assert_eq!(pool.get(key(199_997)), Lookup::Miss, "it has expired");
+            cache.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_start_on_a_changed_file_finds_no_wrong_entry() {
+    let setting = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (rounds, seed) = (setting("EBBTIDE_FILE_CHANGES", 40), setting("EBBTIDE_FILE_CHANGES_SEED", 1));
+    println!("seed {seed}");
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let open = || build_over(&path, 6, &[PoolOptions::named("tiny").compact(16, 4).max(ByteSize::mib(1))]);
+        let cache = open();
+        cache.maintain(Duration::from_secs(1));
+        let tiny = cache.compact_pool("tiny").unwrap();
+        for number in 0..30_000 {
+            match number % 3 {
+                0 => tiny.insert_negative(key(number)).unwrap(),
+                _ => tiny.insert(key(number), &number.to_le_bytes()[..4]).unwrap(),
+            }
+        }
+        cache.close().unwrap();
+        drop((cache, tiny));
+        let whole = std::fs::read(&path).unwrap();
+        let image = (2 << 20) * (1 + u32::from_le_bytes(whole[12..16].try_into().unwrap()) as usize);
+        let (mut random, mut cold) = (Random::new(seed), 0);
+        let used: Vec<usize> = (2 << 20..image).filter(|at| whole[*at] != 0).collect();
+        for number in 0..rounds {
+            std::fs::write(&path, &whole).unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let mut below = |bound: usize| random.below(bound as u64) as usize;
+            match number % 3 {
+                0 => file.set_len(below(whole.len()) as u64).unwrap(),
+                1 => {
+                    let at = image + below(whole.len() - image);
+                    file.write_all_at(&[whole[at] ^ 1 << below(8)], at as u64).unwrap();
+                }
+                _ => {
+                    let at = used[below(used.len())];
+                    file.write_all_at(&[whole[at] ^ 1 << below(8)], at as u64).unwrap();
+                }
+            }
+            drop(file);
+            let Ok(cache) = Cache::builder()
+                .memory(ByteSize::mib(6))
+                .max_value(ByteSize::kib(64))
+                .clock(Clock::Manual)
+                .memory_file(&path)
+                .pool(PoolOptions::named("tiny").compact(16, 4).max(ByteSize::mib(1)))
+                .build()
+            else {
+                continue;
+            };
+            cache.verify();
+            let tiny = cache.compact_pool("tiny").unwrap();
+            let found = (0..30_000).filter(|number| match tiny.get(key(*number)) {
+                Lookup::Hit(value) => {
+                    assert!(number % 3 != 0 && value == number.to_le_bytes()[..4], "a wrong value of {number}");
+                    true
+                }
+                Lookup::Negative => {
+                    assert_eq!(number % 3, 0, "a wrong negative result of {number}");
+                    true
+                }
+                Lookup::Miss => false,
+            });
+            let found = found.count() as u64;
+            let is_cold = start(&cache).contains("starts empty");
+            cold += u64::from(is_cold);
+            assert_eq!(found, if is_cold { 0 } else { tiny.stats().entries }, "change {number}");
+        }
+        assert!(cold > rounds * 3 / 4, "{cold} of {rounds}");
     }
 }

@@ -2,7 +2,8 @@
 
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
 use ebbtide::memcached::{
-    ByteSize, Cache, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, PoolOptions,
+    Stored, Ttl,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -266,7 +267,7 @@ fn what_admission_and_promotion_remember_comes_on_top_of_the_eighth() {
             .flash_options(options);
         builder.check_flash()
     };
-    let of_flash = |policy| check(policy).unwrap().as_bytes();
+    let of_flash = |policy| check(policy).unwrap().planned.as_bytes();
     let history = |keys_per_hour| of_flash(AdmissionPolicy::History { keys_per_hour, min_reads: 0.1 });
     let eighth = memory.as_bytes() / 8;
     assert_eq!(
@@ -336,6 +337,56 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
     assert_eq!(again.stats().memory_limit_bytes, total);
 }
 
+/// The memory of the items of all pools, of a cache whose memory is `total`, and whose flash keeps to the rest.
+fn items_bytes(cache: &Cache, total: u64) -> u64 {
+    let stats = cache.stats();
+    assert!(stats.memory_limit_bytes <= total && stats.memory_used_bytes <= total, "{stats:?}");
+    let items = cache.pools().iter().map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).sum::<u64>();
+    let flash = flash(cache);
+    assert!(items + flash.memory_limit_bytes <= total, "{items} and {} bytes", flash.memory_limit_bytes);
+    assert!(flash.tier.memory_bytes <= flash.memory_limit_bytes, "{} bytes", flash.tier.memory_bytes);
+    items
+}
+
+#[test]
+fn items_have_the_memory_that_no_flash_index_uses() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 16 << 20;
+    let build = || {
+        let builder = Cache::builder().memory(ByteSize::bytes(total)).clock(Clock::Manual);
+        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(160));
+        builder.memory_file(folder.path().join("memory")).build().unwrap()
+    };
+    let cache = build();
+    let empty = items_bytes(&cache, total);
+    assert!(empty > total / 100 * 89, "{empty} bytes while flash is empty");
+    for number in 0..200_000_u32 {
+        cache.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+        if number.is_multiple_of(1000) {
+            items_bytes(&cache, total);
+        }
+    }
+    let tier = flash(&cache).tier;
+    let full = items_bytes(&cache, total);
+    assert!(full < empty - total / 200, "{full} of {empty} bytes while flash has {} objects", tier.objects);
+    assert!(tier.evictions.memory == 0 && tier.drops.memory == 0, "{:?} {:?}", tier.evictions, tier.drops);
+    assert!(tier.small.page_objects + tier.small.log_objects > 0, "the capacity is split");
+    cache.verify();
+    // A start gives the items their part before it evicts any.
+    let items = cache.stats().items;
+    cache.close().unwrap();
+    drop(cache);
+    let again = build();
+    let loaded = again.stats().items;
+    assert!(loaded > items / 100 * 97, "{loaded} of {items} items");
+    assert!(items_bytes(&again, total).abs_diff(full) < total / 50, "{} bytes", items_bytes(&again, total));
+    // What flash no longer finds needs no memory.
+    again.flush(Duration::ZERO);
+    (1..50).for_each(|second| again.maintain(Duration::from_secs(second)));
+    assert!(items_bytes(&again, total) > full, "{} bytes after a flush", items_bytes(&again, total));
+    again.verify();
+}
+
 #[test]
 fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,4 +397,29 @@ fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
     }
     let tier = flash(&cache).tier;
     assert!(tier.objects * 300 > (80 << 20) / 100 * 82, "{} objects", tier.objects);
+}
+
+#[test]
+fn all_pools_give_memory_to_the_index_of_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = ByteSize::mib(8);
+    let pools = ["default", "a", "b", "c"].map(|name| PoolOptions::named(name).max_value(ByteSize::kib(64)));
+    let builder = Cache::builder().memory(total).clock(Clock::Manual).max_value(ByteSize::kib(64));
+    let builder = pools.into_iter().fold(builder, CacheBuilder::pool);
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(60)).build().unwrap();
+    let pools = ["a", "b", "c"].map(|name| cache.pool(name).unwrap());
+    for number in 0..400_000_u32 {
+        pools[number as usize % 3].insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+        if number.is_multiple_of(200) {
+            cache.maintain(Duration::from_millis(u64::from(number) / 200));
+        }
+    }
+    let (limit, used) = (cache.stats().memory_limit_bytes, cache.stats().memory_used_bytes);
+    assert!(limit == total.as_bytes() && used <= limit, "{used} of {limit}");
+    let items: u64 =
+        ["default", "a", "b", "c"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
+    // A quarter at most: of the pool `default` alone that would be less than flash begins with.
+    let of_flash = limit - items;
+    assert!(of_flash > limit / 6 && of_flash <= limit / 4 + limit / 64, "flash has {of_flash} of {limit}");
+    cache.verify();
 }

@@ -1,6 +1,7 @@
 //! Options of loads: stale values while one caller loads, negative results, and time to idle.
 
 use ebbtide::loading::{LoadError, LoadOptions, Loaded};
+use ebbtide::memcached::Mode;
 use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, InsertOptions};
 use std::convert::Infallible;
 use std::sync::Barrier;
@@ -161,6 +162,77 @@ fn a_negative_result_is_absent_for_other_calls() {
     cache.insert("key", "2").unwrap();
     assert_eq!(load(&cache, LoadOptions::new(), "3"), some("2"));
     cache.verify();
+}
+
+/// Every client flags that a kind of entries could be taken for, and the kinds themselves.
+fn client_flags() -> impl Iterator<Item = u32> {
+    let kinds = (0x01..=0x04).chain(0xE1..=0xE4).chain([0xFF]);
+    kinds.flat_map(|kind| [kind, kind << 24, kind << 24 | 0x00AB_CDEF])
+}
+
+/// Values of both kinds of objects on flash.
+const VALUE_BYTES: [usize; 2] = [100, 9000];
+
+fn insert_with_all_flags(cache: &Cache) {
+    for bytes in VALUE_BYTES {
+        for flags in client_flags() {
+            let key = format!("{flags:x} {bytes}");
+            cache.memcached().insert(key.as_bytes(), &vec![7; bytes]).flags(flags).apply().unwrap();
+        }
+        let stale = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+        cache.insert_with(format!("stale {bytes}"), vec![8; bytes], stale).unwrap();
+    }
+    cache.memcached().insert(b"e2000000 100", b"more").mode(Mode::Append).apply().unwrap();
+    load(cache, LoadOptions::new().negative_ttl(HOUR), "none").unwrap();
+}
+
+fn look_at_all_flags(cache: &Cache) {
+    for bytes in VALUE_BYTES {
+        for flags in client_flags() {
+            let key = format!("{flags:x} {bytes}");
+            let length = if key == "e2000000 100" { bytes + 4 } else { bytes };
+            assert_eq!(cache.get(&key).map(|value| value.len()), Some(length), "{key}");
+            assert!(cache.contains_key(&key) && !cache.insert_if_absent(&key, "", InsertOptions::new()).unwrap());
+            let read = cache.memcached().get(key.as_bytes()).hit().map(|item| item.flags());
+            assert_eq!(read, Some(flags), "{key}");
+        }
+        let read = cache.memcached().get(format!("stale {bytes}").as_bytes()).hit().map(|item| item.flags());
+        assert_eq!(read, Some(0), "clients do not see what the library notes");
+    }
+    assert!(cache.get("key").is_none(), "a negative result is no value");
+    assert_eq!(cache.iter().unwrap().count(), VALUE_BYTES.len() * (client_flags().count() + 1));
+    let loaded = cache.get_or_load("stale 9000", LoadOptions::new(), || Ok::<_, Infallible>(Some("new")));
+    assert_eq!(loaded.unwrap().unwrap(), "new", "its TTL is over");
+}
+
+#[test]
+fn client_flags_of_any_value_are_no_kind_of_entry() {
+    let cache = builder().build().unwrap();
+    insert_with_all_flags(&cache);
+    cache.maintain(2 * MINUTE);
+    look_at_all_flags(&cache);
+    cache.verify();
+}
+
+#[test]
+fn kinds_of_entries_survive_flash_and_restarts() {
+    for has_memory_file in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let build = || {
+            let builder = builder().flash(folder.path().join("flash"), ByteSize::mib(64));
+            // Without it a stop writes the entries to flash.
+            let memory_file = folder.path().join("memory");
+            if has_memory_file { builder.memory_file(memory_file) } else { builder }.build().unwrap()
+        };
+        let cache = build();
+        insert_with_all_flags(&cache);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = build();
+        cache.maintain(2 * MINUTE);
+        look_at_all_flags(&cache);
+        cache.verify();
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn cache() -> Result<Cache, Error> {
     Cache::builder()
         .memory(ByteSize::mib(16))
         .default_ttl(Duration::from_secs(600))
-        .policy(Policy::TinyLfu)
+        .policy(Policy::MergeSketch)
         .clock(Clock::Manual)
         .build()
 }

@@ -2,7 +2,8 @@
 
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, FlashPromotion, Pool, PoolOptions};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const POOLS: [&str; 3] = ["default", "a", "b"];
 const KEYS: u32 = 600;
@@ -69,6 +70,107 @@ fn pools_keep_values_beyond_memory_apart() {
     keys.sort_unstable();
     keys.dedup();
     assert!(keys.len() > KEYS as usize * 9 / 10, "{}", keys.len());
+    cache.verify();
+}
+
+/// The memory of all pools and of flash together is within one number.
+fn assert_within(cache: &Cache, total: u64) {
+    let (stats, flash) = (cache.stats(), cache.flash_stats().unwrap());
+    assert!(stats.memory_limit_bytes <= total && stats.memory_used_bytes <= total, "{stats:?}");
+    assert!(flash.tier.memory_bytes <= flash.memory_limit_bytes, "{} bytes", flash.tier.memory_bytes);
+}
+
+#[test]
+fn a_small_default_pool_does_not_keep_memory_from_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 16 << 20;
+    let default = PoolOptions::named("default").min(ByteSize::kib(512)).max(ByteSize::kib(512));
+    let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+    let builder = builder.pool(default).pool(PoolOptions::named("users"));
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(160)).build().unwrap();
+    let pools: Vec<Pool> = ["default", "users"].map(|name| cache.pool(name).unwrap()).into();
+    let limits = || pools.iter().map(|pool| pool.stats().memory_limit_bytes).collect::<Vec<_>>();
+    let empty = limits();
+    assert!(empty[0] <= 512 << 10 && empty[1] > total / 100 * 86, "{empty:?}");
+    for number in 0..200_000_u32 {
+        let pool = &pools[usize::from(!number.is_multiple_of(20))];
+        pool.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+        if number.is_multiple_of(1000) {
+            cache.maintain(Duration::from_millis(u64::from(number)));
+            assert_within(&cache, total);
+        }
+    }
+    let tier = cache.flash_stats().unwrap().tier;
+    assert!(limits()[1] < empty[1] - total / 200, "{:?} of {empty:?}", limits());
+    assert!(tier.small.page_objects + tier.small.log_objects > 0, "the capacity is split");
+    assert!(tier.evictions.memory == 0 && tier.drops.memory == 0, "{:?} {:?}", tier.evictions, tier.drops);
+    cache.verify();
+}
+
+#[test]
+fn flash_that_gets_no_more_memory_drops_and_counts_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 4 << 20;
+    let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(4)).clock(Clock::Manual);
+    let floor = PoolOptions::named("users").min(ByteSize::kib(3300));
+    let builder = builder.pool(floor).flash(folder.path().join("flash"), ByteSize::mib(40));
+    let cache = builder.build().unwrap();
+    let users = cache.pool("users").unwrap();
+    for number in 0..200_000_u32 {
+        users.insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+        if number.is_multiple_of(1000) {
+            cache.maintain(Duration::from_millis(u64::from(number)));
+            assert_within(&cache, total);
+            assert!(users.stats().memory_limit_bytes >= 3300 << 10, "{:?}", users.stats());
+        }
+    }
+    let tier = cache.flash_stats().unwrap().tier;
+    assert!(tier.evictions.memory + tier.drops.memory > 0, "{:?} {:?}", tier.evictions, tier.drops);
+    // A pool fits beside what flash may ask for, or is refused.
+    let refused = cache.add_pool(&PoolOptions::named("more").min(ByteSize::kib(500))).unwrap_err().to_string();
+    assert!(refused.contains("more"), "{refused}");
+    cache.verify();
+}
+
+#[test]
+fn memory_stays_within_its_bound_while_pools_and_flash_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 32 << 20;
+    let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(64));
+    let builder = builder.pool(PoolOptions::named("a"));
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(256)).build().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let fill = |name: &'static str, bytes: usize| {
+            let (pool, is_over) = (cache.pool(name).unwrap(), &is_over);
+            scope.spawn(move || {
+                let mut number = 0_u32;
+                while !is_over.load(Ordering::Relaxed) {
+                    // While memory moves a write may be refused.
+                    drop(pool.insert(&number.to_le_bytes(), &vec![7; bytes]).apply());
+                    number += 1;
+                }
+            });
+        };
+        fill("default", 100);
+        fill("a", 3000);
+        for turn in 0..12_u32 {
+            cache.add_pool(&PoolOptions::named("guest").min(ByteSize::mib(4))).unwrap();
+            let guest = cache.pool("guest").unwrap();
+            (0..500_u32).for_each(|key| drop(guest.insert(&key.to_le_bytes(), &[7; 2500]).apply()));
+            assert_within(&cache, total);
+            cache.resize(ByteSize::bytes(if turn.is_multiple_of(2) { total - (6 << 20) } else { total })).unwrap();
+            cache.remove_pool("guest").unwrap();
+            assert_within(&cache, total);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    cache.resize(ByteSize::bytes(total / 2)).unwrap();
+    while cache.stats().memory_used_bytes > total / 2 {
+        assert!(Instant::now() < deadline, "{:?}", cache.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
     cache.verify();
 }
 

@@ -4,6 +4,7 @@ use ebbtide::loading::LoadOptions;
 use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, PlainBytes, TypedCache};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -119,4 +120,123 @@ fn ranges_are_the_bytes_of_the_value() {
         }
     }
     assert_eq!(cache.get_range("absent", 0, 1), None);
+}
+
+/// A cache over 64 MiB of flash.
+fn with_flash(folder: &tempfile::TempDir) -> Cache {
+    let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual);
+    builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap()
+}
+
+/// A value of which each word says its place and a version.
+fn words(version: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64 / 8).flat_map(|place| (u64::from(version) << 32 | place).to_le_bytes()).collect()
+}
+
+/// A value on flash that ranges alone read is promoted when they have read as many bytes as it has.
+#[test]
+fn ranges_promote_after_a_whole_value() {
+    const BYTES: usize = 300_000;
+    for is_async in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = with_flash(&folder);
+        ["a", "b"].into_iter().for_each(|key| cache.insert(key, words(1, BYTES)).unwrap());
+        // A stop writes what is in memory to flash.
+        cache.close().unwrap();
+        drop(cache);
+        let cache = with_flash(&folder);
+        let read = |key: &str, offset: usize, length: usize| {
+            let range = match is_async {
+                true => smol::block_on(cache.get_range_async(key, offset, length)),
+                false => cache.get_range(key, offset, length),
+            };
+            assert!(range.unwrap() == words(1, BYTES)[offset..(offset + length).min(BYTES)]);
+            let stats = cache.memcached().flash_stats().unwrap();
+            (stats.promoted, stats.served)
+        };
+        for part in 0..BYTES / 4096 {
+            assert_eq!(read("a", part * 4096, 4096), (0, part as u64 + 1));
+        }
+        let served = BYTES as u64 / 4096 + 1;
+        assert_eq!(read("a", 0, 4096), (0, served), "with this one, ranges have read all of it");
+        assert_eq!(read("a", 0, 4096), (1, served), "so this one reads the value");
+        assert_eq!(read("a", 8192, 10), (1, served), "memory has it");
+        assert_eq!(read("b", 0, 10), (1, served + 1), "each value has a count of its own");
+        cache.verify();
+    }
+}
+
+/// Ranges are read, by threads and by tasks, while their values are overwritten and removed, go to flash, come back,
+/// and leave it with their region.
+#[test]
+fn a_range_is_of_one_version_of_its_value() {
+    const KEYS: usize = 120;
+    const WRITES: u32 = 700;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = with_flash(&folder);
+    // Of small objects, of those with one checksum, of those with one for each block, and of some in many segments.
+    let bytes_of = |key: usize| [800, 12_000, 20_000, 130_000, 500_000][key % 5];
+    // The oldest version that a lookup may find, by key.
+    let floors: Vec<AtomicU32> = (0..KEYS).map(|_| AtomicU32::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let check = |key: usize, floor: u32, (offset, length): (usize, usize), range: &[u8]| {
+        let end = (offset + length).min(bytes_of(key)).max(offset.min(bytes_of(key)));
+        assert_eq!(range.len(), end - offset.min(end), "{length} bytes from {offset} of {}", bytes_of(key));
+        let Some(version) = range.get(4..8).map(|word| u32::from_le_bytes(word.try_into().unwrap())) else { return };
+        assert!(version >= floor, "version {version} of key {key} after {floor}");
+        let is_word = |(place, word): (usize, &[u8])| {
+            word == (u64::from(version) << 32 | (offset / 8 + place) as u64).to_le_bytes()
+        };
+        assert!(range.chunks(8).enumerate().all(is_word), "{length} bytes from {offset} of key {key}");
+    };
+    let read = |seed: u64, is_async: bool| {
+        let (mut random, mut found) = (seed, 0);
+        let mut next = |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % end
+        };
+        // A thread that begins late reads on until it finds something.
+        while !is_over.load(Ordering::Acquire) || found == 0 {
+            let key = next(KEYS);
+            let borders = [0, 4096, 8192, 16_384, 65_536, bytes_of(key)];
+            let offset = match next(3) {
+                0 => borders[next(borders.len())].saturating_sub(8 * next(3)),
+                1 => bytes_of(key) + 8 * next(3),
+                _ => 8 * next(bytes_of(key) / 8),
+            };
+            let length = 8 * [0, 1, 3, 512, 513, 9000, 70_000][next(7)];
+            let floor = floors[key].load(Ordering::Acquire);
+            let name = format!("key {key}");
+            let range = match is_async {
+                true => smol::block_on(cache.get_range_async(&name, offset, length)),
+                false => cache.get_range(&name, offset, length),
+            };
+            found += usize::from(range.is_some());
+            range.into_iter().for_each(|range| check(key, floor, (offset, length), &range));
+        }
+        found
+    };
+    let read = &read;
+    std::thread::scope(|scope| {
+        let readers = [1, 2, 3].map(|seed| scope.spawn(move || read(seed, seed == 3)));
+        for version in 1..=WRITES {
+            let key = version as usize * 7 % KEYS;
+            let name = format!("key {key}");
+            match version % 9 {
+                0 => _ = cache.remove(&name),
+                // Refused while flash is full: then the old value is gone, too.
+                _ => _ = cache.insert(&name, words(version, bytes_of(key))),
+            }
+            floors[key].store(version, Ordering::Release);
+            if version % 16 == 0 {
+                cache.maintain(Duration::from_millis(u64::from(version)));
+            }
+        }
+        is_over.store(true, Ordering::Release);
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap() > 0));
+    });
+    (0..KEYS).for_each(|key| _ = cache.get_range(format!("key {key}"), 0, 8));
+    let tier = cache.memcached().flash_stats().unwrap().tier;
+    assert!(tier.hits_large > 0, "{tier:?}");
+    cache.verify();
 }

@@ -141,7 +141,7 @@ impl Run {
             return;
         }
         let value: &[&[u8]] = &[&self.payload[..key]];
-        let object = Object { key: key_bytes, value, client_flags: 0, expiry: 0 };
+        let object = Object { key: key_bytes, value, client_flags: 0, is_annotated: false, expiry: 0 };
         if self.store.insert(&object, NOW).is_err() {
             self.store.maintain(NOW);
             let _ = self.store.insert(&object, NOW);

@@ -29,8 +29,67 @@ impl MemoryBound {
         bytes >= self.0.load(Relaxed) / 16 * 15
     }
 
-    /// Whether it will soon come so near: while there is time to raise the bound.
-    pub fn is_approaching(&self, bytes: usize) -> bool {
-        bytes >= self.0.load(Relaxed) / 8 * 7
+    /// By how many bytes the bound of an index of this size should grow: to what it uses and a spare, once less than
+    /// `reserve` or an eighth of the bound is left. 0 while more is left.
+    pub fn wanted(&self, bytes: usize, reserve: usize) -> usize {
+        let bound = self.0.load(Relaxed);
+        match bytes.saturating_add(reserve.max(bound / 8)) >= bound {
+            true => with_spare(bytes, reserve).saturating_sub(bound),
+            false => 0,
+        }
+    }
+
+    /// Lowers the bound of an index of this size to what it uses and a spare, if that releases more than `reserve` and
+    /// an eighth of the index; answers by how many bytes. The spare is more than [`MemoryBound::wanted`] asks for, so
+    /// that the two do not alternate.
+    pub fn release(&self, bytes: usize, reserve: usize) -> usize {
+        let (bound, lower) = (self.0.load(Relaxed), with_spare(bytes, reserve));
+        if bound == usize::MAX || bound <= lower.saturating_add(reserve.max(bytes / 8)) {
+            return 0;
+        }
+        // One thread moves memory at a time; a bound that a start or a split sets meanwhile stays.
+        self.0.compare_exchange(bound, lower, Relaxed, Relaxed).map_or(0, |bound| bound - lower)
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The bytes of an index of this size with memory ahead of its use: two reserves, or a quarter of it if that is more.
+fn with_spare(bytes: usize, reserve: usize) -> usize {
+    bytes.saturating_add(reserve.saturating_mul(2).max(bytes / 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_bound_is_neither_wanted_nor_released_again() {
+        for (bytes, reserve) in [(0, 1), (1000, 10), (1000, 400), (5, 5_000), (100_000, 10)] {
+            let bound = MemoryBound::new(1 << 20);
+            let released = bound.release(bytes, reserve);
+            assert!(released > 0 && bound.bytes() + released == 1 << 20, "{bytes} {reserve}");
+            assert_eq!((bound.wanted(bytes, reserve), bound.release(bytes, reserve)), (0, 0), "{bytes} {reserve}");
+        }
+    }
+
+    #[test]
+    fn an_index_near_its_bound_wants_a_spare() {
+        for (bytes, reserve) in [(0, 1), (1000, 10), (1000, 400), (100_000, 10)] {
+            let bound = MemoryBound::new(bytes + reserve);
+            let wanted = bound.wanted(bytes, reserve);
+            assert!(wanted >= reserve, "{wanted} for {bytes} {reserve}");
+            bound.increase(wanted);
+            assert_eq!((bound.wanted(bytes, reserve), bound.release(bytes, reserve)), (0, 0), "{bytes} {reserve}");
+        }
+    }
+
+    #[test]
+    fn an_index_without_a_bound_releases_nothing() {
+        let bound = MemoryBound::new(usize::MAX);
+        assert_eq!((bound.release(1000, 10), bound.wanted(1000, 10)), (0, 0));
     }
 }

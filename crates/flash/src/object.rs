@@ -56,8 +56,10 @@ pub struct Object<'a> {
     pub key: Key<'a>,
     /// The value: these, one after the other.
     pub value: &'a [&'a [u8]],
-    /// Opaque: given back as they came.
+    /// Opaque: given back as they came, like the bit that follows.
     pub client_flags: u32,
+    /// Whether the flags are an annotation of the cache, and not a client's.
+    pub is_annotated: bool,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
 }
@@ -88,7 +90,11 @@ pub struct Token(pub u64);
 pub struct FlashHit {
     pub(crate) buffer: Buffer,
     pub(crate) value: Range<usize>,
+    /// Bytes of the whole value, also of a lookup of a range.
+    pub value_bytes: u64,
     pub client_flags: u32,
+    /// Whether the flags are an annotation of the cache, and not a client's.
+    pub is_annotated: bool,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
     pub token: Token,
@@ -132,6 +138,8 @@ pub struct ScannedObject<'a> {
     pub value: Option<&'a [u8]>,
     pub value_bytes: u64,
     pub client_flags: u32,
+    /// Whether the flags are an annotation of the cache, and not a client's.
+    pub is_annotated: bool,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
 }

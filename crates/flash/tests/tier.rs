@@ -1,5 +1,8 @@
 //! The tier on real files, by each way of moving transfers.
 
+#[path = "../benches/terabyte/scenario.rs"]
+mod scenario;
+
 use ebbtide_flash::device::{Device, DiskOptions, Engine, MIN_STRIPED_PATH_BYTES, STRIPE};
 use ebbtide_flash::{Error, FlashHash, FlashHit, FlashLookup, Key, Object, Opening, Tier, TierOptions};
 use std::path::PathBuf;
@@ -122,7 +125,7 @@ fn fill(tier: &Arc<Tier>) {
     for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
         let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
         let key = Key::new(&key);
-        let object = Object { key, value: &[&value], client_flags: 7, expiry: 0 };
+        let object = Object { key, value: &[&value], client_flags: 7, is_annotated: false, expiry: 0 };
         // Inserts never wait, so whoever has more than the device takes at once waits here.
         while tier.insert(&object, 1000).is_none() {
             tier.maintain(1000);
@@ -191,5 +194,20 @@ fn the_size_that_would_do_does() {
         let advised: u64 = advised.unwrap_or_else(|| panic!("{open_error}")).parse().unwrap();
         let larger = vec![advised / sizes.len() as u64; sizes.len()];
         assert!(Tier::check(&paths(&directory, &larger), &options).is_ok(), "{open_error}");
+    }
+}
+
+/// `make terabyte` in small.
+#[test]
+fn simulated_flash_is_turned_over_and_survives_a_kill() {
+    for (value_bytes, small_share) in [(4096, 0.01), (300, 0.5)] {
+        let plan = scenario::Plan { capacity: 64 << 20, value_bytes, small_share, sample: 7 };
+        let outcome = scenario::run(&plan, directory().path());
+        assert_eq!(outcome.wrong, 0, "{outcome:?}");
+        assert!(outcome.notices.iter().any(|notice| notice.contains("warm after a crash")), "{outcome:?}");
+        let (found, newest) = outcome.newest;
+        assert!(found * 2 > newest, "the newest quarter is there: {outcome:?}");
+        assert!(outcome.found < outcome.looked_up, "the first turn was overwritten: {outcome:?}");
+        assert!(outcome.compressed_bytes < plan.capacity / 2, "{outcome:?}");
     }
 }

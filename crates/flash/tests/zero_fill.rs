@@ -13,7 +13,8 @@ const KEYS: u32 = 5000;
 
 fn put(store: &SmallStore, i: u32) -> Result<(), SmallDrop> {
     let key = i.to_le_bytes();
-    let object = Object { key: Key::new(&key), value: &[&[i as u8; 500]], client_flags: 0, expiry: 0 };
+    let object =
+        Object { key: Key::new(&key), value: &[&[i as u8; 500]], client_flags: 0, is_annotated: false, expiry: 0 };
     store.insert(&object, 1).map(drop)
 }
 

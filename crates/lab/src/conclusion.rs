@@ -75,14 +75,7 @@ mod tests {
     use super::*;
 
     fn curve(points: &[(u64, f64)]) -> Curve {
-        let point = |&(mib, miss_ratio): &(u64, f64)| Point {
-            memory_bytes: mib << 20,
-            miss_ratio,
-            low: miss_ratio,
-            high: miss_ratio,
-            byte_miss_ratio: miss_ratio,
-        };
-        Curve::new(points.iter().map(point).collect())
+        Curve::new(points.iter().map(|&(mib, misses)| Point::exact(mib << 20, misses, misses)).collect())
     }
 
     #[test]

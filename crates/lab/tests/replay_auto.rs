@@ -144,3 +144,20 @@ fn bounds_hold_and_contradictions_are_refused() {
     let message = refused("--memory 8m --divide auto --max-value 3m");
     assert!(message.contains("at least 12582912 bytes and there are 8388608"), "{message}");
 }
+
+#[test]
+fn a_target_hit_ratio_gets_its_memory() {
+    let trace = trace(2400, &[("again", asks_again), ("once", asks_others)]);
+    let pools =
+        |target: &str| format!("[[pool]]\nname = \"again\"\ntarget_hit_ratio = {target}\n[[pool]]\nname = \"once\"\n");
+    let auto = try_replay(&trace, &pools("0.9"), "--memory 7m --divide auto").unwrap();
+    let [again, once] = memory(&auto)[..] else { panic!("{auto:?}") };
+    // 5,000 objects of 1,016 bytes, evenly asked for: 90 % of the hits take nine tenths of them.
+    assert!(again > 9 * MIB / 2 && again < 11 * MIB / 2 && once > 3 * MIB / 2, "{again} {once}");
+    let said = auto.pools.unwrap()[0].target.clone().unwrap();
+    assert!(said.starts_with("again: 90 % of hits take "), "{said}");
+    let more = try_replay(&trace, &pools("\"90%\""), "--memory 3m --divide auto").unwrap();
+    let said = more.pools.unwrap()[0].target.clone().unwrap();
+    assert!(said.starts_with("again: 90 % of hits would take ") && said.ends_with("it can have 2 MiB"), "{said}");
+    assert!(more.decisions.unwrap().is_empty(), "both pools earn the same");
+}

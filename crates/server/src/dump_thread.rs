@@ -1,4 +1,4 @@
-//! The thread that makes slices of dumps which read flash, and what a slice consists of.
+//! The thread that makes slices of dumps and key searches which read flash, and what a slice of a dump consists of.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
@@ -17,7 +17,7 @@ use crate::unix_time::unix_now;
 const SLICE_BYTES: usize = 64 << 10;
 pub const SLICE_STEPS: usize = 256;
 /// Max steps of a slice on flash: a step is a read of 256 KiB, and other dumps wait for the thread.
-const SLICE_READS: usize = 16;
+pub const SLICE_READS: usize = 16;
 
 /// A dump that is being answered.
 pub struct DumpProgress {
@@ -59,19 +59,22 @@ pub struct SliceJob {
     pub _wake: WakeOnDrop,
 }
 
-/// The thread for dumps that read flash. It starts with the first request and ends with the server.
+/// Work that waits for flash.
+type FlashJob = Box<dyn FnOnce() + Send>;
+
+/// The thread for scans that read flash. It starts with the first request and ends with the server.
 #[derive(Default)]
 pub struct DumpThread {
-    jobs: Mutex<Option<Sender<SliceJob>>>,
+    jobs: Mutex<Option<Sender<FlashJob>>>,
 }
 
 impl DumpThread {
-    /// Requests a slice. If the thread cannot start, the job is dropped, which wakes the connection.
-    pub fn send(&self, job: SliceJob) {
+    /// Requests a slice. If the thread cannot start, the job is dropped, which tells its owner.
+    pub fn send(&self, job: FlashJob) {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
-            let (sender, receiver) = mpsc::channel::<SliceJob>();
-            let run = move || receiver.iter().for_each(SliceJob::run);
+            let (sender, receiver) = mpsc::channel::<FlashJob>();
+            let run = move || receiver.iter().for_each(|job| job());
             *jobs = thread::Builder::new().name("dumps".to_string()).spawn(run).is_ok().then_some(sender);
         }
         if let Some(jobs) = &*jobs {
@@ -81,7 +84,7 @@ impl DumpThread {
 }
 
 impl SliceJob {
-    fn run(self) {
+    pub fn run(self) {
         let Self { mut scan, line, skipped, slice, _wake } = self;
         let mut lines = Vec::new();
         let now = unix_now() + skipped;

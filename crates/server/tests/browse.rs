@@ -6,13 +6,19 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
+use common::flash_server::{FlashServer, objects};
 use common::{PATIENCE, TestServer, options, set};
+use ebbtide::memcached::FlashPromotion;
 use ebbtide_server::{Admin, ServerOptions};
 use serde_json::Value;
 
 fn server(more: ServerOptions) -> TestServer {
+    TestServer::with(with_admin(more))
+}
+
+fn with_admin(more: ServerOptions) -> ServerOptions {
     let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
-    TestServer::with(ServerOptions { admin: Some(admin), ..more })
+    ServerOptions { admin: Some(admin), ..more }
 }
 
 /// Status and body of a GET with more header lines.
@@ -53,6 +59,48 @@ fn a_filter_finds_its_keys_slice_by_slice() {
     assert_eq!(found, (0..700).map(|n| format!("user:{n}")).collect());
     assert!(slices > 2, "{slices} answers");
     assert_eq!(answer["looked_at"], 1400);
+}
+
+/// All entries of a search; `None` if flash was too slow for one of the answers.
+fn search(server: &TestServer, filter: &str) -> Option<Vec<Value>> {
+    let (mut found, mut path) = (Vec::new(), format!("/api/entries?filter={filter}"));
+    loop {
+        let (status, body) = get(server, &path, "");
+        if status == 503 {
+            return None;
+        }
+        assert_eq!(status, 200, "{body}");
+        let answer: Value = serde_json::from_str(&body).expect("JSON");
+        found.extend(answer["entries"].as_array().expect("entries").iter().cloned());
+        let Some(next) = answer["next"].as_u64() else { return Some(found) };
+        path = format!("/api/entries?next={next}");
+    }
+}
+
+#[test]
+fn keys_on_flash_are_found_and_marked() {
+    let mut on_flash = objects("small", 30, 100);
+    on_flash.extend(objects("large", 10, 9000));
+    let flash = FlashServer::with(&on_flash, FlashPromotion::Never, with_admin(options()));
+    flash.server.talk(&set("small-near", b"x"));
+    for (filter, keys, near) in [("small", 30, 1), ("large", 10, 0)] {
+        let mut found = None;
+        flash.server.wait_for("a search that flash answers in time", || {
+            found = search(&flash.server, filter);
+            found.is_some()
+        });
+        let found = found.expect("it was waited for");
+        let of = |on_flash: bool| -> BTreeSet<&str> {
+            let rows = found.iter().filter(|entry| entry["on_flash"] == on_flash);
+            rows.map(|entry| entry["key"].as_str().expect("a key")).collect()
+        };
+        let names: Vec<String> = (0..keys).map(|number| format!("{filter}{number}")).collect();
+        assert_eq!(of(true), names.iter().map(String::as_str).collect(), "{filter}");
+        assert_eq!(of(false).len(), near, "{filter}");
+        let entry = found.iter().find(|entry| entry["on_flash"] == true).expect("one");
+        assert_eq!((&entry["idle_seconds"], &entry["never_read"]), (&Value::Null, &Value::Null));
+        assert!(entry["bytes"].as_u64().is_some_and(|bytes| bytes >= 100), "{entry}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TestServer, options, stat};
+use common::{TestServer, options, set, stat};
 use ebbtide_server::ServerOptions;
 
 fn names(stats: &[u8]) -> Vec<String> {
@@ -176,6 +176,31 @@ fn other_topics() {
     let own = server.talk(b"stats ebbtide\r\n");
     assert!(names(&own).iter().all(|name| !name.contains(':')));
     assert!(own.starts_with(concat!("STAT version ", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()));
+}
+
+/// The groups of statistics named `group:field`: the sum of a field over all of them.
+fn sum(stats: &[u8], field: &str) -> u64 {
+    let text = String::from_utf8(stats.to_vec()).expect("text");
+    let numbers = text.lines().filter_map(|line| {
+        let (name, number) = line.strip_prefix("STAT ")?.split_once(' ')?;
+        (name.split_once(':')?.1 == field).then(|| number.parse::<u64>().expect("a number"))
+    });
+    numbers.sum()
+}
+
+#[test]
+fn memory_by_ttl_and_by_size_is_told() {
+    let server = TestServer::new();
+    server.talk(&(0..100).flat_map(|n| set(&format!("never{n}"), &[b'x'; 1000])).collect::<Vec<_>>());
+    server.talk(&(0..50).flat_map(|n| format!("set soon{n} 0 100 1\r\nx\r\n").into_bytes()).collect::<Vec<_>>());
+    let ttls = server.talk(b"stats ebbtide ttls\r\n");
+    assert_eq!((stat(&ttls, "never:items"), sum(&ttls, "items")), (100, 150));
+    assert!(stat(&ttls, "never:live_bytes") > 100_000 && sum(&ttls, "ttl_seconds_max") >= 100);
+    let sizes = server.talk(b"stats ebbtide sizes\r\n");
+    // Key, value and a few bytes of metadata: 1006 to 1023 and 7 to 15 bytes.
+    assert_eq!((stat(&sizes, "512:items"), stat(&sizes, "512:bytes_max"), sum(&sizes, "items")), (100, 1023, 150));
+    assert_eq!((stat(&sizes, "512:never_read"), stat(&sizes, "complete")), (100, 1));
+    assert_eq!(server.talk(b"stats ebbtide keys\r\n"), b"ERROR\r\n");
 }
 
 #[test]

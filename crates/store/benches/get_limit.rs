@@ -120,7 +120,8 @@ fn filled_store(keys: u64) -> Store {
     for number in 0..keys {
         let (key, value) = (key(number), [number as u8; VALUE_BYTES]);
         let hash = store.hash(&key);
-        let write = Write { key: &key, hash, value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash, value: &value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
         while store.write(&participant, &write, 1000).is_err() {
             store.maintain(&participant, 1000);
         }

@@ -1,10 +1,11 @@
-//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address space
-//! that the store shares with others (see `frames`).
+//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address
+//! space that the store shares with others (see `frames`).
 //!
 //! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
-//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and structured
-//! items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published bytes only through a slot, under a pin. Loom builds keep every byte in a cell of
-//! its own, so that a breach of this rule is found.
+//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and
+//! structured items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published
+//! bytes only through a slot, under a pin. Loom builds keep every byte in a cell of its own, so that a breach of this
+//! rule is found.
 
 #[cfg(loom)]
 pub use modelled::Arena;
@@ -50,8 +51,8 @@ mod real {
         /// The bytes of a published item, or of a part of it.
         ///
         /// # Safety
-        /// The range must be published and stay so for `'a`: its segment pinned, or protected by a bucket lock that holds
-        /// the slot pointing at it, or owned.
+        /// The range must be published and stay so for `'a`: its segment pinned, or protected by a bucket lock that
+        /// holds the slot pointing at it, or owned.
         #[inline(always)]
         pub unsafe fn slice<'a>(&self, at: Location, length: usize) -> &'a [u8] {
             debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
@@ -84,6 +85,22 @@ mod real {
             debug_assert!(at.offset() as usize + bytes.len() <= 1 << self.shift, "a range within its segment");
             // SAFETY: in bounds by the check above, exclusive by the caller's word, and `bytes` cannot lie in it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(at), bytes.len()) }
+        }
+
+        /// # Safety
+        /// As `write`.
+        pub unsafe fn write_zeros(&self, at: Location, length: usize) {
+            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above, exclusive by the caller's word.
+            unsafe { std::ptr::write_bytes(self.address(at), 0, length) }
+        }
+
+        /// # Safety
+        /// The caller must own the unpublished range for `'a`, and nobody else may access it then.
+        pub unsafe fn slice_mut<'a>(&self, at: Location, length: usize) -> &'a mut [u8] {
+            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above, exclusive by the caller's word; the arena's memory is initialized.
+            unsafe { std::slice::from_raw_parts_mut(self.address(at), length) }
         }
 
         /// # Safety
@@ -172,6 +189,13 @@ mod modelled {
                 // SAFETY: loom reports a concurrent access.
                 self.frames.bytes().cells[start + i].with_mut(|cell| unsafe { *cell = *byte });
             }
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn write_zeros(&self, at: Location, length: usize) {
+            // SAFETY: the caller's.
+            unsafe { self.write(at, &vec![0; length]) }
         }
 
         /// # Safety

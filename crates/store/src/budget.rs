@@ -134,6 +134,8 @@ pub(crate) struct LeavingBuckets {
 pub(crate) struct Budget {
     pub layout: MemoryLayout,
     pub memory_bytes: AtomicU64,
+    /// Of histories of policies that were switched to.
+    history_bytes: AtomicU64,
     /// Where the segments shall end; above it they are being moved down.
     pub target: AtomicU32,
     /// Whether the index waits for the memory of a segment.
@@ -152,6 +154,7 @@ impl Budget {
         Self {
             layout,
             memory_bytes: AtomicU64::new(memory_bytes),
+            history_bytes: AtomicU64::new(0),
             target,
             index_waits: AtomicBool::new(false),
             changing: Mutex::default(),
@@ -169,7 +172,22 @@ impl Budget {
     }
 
     pub fn fixed_bytes(&self) -> u64 {
-        self.layout.fixed_bytes
+        self.layout.fixed_bytes + self.history_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Segments that fit a memory beside an index of these bytes.
+    pub fn segments_within(&self, memory_bytes: u64, index_bytes: u64) -> u32 {
+        self.layout.segments_within(memory_bytes, index_bytes + self.history_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Counts a history that is added.
+    pub fn add_history(&self, bytes: u64) {
+        self.history_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes a history that was not added out of the count.
+    pub fn remove_history(&self, bytes: u64) {
+        self.history_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

@@ -99,6 +99,13 @@ pub struct Reservation<'c> {
     size: u32,
 }
 
+/// An open segment whose stripe is locked, and so stays open until this is dropped.
+pub struct HeldOpen<'c> {
+    _stripe: MutexGuard<'c, Option<OpenSegment>>,
+    /// The expiry of an item of this life there.
+    pub expiry_byte: u8,
+}
+
 /// Space at the end of an open segment.
 struct Space {
     segment: SegmentId,
@@ -219,6 +226,33 @@ impl Chains {
             }
         }
         self.open(segments, stripe, need.bucket, need, moment)
+    }
+
+    /// Locks the stripe of a segment that may be open, for an item of this life that lies in it already. The caller
+    /// keeps the segment from reuse. `None` if the segment takes no such item any more.
+    pub fn hold_open(
+        &self,
+        segments: &Segments,
+        segment: SegmentId,
+        (item_bucket, expiry_seconds): (TtlBucket, Option<u64>),
+        moment: Moment,
+    ) -> Option<HeldOpen<'_>> {
+        let header = segments.header(segment);
+        if header.state() != State::Open {
+            return None;
+        }
+        let bucket = TtlBucket::from_index(header.ttl_bucket.load(Ordering::Relaxed).into());
+        let more = self.chain(bucket).more_stripes.get().map_or(0, |stripes| stripes.len());
+        for number in 0..=more {
+            let stripe = lock(self.stripe(bucket, number));
+            let Some(open) = stripe.as_ref().filter(|open| open.segment == segment) else { continue };
+            // The same conditions as for a reservation, and no shorter TTL than the bucket's.
+            let fits = moment.ms < open.seal_at_ms && bucket.index() <= item_bucket.index();
+            let expiry_byte = header.expiry_byte(expiry_seconds).filter(|_| fits)?;
+            header.note_expiry(header.expiry_seconds(expiry_byte));
+            return Some(HeldOpen { _stripe: stripe, expiry_byte });
+        }
+        None
     }
 
     /// Space in a segment that several TTL buckets share, because too many segments are open.

@@ -78,7 +78,7 @@ impl Store {
             return false;
         }
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
-        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        let fit = self.budget.segments_within(self.budget.memory_bytes(), index_bytes);
         let missing = fit.saturating_sub(self.segments.usable());
         let restored = self.segments.restore_withheld(missing);
         self.segments.admit(missing - restored);
@@ -100,7 +100,7 @@ mod tests {
     fn set(store: &Store, participant: &Participant, number: u32) {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: b"", flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(participant, &write, 1000).is_err() {
             assert_ne!(store.evict(participant, 1000), Progress::Stuck);
         }

@@ -187,8 +187,15 @@ mod tests {
         let store = Store::new(Options::default()).unwrap();
         let participant = store.participate();
         let write = |key: &[u8], ttl, now_ms| {
-            let write =
-                Write { key, hash: store.hash(key), value: &[7; 91], flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write {
+                key,
+                hash: store.hash(key),
+                value: &[7; 91],
+                flags: 0.into(),
+                ttl,
+                mode: Mode::Set,
+                token: None,
+            };
             store.write(&participant, &write, now_ms).unwrap();
         };
         write(b"1234", Ttl::Never, 1000);

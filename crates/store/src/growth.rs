@@ -1,8 +1,9 @@
 //! When the index grows: it is kept at a load at which a key finds a slot, and is given memory before it needs it.
 //!
-//! An insert that had to displace a neighbour looks at the load. Above `GROWTH_LOAD` it splits a bucket if nobody is in the
-//! way; above `CROWDED_LOAD` it splits one in any case, so that the load does not grow while a thread that splits is
-//! preempted. An insert for which there is no slot all the same splits buckets until there is one (`Store::publish`).
+//! An insert that had to displace a neighbour looks at the load. Above `GROWTH_LOAD` it splits a bucket if nobody is in
+//! the way; above `CROWDED_LOAD` it splits one in any case, so that the load does not grow while a thread that splits
+//! is preempted. An insert for which there is no slot all the same splits buckets until there is one
+//! (`Store::publish`).
 
 use crate::index::SplitOutcome;
 use crate::store::Store;
@@ -29,7 +30,8 @@ impl Store {
         self.counters.items_estimate() as f64 / self.index.capacity() as f64
     }
 
-    /// Gives an index that will soon grow memory to grow into. False if there was nothing to do, or nothing could be done.
+    /// Gives an index that will soon grow memory to grow into. False if there was nothing to do, or nothing could be
+    /// done.
     pub(crate) fn prepare_index(&self) -> bool {
         let wanted = || {
             let length = self.index.length() as u64;
@@ -56,7 +58,8 @@ impl Store {
             }
             return;
         }
-        // Ends: each `Busy` is a bucket that another thread has split or merged, and no more are split than the index has memory for.
+        // Ends: each `Busy` is a bucket that another thread has split or merged, and no more are split than the index
+        // has memory for.
         while self.split_bucket() == SplitOutcome::Busy && self.index_load_estimate() >= CROWDED_LOAD {}
     }
 

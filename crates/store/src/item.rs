@@ -20,6 +20,7 @@
 //! written under the bucket lock.
 
 use crate::arena::Arena;
+use crate::flags::Flags;
 use crate::segment::{Location, SegmentId};
 use crate::sync::Ordering;
 
@@ -46,6 +47,9 @@ const STALE_BIT: u8 = 1;
 const WON_BIT: u8 = 2;
 const COPIED_BIT: u8 = 4;
 const TOKENED_BIT: u8 = 8;
+const ANNOTATED_BIT: u8 = 16;
+/// The first byte of an extension is less.
+const EXTENSION_END: u8 = 32;
 
 /// The content of the value part of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,23 +81,24 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Bytes of the extension in the segment.
+    /// Bytes of the extension in the segment, of an item with such flags.
     #[inline(always)]
-    pub fn length(self) -> u8 {
+    pub fn length(self, flags: Flags) -> u8 {
         match self {
-            Self { stale: false, won: false, copied: false, token: None } => 0,
+            Self { stale: false, won: false, copied: false, token: None } => flags.is_annotation().into(),
             Self { token: None, .. } => 1,
             Self { token: Some(_), .. } => EXTENSION_BYTES_MAX as u8,
         }
     }
 
     /// The encoded extension; only the first `length` bytes are used.
-    fn encode(self) -> [u8; EXTENSION_BYTES_MAX as usize] {
+    fn encode(self, flags: Flags) -> [u8; EXTENSION_BYTES_MAX as usize] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut bytes = [0; EXTENSION_BYTES_MAX as usize];
         bytes[0] = bit(self.stale, STALE_BIT)
             | bit(self.won, WON_BIT)
             | bit(self.copied, COPIED_BIT)
+            | bit(flags.is_annotation(), ANNOTATED_BIT)
             | bit(self.token.is_some(), TOKENED_BIT);
         bytes[1..].copy_from_slice(&self.token.unwrap_or(0).to_le_bytes());
         bytes
@@ -223,7 +228,8 @@ impl ItemAt {
             }
             // SAFETY: the byte is before `end`.
             let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
-            if bits == 0 || bits >= 2 * TOKENED_BIT {
+            let is_annotated = bits & ANNOTATED_BIT != 0;
+            if bits == 0 || bits >= EXTENSION_END || is_annotated && !header.has_flags {
                 return None;
             }
         }
@@ -249,8 +255,8 @@ impl ItemAt {
         // SAFETY: the caller's.
         let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
         match bits {
-            1..TOKENED_BIT => 1,
-            TOKENED_BIT..16 => EXTENSION_BYTES_MAX as u8,
+            1..EXTENSION_END if bits & TOKENED_BIT == 0 => 1,
+            1..EXTENSION_END => EXTENSION_BYTES_MAX as u8,
             other => panic!("an extension of {other:#x}: the segment's bytes are damaged"),
         }
     }
@@ -283,17 +289,17 @@ impl ItemAt {
     /// # Safety
     /// The caller must own the unpublished range of the item.
     #[inline(always)]
-    pub unsafe fn write_head(self, arena: &Arena, flags: u32, extension: Extension, key: &[u8]) {
+    pub unsafe fn write_head(self, arena: &Arena, flags: Flags, extension: Extension, key: &[u8]) {
         let Self { at, header } = self;
-        debug_assert!(header.has_flags == (flags != 0) && header.extension_length == extension.length());
+        debug_assert!(header.has_flags == flags.is_present() && header.extension_length == extension.length(flags));
         // SAFETY: the caller's.
         unsafe {
             arena.write(at, &header.encode());
             if header.has_flags {
-                arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_le_bytes());
+                arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_parts().0.to_le_bytes());
             }
             if header.extension_length > 0 {
-                self.write_extension(arena, extension);
+                self.write_extension(arena, flags, extension);
             }
             arena.write(at.plus(header.key_offset()), key);
         }
@@ -302,11 +308,20 @@ impl ItemAt {
     /// # Safety
     /// As `write_head`.
     #[cold]
-    unsafe fn write_extension(self, arena: &Arena, extension: Extension) {
-        let bytes = extension.encode();
+    unsafe fn write_extension(self, arena: &Arena, flags: Flags, extension: Extension) {
+        let bytes = extension.encode(flags);
         let at = self.at.plus(self.header.extension_offset());
         // SAFETY: the caller's.
         unsafe { arena.write(at, &bytes[..self.header.extension_length.into()]) };
+    }
+
+    /// Gives an item another expiry.
+    ///
+    /// # Safety
+    /// As `write_head`.
+    pub unsafe fn write_expiry(self, arena: &Arena, expiry: u8) {
+        // SAFETY: the caller's.
+        unsafe { arena.write(self.at.plus(ITEM_HEADER_BYTES - 1), &[expiry]) };
     }
 
     pub fn value_at(self) -> Location {
@@ -327,13 +342,25 @@ impl ItemAt {
 
     /// # Safety
     /// As `read`.
-    pub unsafe fn flags(self, arena: &Arena) -> u32 {
+    pub unsafe fn flags(self, arena: &Arena) -> Flags {
         if !self.header.has_flags {
-            return 0;
+            return Flags::default();
         }
         // SAFETY: the caller's; flags follow the header.
         let bytes = unsafe { arena.slice(self.at.plus(ITEM_HEADER_BYTES), CLIENT_FLAGS_BYTES as usize) };
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let is_extended = self.header.extension_length > 0;
+        // SAFETY: the caller's; an extension follows the flags.
+        Flags::from_parts(word, is_extended && unsafe { self.is_annotated(arena) })
+    }
+
+    /// # Safety
+    /// As `read`, of an item with an extension.
+    #[cold]
+    unsafe fn is_annotated(self, arena: &Arena) -> bool {
+        // SAFETY: the caller's.
+        let bits = unsafe { arena.slice(self.at.plus(self.header.extension_offset()), 1)[0] };
+        bits & ANNOTATED_BIT != 0
     }
 
     /// # Safety
@@ -452,7 +479,7 @@ pub fn number_digits(number: u64) -> u8 {
 const _: () = assert!(ITEM_HEADER_BYTES == 5);
 const _: () =
     assert!(8 << VALUE_LENGTH_BITS == 1 << 23 && EXTENDED_BIT == 1 << 23 && KIND_MASK << KIND_SHIFT == 3 << 21);
-const _: () = assert!(TOKENED_BIT > (STALE_BIT | WON_BIT));
+const _: () = assert!(EXTENSION_END == 2 * ANNOTATED_BIT && ANNOTATED_BIT == 2 * TOKENED_BIT);
 const _: () = assert!(1 + 7 + 8 <= NUMERIC_BYTES);
 
 #[cfg(all(test, not(loom)))]
@@ -460,7 +487,7 @@ mod tests {
     use super::*;
 
     fn header(kind: Kind, extension: Extension) -> ItemHeader {
-        let extension_length = extension.length();
+        let extension_length = extension.length(Flags::default());
         ItemHeader { key_length: 3, value_length: 0xABCDE, has_flags: true, kind, expiry: 200, extension_length }
     }
 
@@ -481,18 +508,23 @@ mod tests {
     fn extensions_are_as_drawn() {
         let arena = Arena::new(crate::frames::Frames::reserve(4096).unwrap(), 4096);
         let at = Location::new(SegmentId::new(1), 100);
-        for (extension, drawn) in [
-            (Extension::default(), &[][..]),
-            (Extension { stale: true, ..Extension::default() }, &[1]),
-            (Extension { won: true, ..Extension::default() }, &[2]),
-            (Extension { copied: true, ..Extension::default() }, &[4]),
-            (Extension { token: Some(0), ..Extension::default() }, &[8, 0, 0, 0, 0, 0, 0, 0, 0]),
-            (Extension { stale: true, won: true, copied: false, token: Some(0x0102) }, &[11, 2, 1, 0, 0, 0, 0, 0, 0]),
+        let all = Extension { stale: true, won: true, copied: false, token: Some(0x0102) };
+        let (client, annotation) = (Flags::from(0x0A0B0C0D), Flags::annotation(0x0A0B0C0D));
+        for (extension, flags, drawn) in [
+            (Extension::default(), client, &[][..]),
+            (Extension { stale: true, ..Extension::default() }, client, &[1]),
+            (Extension { won: true, ..Extension::default() }, client, &[2]),
+            (Extension { copied: true, ..Extension::default() }, client, &[4]),
+            (Extension { token: Some(0), ..Extension::default() }, client, &[8, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (all, client, &[11, 2, 1, 0, 0, 0, 0, 0, 0]),
+            (Extension::default(), annotation, &[16]),
+            (all, annotation, &[27, 2, 1, 0, 0, 0, 0, 0, 0]),
         ] {
-            let header = ItemHeader { value_length: 2, ..header(Kind::Plain, extension) };
+            let extension_length = extension.length(flags);
+            let header = ItemHeader { value_length: 2, extension_length, ..header(Kind::Plain, extension) };
             // SAFETY: nobody else has the arena.
             let (bytes, item) = unsafe {
-                ItemAt { at, header }.write_head(&arena, 0x0A0B0C0D, extension, b"key");
+                ItemAt { at, header }.write_head(&arena, flags, extension, b"key");
                 (arena.slice(at, header.value_offset() as usize), ItemAt::read(&arena, at))
             };
             let extended = if drawn.is_empty() { 0x10 } else { 0x90 };
@@ -500,7 +532,10 @@ mod tests {
             assert_eq!(bytes, expected);
             assert_eq!(item.header, header);
             // SAFETY: as above.
-            assert_eq!(unsafe { item.extension(&arena) }, extension);
+            assert_eq!(unsafe { (item.extension(&arena), item.flags(&arena)) }, (extension, flags));
+            // SAFETY: as above.
+            let within = unsafe { ItemAt::read_within(&arena, at, at.offset() + header.size()) };
+            assert_eq!(within.map(|item| item.header.size()), Some(header.size()));
             // SAFETY: as above.
             assert!(unsafe { item.has_key(&arena, b"key") });
         }

@@ -26,6 +26,8 @@ mod access_samples;
 mod arena;
 mod budget;
 mod chains;
+#[cfg(all(any(test, feature = "coherence"), not(loom)))]
+pub mod coherence;
 mod compact;
 mod condition;
 mod contraction;
@@ -34,6 +36,7 @@ mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+mod flags;
 #[cfg(not(loom))]
 mod frame_file;
 mod frames;
@@ -79,6 +82,7 @@ pub use evict::{Blocker, Cause, Objective, Policy, Progress, Removed, UnknownObj
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]
+pub use flags::Flags;
 pub use frames::FRAME_BYTES;
 #[cfg(not(loom))]
 pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
@@ -88,11 +92,11 @@ pub use kill_point::arm_kill;
 pub use kill_point::{KillPoint, kill_point};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
-pub use model::SegmentModel;
+pub use model::{MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, SegmentModel};
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
+    Allocation, BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
     MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};

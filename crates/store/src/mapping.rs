@@ -1,8 +1,8 @@
 //! The memory that the store maps for itself: address space is reserved once at its largest size, so that nothing ever
 //! moves, and pages are taken by touching them and given back by `release`.
 //!
-//! A `Table` is an array in such a mapping. Loom builds keep it in a `Vec`, because loom's atomics cannot start as zeroed
-//! bytes.
+//! A `Table` is an array in such a mapping. Loom builds keep it in a `Vec`, because loom's atomics cannot start as
+//! zeroed bytes.
 
 use crate::error::Error;
 use crate::sync::AtomicU32;
@@ -10,7 +10,8 @@ use crate::sync::AtomicU32;
 /// A type of which an array may start as zeroed memory.
 ///
 /// # Safety
-/// The all-zero bit pattern must be a valid value (in loom builds, which cannot have that, `zeroed` makes it), and the type must have no drop code.
+/// The all-zero bit pattern must be a valid value (in loom builds, which cannot have that, `zeroed` makes it), and the
+/// type must have no drop code.
 pub unsafe trait Zeroed {
     #[cfg(loom)]
     fn zeroed() -> Self;
@@ -40,7 +41,8 @@ pub fn physical_memory_bytes() -> Option<u64> {
 /// The unit in which memory of segments goes back to the system, so that no huge page is broken up.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// With which pages the system shall back memory. A huge page is resident as a whole as soon as one byte of it is touched.
+/// With which pages the system shall back memory. A huge page is resident as a whole as soon as one byte of it is
+/// touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     Huge,
@@ -131,16 +133,16 @@ mod real {
                 Pages::Huge => libc::MADV_HUGEPAGE,
                 Pages::Small => libc::MADV_NOHUGEPAGE,
             };
-            // SAFETY: the range lies in the mapping, and advice changes no byte. It may be refused, by a system without huge
-            // pages for example: then the system's own choice serves.
+            // SAFETY: the range lies in the mapping, and advice changes no byte. It may be refused, by a system without
+            // huge pages for example: then the system's own choice serves.
             unsafe { libc::madvise(self.base().add(from).cast(), to - from, advice) };
         }
 
         /// Gives the whole pages of a range back to the system. They read as zero afterwards.
         ///
         /// # Safety
-        /// Nothing in the range may be in use: nobody may hold a reference there, nor look or write concurrently, unless
-        /// zero is a value that all who look expect.
+        /// Nothing in the range may be in use: nobody may hold a reference there, nor look or write concurrently,
+        /// unless zero is a value that all who look expect.
         pub unsafe fn release(&self, from: usize, to: usize) {
             assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
             let page = page_bytes();
@@ -205,8 +207,8 @@ mod real {
         #[inline(always)]
         pub fn at(&self, index: usize) -> &T {
             debug_assert!(index < self.length, "entry {index} of {}", self.length);
-            // SAFETY: the index is in bounds (callers get it from a slot or the split word, whose ranges `verify` checks),
-            // the memory is zeroed or holds a T, and T is Zeroed.
+            // SAFETY: the index is in bounds (callers get it from a slot or the split word, whose ranges `verify`
+            // checks), the memory is zeroed or holds a T, and T is Zeroed.
             unsafe { &*self.mapping.base().cast::<T>().add(index) }
         }
 

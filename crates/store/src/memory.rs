@@ -3,18 +3,19 @@
 //! ```text
 //! memory = fixed tables + index + limit x (segment + header)
 //! ```
-//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the memory
-//! of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down (see
-//! `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that shares the
-//! machine's memory with others.
+//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the
+//! memory of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down
+//! (see `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that
+//! shares the machine's memory with others.
 
 use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
+use crate::evict::{History, Policy};
 use crate::index::{Bucket, Index};
 use crate::kill_point::{KillPoint, kill_point};
 use crate::options::MEMORY_BYTES_MIN;
 use crate::segment::{Header, Segments, State};
-use crate::store::Store;
+use crate::store::{HISTORY_SHARE, Store};
 use crate::sync::{Ordering, lock};
 
 /// Gives the index back the buckets that are about to leave it. False if there are none.
@@ -23,8 +24,8 @@ fn take_back(leaving: &mut Option<LeavingBuckets>, index: &Index) -> bool {
 }
 
 impl Store {
-    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
-    /// of any free one, until the topmost one is empty. False if no segment is free for writers.
+    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in
+    /// use, of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);
         if self.index.paid_buckets() > self.index.length() as u64 {
@@ -36,8 +37,8 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
-    /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
+    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the
+    /// topmost one is in use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);
         let done = take_back(&mut changing, &self.index)
@@ -65,13 +66,13 @@ impl Store {
         self.index.pay_for(buckets);
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
         // Where the memory is being made smaller, fewer segments fit it now than when that began.
-        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        let fit = self.budget.segments_within(self.budget.memory_bytes(), index_bytes);
         self.budget.target.fetch_min(fit.min(self.segments.usable()), Ordering::Relaxed);
         true
     }
 
-    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld, unless it is a
-    /// body, which stays for that.
+    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld,
+    /// unless it is a body, which stays for that.
     pub fn needs_shrink(&self) -> bool {
         let exchanges = || self.segments.limit() > self.budget.target.load(Ordering::Relaxed);
         self.wants_memory() || exchanges() && self.segments.top_state() != State::Body
@@ -83,7 +84,8 @@ impl Store {
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
-    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls below it.
+    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls
+    /// below it.
     pub(crate) fn release_free_top(&self) -> bool {
         if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
             return true;
@@ -98,30 +100,14 @@ impl Store {
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
-        let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
-        let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
-        if memory_bytes < min {
-            return refuse(format!(
-                "this cache needs at least {min} bytes, for values of up to {}",
-                self.options.value_bytes_max
-            ));
-        }
-        let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
-        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
-        let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
-        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
-        if memory_bytes > max {
-            return refuse(format!("address space was reserved for {max} bytes at the start"));
-        }
-        if segments < 16 {
-            return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
-        }
+        let segments = self.segments_of(memory_bytes, changing.as_ref())?;
         let limit = self.segments.limit();
         if segments > limit {
             let admitted = self.segments.admit(segments - limit);
             if limit + admitted < segments {
                 // What was admitted is above the target, so maintenance takes it back.
-                return refuse(format!("the address space that other stores leave holds {admitted} more segments"));
+                let reason = format!("the address space that other stores leave holds {admitted} more segments");
+                return Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
             }
         }
         kill_point(KillPoint::Resize);
@@ -134,6 +120,35 @@ impl Store {
         Ok(())
     }
 
+    /// Whether `resize` would accept this memory, as far as that depends on what the store holds.
+    pub fn check_resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let changing = lock(&self.budget.changing);
+        self.segments_of(memory_bytes, changing.as_ref()).map(drop)
+    }
+
+    /// The segments of a budget, beside the index as it is.
+    fn segments_of(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>) -> Result<u32, Error> {
+        let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
+        let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
+        if memory_bytes < min {
+            return refuse(format!(
+                "this cache needs at least {min} bytes, for values of up to {}",
+                self.options.value_bytes_max
+            ));
+        }
+        let leaving = leaving.map_or(0, |leaving| leaving.count);
+        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
+        let segments = self.budget.segments_within(memory_bytes, index_bytes);
+        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
+        if memory_bytes > max {
+            return refuse(format!("address space was reserved for {max} bytes at the start"));
+        }
+        if segments < 16 {
+            return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
+        }
+        Ok(segments)
+    }
+
     /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of
     /// which some are to be withheld. They are more than fit the memory where the image was written while a smaller
     /// one was being reached: maintenance goes on with that. False if another store has one of the frames.
@@ -142,7 +157,7 @@ impl Store {
         let _changing = lock(&self.budget.changing);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
-        let fit = self.budget.layout.segments_within(memory_bytes, index_bytes);
+        let fit = self.budget.segments_within(memory_bytes, index_bytes);
         self.budget.target.store(fit.min(limit.saturating_sub(withheld)), Ordering::Relaxed);
         self.segments.adopt(frames, limit)
     }
@@ -150,6 +165,31 @@ impl Store {
     /// The memory budget.
     pub fn memory_bytes(&self) -> u64 {
         self.budget.memory_bytes()
+    }
+
+    /// The eviction policy.
+    pub fn policy(&self) -> Policy {
+        self.policy_state.policy()
+    }
+
+    /// Evicts by another policy from now on. Items keep their ages and frequencies. A policy that remembers evicted
+    /// keys begins with no memory of them, in up to a 256th of the budget, which segments give.
+    ///
+    /// # Errors
+    /// `Options` if the budget does not hold the history beside the index: the policy stays.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let _switching = lock(&self.policy_state.switching);
+        let history_bytes = self.memory_bytes() / HISTORY_SHARE;
+        if !self.policy_state.has_history_of(policy) {
+            let added_bytes = History::bytes(policy, history_bytes);
+            self.budget.add_history(added_bytes);
+            if let Err(error) = self.resize(self.memory_bytes()) {
+                self.budget.remove_history(added_bytes);
+                return Err(error);
+            }
+        }
+        self.policy_state.switch_to(policy, history_bytes);
+        Ok(())
     }
 
     /// The memory that is not free for other stores: the budget, or more while a smaller budget is being reached.
@@ -166,6 +206,11 @@ impl Store {
     /// store among others, and a smaller budget empties the frames that cost the fewest copies.
     pub fn share_memory(&self) {
         self.budget.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether other stores use the address space, too.
+    pub fn shares_memory(&self) -> bool {
+        self.budget.is_shared.load(Ordering::Relaxed)
     }
 
     /// Whether the memory is within its budget: false while a smaller budget is being reached.
@@ -203,7 +248,7 @@ mod tests {
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
             let write =
-                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+                crate::Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: crate::Mode::Set, token: None };
             store.write(&participant, &write, 1000)
         };
         let refusal = (0..10_000).find_map(|number| insert(number).err()).expect("the index has 448 slots");
@@ -216,7 +261,7 @@ mod tests {
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
             let write =
-                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+                crate::Write { key: &key, hash, value: b"", flags: 0.into(), ttl, mode: crate::Mode::Set, token: None };
             store.write(participant, &write, 1000).unwrap();
         }
     }

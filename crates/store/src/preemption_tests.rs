@@ -81,7 +81,7 @@ impl Client<'_> {
         let length = self.terms.value_bytes / 2 + self.random.below(self.terms.value_bytes as u64) as usize;
         let value = stamp.value(length);
         let (hash, ttl) = (self.store.hash(&name), [Ttl::Never, Ttl::seconds(1000)][self.random.below(2) as usize]);
-        let write = Write { key: &name, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &name, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
         match self.write(|| self.store.write(&self.participant, &write, NOW_MS)) {
             Some(_) => self.versions[key as usize] = version,
             None => self.refused += 1,

@@ -179,7 +179,7 @@ impl Store {
                 Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.policy_state.history.first_frequency(hash, moment.ms);
+                let first = self.policy_state.history().first_frequency(hash, moment.ms);
                 // A promoted item must be used again to stay in memory: its use before the demotion does not count.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);

@@ -7,6 +7,7 @@ use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
 use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
+use crate::flags::Flags;
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
@@ -168,7 +169,7 @@ impl Store {
             access_samples: AccessSamples::new(options.writers),
             domain,
             maintenance: MaintenanceState::default(),
-            policy_state: PolicyState::new(history),
+            policy_state: PolicyState::new(options.policy, history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             removal_listeners: RemovalListeners::default(),
@@ -346,10 +347,10 @@ impl Store {
         let header = ItemHeader {
             key_length: u8::try_from(head.key.len()).expect("keys have at most 255 bytes"),
             value_length: head.value_length,
-            has_flags: head.flags != 0,
+            has_flags: head.flags.is_present(),
             kind: head.kind,
             expiry: reserved.expiry_byte,
-            extension_length: head.extension.length(),
+            extension_length: head.extension.length(head.flags),
         };
         // SAFETY: the reservation owns the range and nobody can reach it before its publication.
         unsafe { ItemAt { at, header }.write_head(&self.segments.arena, head.flags, head.extension, head.key) };
@@ -420,7 +421,7 @@ impl Items for Store {
 /// The part of an item in front of its value.
 pub(crate) struct Head<'a> {
     pub key: &'a [u8],
-    pub flags: u32,
+    pub flags: Flags,
     pub extension: Extension,
     pub kind: Kind,
     /// Bytes of the value part.
@@ -430,7 +431,7 @@ pub(crate) struct Head<'a> {
 impl Head<'_> {
     /// Bytes of the whole item.
     pub fn size(&self) -> u64 {
-        self.size_with(self.extension.length().into())
+        self.size_with(self.extension.length(self.flags).into())
     }
 
     /// Bytes of the whole item with the longest extension, which must fit a segment.
@@ -439,7 +440,7 @@ impl Head<'_> {
     }
 
     fn size_with(&self, extension: u64) -> u64 {
-        let flags = if self.flags == 0 { 0 } else { 4 };
+        let flags = if self.flags.is_present() { 4 } else { 0 };
         u64::from(ITEM_HEADER_BYTES) + flags + extension + self.key.len() as u64 + u64::from(self.value_length)
     }
 }

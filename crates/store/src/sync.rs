@@ -1,5 +1,7 @@
 //! The atomics, locks and fences of the crate: the standard library's, or loom's in a `--cfg loom` build.
 
+#[cfg(all(feature = "coherence", not(loom)))]
+pub use crate::coherence::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub use loom::{
     sync::{
@@ -8,23 +10,41 @@ pub use loom::{
     },
     thread::yield_now,
 };
+#[cfg(not(any(feature = "coherence", loom)))]
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
 pub use std::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{Ordering, fence},
     },
     thread::yield_now,
 };
 
+/// Notes that a lock was taken, or that another thread holds it, in builds that count locks (see `coherence`).
+#[cfg(all(any(test, feature = "coherence"), not(loom)))]
+#[track_caller]
+pub fn note_lock<T>(lock: &T, is_taken: bool) {
+    crate::coherence::note(lock, crate::coherence::Access::Lock, is_taken);
+}
+
+#[cfg(any(not(any(test, feature = "coherence")), loom))]
+#[inline(always)]
+pub const fn note_lock<T>(_lock: &T, _is_taken: bool) {}
+
 /// Locks a mutex. A poisoned mutex means that an invariant broke in another thread: the panic spreads.
+#[cfg_attr(all(any(test, feature = "coherence"), not(loom)), track_caller)]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    note_lock(mutex, true);
     mutex.lock().expect("a thread panicked inside the cache")
 }
 
 /// Locks a mutex if nobody holds it.
+#[cfg_attr(all(any(test, feature = "coherence"), not(loom)), track_caller)]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    mutex.try_lock().ok()
+    let guard = mutex.try_lock().ok();
+    note_lock(mutex, guard.is_some());
+    guard
 }
 
 /// Loads a word that the caller may write next. Loom records only the latest load of a word, which would hide the load

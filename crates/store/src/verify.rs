@@ -169,7 +169,9 @@ impl Store {
             let item = unsafe { ItemAt::read(&self.segments.arena, at) };
             // SAFETY: as above.
             let extension = unsafe { item.extension(&self.segments.arena) };
-            assert_eq!(extension.length(), item.header.extension_length, "the extension of {at:?}");
+            // SAFETY: as above.
+            let flags = unsafe { item.flags(&self.segments.arena) };
+            assert_eq!(extension.length(flags), item.header.extension_length, "the extension of {at:?}");
             let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
             bytes += self.bytes_with_bodies(&item);

@@ -15,7 +15,7 @@ fn options(memory_bytes: u64) -> Options {
 
 fn write(store: &Store, participant: &Participant, key: &[u8], value: &[u8]) {
     let (hash, ttl) = (store.hash(key), Ttl::Never);
-    let write = Write { key, hash, value, flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key, hash, value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
     loop {
         match store.write(participant, &write, NOW_MS) {
             Ok(_) => return,

@@ -32,7 +32,8 @@ impl Writer {
         let key = self.next_key.to_le_bytes();
         let (store, now_ms) = (&self.subject.store, self.now_ms);
         let (hash, value) = (store.hash(&key), &self.value[..]);
-        let write = Write { key: &key, hash, value, flags: 0, ttl: Ttl::Seconds(ttl), mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash, value, flags: 0.into(), ttl: Ttl::Seconds(ttl), mode: Mode::Set, token: None };
         let written =
             self.subject.retry_with_eviction(now_ms, || store.write(&self.subject.participant, &write, now_ms));
         written.expect("there is room");

@@ -12,13 +12,13 @@ const KEYS: u32 = 4;
 /// Bytes of an unfinished upload: a sample of the segments takes longer than a flush and the sets after it.
 const UPLOAD_BYTES: usize = 7 << 20;
 /// Fewer segments than there are, so that a request for them runs evictions.
-const SEGMENTS: u32 = 3900;
+const SEGMENTS: u32 = 3800;
 
 fn set(subject: &StoreSubject, key: u32) {
     let (store, participant) = (&subject.store, &subject.participant);
     let key = key.to_le_bytes();
     let (hash, ttl) = (store.hash(&key), Ttl::Never);
-    let write = Write { key: &key, hash, value: &[7; 3000], flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key: &key, hash, value: &[7; 3000], flags: 0.into(), ttl, mode: Mode::Set, token: None };
     while let Err(error) = store.write(participant, &write, NOW_MS) {
         assert_eq!(error, Error::NeedSegment);
         store.evict(participant, NOW_MS);
@@ -45,7 +45,7 @@ fn items_stored_after_a_flush_stay() {
     };
     let subject = StoreSubject::new(options);
     let store = &*subject.store;
-    let mut upload = subject.store.upload(b"long", store.hash(b"long"), 0, UPLOAD_BYTES as u64).unwrap();
+    let mut upload = subject.store.upload(b"long", store.hash(b"long"), 0.into(), UPLOAD_BYTES as u64).unwrap();
     upload.write(&mut &vec![7; UPLOAD_BYTES][..]).unwrap();
     let is_over = AtomicBool::new(false);
     let lost: usize = std::thread::scope(|scope| {

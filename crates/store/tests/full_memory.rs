@@ -3,7 +3,7 @@
 mod common;
 
 use common::StoreSubject;
-use ebbtide_store::{Error, Mode, Options, Progress, Ttl, Write};
+use ebbtide_store::{Error, Mode, Options, Policy, Progress, Ttl, Write};
 
 const NOW_MS: u64 = 5000;
 
@@ -15,7 +15,7 @@ fn try_set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
         key: &key,
         hash: store.hash(&key),
         value: &value,
-        flags: 0,
+        flags: 0.into(),
         ttl: Ttl::Never,
         mode: Mode::Set,
         token: None,
@@ -79,5 +79,31 @@ fn a_reader_that_stays_does_not_empty_the_store() {
     assert!(stats.items * 3 > before * 2, "{before} -> {stats:?}");
     drop(pin);
     assert!(set(&subject, 9000, 300), "the reader is gone");
+    store.verify(&subject.participant, NOW_MS);
+}
+
+#[test]
+fn a_policy_is_switched_while_the_store_is_in_use() {
+    let options = Options { memory_bytes: 2 << 20, policy: Policy::Fifo, value_bytes_max: 8000, ..Options::default() };
+    let subject = StoreSubject::new(options);
+    let store = &subject.store;
+    let is_kept = |first: u64| {
+        set(&subject, 0, 500);
+        (first..first + 8000).for_each(|key| {
+            set(&subject, key, 500);
+            subject.get(&0_u64.to_le_bytes(), NOW_MS);
+        });
+        subject.get(&0_u64.to_le_bytes(), NOW_MS).is_some()
+    };
+    assert!(!is_kept(1), "FIFO evicts what is used");
+    store.set_policy(Policy::Lru).unwrap();
+    assert!(store.policy() == Policy::Lru && is_kept(10_000), "LRU keeps it");
+    for (turn, policy) in (2..).zip(Policy::ALL.into_iter().chain([Policy::S3Fifo])) {
+        store.set_policy(policy).unwrap();
+        (turn * 10_000..turn * 10_000 + 6000).for_each(|key| assert!(set(&subject, key, 500), "{policy:?}"));
+        while store.maintain(&subject.participant, NOW_MS) == Progress::Working {}
+        let stats = store.stats();
+        assert!(stats.memory_used_bytes <= 2 << 20 && store.policy() == policy, "{policy:?} {stats:?}");
+    }
     store.verify(&subject.participant, NOW_MS);
 }

@@ -7,7 +7,7 @@ const NOW_MS: u64 = 1000;
 
 fn set(store: &Store, participant: &Participant, key: &[u8], value: &[u8]) -> Result<(), Error> {
     let (hash, ttl) = (store.hash(key), Ttl::Never);
-    let write = Write { key, hash, value, flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key, hash, value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
     store.write(participant, &write, NOW_MS).map(drop)
 }
 

@@ -55,7 +55,8 @@ fn the_heap_of_many_stores_is_in_their_statistics() {
                 for (number, store) in (0..).zip(stores.iter().cycle().skip(thread as usize * 8).take(2048)) {
                     let key = (thread << 32 | number).to_le_bytes();
                     let (hash, ttl) = (store.hash(&key), Ttl::Seconds(1 << (number % 20)));
-                    let write = Write { key: &key, hash, value: &[7; 50], flags: 0, ttl, mode: Mode::Set, token: None };
+                    let write =
+                        Write { key: &key, hash, value: &[7; 50], flags: 0.into(), ttl, mode: Mode::Set, token: None };
                     while store.write(&participant, &write, 1000).is_err() {
                         store.evict(&participant, 1000);
                     }

@@ -11,7 +11,8 @@ const NOW_MS: u64 = 5000;
 
 fn set(subject: &StoreSubject, key: &[u8], value: &[u8], now_ms: u64) {
     let (store, participant) = (&subject.store, &subject.participant);
-    let write = Write { key, hash: store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+    let write =
+        Write { key, hash: store.hash(key), value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
     subject.retry_with_eviction(now_ms, || store.write(participant, &write, now_ms)).unwrap();
 }
 
@@ -100,7 +101,7 @@ fn a_token_never_passes_for_a_changed_value() {
                     key: &key,
                     hash,
                     value: &new,
-                    flags: 0,
+                    flags: 0.into(),
                     ttl: Ttl::Never,
                     mode: Mode::Cas(token),
                     token: None,

@@ -9,7 +9,7 @@ const NOW_MS: u64 = 5000;
 const KEY: &[u8] = b"k";
 
 fn write(subject: &StoreSubject, value: &[u8], ttl: Ttl, mode: Mode, token: Option<u64>) -> Stored {
-    let write = Write { key: KEY, hash: subject.store.hash(KEY), value, flags: 0, ttl, mode, token };
+    let write = Write { key: KEY, hash: subject.store.hash(KEY), value, flags: 0.into(), ttl, mode, token };
     let store = &subject.store;
     let written = subject.retry_with_eviction(NOW_MS, || store.write(&subject.participant, &write, NOW_MS));
     written.expect("there is room").stored

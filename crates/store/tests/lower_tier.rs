@@ -67,7 +67,7 @@ impl Tiers {
     }
 
     fn write(&self, participant: &Participant, key: &[u8], value: &[u8], ttl: Ttl, mode: Mode, now_ms: u64) {
-        let write = Write { key, hash: self.store.hash(key), value, flags: 0, ttl, mode, token: None };
+        let write = Write { key, hash: self.store.hash(key), value, flags: 0.into(), ttl, mode, token: None };
         while self.store.write(participant, &write, now_ms).is_err() {
             // Other threads may hinder a write for a moment.
             if matches!(self.store.evict(participant, now_ms), Progress::Waiting(_) | Progress::Stuck) {

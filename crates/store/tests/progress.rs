@@ -22,7 +22,7 @@ impl Client {
 
     fn write(&self, key: &[u8], value: &[u8], mode: Mode) -> Stored {
         let hash = self.store.hash(key);
-        let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode, token: None };
+        let write = Write { key, hash, value, flags: 0.into(), ttl: Ttl::Never, mode, token: None };
         loop {
             match self.store.write(&self.participant, &write, NOW_MS) {
                 Ok(written) => return written.stored,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 fn set(subject: &StoreSubject, key: u64, bytes: usize, ttl: Ttl, now_ms: u64) {
     let (store, key) = (&subject.store, key.to_le_bytes());
     let (hash, value) = (store.hash(&key), vec![7; bytes]);
-    let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
     subject.retry_with_eviction(now_ms, || store.write(&subject.participant, &write, now_ms)).unwrap();
 }
 

@@ -22,7 +22,7 @@ fn fill(store: &Store, participant: &Participant) {
             number += 1;
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), Ttl::Never);
-            let write = Write { key: &key, hash, value: &[7; 400], flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value: &[7; 400], flags: 0.into(), ttl, mode: Mode::Set, token: None };
             while let Err(error) = store.write(participant, &write, NOW_MS) {
                 assert_eq!(error, Error::NeedSegment);
                 assert_ne!(store.evict(participant, NOW_MS), Progress::Stuck);

@@ -41,7 +41,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     report.line("passwords", if auth.is_some() { "needed" } else { "none" });
     report.line("threads", options.threads);
     report.line("connections", settings.connections);
-    report.line("memory", memory(stats.memory_limit_bytes + for_flash.as_bytes()));
+    report.line("memory", memory(settings.memory_bytes));
     report.line("  segments", format!("{} of {}", stats.segments_total, ByteSize::bytes(stats.segment_bytes)));
     report.line("  index at start", format!("{}; it grows as objects come", ByteSize::bytes(stats.index_bytes)));
     report
@@ -54,15 +54,19 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report.line("flash", format!("{} of {}", ByteSize::bytes(*bytes), path.display()));
     }
     if !settings.flash.paths.is_empty() {
-        report.line("  of the memory", format!("{for_flash} for its indexes and buffers"));
+        let (at_start, planned) = (for_flash.at_start, for_flash.planned);
+        let growth = "more for many small objects; items have the rest";
+        report
+            .line("  of the memory", format!("{at_start} at the start, up to {planned} as its indexes grow, {growth}"));
     }
     report.line("memory-file", settings.memory_file.as_deref().map_or("none".to_owned(), memory_file));
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
     pools(settings, &cache, &mut report)?;
+    let for_items = settings.memory_bytes - for_flash.planned.as_bytes();
     for bytes in SAMPLE_VALUES {
-        let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
+        let objects = for_items / (SAMPLE_KEY + bytes + OVERHEAD);
         report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
     }
     report.line(

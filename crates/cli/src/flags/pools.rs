@@ -6,12 +6,12 @@
 //! of a prefix, or a colon of a name.
 
 use ebbtide_server::PoolRule;
-use ebbtide_server::ebbtide::memcached::{CompactSizes, Objective, Policy};
+use ebbtide_server::ebbtide::memcached::{CompactSizes, HitRatio, Objective, Policy};
 
 use super::values;
 use crate::error::Error;
 
-const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, hit_value=NUM, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
+const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, hit_value=NUM, target_hit_ratio=RATIO, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
      pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
 /// The largest entry of a compact pool.
 const ENTRY_BYTES_MAX: usize = 128;
@@ -67,6 +67,9 @@ impl CompactOptions {
             (true, Some(_)) if rule.policy.is_some() || rule.objective.is_some() => {
                 Err("a compact pool evicts what was used longest ago; leave policy and objective out".to_owned())
             }
+            (true, Some(_)) if rule.target_hit_ratio.is_some() => {
+                Err("the controller leaves compact pools as they are; leave target_hit_ratio out".to_owned())
+            }
             (true, Some(key_bytes)) => Ok(Some(CompactSizes {
                 key_bytes,
                 value_bytes: value_bytes.unwrap_or(0),
@@ -99,6 +102,9 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
             let worth = value.parse().ok().filter(|worth| *worth <= HIT_VALUE_MAX);
             rule.hit_value =
                 worth.ok_or_else(|| format!("hit_value={value}: give a whole number from 0 to {HIT_VALUE_MAX}"))?;
+        }
+        "target_hit_ratio" => {
+            rule.target_hit_ratio = Some(value.parse::<HitRatio>().map_err(|error| format!("{name}={error}"))?);
         }
         "policy" => {
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
@@ -191,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_name_and_its_options_are_understood() {
-        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,hit_value=5,policy=lru,objective=bytes,flash=20%";
+        let text = "users:prefix=users:,prefix=a=b\\,c,min=64m,max=1g,weight=2,hit_value=5,target_hit_ratio=95%,policy=lru,objective=bytes,flash=20%";
         let expected = PoolRule {
             name: "users".to_owned(),
             prefixes: vec![b"users:".to_vec(), b"a=b,c".to_vec()],
@@ -199,6 +205,7 @@ mod tests {
             max_bytes: Some(1 << 30),
             weight: 2,
             hit_value: 5,
+            target_hit_ratio: HitRatio::new(0.95).ok(),
             policy: Some(Policy::Lru),
             objective: Some(Objective::Bytes),
             flash_percent: Some(20),
@@ -226,6 +233,7 @@ mod tests {
             ("a:prefix=x,size=1m", "size is unknown"),
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
+            ("a:target_hit_ratio=95", "target_hit_ratio=`95`: give a share of all gets above 0 and below 1"),
             ("a:hit_value=-1", "from 0 to 1000000"),
             ("a:policy=best", "policy=best"),
             ("a:objective=cost", "objective=cost"),
@@ -234,6 +242,7 @@ mod tests {
             ("a:kind=compact", "key=NUM"),
             ("a:key=16", "give kind=compact"),
             ("a:kind=compact,key=16,policy=lru", "leave policy and objective out"),
+            ("a:kind=compact,key=16,target_hit_ratio=0.9", "leave target_hit_ratio out"),
             ("a:kind=compact,key=129", "128 at most"),
             ("a:kind=compact,key=16,value=x", "value=x"),
             ("a:kind=compact,key=16,ttl=60", "ttl=60"),

@@ -73,11 +73,13 @@ const SLABS: &str = "segments take the place of slab classes";
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
     flag('p', "port", Some("num"), Used, "TCP port to listen on (default: 11211)"),
-    flag('U', "udp-port", Some("num"), Used, "UDP port to listen on, for the text protocol: without passwords,\nand answers can be sent to forged addresses (default: 0, off)"),
+    flag('U', "udp-port", Some("num"), Used, "UDP port to listen on, for the text protocol: without passwords,\n\
+        and answers can be sent to forged addresses (default: 0, off)"),
     flag('s', "unix-socket", Some("file"), Used, "unix socket to listen on (then no TCP)"),
     flag('a', "unix-mask", Some("mask"), Used, "access mode of the unix socket, octal (default: 700)"),
     flag('A', "enable-shutdown", None, Used, "allow the command \"shutdown\""),
-    flag('l', "listen", Some("addr"), Used, "address to listen on: host, host:port, [v6]:port, a list\nwith commas, or the flag several times (default: all)"),
+    flag('l', "listen", Some("addr"), Used, "address to listen on: host, host:port, [v6]:port, a list\n\
+        with commas, or the flag several times (default: all)"),
     flag('d', "daemon", None, Used, "run in the background once the port is open"),
     flag('r', "enable-coredumps", None, Used, "increase the limit on core files"),
     flag('u', "user", Some("user"), Used, "run as this user (only when started as root)"),
@@ -93,47 +95,84 @@ pub const FLAGS: &[Flag] = &[
     flag('f', "slab-growth-factor", Some("num"), Ignored(SLABS), ""),
     flag('n', "slab-min-size", Some("bytes"), Ignored(SLABS), ""),
     flag('L', "enable-largepages", None, Given, "huge pages are always asked for"),
-    flag('D', "stats-delimiter", Some("char"), Used, "what ends the key prefixes of \"stats detail\", which is\nthen on from the start (default: a colon, and off)"),
+    flag('D', "stats-delimiter", Some("char"), Used, "what ends the key prefixes of \"stats detail\", which is\n\
+        then on from the start (default: a colon, and off)"),
     flag('t', "threads", Some("num"), Used, "worker threads (default: 4, or the cores if fewer)"),
-    flag('R', "max-reqs-per-event", Some("num"), Used, "requests of one connection before the others have their turn\n(default: 20)"),
+    flag('R', "max-reqs-per-event", Some("num"), Used, "requests of one connection before the others have their turn\n\
+        (default: 20)"),
     flag('C', "disable-cas", None, Ignored("cas tokens cost no memory here"), ""),
     flag('b', "listen-backlog", Some("num"), Used, "connections that wait to be accepted (default: 1024)"),
     flag('B', "protocol", Some("name"), Used, "ascii, binary or auto (default: auto)"),
-    flag('I', "max-item-size", Some("num"), Used, "largest value, with k or m (default: 1m, min: 1k, max: 1024m,\nat most half of -m)"),
-    flag('S', "enable-sasl", None, Used, "ask every client for a password, with SASL in the binary protocol;\nusers: -Y, or the file in the variable MEMCACHED_SASL_PWDB"),
+    flag('I', "max-item-size", Some("num"), Used, "largest value, with k or m (default: 1m, min: 1k, max: 1024m,\n\
+        at most half of -m)"),
+    flag('S', "enable-sasl", None, Used, "ask every client for a password, with SASL in the binary protocol;\n\
+        users: -Y, or the file in the variable MEMCACHED_SASL_PWDB"),
     flag('F', "disable-flush-all", None, Used, "refuse the command \"flush_all\""),
     flag('X', "disable-dumping", None, Used, "refuse to list the keys"),
     flag('W', "disable-watch", None, Used, "refuse the command \"watch\""),
-    flag('Y', "auth-file", Some("file"), Used, "ask every client for a password, with a set in the text protocol;\nlines of user:password, read again on SIGHUP"),
-    flag('e', "memory-file", Some("file"), Used, "file that takes the whole cache at a clean stop; the next start\nbegins with it"),
-    flag('Z', "enable-ssl", None, Used, "TLS on all TCP addresses but those of -l that begin with notls:;\nneeds -o ssl_chain_cert=<file>,ssl_key=<file>"),
-    flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),
+    flag('Y', "auth-file", Some("file"), Used, "ask every client for a password, with a set in the text protocol;\n\
+        lines of user:password, read again on SIGHUP"),
+    flag('e', "memory-file", Some("file"), Used, "file that takes the whole cache at a clean stop; the next start\n\
+        begins with it"),
+    flag('Z', "enable-ssl", None, Used, "TLS on all TCP addresses but those of -l that begin with notls:;\n\
+        needs -o ssl_chain_cert=<file>,ssl_key=<file>"),
+    flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\n\
+        meaning, most others of memcached 1.6 give a warning"),
     flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
-    own("admin", "addr:port|off", "HTTP with metrics and the dashboard (default:\n127.0.0.1:11212 for a server on port 11211, else off)"),
-    own("history-file", "file", "file that keeps the dashboard's history of a week over a restart\n(default: in memory only)"),
-    own("controller", "auto|dry-run|off", "move memory between pools to where it earns hits; needs the\nadmin HTTP (default: dry-run)"),
+    own("admin", "addr:port|off", "HTTP with metrics and the dashboard (default:\n\
+        127.0.0.1:11212 for a server on port 11211, else off)"),
+    own("history-file", "file", "file that keeps the dashboard's history of a week over a restart\n\
+        (default: in memory only)"),
+    own("controller", "auto|dry-run|off", "move memory between pools to where it earns hits; needs the\n\
+        admin HTTP (default: dry-run)"),
     own("config", "file", "settings in TOML: long names of flags as keys; the command line\nwins over files"),
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
-    Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
+    Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the\n\
+        server would start with these settings, and what they come to" },
     Flag { short: None, long: "test-clock", value: None, meaning: Used, help: "" },
-    own("busy-poll", "when", "when a worker asks for news, for microseconds and as long as that is rarely\nin vain, instead of sleeping: auto (while it reads flash), always or\nnever (default: auto; never with more workers than cores)"),
-    own("save-seconds", "num", "seconds in which a clean stop writes the file of -e; if that is not enough\nthe next start is cold (default: 60)"),
-    own("memory-monitor", "how", "give memory back while the host or control group is short of it, or this\nprocess is too large: free,lower=SIZE,upper=SIZE or resident,lower=SIZE,\nupper=SIZE; with step=5%, floor=25%, stall=10% if wanted (default: off)"),
-    own("pool", "name:options", "memory of its own for some keys, several times for several pools:\nNAME:prefix=users:,prefix=sess/ and, if wanted, min=64m,max=1g,weight=2,\npolicy=NAME,flash=20%, or kind=compact,key=16,value=0 for small objects; other keys are\nin the pool default (default: one pool)"),
+    own("busy-poll", "when", "when a worker asks for news, for microseconds and as long as that is rarely\n\
+        in vain, instead of sleeping: auto (while it reads flash), always or\n\
+        never (default: auto; never with more workers than cores)"),
+    own("save-seconds", "num", "seconds in which a clean stop writes the file of -e; if that is not enough\n\
+        the next start is cold (default: 60)"),
+    own("memory-monitor", "how", "give memory back while the host or control group is short of it, or this\n\
+        process is too large: free,lower=SIZE,upper=SIZE or resident,lower=SIZE,\n\
+        upper=SIZE; with step=5%, floor=25%, stall=10% if wanted (default: off)"),
+    own("pool", "name:options", "memory of its own for some keys, several times for several pools:\n\
+        NAME:prefix=users:,prefix=sess/ and, if wanted, min=64m,max=1g,weight=2,\n\
+        policy=NAME,flash=20%, or kind=compact,key=16,value=0 for small objects; other keys are\n\
+        in the pool default (default: one pool)"),
     own("policy", "name", "eviction policy (default: s3fifo)"),
-    own("objective", "name", "what evictions maximize: objects (hits) or bytes (the bytes that\nhits serve) (default: objects)"),
+    own("objective", "name", "what evictions maximize: objects (hits) or bytes (the bytes that\n\
+        hits serve) (default: objects)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
-    own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\nblock device; several times for several"),
-    own("flash-admission", "policy", "which evicted objects are written: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR], then, if wanted, ,budget:10m (bytes a\nsecond) or ,budget:3dwpd, and ,min-ttl:SECONDS (default: all,min-ttl:10)"),
-    own("flash-reinsertion", "which", "objects of a reclaimed region that are written again: auto (objects that\nwere read, while copies are read more than new objects) or none\n(default: auto)"),
-    own("flash-reclaim", "order", "region that is reclaimed first: lru (oldest last hit) or fifo (oldest); with ,discard\na block device is told of it (default: lru)"),
-    own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\nthere before memory turned over), always, second-hit (within a minute),\nnever, or one-in:N of those (default: auto)"),
-    own("flash-demotion-wait", "num", "milliseconds that a write waits until flash takes what it evicts,\nbefore that is lost; others are served meanwhile (default: 50)"),
-    own("flash-drain-seconds", "num", "seconds in which a clean stop without -e writes what is in memory to flash, the\nmost frequent objects first; 0 for not at all (default: 30)"),
-    own("flash-small-threshold", "num", "min objects for which a page of small objects is rewritten; with ,share:PERCENT of\nflash for objects under 2 KiB (default: automatic) and ,log:PERCENT of that for\ntheir log, 0 to 50 (default: 2,log:10)"),
-    own("flash-deletion-log", "file", "log of deletions, which keeps deleted objects deleted after a crash\n(default: the first path with .removals; of a block device none)"),
-    own("flash-endurance", "rating", "rated writes of the drive: terabytes, as 600tbw, or drive writes a day over five\nyears, as 1dwpd; with ,spare:PERCENT of the capacity in use that the drive has\nbeside it (default: 1dwpd,spare:7)"),
+    own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\n\
+        block device; several times for several"),
+    own("flash-admission", "policy", "which evicted objects are written: all, probability:0.5,\n\
+        reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR],\n\
+        then, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd, and\n\
+        ,min-ttl:SECONDS (default: all,min-ttl:10)"),
+    own("flash-reinsertion", "which", "objects of a reclaimed region that are written again: auto (objects that\n\
+        were read, while copies are read more than new objects) or none\n\
+        (default: auto)"),
+    own("flash-reclaim", "order", "region that is reclaimed first: lru (oldest last hit) or fifo (oldest);\n\
+        with ,discard a block device is told of it (default: lru)"),
+    own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\n\
+        there before memory turned over), always, second-hit (within a minute),\n\
+        never, or one-in:N of those (default: auto)"),
+    own("flash-demotion-wait", "num", "milliseconds that a write waits until flash takes what it evicts,\n\
+        before that is lost; others are served meanwhile (default: 50)"),
+    own("flash-drain-seconds", "num", "seconds in which a clean stop without -e writes what is in memory to flash,\n\
+        the most frequent objects first; 0 for not at all (default: 30)"),
+    own("flash-small-threshold", "num", "min objects for which a page of small objects is rewritten; with\n\
+        ,share:PERCENT of flash for objects under 2 KiB (default: automatic) and ,log:PERCENT of that for\n\
+        their log, 0 to 50 (default: 2,log:10)"),
+    own("flash-deletion-log", "file", "log of deletions, which keeps deleted objects deleted after a crash\n\
+        (default: the first path with .removals; of a block device none)"),
+    own("flash-endurance", "rating", "rated writes of the drive: terabytes, as 600tbw, or drive writes a day over\n\
+        five years, as 1dwpd; with ,spare:PERCENT of the capacity in use that the drive has\n\
+        beside it (default: 1dwpd,spare:7)"),
     old("flash-discard", None, "--flash-reclaim ORDER,discard"),
     old("flash-least-ttl", Some("num"), "--flash-admission POLICY,min-ttl:SECONDS"),
     old("flash-small-share", Some("num"), "--flash-small-threshold OBJECTS,share:PERCENT"),

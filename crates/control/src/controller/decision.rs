@@ -130,7 +130,7 @@ fn count(number: f64) -> String {
 }
 
 /// `512 KiB`, `1.5 MiB`, `64 MiB`.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let (number, unit) = match bytes {
         ..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
         0x10_0000..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),

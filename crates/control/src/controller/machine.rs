@@ -3,6 +3,7 @@
 use super::decision::{Decision, KeepReason};
 use super::plan::{self, Plan};
 use super::situation::{ControllerOptions, InvalidController, PoolReading, Situation};
+use super::target::{self, Measured, Target, TargetState};
 use super::trial::{History, Trial, Verdict};
 use crate::division::DivisionError;
 
@@ -20,7 +21,12 @@ struct Memory {
     name: String,
     growth: Ban,
     shrinking: Ban,
+    /// Decisions in a row in which the pool had another budget than its target takes.
+    off_target: u32,
 }
+
+/// A target moves memory after as many decisions in a row as found the budget wrong: two windows of measurement.
+const OFF_TARGET_DECISIONS: u32 = 12;
 
 /// Longest doubling of the time in which a direction is not tried again.
 const MAX_RETRY_DOUBLINGS: u32 = 6;
@@ -95,10 +101,26 @@ impl Controller {
     /// # Errors
     /// Bounds that contradict each other.
     pub fn advise(&self, situation: &Situation<'_>) -> Result<Decision, DivisionError> {
-        Ok(match self.plan(situation, None)? {
+        Ok(match self.plan(situation, None, &self.all_targets(situation))? {
             Plan::Keep(reason) => Decision::Keep(reason),
-            Plan::Move { moves, bytes } => Decision::Move { moves, bytes },
+            Plan::Move { moves, bytes, .. } => Decision::Move { moves, bytes },
         })
+    }
+
+    /// The target hit ratios of the pools that have one, and what they take.
+    pub fn targets(&self, situation: &Situation<'_>) -> Vec<Target> {
+        self.all_targets(situation).into_iter().flatten().collect()
+    }
+
+    fn all_targets(&self, situation: &Situation<'_>) -> Vec<Option<Target>> {
+        let is_measured = self.history.spans(self.options.measure_seconds) && self.trial.is_none();
+        let measured: Vec<Option<Measured>> = match self.history.hit_ratios() {
+            windows if is_measured && windows.len() == situation.pools.len() => {
+                windows.iter().map(|window| window.measured()).collect()
+            }
+            _ => vec![None; situation.pools.len()],
+        };
+        target::targets(situation.pools, situation.total_bytes, &measured)
     }
 
     /// Forgets everything when pools were added or removed.
@@ -113,7 +135,12 @@ impl Controller {
         }
     }
 
-    fn plan(&self, situation: &Situation<'_>, direction: Option<&Trial>) -> Result<Plan, DivisionError> {
+    fn plan(
+        &self,
+        situation: &Situation<'_>,
+        direction: Option<&Trial>,
+        targets: &[Option<Target>],
+    ) -> Result<Plan, DivisionError> {
         let now = situation.now_seconds;
         let may = |at: usize| {
             let Some(pool) = self.pools.get(at) else { return (true, true) };
@@ -122,37 +149,59 @@ impl Controller {
             (growth, now >= pool.shrinking.until_seconds && moved <= 0)
         };
         let step_bytes = (situation.total_bytes as f64 * self.options.step_share) as u64;
-        plan::plan(situation, &self.options, step_bytes, may)
+        plan::plan(situation, &self.options, step_bytes, targets, may)
     }
 
     fn start(&mut self, situation: &Situation<'_>) -> Result<Decision, DivisionError> {
         if !self.history.spans(self.options.measure_seconds) {
             return Ok(Decision::Keep(KeepReason::Measuring));
         }
-        let plan = self.plan(situation, None)?;
+        let mut targets = self.all_targets(situation);
+        self.wait_for_targets(situation, &mut targets);
+        let plan = self.plan(situation, None, &targets)?;
         Ok(match plan {
             Plan::Keep(reason) => Decision::Keep(reason),
-            Plan::Move { moves, bytes } => {
-                self.trial = Some(Trial::new(situation, self.history.hit_ratios(), &moves, &bytes));
+            Plan::Move { moves, bytes, serves_target } => {
+                let before = self.history.hit_ratios().to_vec();
+                self.trial = Some(Trial::new(situation, before, (&moves, &bytes), (targets, serves_target)));
                 Decision::Move { moves, bytes }
             }
         })
+    }
+
+    /// Leaves pools as they are whose budgets were found wrong for a short time only.
+    fn wait_for_targets(&mut self, situation: &Situation<'_>, targets: &mut [Option<Target>]) {
+        let pools = self.pools.iter_mut().zip(situation.pools);
+        for ((memory, pool), target) in pools.zip(targets) {
+            let is_off = |target: &&mut Target| {
+                let differs = |bytes: u64| bytes.abs_diff(pool.memory_bytes) >= self.options.min_move_bytes;
+                target.budget_bytes().is_some_and(differs)
+            };
+            let Some(target) = target.as_mut().filter(is_off) else {
+                memory.off_target = 0;
+                continue;
+            };
+            memory.off_target += 1;
+            if memory.off_target < OFF_TARGET_DECISIONS {
+                target.state = TargetState::Pursued { bytes: pool.memory_bytes };
+            }
+        }
     }
 
     /// Moves more in the direction of the running trial, up to its bound, or waits for the result.
     fn extend(&mut self, situation: &Situation<'_>) -> Result<Decision, DivisionError> {
         let max_bytes = (situation.total_bytes as f64 * self.options.trial_share) as u64;
         let plan = match self.trial.as_ref().filter(|trial| trial.total_bytes() < max_bytes) {
-            Some(trial) => self.plan(situation, Some(trial))?,
+            Some(trial) => self.plan(situation, Some(trial), trial.targets())?,
             None => Plan::Keep(KeepReason::Filling),
         };
         let Some(trial) = &mut self.trial else { return Ok(Decision::Keep(KeepReason::Filling)) };
         Ok(match plan {
-            Plan::Move { moves, bytes } => {
+            Plan::Move { moves, bytes, serves_target } if serves_target == trial.serves_target() => {
                 trial.extend(situation, &moves, &bytes);
                 Decision::Move { moves, bytes }
             }
-            Plan::Keep(_) => {
+            Plan::Move { .. } | Plan::Keep(_) => {
                 trial.measure_when_full(situation, &self.options);
                 Decision::Keep(KeepReason::Filling)
             }

@@ -7,13 +7,16 @@
 //!                        |                                            |
 //!                  kept, or undone <-- judge <-- measure <-- fill <---+
 //! ```
-//! [`Controller::decide`] is called at a fixed interval and returns one [`Decision`]. Moves form a **trial**: some moves
-//! in the same direction, then a pause in which the receivers fill, then a measurement. A trial whose pools serve clearly
-//! fewer hits than a part of what was predicted is undone, and its pools do not move in that direction for some time.
+//! [`Controller::decide`] is called at a fixed interval and returns one [`Decision`]. Moves form a **trial**: some
+//! moves in the same direction, then a pause in which the receivers fill, then a measurement. A trial whose pools serve
+//! clearly fewer hits than a part of what was predicted is undone, and its pools do not move in that direction for some
+//! time.
 //!
 //! Four rules keep a stationary load at rest. A plan must gain more than its uncertainty, and more than a share of all
-//! misses. Each pair of pools must gain by itself. A trial ends before the next one starts. A failed direction waits, and
-//! twice as long each time.
+//! misses. Each pair of pools must gain by itself. A trial ends before the next one starts. A failed direction waits,
+//! and twice as long each time.
+//!
+//! A pool with a target hit ratio gets the memory for it before the others share the rest: `target.rs`.
 //!
 //! The controller is pure: time and counters are arguments.
 
@@ -21,8 +24,10 @@ mod decision;
 mod machine;
 mod plan;
 mod situation;
+mod target;
 mod trial;
 
 pub use decision::{Decision, KeepReason, Move};
 pub use machine::Controller;
 pub use situation::{ControllerOptions, InvalidController, PoolReading, Situation};
+pub use target::{Target, TargetState};

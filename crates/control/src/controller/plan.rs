@@ -2,6 +2,7 @@
 
 use super::decision::{KeepReason, Move};
 use super::situation::{ControllerOptions, PoolReading, Situation};
+use super::target::Target;
 use crate::division::{DivisionError, Tenant, divide};
 
 /// Steps in which a memory is divided: finer ones cost time and gain nothing.
@@ -12,25 +13,46 @@ const NORMAL_975: f64 = 1.96;
 /// What to do now.
 pub(super) enum Plan {
     Keep(KeepReason),
-    Move { moves: Vec<Move>, bytes: Vec<u64> },
+    /// `serves_target`: towards the budget of a target hit ratio, whatever that costs other pools.
+    Move {
+        moves: Vec<Move>,
+        bytes: Vec<u64>,
+        serves_target: bool,
+    },
 }
 
-/// Plans moves of at most `step_bytes`. `may` tells whether a pool may grow, and shrink.
+/// Plans moves of at most `step_bytes`: first those for target hit ratios, and without any those that gain hits. `may`
+/// tells whether a pool may grow, and shrink, to gain hits.
 pub(super) fn plan(
     situation: &Situation<'_>,
     options: &ControllerOptions,
     step_bytes: u64,
+    targets: &[Option<Target>],
     may: impl Fn(usize) -> (bool, bool),
 ) -> Result<Plan, DivisionError> {
     let pools = situation.pools;
-    let tenants: Vec<Tenant> = pools.iter().enumerate().map(|(at, pool)| tenant(pool, may(at))).collect();
-    let division = divide(&tenants, situation.total_bytes, (situation.total_bytes / DIVISION_STEPS).max(1))?;
+    let budget = |at: usize| targets.get(at).and_then(Option::as_ref).and_then(Target::budget_bytes);
+    let is_off =
+        |at: usize| budget(at).is_some_and(|bytes| bytes.abs_diff(pools[at].memory_bytes) >= options.min_move_bytes);
+    let step_of_division = (situation.total_bytes / DIVISION_STEPS).max(1);
+    if (0..pools.len()).any(is_off) {
+        let tenants: Vec<Tenant> = (0..pools.len()).map(|at| tenant(&pools[at], budget(at), (true, true))).collect();
+        let division = divide(&tenants, situation.total_bytes, step_of_division)?;
+        let moves = moves(situation, &division.bytes, options.min_move_bytes, step_bytes, Some(&is_off));
+        if !moves.is_empty() {
+            let bytes = budgets_after(pools, &moves);
+            return Ok(Plan::Move { moves, bytes, serves_target: true });
+        }
+    }
+    let stays = |at: usize| budget(at).map(|_| pools[at].memory_bytes);
+    let tenants: Vec<Tenant> = (0..pools.len()).map(|at| tenant(&pools[at], stays(at), may(at))).collect();
+    let division = divide(&tenants, situation.total_bytes, step_of_division)?;
     let targets = &division.bytes;
     let present: Vec<u64> = pools.iter().map(|pool| pool.memory_bytes).collect();
     let gain: f64 = (0..pools.len()).map(|at| change(&pools[at], present[at], targets[at])).sum();
-    let misses: f64 = (0..pools.len()).map(|at| misses(&pools[at])).sum();
+    let avoidable: f64 = pools.iter().map(|pool| change(pool, pool.memory_bytes, situation.total_bytes)).sum();
     let uncertainty = (0..pools.len()).map(|at| uncertainty(&pools[at], targets[at]).powi(2)).sum::<f64>().sqrt();
-    let wanted = misses * options.min_gain;
+    let wanted = avoidable.max(0.0) * options.min_gain;
     if pools.iter().all(|pool| pool.curve.points().is_empty()) {
         return Ok(Plan::Keep(KeepReason::NothingSeen));
     }
@@ -40,31 +62,39 @@ pub(super) fn plan(
     if gain <= uncertainty {
         return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty }));
     }
-    let moves = moves(situation, targets, options.min_move_bytes, step_bytes);
+    let moves = moves(situation, targets, options.min_move_bytes, step_bytes, None);
     if moves.is_empty() {
         return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted }));
     }
-    let mut bytes = present;
+    let bytes = budgets_after(pools, &moves);
+    Ok(Plan::Move { moves, bytes, serves_target: false })
+}
+
+fn budgets_after(pools: &[PoolReading], moves: &[Move]) -> Vec<u64> {
+    let mut bytes: Vec<u64> = pools.iter().map(|pool| pool.memory_bytes).collect();
     let at = |name: &str| pools.iter().position(|pool| pool.name == name);
-    for step in &moves {
+    for step in moves {
         step.from.as_deref().and_then(at).into_iter().for_each(|from| bytes[from] -= step.bytes);
         at(&step.to).into_iter().for_each(|to| bytes[to] += step.bytes);
     }
-    Ok(Plan::Move { moves, bytes })
+    bytes
 }
 
-fn tenant(pool: &PoolReading, (may_grow, may_shrink): (bool, bool)) -> Tenant {
+/// A pool as the division sees it, with the budget of its target, if that is pursued.
+fn tenant(pool: &PoolReading, budget_bytes: Option<u64>, (may_grow, may_shrink): (bool, bool)) -> Tenant {
     // Without a curve nobody knows what memory is worth, unless there are no gets: then it is worth nothing.
     let stays = pool.is_fixed || pool.curve.points().is_empty() && pool.gets_per_second > 0.0;
     let has = pool.memory_bytes;
     // A budget outside its bounds is the division's to correct, not the controller's.
     let (min_bytes, max_bytes) = (pool.min_bytes.min(has), pool.max_bytes.max(has));
+    let least = if stays || !may_shrink { has } else { min_bytes };
+    let greatest = if stays || !may_grow { has } else { max_bytes };
     Tenant {
         curve: pool.curve.clone(),
         gets: pool.gets_per_second,
         value: pool.hit_value,
-        min_bytes: if stays || !may_shrink { has } else { min_bytes },
-        max_bytes: if stays || !may_grow { has } else { max_bytes },
+        min_bytes: budget_bytes.unwrap_or(least),
+        max_bytes: budget_bytes.unwrap_or(greatest),
     }
 }
 
@@ -81,12 +111,8 @@ fn change(pool: &PoolReading, from_bytes: u64, to_bytes: u64) -> f64 {
     pool.gets_per_second * pool.hit_value * (ratio(from_bytes) - ratio(to_bytes))
 }
 
-fn misses(pool: &PoolReading) -> f64 {
-    pool.gets_per_second * pool.hit_value * pool.curve.miss_ratio_at(pool.memory_bytes).unwrap_or(0.0)
-}
-
-/// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are the
-/// keys of the profile.
+/// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are
+/// the keys of the profile.
 fn uncertainty(pool: &PoolReading, to_bytes: u64) -> f64 {
     let between = |part: fn(&crate::Point) -> f64| {
         let points = pool.curve.points().iter().map(|point| crate::Point { miss_ratio: part(point), ..*point });
@@ -110,26 +136,35 @@ struct Side {
     bytes: u64,
     /// Value a second of each byte, over the distance to the target.
     per_byte: f64,
+    /// Whether it has another budget than its target hit ratio takes.
+    is_off: bool,
 }
 
-/// Pairs the givers that lose least with the receivers that gain most.
-fn moves(situation: &Situation<'_>, targets: &[u64], min_bytes: u64, step_bytes: u64) -> Vec<Move> {
+/// Pairs the givers that lose least with the receivers that gain most. With `is_off` only pairs with such a pool.
+fn moves(
+    situation: &Situation<'_>,
+    targets: &[u64],
+    min_bytes: u64,
+    step_bytes: u64,
+    is_off: Option<&dyn Fn(usize) -> bool>,
+) -> Vec<Move> {
     let pools = situation.pools;
     let used: u64 = pools.iter().map(|pool| pool.memory_bytes).sum();
     let side = |at: usize| {
         let (has, target) = (pools[at].memory_bytes, targets[at]);
         let bytes = has.abs_diff(target);
-        Side { pool: Some(at), bytes, per_byte: change(&pools[at], has, target).abs() / bytes.max(1) as f64 }
+        let per_byte = change(&pools[at], has, target).abs() / bytes.max(1) as f64;
+        Side { pool: Some(at), bytes, per_byte, is_off: is_off.is_some_and(|is_off| is_off(at)) }
     };
     let sides = |is_one: fn(u64, u64) -> bool| {
         (0..pools.len()).filter(move |&at| is_one(targets[at], pools[at].memory_bytes)).map(side)
     };
     let unused = situation.total_bytes.saturating_sub(used);
-    let unused = (unused > 0).then_some(Side { pool: None, bytes: unused, per_byte: 0.0 });
+    let unused = (unused > 0).then_some(Side { pool: None, bytes: unused, per_byte: 0.0, is_off: false });
     let mut givers: Vec<Side> = unused.into_iter().chain(sides(|target, has| target < has)).collect();
     let mut receivers: Vec<Side> = sides(|target, has| target > has).collect();
-    givers.sort_by(|one, other| other.per_byte.total_cmp(&one.per_byte));
-    receivers.sort_by(|one, other| one.per_byte.total_cmp(&other.per_byte));
+    givers.sort_by(|one, other| one.is_off.cmp(&other.is_off).then(other.per_byte.total_cmp(&one.per_byte)));
+    receivers.sort_by(|one, other| one.is_off.cmp(&other.is_off).then(one.per_byte.total_cmp(&other.per_byte)));
     for sides in [&mut givers, &mut receivers] {
         sides.retain(|side| side.bytes >= min_bytes);
     }
@@ -137,7 +172,7 @@ fn moves(situation: &Situation<'_>, targets: &[u64], min_bytes: u64, step_bytes:
     // Each round ends with a giver, a receiver or the step used up.
     while left >= min_bytes
         && let (Some(giver), Some(receiver)) = (givers.last_mut(), receivers.last_mut())
-        && receiver.per_byte > giver.per_byte
+        && (if is_off.is_some() { giver.is_off || receiver.is_off } else { receiver.per_byte > giver.per_byte })
     {
         let bytes = giver.bytes.min(receiver.bytes).min(left);
         let hits = |side: &Side| side.pool.map_or(0.0, |at| hits(&pools[at], side.per_byte * bytes as f64));

@@ -10,7 +10,8 @@ pub struct ControllerOptions {
     pub step_share: f64,
     /// Largest part of the memory that one trial moves, and that a wrong prediction can misplace.
     pub trial_share: f64,
-    /// Smallest part of all misses that a plan must avoid. Less is within the drift of a load.
+    /// Smallest part of the avoidable misses that a plan must avoid: of those that each pool would not have with the
+    /// whole memory. Less is within the drift of a load.
     pub min_gain: f64,
     /// Smallest move: less than a few segments changes nothing.
     pub min_move_bytes: u64,
@@ -58,6 +59,8 @@ pub struct PoolReading {
     pub is_fixed: bool,
     /// Value of a hit, relative to those of other pools.
     pub hit_value: f64,
+    /// Hit ratio for which the pool shall have memory before others share the rest.
+    pub target_hit_ratio: Option<f64>,
     /// Miss ratio by budget. Empty while too little was seen: then the budget stays, or is a giver's without any gets.
     pub curve: Curve,
     /// Gets that the curve was made of.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::decision::Move;
 use super::situation::{ControllerOptions, PoolReading, Situation};
+use super::target::{Measured, Target};
 
 /// Receivers have filled that use so much of what they got: the rest are free segments.
 const FILLED_SHARE: f64 = 0.75;
@@ -22,16 +23,28 @@ const NORMAL_975: f64 = 1.96;
 pub(super) struct Window {
     gets: f64,
     hits: f64,
+    /// Difference of the hit ratio from the window before: how much the load changes by itself.
+    drift: f64,
 }
 
 impl Window {
     fn between(before: &Counters, after: &PoolReading) -> Self {
+        Self::of(before, &Counters { gets: after.gets, hits: after.hits })
+    }
+
+    fn of(before: &Counters, after: &Counters) -> Self {
         let part = |before: u64, after: u64| after.saturating_sub(before) as f64;
-        Self { gets: part(before.gets, after.gets), hits: part(before.hits, after.hits) }
+        Self { gets: part(before.gets, after.gets), hits: part(before.hits, after.hits), drift: 0.0 }
     }
 
     fn hit_ratio(&self) -> f64 {
         self.hits / self.gets.max(1.0)
+    }
+
+    /// `None` of a window without gets.
+    pub(super) fn measured(&self) -> Option<Measured> {
+        let (hit_ratio, error) = (self.hit_ratio(), NORMAL_975 * self.variance().sqrt());
+        (self.gets >= 1.0).then_some(Measured { hit_ratio, error })
     }
 
     /// Variance of the hit ratio, as that of a share of independent gets.
@@ -51,7 +64,7 @@ fn counters(pools: &[PoolReading]) -> Vec<Counters> {
     pools.iter().map(|pool| Counters { gets: pool.gets, hits: pool.hits }).collect()
 }
 
-/// Counters of the last window.
+/// Counters of the last two windows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     readings: VecDeque<(f64, Vec<Counters>)>,
@@ -62,12 +75,19 @@ impl History {
     pub(super) fn note(&mut self, situation: &Situation<'_>, window_seconds: f64) {
         let now = situation.now_seconds;
         self.readings.push_back((now, counters(situation.pools)));
-        // The oldest one is the first that is a window old.
-        while self.readings.get(1).is_some_and(|(at, _)| now - at >= window_seconds) {
+        // The oldest one is the first that is two windows old.
+        while self.readings.get(1).is_some_and(|(at, _)| now - at >= 2.0 * window_seconds) {
             self.readings.pop_front();
         }
-        let oldest = &self.readings[0].1;
-        self.windows = oldest.iter().zip(situation.pools).map(|(before, pool)| Window::between(before, pool)).collect();
+        let middle = self.readings.iter().rposition(|(at, _)| now - at >= window_seconds).unwrap_or(0);
+        let (oldest, middle) = (&self.readings[0].1, &self.readings[middle].1);
+        let window = |((oldest, middle), pool): ((&Counters, &Counters), &PoolReading)| {
+            let (last, earlier) = (Window::between(middle, pool), Window::of(oldest, middle));
+            let is_told = last.gets >= 1.0 && earlier.gets >= 1.0;
+            let drift = if is_told { last.hit_ratio() - earlier.hit_ratio() } else { 0.0 };
+            Window { drift, ..last }
+        };
+        self.windows = oldest.iter().zip(middle).zip(situation.pools).map(window).collect();
     }
 
     /// Whether the counters of a whole window are known.
@@ -77,8 +97,8 @@ impl History {
     }
 
     /// Of each pool, over the last window.
-    pub(super) fn hit_ratios(&self) -> Vec<Window> {
-        self.windows.clone()
+    pub(super) fn hit_ratios(&self) -> &[Window] {
+        &self.windows
     }
 }
 
@@ -115,12 +135,22 @@ pub(super) struct Trial {
     before: Vec<Window>,
     used_before: Vec<u64>,
     gets_per_second: Vec<f64>,
+    started_seconds: f64,
     last_move_seconds: f64,
+    /// Those at its start: while receivers fill nothing is measured.
+    targets: Vec<Option<Target>>,
+    serves_target: bool,
 }
 
 impl Trial {
-    /// A trial of these moves, which make these budgets.
-    pub(super) fn new(situation: &Situation<'_>, before: Vec<Window>, moves: &[Move], bytes: &[u64]) -> Self {
+    /// A trial of these moves, which make these budgets. `serves_target`: for a target hit ratio, so that fewer hits of
+    /// all pools do not undo it.
+    pub(super) fn new(
+        situation: &Situation<'_>,
+        before: Vec<Window>,
+        (moves, bytes): (&[Move], &[u64]),
+        (targets, serves_target): (Vec<Option<Target>>, bool),
+    ) -> Self {
         let mut trial = Self {
             phase: Phase::Filling,
             moves: Vec::new(),
@@ -129,7 +159,10 @@ impl Trial {
             before,
             used_before: situation.pools.iter().map(|pool| pool.used_bytes).collect(),
             gets_per_second: situation.pools.iter().map(|pool| pool.gets_per_second).collect(),
+            started_seconds: situation.now_seconds,
             last_move_seconds: situation.now_seconds,
+            targets,
+            serves_target,
         };
         trial.extend(situation, moves, bytes);
         trial
@@ -142,6 +175,14 @@ impl Trial {
         self.moves.extend_from_slice(moves);
         self.bytes = bytes.to_vec();
         self.last_move_seconds = situation.now_seconds;
+    }
+
+    pub(super) fn targets(&self) -> &[Option<Target>] {
+        &self.targets
+    }
+
+    pub(super) fn serves_target(&self) -> bool {
+        self.serves_target
     }
 
     /// Bytes that a pool has gained.
@@ -163,7 +204,11 @@ impl Trial {
         match &self.phase {
             Phase::Filling => Verdict::Filling,
             Phase::Measuring { since, .. } if now - since < options.measure_seconds => Verdict::Measuring,
-            Phase::Measuring { counters, filled, .. } => self.judge(pools, counters, *filled),
+            Phase::Measuring { .. } if self.serves_target => Verdict::Unknown,
+            Phase::Measuring { counters, filled, .. } => {
+                let windows = (now - self.started_seconds) / options.measure_seconds;
+                self.judge(pools, counters, *filled, windows)
+            }
         }
     }
 
@@ -194,7 +239,8 @@ impl Trial {
         })
     }
 
-    fn judge(&self, pools: &[PoolReading], counters: &[Counters], filled: f64) -> Verdict {
+    /// `windows`: how many have passed since the hit ratios before the trial. By so much the load may have drifted.
+    fn judge(&self, pools: &[PoolReading], counters: &[Counters], filled: f64, windows: f64) -> Verdict {
         let (mut measured, mut variance) = (0.0, 0.0);
         for (at, pool) in pools.iter().enumerate().filter(|(at, _)| self.moved[*at] != 0) {
             let (before, after) = (&self.before[at], Window::between(&counters[at], pool));
@@ -203,7 +249,7 @@ impl Trial {
             }
             let value = pool.gets_per_second * pool.hit_value;
             measured += value * (after.hit_ratio() - before.hit_ratio());
-            variance += value.powi(2) * (before.variance() + after.variance());
+            variance += value.powi(2) * (before.variance() + after.variance() + (windows * before.drift).powi(2));
         }
         let (gained, lost) = self.predicted(pools);
         let predicted = gained - lost;

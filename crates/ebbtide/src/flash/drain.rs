@@ -167,7 +167,8 @@ impl PoolFlash {
             return true;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
+        let (client_flags, is_annotated) = item.flags().to_parts();
+        let object = Object { key, value: &value, client_flags, is_annotated, expiry };
         match self.tier.insert_past_admission(&object, now) {
             Some(_) => {
                 drained.objects += 1;

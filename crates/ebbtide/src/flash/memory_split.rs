@@ -1,20 +1,32 @@
 //! The division of memory between items and flash.
 //!
-//! Flash starts with an eighth of the memory, or with what the size of flash needs. While an index of flash is near its
-//! bound, memory moves from the items to flash, one step at a time: a byte of index finds ten bytes of small objects on
-//! flash and a hundred bytes of large ones. Memory never moves back: the objects that it finds would be lost.
+//! The capacity of flash is divided as if flash had a planned part of the memory: an eighth, or more where its size
+//! needs more. Buffers and filters have their part of that from the start. The indexes have what they use and a spare;
+//! the items have the rest, and give it up in steps while the indexes grow. Beyond the planned part the steps go on to
+//! a quarter of the memory: a byte of index finds ten bytes of small objects on flash and a hundred bytes of large
+//! ones. Where flash loses objects and an index shrinks, the items get the memory back. Memory that an index uses is
+//! never taken from it: the objects that it finds would be lost.
 //!
 //! ```text
-//! items shrink by a step ---the store has freed it---> the index's bound grows by the step
+//! grow:    budgets of items fall by a step ---they have freed it---> the bound of an index grows by the step
+//! release: the bound of an index falls to its use and a spare ---at once---> budgets of items grow by as much
 //! ```
+//! In both directions the giver's bound falls first, so that the sum never exceeds the memory. No thread waits for a
+//! step: maintenance looks again. Until a step is complete an index at its bound drops objects, which are counted.
 
 use ebbtide_flash::Tier;
-use ebbtide_store::Store;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// A step is this part of the memory.
-const STEP_SHARE: u64 = 64;
+/// The spare of an index is two of these parts of the memory, within the bound.
+const RESERVE_SHARE: u64 = 256;
+/// The pages of an index grow by steps of 40 KiB together: in a small cache the reserve is twice or three times that,
+/// or a larger part of the memory.
+const MIN_RESERVE: u64 = 128 << 10;
+const SMALL_RESERVE_SHARE: u64 = 64;
+/// An index does not grow by this much before maintenance has looked again: it has entries of 1.5 to 12 bytes, and a
+/// drive takes a few million objects a second.
+const MAX_RESERVE: u64 = 16 << 20;
 /// Flash grows up to this part of the memory: with less memory the most used items do not fit.
 const MAX_SHARE: u64 = 4;
 
@@ -23,51 +35,135 @@ pub(crate) fn max_growth(flash_bytes: u64, all_bytes: u64, max_bytes: u64) -> u6
     (all_bytes / MAX_SHARE).min(max_bytes).saturating_sub(flash_bytes)
 }
 
+/// Bytes that an index has ahead of its use, of so much memory in all.
+fn reserve_of(all_bytes: u64) -> u64 {
+    let min = MIN_RESERVE.min(all_bytes / SMALL_RESERVE_SHARE);
+    (all_bytes / RESERVE_SHARE).clamp(min, MAX_RESERVE)
+}
+
+/// What an empty index has, of so much memory in all.
+pub(crate) fn spare_of(all_bytes: u64) -> u64 {
+    2 * reserve_of(all_bytes)
+}
+
+/// The memory of the items: that of the pools, or in tests a model of it.
+pub(crate) trait ItemMemory: Send + Sync {
+    /// The memory of items and flash together.
+    fn all_bytes(&self) -> u64;
+    /// Has the budgets follow [`MemorySplit::bytes`], which has changed. False, and they stay, if items need more than
+    /// is left.
+    fn follow_flash(&self) -> bool;
+    /// Whether items hold no more than their budgets.
+    fn has_followed(&self) -> bool;
+}
+
 /// The memory of flash.
 pub(crate) struct MemorySplit {
     /// Includes bytes that the items have not freed yet.
     bytes: AtomicU64,
+    /// What flash has when its indexes have released nothing: its buffers, filters and reads are sized by that, and
+    /// items can always do without it.
+    planned_bytes: u64,
     /// The bound that the options set.
     max_bytes: u64,
+    /// Whether items evict: otherwise they could not give up again what flash releases.
+    items_evict: bool,
     /// Bytes that the items must free before flash uses them. Held while the memory of items or of flash changes.
     pending_bytes: Mutex<u64>,
+    items: OnceLock<Weak<dyn ItemMemory>>,
 }
 
 impl MemorySplit {
-    pub fn new(bytes: u64, max_bytes: u64) -> Self {
-        Self { bytes: AtomicU64::new(bytes), max_bytes, pending_bytes: Mutex::new(0) }
+    pub fn new(planned_bytes: u64, max_bytes: u64, items_evict: bool) -> Self {
+        Self {
+            bytes: AtomicU64::new(planned_bytes),
+            planned_bytes,
+            max_bytes,
+            items_evict,
+            pending_bytes: Mutex::new(0),
+            items: OnceLock::new(),
+        }
     }
 
+    pub fn planned_bytes(&self) -> u64 {
+        self.planned_bytes
+    }
+
+    /// The memory of flash now.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Runs a change of the memory of items, with the bytes of flash.
-    pub fn with_flash_bytes<T>(&self, change: impl FnOnce(u64) -> T) -> T {
-        let _changing = self.pending_bytes.lock().expect("nothing panics under this lock");
-        change(self.bytes())
+    /// What items must be able to do without: flash may have it at any time.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.bytes().max(self.planned_bytes)
     }
 
-    /// Continues a step, or starts one if an index needs it. True if there is more to do. Does not wait: the
-    /// maintenance of the store frees the bytes between two calls.
-    pub fn rebalance(&self, tier: &Tier, store: &Store) -> bool {
-        let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return false };
+    /// Runs a change of the memory of items, with the bytes that they must be able to do without.
+    pub fn with_reserved_bytes<T>(&self, change: impl FnOnce(u64) -> T) -> T {
+        let _changing = self.pending_bytes.lock().expect("nothing panics under this lock");
+        change(self.reserved_bytes())
+    }
+
+    /// Divides the memory of a start, before there are items: the indexes release what they do not use, or get what
+    /// they have found on flash, if `fits` says that items can do with the rest of the memory.
+    pub fn begin(&self, tier: &Tier, all_bytes: u64, fits: impl Fn(u64) -> bool) {
+        let reserve = reserve_of(all_bytes);
+        let wanted = tier.wanted_memory(reserve).min(max_growth(self.bytes(), all_bytes, self.max_bytes));
+        let is_given = wanted > 0 && fits(all_bytes.saturating_sub(self.bytes() + wanted));
+        if is_given && tier.grow_memory(wanted, reserve) {
+            self.bytes.fetch_add(wanted, Ordering::Relaxed);
+        }
+        let released = self.released_by(tier, reserve);
+        self.bytes.fetch_sub(released, Ordering::Relaxed);
+    }
+
+    /// Bytes that the indexes release.
+    fn released_by(&self, tier: &Tier, reserve: u64) -> u64 {
+        if self.items_evict { tier.release_memory(reserve) } else { 0 }
+    }
+
+    /// From here on items give and take. Once.
+    pub fn set_items(&self, items: &Arc<dyn ItemMemory>) {
+        let is_first = self.items.set(Arc::downgrade(items)).is_ok();
+        assert!(is_first, "flash belongs to one cache");
+    }
+
+    /// Continues a step, or starts one in either direction if one is due. Does not wait: the maintenance of the stores
+    /// frees the bytes between two calls.
+    pub fn rebalance(&self, tier: &Tier) {
+        let Some(items) = self.items.get().and_then(Weak::upgrade) else { return };
+        let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return };
+        let reserve = reserve_of(items.all_bytes());
         if *pending_bytes > 0 {
-            if store.resize_done() {
-                tier.grow_memory(*pending_bytes);
+            if items.has_followed() && tier.grow_memory(*pending_bytes, reserve) {
                 *pending_bytes = 0;
             }
-            return true;
+            return;
         }
-        let (items, flash) = (store.memory_bytes(), self.bytes());
-        let step = (items + flash) / STEP_SHARE;
-        let is_allowed = step <= max_growth(flash, items + flash, self.max_bytes);
-        // A store that needs all of its memory keeps it.
-        if !tier.wants_memory() || !is_allowed || store.resize(items - step).is_err() {
-            return false;
+        let wanted = tier.wanted_memory(reserve);
+        if wanted == 0 {
+            return self.release(tier, &*items, reserve);
         }
+        let flash_bytes = self.bytes();
+        // Flash of a great size was accepted for what was planned.
+        let planned = self.planned_bytes.saturating_sub(flash_bytes);
+        let step = wanted.min(max_growth(flash_bytes, items.all_bytes(), self.max_bytes).max(planned));
         self.bytes.fetch_add(step, Ordering::Relaxed);
-        *pending_bytes = step;
-        true
+        if step > 0 && items.follow_flash() {
+            *pending_bytes = step;
+        } else {
+            self.bytes.fetch_sub(step, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the items what the indexes do not use.
+    fn release(&self, tier: &Tier, items: &dyn ItemMemory, reserve: u64) {
+        let released = self.released_by(tier, reserve);
+        if released > 0 {
+            self.bytes.fetch_sub(released, Ordering::Relaxed);
+            // Budgets that cannot grow, for want of address space, stay: the memory is nobody's then.
+            items.follow_flash();
+        }
     }
 }

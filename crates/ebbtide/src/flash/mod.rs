@@ -8,6 +8,7 @@ pub(crate) mod pending_reads;
 pub(crate) mod pool_flash;
 pub(crate) mod promoted_keys;
 pub(crate) mod promotion;
+mod range_uses;
 pub(crate) mod read;
 pub(crate) mod resolve;
 pub(crate) mod threads;

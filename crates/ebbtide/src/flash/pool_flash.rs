@@ -3,7 +3,7 @@
 
 use crate::flash::pending_reads::Value;
 use crate::flash::promoted_keys::PromotedKeys;
-use crate::flash::promotion::Promotions;
+use crate::flash::promotion::{Choice, Promotions};
 use crate::flash::read::FlashProbe;
 use crate::flash::tier::FlashTier;
 use ebbtide_flash::admission::Offer;
@@ -77,7 +77,7 @@ impl PoolFlash {
     ) -> Result<Vec<Option<Arc<Self>>>, ebbtide_flash::Error> {
         let all_bytes = stores.iter().map(Store::memory_bytes).sum();
         let open = |(on_flash, store): (Arc<FlashPool>, &Store)| {
-            let memory_bytes = part_of(shared.memory_split.bytes(), store.memory_bytes(), all_bytes);
+            let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
             Some(Self::over(shared, on_flash, store, memory_bytes))
         };
         Ok(shared.tier.open_pools(names)?.into_iter().zip(stores).map(open).collect())
@@ -85,7 +85,7 @@ impl PoolFlash {
 
     /// As [`PoolFlash::over`], for a pool of this name beside others that have `all_bytes` of memory together.
     pub fn open(shared: &Arc<FlashTier>, name: &str, store: &Store, all_bytes: u64) -> Arc<Self> {
-        let memory_bytes = part_of(shared.memory_split.bytes(), store.memory_bytes(), all_bytes);
+        let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
         Self::over(shared, shared.tier.open_pool(name), store, memory_bytes)
     }
 
@@ -117,6 +117,13 @@ impl PoolFlash {
         self.tier.probe(hash).map(|bytes| FlashProbe { hash, pool, bytes: Some(bytes) })
     }
 
+    /// Whether a lookup of a range reads and promotes the whole value: ranges have used it, and the policy promotes
+    /// such a hit.
+    pub fn promotes_range(&self, probe: &FlashProbe, now_ms: u64) -> bool {
+        self.range_uses.take_use(probe.hash)
+            && self.promotions.choose(probe.hash, self.seconds(now_ms)) == Choice::Promote
+    }
+
     /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets
     /// is held.
     pub fn demote_idle(&self, item: &Item<'_>, now_ms: u64) -> bool {
@@ -132,7 +139,8 @@ impl PoolFlash {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
+        let (client_flags, is_annotated) = item.flags().to_parts();
+        let object = Object { key, value: &value, client_flags, is_annotated, expiry };
         let is_taken = self.tier.insert(&object, now).is_some();
         if is_taken {
             self.idle.note_demoted();
@@ -167,7 +175,8 @@ impl LowerTier for FlashLowerTier {
             return true;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
+        let (client_flags, is_annotated) = item.flags().to_parts();
+        let object = Object { key, value: &value, client_flags, is_annotated, expiry };
         let is_taken = flash.tier.insert(&object, flash.seconds(now_ms)).is_some();
         flash.note_demotion(object.value_bytes() as u64, now_ms);
         is_taken

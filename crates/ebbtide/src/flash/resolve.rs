@@ -16,7 +16,7 @@ use crate::flash::promotion::Choice;
 use crate::flash::read::{
     Blocking, EndedRead, FlashProbe, FlashReads, KeyAhead, Promotion, ReadKeys, ReadWaiter, ReadWake, Woken,
 };
-use crate::lookup::{Item, Lookup};
+use crate::lookup::{Item, Lookup, flags_of};
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::retry::{Patience, Waiting};
@@ -33,6 +33,8 @@ pub enum ReadPurpose {
     Answer,
     /// An operation that needs the value in memory.
     Memory,
+    /// A plain get whose hit the policy promotes: it was asked before the read.
+    Promote,
     /// A range of the value of one key. Only the blocks that hold the range are read, and nothing is promoted.
     Range(ByteRange),
 }
@@ -78,7 +80,7 @@ impl PoolState {
         let expiry = u64::from(found.expiry);
         let until = (expiry != 0).then(|| expiry.saturating_sub(flash.epoch_seconds));
         let mode = Mode::Promote { copy, until };
-        let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
+        let (hash, value, flags) = (self.store.hash(key), found.value(), flags_of(found));
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
         let may_continue = || kind != PromotionKind::Optional || self.has_spare_memory(flash);
         let store = |now_ms| {
@@ -127,13 +129,29 @@ impl PoolState {
             let value = ended.read.value().filter(|value| value.pool == flash.on_flash.number());
             let Some(value) = value else { continue };
             let choice = flash.promotions.choose(value.hash, flash.seconds(self.clock.now_ms()));
-            let is_promoted = choice == Choice::Promote && self.promote(flash, value, PromotionKind::Optional).is_ok();
-            ended.promotion = if is_promoted { Promotion::Promoted } else { Promotion::Served };
+            match choice {
+                Choice::Promote => self.promote_optionally(flash, ended),
+                Choice::Serve => ended.promotion = Promotion::Served,
+            }
         }
+    }
+
+    /// Promotes the value of a read, if memory takes it.
+    fn promote_optionally(&self, flash: &PoolFlash, ended: &mut EndedRead) {
+        let is_promoted =
+            ended.read.value().is_some_and(|value| self.promote(flash, value, PromotionKind::Optional).is_ok());
+        ended.promotion = if is_promoted { Promotion::Promoted } else { Promotion::Served };
     }
 }
 
 impl Access {
+    /// What a lookup of a range reads: the range, or all of a value that ranges have used, to promote it.
+    pub fn range_purpose(&self, probe: &FlashProbe, range: ByteRange) -> ReadPurpose {
+        let now_ms = self.pool.clock.now_ms();
+        let is_promoted = self.pool.flash.as_ref().is_some_and(|flash| flash.promotes_range(probe, now_ms));
+        if is_promoted { ReadPurpose::Promote } else { ReadPurpose::Range(range) }
+    }
+
     /// Asks flash for a key that memory does not have. Without flash, or if flash does not have the key: none.
     pub fn probe_flash(&self, reads: &FlashReads, key: &[u8]) -> Option<FlashProbe> {
         let flash = self.pool.flash.as_ref()?;
@@ -215,12 +233,17 @@ impl Access {
                     Err(error) => Some(ReadOutcome::Refused(error)),
                 };
             }
-            if keys.range.is_none() {
+            if purpose == ReadPurpose::Promote {
+                self.pool.promote_optionally(flash, &mut ended);
+            } else if keys.range.is_none() {
                 self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
                 self.pool.promote_chosen(flash, others);
             }
             let value = Arc::clone(ended.read.value().expect("it was filtered"));
             let is_promoted = ended.promotion == Promotion::Promoted;
+            if keys.range.is_some() {
+                flash.range_uses.note(value.hash, value.found.value().len() as u64, value.found.value_bytes);
+            }
             // Before an item is held: a returned permit starts reads of others, and runs their callbacks.
             drop(ended);
             let item = if is_promoted { self.peek(key).hit() } else { self.pool.serve(flash, &value) };
@@ -238,11 +261,12 @@ impl Access {
         }
     }
 
-    /// A range of a value, which memory does not have. A hit of flash has the bytes of the range only.
+    /// A range of a value, which memory does not have. A hit of flash that stays there has the bytes of the range only.
     #[cold]
     pub fn get_range_from_flash(&self, flash: &PoolFlash, key: &[u8], range: ByteRange) -> Lookup<'_> {
         let Some(probe) = flash.probe_missed(key) else { return Lookup::Miss };
-        match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Range(range)) {
+        let purpose = self.range_purpose(&probe, range);
+        match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], purpose) {
             ReadOutcome::Hit(item) => Lookup::Hit(item),
             _ => self.get_in_memory(key),
         }
@@ -321,7 +345,7 @@ impl Access {
 pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]], purpose: ReadPurpose) -> ReadKeys<'a> {
     let first = Key { bytes: keys[0], hash: probe.hash, pool: probe.pool };
     let range = if let ReadPurpose::Range(range) = purpose { Some(range) } else { None };
-    let others = if range.is_some() { &[] } else { &keys[1..] };
+    let others = if range.is_some() || purpose == ReadPurpose::Promote { &[] } else { &keys[1..] };
     ReadKeys { first, probe, range, others }
 }
 
@@ -372,7 +396,7 @@ mod tests {
         let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
         for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
             let evict = |value: &[u8]| {
-                let object = Object { key, value: &[value], client_flags: 0, expiry: 0 };
+                let object = Object { key, value: &[value], client_flags: 0, is_annotated: false, expiry: 0 };
                 flash.tier.insert(&object, 2).unwrap();
             };
             evict(&vec![1; bytes]);
@@ -397,7 +421,7 @@ mod tests {
             let pool = &*cache.engine().default_pool;
             let flash = cache.engine().default_pool.flash.as_ref().unwrap();
             let key = Key::new(b"key");
-            let object = Object { key, value: &[b"value"], client_flags: 7, expiry: 100 };
+            let object = Object { key, value: &[b"value"], client_flags: 7, is_annotated: false, expiry: 100 };
             flash.tier.insert(&object, 2).unwrap();
             let found = find(&cache, key.bytes);
             cache.maintain(Duration::from_secs(late));
@@ -447,7 +471,8 @@ mod tests {
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let value: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
         let insert = |value: &[u8]| {
-            let object = Object { key: Key::new(b"key"), value: &[value], client_flags: 9, expiry: 0 };
+            let object =
+                Object { key: Key::new(b"key"), value: &[value], client_flags: 9, is_annotated: false, expiry: 0 };
             flash.tier.insert(&object, 2).unwrap();
         };
         insert(&value);
@@ -491,7 +516,13 @@ mod tests {
         let keys: [&[u8]; 3] = [b"of a", b"of b", b"nobody's"];
         for (pool, key) in pools.iter().zip(keys) {
             let flash = pool.0.pool.flash.as_ref().unwrap();
-            let object = Object { key: flash.key(key), value: &[key, &[7; 9000]], client_flags: 0, expiry: 0 };
+            let object = Object {
+                key: flash.key(key),
+                value: &[key, &[7; 9000]],
+                client_flags: 0,
+                is_annotated: false,
+                expiry: 0,
+            };
             flash.tier.insert(&object, 2).unwrap();
         }
         cache.maintain(Duration::from_secs(100));
@@ -567,7 +598,8 @@ mod tests {
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
-            let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, expiry: 0 };
+            let object =
+                Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, is_annotated: false, expiry: 0 };
             flash.tier.insert(&object, 2)
         };
         let mut found = [b"first", b"other"].map(|key| {
@@ -620,7 +652,8 @@ mod tests {
         let cache = build(folder.path(), FlashPromotion::Never);
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let value = vec![7; 9000];
-        let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, expiry: 0 };
+        let object =
+            Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, is_annotated: false, expiry: 0 };
         flash.tier.insert(&object, 2).unwrap();
         let limit = flash.reads.max_bytes();
         let handle = || cache.get(b"key").hit().unwrap().to_handle();
@@ -643,7 +676,8 @@ mod tests {
         let cache = build(folder.path(), FlashPromotion::Always);
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
-            let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, expiry: 0 };
+            let object =
+                Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, is_annotated: false, expiry: 0 };
             flash.tier.insert(&object, 2).unwrap();
         };
         let start = |key: &[u8], when_busy, on_read| {

@@ -16,6 +16,7 @@ use crate::flash::memory_split::MemorySplit;
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::FlashPromotion;
+use crate::flash::range_uses::{self, RangeUses};
 use crate::wakeup::{TICK, Waker};
 use ebbtide_flash::{Tier, TierStats};
 use ebbtide_store::{Item, Store};
@@ -56,6 +57,9 @@ pub struct FlashStats {
     pub promotion: FlashPromotion,
     /// For the operator: in which ways the device works less well than it could, such as without direct I/O.
     pub notices: Vec<String>,
+    /// Bytes of memory that flash has now: `tier.memory_bytes` of them are in use, and items have the rest of the
+    /// memory.
+    pub memory_limit_bytes: u64,
     pub tier: TierStats,
 }
 
@@ -113,6 +117,7 @@ pub(crate) struct FlashTier {
     pub token_bytes: AtomicU64,
     pub filter_bytes: AtomicU64,
     pub idle: IdleLimit,
+    pub(super) range_uses: RangeUses,
 }
 
 impl FlashTier {
@@ -125,7 +130,7 @@ impl FlashTier {
         waits: FlashWaits,
     ) -> Arc<Self> {
         Arc::new(Self {
-            reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.bytes())),
+            reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.planned_bytes())),
             tier,
             promoted_keys: Mutex::default(),
             promotion,
@@ -150,6 +155,7 @@ impl FlashTier {
             token_bytes: AtomicU64::new(0),
             filter_bytes: AtomicU64::new(0),
             idle: IdleLimit::default(),
+            range_uses: RangeUses::default(),
         })
     }
 
@@ -252,7 +258,7 @@ impl FlashTier {
     /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
     /// no object is lost because the device is slower than the clock.
     pub(super) fn note_demotion(&self, bytes: u64, now_ms: u64) {
-        let max = self.memory_split.bytes() / MAINTENANCE_SHARE;
+        let max = self.memory_split.planned_bytes() / MAINTENANCE_SHARE;
         let weight = max / MAINTENANCE_DEMOTIONS + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < max {
             return;
@@ -267,9 +273,9 @@ impl FlashTier {
         }
     }
 
-    /// Moves memory from items to flash, one step of `memory_split.rs`. True if there is more to do.
-    pub fn rebalance_memory(&self, store: &Store) -> bool {
-        self.memory_split.rebalance(&self.tier, store)
+    /// Moves memory between items and flash, by one step of `memory_split.rs`.
+    pub fn rebalance_memory(&self) {
+        self.memory_split.rebalance(&self.tier);
     }
 
     /// The limit of the flash memory, and the memory in use. Values that were read come on top of the limit.
@@ -284,7 +290,7 @@ impl FlashTier {
         let filters = self.filter_bytes.load(Ordering::Relaxed);
         let promoted_keys = self.promoted_keys.lock().expect("nothing panics under this lock");
         let of_scans = promoted_keys.iter().filter_map(Weak::upgrade).map(|keys| keys.memory_bytes());
-        of_scans.sum::<u64>() + filters + values + tokens
+        of_scans.sum::<u64>() + filters + values + tokens + range_uses::BYTES
     }
 
     /// Asserts every invariant of the tier.
@@ -307,6 +313,7 @@ impl FlashTier {
             unknown_tokens,
             promotion: self.promotion,
             notices: self.notices.clone(),
+            memory_limit_bytes: self.memory_split.bytes(),
             tier,
         }
     }

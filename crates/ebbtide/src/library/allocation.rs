@@ -1,11 +1,13 @@
-//! Allocations: a value that its writer fills in place and then publishes.
+//! Allocations: a value that its writer fills and then publishes.
 //!
-//! The buffer is the writer's own memory, and no part of a segment. A part of an open segment would keep the segment
-//! open, and with it hold up the expiry and the eviction of its neighbours, for as long as the writer takes. So an
-//! allocation costs the cache nothing before it is published, and publication copies the bytes once.
+//! A value of 4 KiB or more that fits a segment is filled in the segment: see `ops/allocation.rs` of the store, and
+//! "Allocations" in `docs/concurrency.md`. Others are filled in a buffer of the writer and copied by the publication:
+//! shorter ones, for which the second lock costs more than the copy; longer ones, whose segments are not contiguous;
+//! and all values of a cache with a memory file, which a stop writes while writers may still fill their allocations.
 
 use super::insert_options::InsertOptions;
 use super::pool::Pool;
+use crate::access::Access;
 use crate::error::Error;
 use ebbtide_store::Ttl;
 use std::fmt::{Debug, Formatter};
@@ -16,13 +18,25 @@ use std::ops::{Deref, DerefMut};
 pub struct Allocation {
     pool: Pool,
     key: Box<[u8]>,
-    options: InsertOptions,
-    bytes: Vec<u8>,
+    ttl: Ttl,
+    place: Place,
 }
 
+enum Place {
+    Segment(ebbtide_store::Allocation),
+    Buffer(Vec<u8>),
+}
+
+/// Shorter values are copied: that is cheaper than a second reservation of their segment.
+const MIN_BYTES_IN_SEGMENT: usize = 4096;
+
 impl Pool {
-    /// A buffer of `length` bytes for the value of a key. No lookup sees it before [`Allocation::publish`]; dropping it
+    /// Space of `length` bytes for the value of a key. No lookup sees it before [`Allocation::publish`]; dropping it
     /// leaves the key as it is. It may be kept for long: it holds up neither expiry nor eviction.
+    ///
+    /// A value of 4 KiB or more that fits a segment is written where it will stay, without a copy, if it is published
+    /// before its segment is full. Until it is dropped, an allocation keeps its segment from reuse. Allocations and
+    /// shared values hold a quarter of the memory, or one value of any size; more allocations are buffers.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
@@ -46,8 +60,35 @@ impl Pool {
         if length as u64 > limit {
             return Err(Error::ValueTooLarge { length: length as u64, limit });
         }
-        let options = InsertOptions::new().ttl(ttl);
-        Ok(Allocation { pool: self.clone(), key: key.into(), options, bytes: vec![0; length] })
+        let ttl = ttl.into();
+        let place =
+            self.commands.0.allocate(key, length, ttl).map_or_else(|| Place::Buffer(vec![0; length]), Place::Segment);
+        Ok(Allocation { pool: self.clone(), key: key.into(), ttl, place })
+    }
+}
+
+impl Access {
+    /// Space in a segment. `None` if the value is to be written into a buffer: also if memory is short, so that the
+    /// publication waits for it and answers what is wrong.
+    fn allocate(&self, key: &[u8], length: usize, ttl: Ttl) -> Option<ebbtide_store::Allocation> {
+        let pool = &self.pool;
+        let has_memory_file = self.owner.0.memory_file.is_some();
+        if length < MIN_BYTES_IN_SEGMENT || length > pool.store.contiguous_value_bytes(key.len()) || has_memory_file {
+            return None;
+        }
+        let (participant, hash) = (pool.participant(), pool.store.hash(key));
+        let allocate = |now_ms| pool.store.allocate(&participant, (key, hash), length, ttl, now_ms);
+        pool.write_with_eviction(self.waiting(), &participant, allocate).ok().flatten()
+    }
+
+    fn publish(&self, key: &[u8], allocation: &mut ebbtide_store::Allocation, ttl: Ttl) -> Result<(), Error> {
+        let participant = self.pool.participant();
+        let publish = |now_ms| allocation.publish(&participant, ttl, now_ms);
+        let written = self.pool.write_with_eviction(self.waiting(), &participant, publish);
+        if written.as_ref().is_err_and(Error::is_final) {
+            self.delete_unread(key);
+        }
+        written.map(drop)
     }
 }
 
@@ -57,7 +98,11 @@ impl Allocation {
     /// # Errors
     /// As [`Pool::insert`].
     pub fn publish(self) -> Result<(), Error> {
-        self.pool.insert_with(self.key, self.bytes, self.options)
+        let Self { pool, key, ttl, place } = self;
+        match place {
+            Place::Segment(mut allocation) => pool.commands.0.publish(&key, &mut allocation, ttl),
+            Place::Buffer(bytes) => pool.insert_with(key, bytes, InsertOptions::new().ttl(ttl)),
+        }
     }
 }
 
@@ -65,18 +110,24 @@ impl Deref for Allocation {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        match &self.place {
+            Place::Segment(allocation) => allocation.bytes(),
+            Place::Buffer(bytes) => bytes,
+        }
     }
 }
 
 impl DerefMut for Allocation {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        match &mut self.place {
+            Place::Segment(allocation) => allocation.bytes_mut(),
+            Place::Buffer(bytes) => bytes,
+        }
     }
 }
 
 impl Debug for Allocation {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Allocation").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+        f.debug_struct("Allocation").field("bytes", &self.len()).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Entry kinds: what the library notes of an entry in its 32 bits of client flags, which its users do not have.
+//! Entry kinds: what the library notes of an entry in its annotation, the word of 32 bits in place of client flags.
 //!
 //! ```text
 //! kind u8 | second u24: of the end of its TTL, since 1970, the lower bits
@@ -6,15 +6,15 @@
 //! The store keeps the end of a long life with a unit of up to 1/64 of it, which is too coarse for the end of a short
 //! TTL before a long window. Seconds are compared modulo 2^24, so a TTL before a window has less than 97 days.
 //!
-//! The kinds are far from the small numbers that clients of the server use as flags. Flash and the memory file keep the
-//! flags, so kinds survive demotions and restarts.
+//! Flash and the memory file keep the word and the bit that tells it from flags, so kinds survive demotions and
+//! restarts, and an entry of a client is plain, whatever its flags are.
 
 use crate::lookup::Item;
 
-const STALE: u32 = 0xE1;
-const ABSENT: u32 = 0xE2;
-const FAILED: u32 = 0xE3;
-const IDLE: u32 = 0xE4;
+const STALE: u32 = 1;
+const ABSENT: u32 = 2;
+const FAILED: u32 = 3;
+const IDLE: u32 = 4;
 const SECOND_MASK: u32 = (1 << 24) - 1;
 /// A longer TTL before a window would look as if it were over.
 pub(super) const MAX_FRESH_SECONDS: u64 = 1 << 23;
@@ -37,13 +37,13 @@ pub(super) enum EntryKind {
 impl EntryKind {
     #[inline]
     pub fn of(item: &Item<'_>) -> Self {
-        Self::of_flags(item.flags())
+        Self::of_annotation(item.annotation())
     }
 
     #[inline]
-    pub fn of_flags(flags: u32) -> Self {
-        match flags >> 24 {
-            STALE => Self::ServedStale { fresh_until: flags & SECOND_MASK },
+    pub fn of_annotation(word: u32) -> Self {
+        match word >> 24 {
+            STALE => Self::ServedStale { fresh_until: word & SECOND_MASK },
             ABSENT => Self::Absent,
             FAILED => Self::Failed,
             IDLE => Self::Idle,
@@ -51,7 +51,8 @@ impl EntryKind {
         }
     }
 
-    pub fn flags(self) -> u32 {
+    /// The annotation; 0 is none.
+    pub fn annotation(self) -> u32 {
         match self {
             Self::Plain => 0,
             Self::ServedStale { fresh_until } => STALE << 24 | fresh_until,
@@ -84,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_keep_the_kind() {
+    fn annotations_keep_the_kind() {
         let kinds = [EntryKind::Plain, EntryKind::Absent, EntryKind::Failed, EntryKind::Idle];
         for kind in kinds.into_iter().chain([EntryKind::served_stale(1_800_000_000)]) {
-            assert_eq!(EntryKind::of_flags(kind.flags()), kind);
+            assert_eq!(EntryKind::of_annotation(kind.annotation()), kind);
         }
-        assert_eq!(EntryKind::of_flags(123), EntryKind::Plain);
+        assert_eq!(EntryKind::of_annotation(123), EntryKind::Plain);
     }
 
     #[test]

@@ -106,6 +106,6 @@ impl Pool {
 
 impl Life {
     pub fn write(self, commands: &memcached::Pool, key: &[u8], value: &[u8], mode: Mode) -> Result<Stored, Error> {
-        commands.insert(key, value).ttl(self.ttl).flags(self.kind.flags()).mode(mode).apply()
+        commands.insert(key, value).ttl(self.ttl).annotation(self.kind.annotation()).mode(mode).apply()
     }
 }

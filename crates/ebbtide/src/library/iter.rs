@@ -32,7 +32,7 @@ impl Iterator for Iter {
         while self.ready.is_empty() && !self.is_over {
             let ready = &mut self.ready;
             self.is_over = !self.scan.advance(|entry| {
-                if !EntryKind::of_flags(entry.flags()).has_value() {
+                if !EntryKind::of_annotation(entry.annotation()).has_value() {
                     return;
                 }
                 let value = match entry.item() {

@@ -120,13 +120,16 @@ impl<'p, T, F: Fn(&Pool, &Item<'_>) -> Option<T>> Lookups<'p, T, F> {
 
     /// Answers keys until flash must be asked for one.
     fn look_in_memory(&mut self, keys: &[&[u8]]) {
-        let Self { pool, commands, read, idle, values, reads, probe, memory_decides, .. } = self;
+        let Self { pool, commands, purpose, read, idle, values, reads, probe, memory_decides, .. } = self;
         let first = values.len();
         commands.get_batch_while(&keys[first..], |i, lookup| {
             let hit = lookup.hit();
             if hit.is_none() && !(i == 0 && *memory_decides) {
                 *probe = commands.probe_flash(reads, keys[first + i]);
-                if probe.is_some() {
+                if let Some(probe) = probe {
+                    if let (ReadPurpose::Range(range), true) = (*purpose, i == 0) {
+                        *purpose = commands.0.range_purpose(probe, range);
+                    }
                     return ControlFlow::Break(());
                 }
             }

@@ -75,8 +75,8 @@ impl Pool {
     }
 
     /// A copy of `length` bytes of a value, from `offset` on: fewer at its end, none after it. Only the parts of a long
-    /// value that hold these bytes are read, in memory and on flash. A value that only flash has stays there: a get
-    /// may copy it to memory, a range does not.
+    /// value that hold these bytes are read, in memory and on flash. A value that only flash has stays there until
+    /// ranges have read as many bytes as it has: then it may be copied to memory, as by a get.
     pub fn get_range(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
         let (key, range) = (key.as_ref(), byte_range(offset, length));
         self.with_hit(key, self.commands.get_range(key, range), |item| item.range_to_vec(range))

@@ -29,21 +29,23 @@ mod superblock;
 
 use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
+use crate::compact_state::NewCompactPool;
 use crate::error::Error;
-use crate::pool_state::PoolState;
+use crate::pool_plan::Plan;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
 use ebbtide_flash::Tier;
-use ebbtide_store::{EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
+use ebbtide_store::{CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
 pub use medium::MemoryFileMode;
 use open::{Opened, open, refused};
 use pool_images::LoadedPools;
+pub(crate) use pool_images::QuietPools;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use superblock::{BLOCK_BYTES, FRAMES_OFFSET, RunRecord, Superblock};
 
@@ -56,7 +58,8 @@ pub enum MemoryStart {
     /// With what the last run left.
     Warm {
         objects: u64,
-        /// Pools of the last run that are not configured any more: what they held is gone.
+        /// Pools of the last run that are not configured any more, or as another kind or with other lengths: what
+        /// they held is gone.
         dropped_pools: Vec<String>,
         /// Time between the stop and this start.
         stopped_for: Duration,
@@ -80,7 +83,7 @@ impl std::fmt::Display for MemoryStart {
                 match dropped_pools.is_empty() {
                     true => Ok(()),
                     false => {
-                        write!(f, "; dropped with their pools, which are not configured: {}", dropped_pools.join(", "))
+                        write!(f, "; dropped, because no such pool is configured: {}", dropped_pools.join(", "))
                     }
                 }
             }
@@ -123,8 +126,10 @@ pub(crate) struct Memory {
     pub memory: EngineMemory,
     /// In the order of the plan, the pool `default` first.
     pub stores: Vec<Store>,
+    /// Of compact pools, in the order of the plan: those of the file.
+    tables: Vec<Option<CompactTable>>,
     pub time: EngineClock,
-    plan: Vec<PlannedPool>,
+    plan: Plan,
     /// The file as the last run left it.
     opened: Option<(Opened, MemoryStart)>,
     /// The file in use.
@@ -133,9 +138,19 @@ pub(crate) struct Memory {
     runs: RunRecord,
 }
 
+/// What an engine is made of.
+pub(crate) struct FinishedMemory {
+    /// In the order of the plan, the pool `default` first.
+    pub stores: Vec<Store>,
+    pub compact: Vec<NewCompactPool>,
+    pub time: EngineClock,
+    pub file: Option<MemoryFile>,
+}
+
 /// Stores from the file, and their time.
 struct Restored {
     stores: Vec<Store>,
+    tables: Vec<Option<CompactTable>>,
     memory: EngineMemory,
     time: EngineClock,
     start: MemoryStart,
@@ -162,15 +177,10 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`open`], a file system that is too small, and options that no store can have.
-    pub fn begin(path: Option<&Path>, plan: Vec<PlannedPool>, clock: Clock) -> Result<Self, Error> {
+    pub fn begin(path: Option<&Path>, plan: Plan, clock: Clock) -> Result<Self, Error> {
         let opened = path.map(open).transpose()?;
         if let Some(opened) = &opened {
-            check_space(
-                &opened.path,
-                &opened.file,
-                opened.mode,
-                plan.iter().map(|pool| pool.options.memory_bytes).sum(),
-            )?;
+            check_space(&opened.path, &opened.file, opened.mode, plan.memory_bytes())?;
         }
         let runs = opened.as_ref().map_or_else(RunRecord::default, |opened| superblock::runs(&opened.file));
         let restored = opened.as_ref().map(|opened| opened.load(&plan, clock));
@@ -179,13 +189,14 @@ impl Memory {
             Some(Err(reason)) => (None, reason),
             None => (None, String::new()),
         };
-        if let Some(Restored { stores, memory, time, start }) = restored {
+        if let Some(Restored { stores, tables, memory, time, start }) = restored {
             let opened = opened.map(|opened| (opened, start));
-            return Ok(Self { memory, stores, time, plan, opened, file: None, runs });
+            return Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs });
         }
-        let (memory, stores) = empty(&plan, opened.as_ref())?;
+        let (memory, stores) = empty(&plan.stores, opened.as_ref())?;
         let opened = opened.map(|opened| (opened, MemoryStart::Cold { reason }));
-        Ok(Self { memory, stores, time: EngineClock::new(clock), plan, opened, file: None, runs })
+        let (tables, time) = (Vec::new(), EngineClock::new(clock));
+        Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs })
     }
 
     /// The store of the pool `default`.
@@ -211,7 +222,8 @@ impl Memory {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
             self.stores.clear();
-            (self.memory, self.stores) = empty(&self.plan, Some(opened))?;
+            self.tables.clear();
+            (self.memory, self.stores) = empty(&self.plan.stores, Some(opened))?;
         }
         Ok(())
     }
@@ -233,13 +245,18 @@ impl Memory {
         Ok(())
     }
 
-    /// The stores, their time, and the file, which is in use from here on.
+    /// All of it, with the file in use from here on.
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(mut self, save_limit: Duration) -> Result<(Vec<Store>, EngineClock, Option<MemoryFile>), Error> {
+    pub fn finish(mut self, save_limit: Duration) -> Result<FinishedMemory, Error> {
         self.use_file(None, save_limit)?;
-        Ok((self.stores, self.time, self.file))
+        let Self { stores, tables, time, plan, file, .. } = self;
+        // A cold start has none.
+        let tables = tables.into_iter().chain(std::iter::repeat_with(|| None));
+        let compact = plan.compact.into_iter().zip(tables);
+        let compact = compact.map(|((share, plan), table)| NewCompactPool { share, plan, table }).collect();
+        Ok(FinishedMemory { stores, compact, time, file })
     }
 }
 
@@ -265,7 +282,7 @@ fn check_space(path: &Path, file: &File, mode: MemoryFileMode, memory_bytes: u64
 
 impl Opened {
     /// Loads what the last run left; or says why there is nothing.
-    fn load(&self, plan: &[PlannedPool], clock: Clock) -> Result<Restored, String> {
+    fn load(&self, plan: &Plan, clock: Clock) -> Result<Restored, String> {
         let started = Instant::now();
         let superblock = Superblock::read(&self.file)?;
         let elapsed = superblock.stopped.until_now(SET_BACK_MAX).ok_or_else(|| {
@@ -284,7 +301,7 @@ impl Opened {
             ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
             ImageError::Store(error) => format!("what it holds cannot be brought to this memory: {error}"),
         });
-        let LoadedPools { memory, stores, objects, dropped } = loaded?;
+        let LoadedPools { memory, stores, tables, objects, dropped } = loaded?;
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
         let time = EngineClock::resumed(clock, &superblock.time, stopped_for + started.elapsed());
@@ -295,7 +312,7 @@ impl Opened {
             took: started.elapsed(),
             written_by: superblock.program,
         };
-        Ok(Restored { stores, memory, time, start })
+        Ok(Restored { stores, tables, memory, time, start })
     }
 
     /// Address space for all pools, of at least so many frames: the frames of the file, if it is mapped.
@@ -356,15 +373,14 @@ impl MemoryFile {
         file.as_ref().map_or(Ok(()), |file| check_space(&self.path, file, self.mode, memory_bytes))
     }
 
-    /// Writes the stores of all pools, the pool `default` first, which nobody changes any more, and lets go of the
-    /// file. `None` if that has happened already. A mapped file stays locked until the stores end: hits and handles
-    /// read its bytes.
+    /// Writes all pools, which nobody changes any more, and lets go of the file. `None` if that has happened already. A
+    /// mapped file stays locked until the stores end: hits and handles read its bytes.
     ///
     /// # Errors
     /// The file system's. The file is not valid then, and the next start is cold.
     pub fn save(
         &self,
-        pools: &[Arc<PoolState>],
+        pools: &QuietPools,
         (memory, participant): (&EngineMemory, &Participant),
         time: &EngineClock,
     ) -> Result<Option<MemorySaved>, Error> {
@@ -391,7 +407,6 @@ impl MemoryFile {
                 false => out.write_all_at(bytes, FRAMES_OFFSET + at),
             };
             let mut writer = BlockWriter::new(&out);
-            let pools = pools.iter().map(|pool| (&*pool.name, &*pool.store));
             let saved = pool_images::save(pools, participant, now_ms, &mut writer, &mut keep)?;
             superblock.image_bytes = writer.finish()?;
             file.sync_data()?;

@@ -31,8 +31,7 @@ fn a_start_that_ends_early_changes_nothing() {
         let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
         // Both pools are loaded, then one of them is given up with its frames.
         for pools in [vec![pool], Vec::new()] {
-            let memory =
-                Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap().stores, Clock::Manual).unwrap();
+            let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
             assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
             drop(memory);
             assert!(std::fs::read(&path).unwrap() == before);

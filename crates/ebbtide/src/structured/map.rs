@@ -20,10 +20,16 @@ use std::marker::PhantomData;
 /// assert_eq!(features.get(&"age".to_owned())?, Some([0.3, 0.1]));
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
-pub struct Map<K, V> {
-    table: Table,
-    types: PhantomData<fn(K) -> V>,
+///
+/// The third type says whether the keys have an order: see [`RangeMap`](super::RangeMap).
+pub struct Map<K, V, O = WithoutOrder> {
+    pub(super) table: Table,
+    types: PhantomData<fn(K) -> (V, O)>,
 }
+
+/// The keys of a [`Map`] have no order.
+#[derive(Debug)]
+pub enum WithoutOrder {}
 
 /// A map at one moment.
 pub struct MapSnapshot<K, V> {
@@ -43,7 +49,7 @@ pub(super) struct Table {
 impl Pool {
     /// The map of a key. Nothing is created by this call.
     pub fn map<K: Flat, V: Flat>(&self, key: impl AsRef<[u8]>) -> Map<K, V> {
-        Map { table: Table::new::<K, V>(self, key.as_ref(), Structure::Map), types: PhantomData }
+        Map::new(self, key.as_ref(), Structure::Map)
     }
 }
 
@@ -145,13 +151,17 @@ fn check_keys(changes: &[Change<'_>]) -> Result<(), Error> {
 }
 
 /// The bytes of entries, for one edit.
-pub(super) fn entry_bytes<'a, K: Flat + 'a, V: Flat + 'a>(
+fn entry_bytes<'a, K: Flat + 'a, V: Flat + 'a>(
     entries: impl IntoIterator<Item = (&'a K, &'a V)>,
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     entries.into_iter().map(|(key, value)| (bytes_of(key), bytes_of(value))).collect()
 }
 
-impl<K: Flat, V: Flat> Map<K, V> {
+impl<K: Flat, V: Flat, O> Map<K, V, O> {
+    pub(super) fn new(pool: &Pool, key: &[u8], structure: Structure) -> Self {
+        Self { table: Table::new::<K, V>(pool, key, structure), types: PhantomData }
+    }
+
     /// Stores an empty map if the key is absent. False, with nothing changed, if it is present.
     ///
     /// # Errors
@@ -257,13 +267,13 @@ impl<K: Flat, V: Flat> MapSnapshot<K, V> {
     }
 }
 
-impl<K, V> Clone for Map<K, V> {
+impl<K, V, O> Clone for Map<K, V, O> {
     fn clone(&self) -> Self {
         Self { table: self.table.clone(), types: PhantomData }
     }
 }
 
-impl<K, V> Debug for Map<K, V> {
+impl<K, V, O> Debug for Map<K, V, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Map").field("table", &self.table).finish_non_exhaustive()
     }

@@ -25,6 +25,6 @@ mod words;
 pub use append_buffer::{AppendBuffer, Records};
 pub use fixed_array::FixedArray;
 pub use flat::{Fixed, Flat, Ordered};
-pub use map::{Map, MapSnapshot};
-pub use range_map::RangeMap;
+pub use map::{Map, MapSnapshot, WithoutOrder};
+pub use range_map::{InKeyOrder, RangeMap};
 pub use words::{Counters, TypedHandle, Words};

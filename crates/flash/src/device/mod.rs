@@ -23,11 +23,12 @@
 //! | `fiemap` | what a filesystem tells of a file's space |
 //! | `drive`, `amplification` | what the drives below tell of themselves; what they write for what they are given |
 //! | `stats`, `histogram`, `health` | counters, latencies, whether the device does its work |
-//! | `memory_device`, `faults` | devices for tests |
+//! | `memory_device`, `compressed_device`, `faults` | devices for tests |
 
 mod amplification;
 mod blocking_ring;
 mod buffer;
+mod compressed_device;
 mod disk;
 mod drive;
 mod dry_run;
@@ -50,6 +51,7 @@ mod uring;
 pub use amplification::page_amplification;
 pub use blocking_ring::BlockingRing;
 pub use buffer::{BLOCK, Buffer};
+pub use compressed_device::CompressedDevice;
 pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};
 pub use drive::{DriveLog, NoDriveLog, drive_log_under};
 pub(crate) use dry_run::check_beside;

@@ -98,6 +98,7 @@ fn blocks_of(class: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::large::options::{Geometry, Options};
 
     #[test]
     fn classes_hold_what_they_name() {
@@ -121,6 +122,28 @@ mod tests {
             assert_eq!(hit.without_hits(), address);
             assert_eq!(Address::from_words(hit.to_words()), hit);
         }
+    }
+
+    #[test]
+    fn many_terabytes_have_addresses_to_their_last_object() {
+        let mut random = ebbtide_testkit::Random::new(1);
+        for (terabytes, region_bytes) in [1, 4, 16, 32].into_iter().flat_map(|size| [(size, 16 << 20), (size, 1 << 20)])
+        {
+            let options = Options { region_bytes, ..Options::default() };
+            let geometry = Geometry::new(&(0..terabytes << 40_u64), &options).unwrap();
+            let units = geometry.units_per_region();
+            let last = u64::from(geometry.regions) * units - 1;
+            let draws = (0..1000).map(|_| random.between(0, last));
+            for unit in draws.chain([0, last]) {
+                let address = Address::from_words(Address::new(unit, BLOCK).hit().to_words());
+                assert_eq!((address.unit(), address.hits()), (unit, 1));
+                let region = u32::try_from(unit / units).unwrap();
+                assert_eq!(geometry.offset(region) + unit % units * UNIT as u64, unit * UNIT as u64);
+            }
+            assert_eq!((last + 1) * UNIT as u64, terabytes << 40);
+        }
+        let beyond = Geometry::new(&(0..33 << 40_u64), &Options::default()).map(drop).unwrap_err().to_string();
+        assert!(beyond.contains("at most 32 TiB"), "{beyond}");
     }
 
     #[test]

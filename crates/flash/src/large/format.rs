@@ -6,7 +6,7 @@
 //! header   magic u32 | version u32 | sequence u64 | identity u64 | region u32 | objects u32 | footer's offset u32
 //!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before it u64
 //! object   checksum u64 | sequence u64 | order u64 | bytes of value here u32 | bytes of value in all u32
-//!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | zero u8
+//!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | annotated u8
 //!          | key | of a value over 16 KiB: checksum of each block u64 ... | zeros to a multiple of 64 | value
 //! footer   per object: hash u64 | order u64 | position u32 | bytes u32 | expiry u32 | part u16 | pool u16
 //! ```
@@ -21,6 +21,7 @@
 //!   earlier life, or what belongs elsewhere, does not pass.
 //! - The order numbers the versions of all objects; of two versions of a key the later one has the higher number. A copy that
 //!   reclaim makes keeps its order.
+//! - Annotated is 1 if the client flags are an annotation of the cache, and not a client's; otherwise 0.
 //! - A position counts units of 64 bytes from the begin of the region.
 //! - An expiry is in seconds since 1970, 0 for never; the latest expiry of a region too.
 //! - Part 0 is an object, or the first part of one that did not fit into a region. The others carry no key; their hash is made
@@ -34,7 +35,7 @@ use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLl");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 pub const REGION_HEADER_BYTES: usize = 64;
 pub const OBJECT_HEADER_BYTES: usize = 50;
@@ -71,6 +72,7 @@ pub struct ObjectHeader {
     pub position: u32,
     pub expiry: u32,
     pub client_flags: u32,
+    pub is_annotated: bool,
     pub part: u16,
     pub pool: u16,
     pub key_bytes: u8,
@@ -222,6 +224,7 @@ impl ObjectHeader {
         bytes[44..46].copy_from_slice(&self.part.to_le_bytes());
         bytes[46..48].copy_from_slice(&self.pool.to_le_bytes());
         bytes[48] = self.key_bytes;
+        bytes[49] = self.is_annotated.into();
         bytes
     }
 
@@ -240,6 +243,7 @@ impl ObjectHeader {
             position: reader.u32(),
             expiry: reader.u32(),
             client_flags: reader.u32(),
+            is_annotated: bytes[49] != 0,
             part: u16::from_le_bytes([bytes[44], bytes[45]]),
             pool: u16::from_le_bytes([bytes[46], bytes[47]]),
             key_bytes: bytes[48],
@@ -344,6 +348,7 @@ mod tests {
         position: 1,
         expiry: 1_800_000_000,
         client_flags: 0xabcd,
+        is_annotated: false,
         part: 2,
         pool: 0x0506,
         key_bytes: 3,
@@ -354,8 +359,8 @@ mod tests {
         let bytes = REGION.encode(0x1d);
         assert_eq!(
             hex(&bytes),
-            "45624c6c03000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
-             6300000000000000 edfe000000000000 54b5dea9fd21b0b0"
+            "45624c6c04000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
+             6300000000000000 edfe000000000000 2667d1c12c125019"
         );
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 7), Some(REGION));
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 8), None, "of another region");
@@ -378,6 +383,9 @@ mod tests {
             "dd676c2b817dea8f 0605040302010000 6400000000000000 0500000006000000 0100000000d2496b \
              cdab000002000605 03006b657976616c 7565"
         );
+        let annotated = ObjectHeader { is_annotated: true, ..OBJECT };
+        assert_eq!(annotated.encode()[8..], [&OBJECT.encode()[8..49], &[1]].concat());
+        assert_eq!(ObjectHeader::decode(&annotated.encode()), annotated);
         let check = |bytes: &[u8]| ObjectHeader::check(bytes, 0x1d, OBJECT.sequence, 1);
         assert_eq!(check(&bytes), Ok(OBJECT));
         assert_eq!(check(&[&bytes[..], b"more"].concat()), Ok(OBJECT));

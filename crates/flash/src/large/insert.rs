@@ -91,6 +91,7 @@ impl LargeLog {
             position: 0,
             expiry: object.expiry,
             client_flags: object.client_flags,
+            is_annotated: object.is_annotated,
             part: 0,
             pool: key.pool,
             key_bytes: key.bytes.len() as u8,

@@ -166,6 +166,12 @@ impl LargeLog {
         (self.unused_regions(&self.free_lists()) * self.geometry.region_bytes) as u64
     }
 
+    /// Whether [`LargeLog::shrink_front`] would give anything away.
+    pub fn has_free_front(&self) -> bool {
+        let unused = self.unused_regions(&self.free_lists());
+        unused > MIN_FREE_REGIONS && self.log_regions().len() > self.options.min_regions()
+    }
+
     /// How many are free from the first one on.
     pub(super) fn unused_regions(&self, free_lists: &FreeLists) -> usize {
         let own = self.first_region.load(Relaxed)..;
@@ -184,9 +190,14 @@ impl LargeLog {
         self.index.bytes()
     }
 
-    /// Whether more memory for the index would soon save objects.
-    pub fn wants_memory(&self) -> bool {
-        self.memory_bound.is_approaching(self.index.bytes())
+    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would end.
+    pub fn wanted_memory(&self, reserve: usize) -> usize {
+        self.memory_bound.wanted(self.index.bytes(), reserve)
+    }
+
+    /// Lowers the bound of the index if far more than `reserve` is left; answers by how many bytes.
+    pub fn release_index(&self, reserve: usize) -> usize {
+        self.memory_bound.release(self.index.bytes(), reserve)
     }
 
     /// From now on the index may have so many bytes more.

@@ -46,7 +46,7 @@ pub struct Options {
     /// enough that eviction, which waits too, finds another way. With zero an insert never waits for the device: it does not
     /// reclaim regions either, and upkeep keeps more of them free.
     pub max_buffer_wait: Duration,
-    /// Which region goes when space is needed. First in, first out: flash is written in sequence.
+    /// Which region is reclaimed when space is needed. `Lru`: it saves hits and writes, and a region is erased as a whole.
     pub reclaim: Reclaim,
     /// What of that region is kept. What has proved to be worth another write.
     pub reinsertion: Reinsertion,

@@ -22,11 +22,43 @@ use std::sync::{Arc, Mutex};
 /// So often a lookup follows an object that moves, before it is a miss.
 pub(super) const MOVES: u32 = 8;
 
+/// The key of a pending lookup. A value longer than a region is stored in parts: the first has the key, a later one the
+/// hash of its number and of the object's order in place of a key.
+pub(super) struct LookupKey {
+    bytes: Box<[u8]>,
+    pub hash: FlashHash,
+    pool: u16,
+}
+
+/// A later part of an object: the object's order and the part's number.
+pub(super) type LaterPart = (u64, u16);
+
+impl LookupKey {
+    pub fn new(key: Key<'_>) -> Self {
+        Self { bytes: key.bytes.into(), hash: key.hash, pool: key.pool }
+    }
+
+    /// The hash of a part; without one, that of the first.
+    pub fn hash_of(&self, part: Option<LaterPart>) -> FlashHash {
+        part.map_or(self.hash, |(order, part)| part_hash(self.hash, order, part))
+    }
+
+    /// Whether an object has the key of a part.
+    pub fn is_in(&self, header: &ObjectHeader, object: &[u8], part: Option<LaterPart>) -> bool {
+        let key = &object[header.key()];
+        header.pool == self.pool
+            && if part.is_none() { *key == *self.bytes } else { *key == self.hash_of(part).0.to_le_bytes() }
+    }
+
+    /// Bytes of the key of a part.
+    pub fn bytes_of(&self, part: Option<LaterPart>) -> usize {
+        if part.is_none() { self.bytes.len() } else { size_of::<FlashHash>() }
+    }
+}
+
 /// A lookup under way.
 struct Reading {
-    key: Box<[u8]>,
-    hash: FlashHash,
-    pool: u16,
+    key: LookupKey,
     /// What is there of an object of several parts.
     gathered: Option<Gathered>,
     moves: u32,
@@ -42,7 +74,7 @@ struct Gathered {
 
 /// Where an object was a moment ago.
 #[derive(Clone, Copy)]
-pub(super) struct Located {
+pub struct Located {
     pub address: Address,
     pub token: Token,
     pub region: u32,
@@ -89,13 +121,18 @@ impl LargeLog {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once what needs no I/O; otherwise `done`
     /// is called with what was found, possibly before this returns.
     pub fn lookup(self: &Arc<Self>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
-        self.observe_time(now);
-        if self.find(key.hash, |_| ()).is_none() {
-            return FlashLookup::Absent;
+        match self.locate(key.hash) {
+            Some(located) => self.lookup_at(located, key, now, done),
+            None => FlashLookup::Absent,
         }
+    }
+
+    /// As [`LargeLog::lookup`], of a key whose entry of the index is known.
+    pub(crate) fn lookup_at(self: &Arc<Self>, located: Located, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
+        self.observe_time(now);
         self.counters.lookups.one();
-        let reading = Reading { key: key.bytes.into(), hash: key.hash, pool: key.pool, gathered: None, moves: 0 };
-        self.answer(self.advance(reading, done))
+        let reading = Reading { key: LookupKey::new(key), gathered: None, moves: 0 };
+        self.answer(self.advance(reading, Some(located), done))
     }
 
     /// The answer of a lookup that goes on, or did not need the device.
@@ -110,10 +147,12 @@ impl LargeLog {
         }
     }
 
-    /// Goes on until there is an answer or a read is under way.
-    fn advance(self: &Arc<Self>, mut reading: Reading, done: OnLookup) -> ReadProgress {
+    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is one of
+    /// a bounded number of moves. `located` spares the first look into the index.
+    fn advance(self: &Arc<Self>, mut reading: Reading, mut located: Option<Located>, done: OnLookup) -> ReadProgress {
         loop {
-            let Some(located) = self.locate(reading.wanted()).filter(|_| reading.moves <= MOVES) else {
+            let known = located.take().or_else(|| self.locate(reading.wanted()));
+            let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };
@@ -147,7 +186,7 @@ impl LargeLog {
     /// What an object that was read means for the lookup.
     fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: ReadBytes<'_>) -> ReadStep {
         let value = header.value();
-        let is_key = header.pool == reading.pool && bytes.slice()[header.key()] == *reading.expected_key();
+        let is_key = reading.key.is_in(&header, bytes.slice(), reading.next_part());
         if !self.is_hit(&header, is_key) {
             return ReadStep::Finished(None);
         }
@@ -179,7 +218,7 @@ impl LargeLog {
         }
         let Gathered { header, token, buffer, filled, .. } = reading.gathered.take().expect("it was filled");
         // Another version may have come since the first part was read, whose parts are others; or the first part moved.
-        if self.find(reading.hash, |address| self.token(address)) != Some(token) {
+        if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
             reading.moves += 1;
             return ReadStep::NextPart;
         }
@@ -275,7 +314,7 @@ impl LargeLog {
     }
 
     fn resume(self: &Arc<Self>, reading: Reading, done: OnLookup) {
-        let progress = self.advance(reading, done);
+        let progress = self.advance(reading, None, done);
         self.finish(progress);
     }
 
@@ -288,7 +327,7 @@ impl LargeLog {
     }
 
     /// Looks an object up in the index and counts the hit.
-    pub(super) fn locate(&self, hash: FlashHash) -> Option<Located> {
+    pub(crate) fn locate(&self, hash: FlashHash) -> Option<Located> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
         let address = shard.get(identity.tag)?;
@@ -325,17 +364,14 @@ impl LargeLog {
 }
 
 impl Reading {
-    /// The hash of the part that comes next.
-    fn wanted(&self) -> FlashHash {
-        self.gathered.as_ref().map_or(self.hash, |it| part_hash(self.hash, it.header.order, it.parts))
+    /// The part that comes next; `None` for the first.
+    fn next_part(&self) -> Option<LaterPart> {
+        self.gathered.as_ref().map(|it| (it.header.order, it.parts))
     }
 
-    /// The key of the next part.
-    fn expected_key(&self) -> std::borrow::Cow<'_, [u8]> {
-        match &self.gathered {
-            None => (&*self.key).into(),
-            Some(_) => self.wanted().0.to_le_bytes().to_vec().into(),
-        }
+    /// The hash of that part.
+    fn wanted(&self) -> FlashHash {
+        self.key.hash_of(self.next_part())
     }
 }
 
@@ -361,6 +397,6 @@ impl ReadBytes<'_> {
 }
 
 pub(super) fn found(buffer: Buffer, value: Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
-    let ObjectHeader { client_flags, expiry, .. } = header;
-    FlashHit { buffer, value, client_flags, expiry, token }
+    let ObjectHeader { total_bytes, client_flags, is_annotated, expiry, .. } = header;
+    FlashHit { buffer, value, value_bytes: total_bytes.into(), client_flags, is_annotated, expiry, token }
 }

@@ -13,11 +13,10 @@
 //! Of a value in parts, the fronts of the parts before the range are read, too: they say how long each part is.
 
 use super::LargeLog;
-use super::format::{ObjectHeader, are_blocks, front_bytes, part_hash};
-use super::read::{Located, MOVES, ReadProgress, found};
+use super::format::{ObjectHeader, are_blocks, front_bytes};
+use super::read::{LaterPart, Located, LookupKey, MOVES, ReadProgress, found};
 use crate::device::{BLOCK, Buffer};
 use crate::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,9 +26,7 @@ const _: () = assert!(super::format::UNDIVIDED_VALUE_BYTES + 512 + BLOCK <= MAX_
 
 /// A lookup under way.
 struct RangeReading {
-    key: Box<[u8]>,
-    hash: FlashHash,
-    pool: u16,
+    key: LookupKey,
     range: ByteRange,
     /// From the first part on.
     gathered: Option<Gathered>,
@@ -57,21 +54,38 @@ enum RangeStep {
 impl LargeLog {
     /// As [`LargeLog::lookup`], of a range of the value: the hit has only the bytes of the range.
     pub fn lookup_range(self: &Arc<Self>, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
-        self.observe_time(now);
-        if self.find(key.hash, |_| ()).is_none() {
-            return FlashLookup::Absent;
+        match self.locate(key.hash) {
+            Some(located) => self.lookup_range_at(located, key, range, now, done),
+            None => FlashLookup::Absent,
         }
+    }
+
+    /// As [`LargeLog::lookup_range`], of a key whose entry of the index is known.
+    pub(crate) fn lookup_range_at(
+        self: &Arc<Self>,
+        located: Located,
+        key: Key<'_>,
+        range: ByteRange,
+        now: u32,
+        done: OnLookup,
+    ) -> FlashLookup {
+        self.observe_time(now);
         self.counters.lookups.one();
-        let Key { bytes, hash, pool } = key;
-        let reading = RangeReading { key: bytes.into(), hash, pool, range, gathered: None, moves: 0 };
-        self.answer(self.advance_range(reading, done))
+        let reading = RangeReading { key: LookupKey::new(key), range, gathered: None, moves: 0 };
+        self.answer(self.advance_range(reading, Some(located), done))
     }
 
     /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is one of a
-    /// bounded number of moves.
-    fn advance_range(self: &Arc<Self>, mut reading: RangeReading, done: OnLookup) -> ReadProgress {
+    /// bounded number of moves. `located` spares the first look into the index.
+    fn advance_range(
+        self: &Arc<Self>,
+        mut reading: RangeReading,
+        mut located: Option<Located>,
+        done: OnLookup,
+    ) -> ReadProgress {
         loop {
-            let Some(located) = self.locate(reading.wanted()).filter(|_| reading.moves <= MOVES) else {
+            let known = located.take().or_else(|| self.locate(reading.wanted()));
+            let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };
@@ -101,7 +115,7 @@ impl LargeLog {
         header: &ObjectHeader,
         front: &[u8],
     ) -> Option<Range<usize>> {
-        let is_key = header.pool == reading.pool && front[header.key()] == *reading.expected_key();
+        let is_key = reading.key.is_in(header, front, reading.next_part());
         if !self.is_hit(header, is_key) {
             return None;
         }
@@ -138,7 +152,7 @@ impl LargeLog {
         }
         let Gathered { header: first, token, buffer, filled, .. } = gathered;
         // Another version may have come since the first part was read; or the first part moved.
-        if self.find(reading.hash, |address| self.token(address)) != Some(token) {
+        if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
             reading.moves += 1;
             return RangeStep::NextPart;
         }
@@ -158,7 +172,8 @@ impl LargeLog {
         let mut blocks = located.blocks();
         let is_whole = blocks.len() <= MAX_WHOLE_BLOCKS * BLOCK;
         if !is_whole {
-            let shortest = || front_bytes(reading.expected_key().len(), min_value_bytes(located.address.blocks()));
+            let key_bytes = reading.key.bytes_of(reading.next_part());
+            let shortest = || front_bytes(key_bytes, min_value_bytes(located.address.blocks()));
             let front = known_bytes.unwrap_or_else(shortest);
             blocks.end = blocks.end.min((located.begin() + front).next_multiple_of(BLOCK));
         }
@@ -236,7 +251,7 @@ impl LargeLog {
             // The front that was read may be of another version.
             reading.gathered.take_if(|gathered| gathered.parts == 0);
         }
-        let progress = self.advance_range(reading, done);
+        let progress = self.advance_range(reading, None, done);
         self.finish(progress);
     }
 }
@@ -248,20 +263,13 @@ fn min_value_bytes(blocks: usize) -> usize {
 }
 
 impl RangeReading {
-    /// The hash of the part that comes next.
-    fn wanted(&self) -> FlashHash {
-        self.gathered.as_ref().map_or(self.hash, |it| match it.parts {
-            // Its front was read, and its blocks have yet to be.
-            0 => self.hash,
-            part => part_hash(self.hash, it.header.order, part),
-        })
+    /// The part that comes next; `None` for the first, also while its front is read and its blocks are not.
+    fn next_part(&self) -> Option<LaterPart> {
+        self.gathered.as_ref().filter(|it| it.parts > 0).map(|it| (it.header.order, it.parts))
     }
 
-    /// The key of the next part.
-    fn expected_key(&self) -> Cow<'_, [u8]> {
-        match &self.gathered {
-            Some(gathered) if gathered.parts > 0 => self.wanted().0.to_le_bytes().to_vec().into(),
-            _ => (&*self.key).into(),
-        }
+    /// The hash of that part.
+    fn wanted(&self) -> FlashHash {
+        self.key.hash_of(self.next_part())
     }
 }

@@ -263,8 +263,9 @@ impl LargeLog {
             _ => None,
         };
         let value = if is_in_parts { gathered.as_deref() } else { value };
-        let ObjectHeader { total_bytes, client_flags, expiry, .. } = header;
-        (visitor.visit)(ScannedObject { key, value, value_bytes: u64::from(total_bytes), client_flags, expiry });
+        let ObjectHeader { total_bytes, client_flags, is_annotated, expiry, .. } = header;
+        let value_bytes = u64::from(total_bytes);
+        (visitor.visit)(ScannedObject { key, value, value_bytes, client_flags, is_annotated, expiry });
     }
 
     /// The value of an object of which the first part is there.

@@ -245,8 +245,10 @@ impl SmallLookup {
     }
 
     fn found(&self, buffer: Buffer, record: PageRecord, token: Token) -> Option<FlashHit> {
-        let PageRecord { value, client_flags, expiry, .. } = record;
-        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, expiry, token })
+        let PageRecord { value, client_flags, is_annotated, expiry, .. } = record;
+        let value_bytes = value.len() as u64;
+        let hit = FlashHit { buffer, value, value_bytes, client_flags, is_annotated, expiry, token };
+        (!has_expired(expiry, self.now)).then_some(hit)
     }
 }
 

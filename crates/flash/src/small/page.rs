@@ -9,8 +9,8 @@
 //!  record
 //!  0          1                                              3
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
-//!  |key bytes | value bytes:11 flags:1 expiry:1 zero:1       |[flags]|[expiry]|           | key | value |
-//!  |          | pool:1                                       |       |        | [pool]    |     |       |
+//!  |key bytes | value bytes:11 flags:1 expiry:1 annotated:1  |[flags]|[expiry]|           | key | value |
+//!  |          | pool:1 zero:1                                |       |        | [pool]    |     |       |
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //! ```
 //! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
@@ -18,7 +18,7 @@
 //! is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
 //! record of a set's page is the last to go; the last record of a log page is the newest. Fields in brackets are there if
 //! their bit is set: otherwise 0. The pool, of two bytes, is the number of an incarnation of a pool (`pools`): a record of
-//! another one is of another key.
+//! another one is of another key. `annotated` says that the flags are an annotation of the cache, and not a client's.
 
 use crate::device::BLOCK;
 use crate::object::{FIRST_POOL, FlashHash, Object};
@@ -37,6 +37,7 @@ const RECORD_HEADER: usize = 3;
 const VALUE_BITS: u16 = (1 << 11) - 1;
 const FLAGS: u16 = 1 << 11;
 const EXPIRY: u16 = 1 << 12;
+const ANNOTATED: u16 = 1 << 13;
 const POOL: u16 = 1 << 14;
 /// Records of a page at most, so that a byte counts them.
 pub(crate) const MAX_OBJECTS: usize = 255;
@@ -109,7 +110,7 @@ impl<'a> PageWriter<'a> {
             at += bytes.len();
         };
         if object.client_flags != 0 {
-            lengths |= FLAGS;
+            lengths |= if object.is_annotated { FLAGS | ANNOTATED } else { FLAGS };
             put(&object.client_flags.to_le_bytes());
         }
         if object.expiry != 0 {
@@ -164,6 +165,7 @@ pub(crate) struct PageRecord {
     pub key: Range<usize>,
     pub value: Range<usize>,
     pub client_flags: u32,
+    pub is_annotated: bool,
     pub expiry: u32,
     pub pool: u16,
 }
@@ -187,7 +189,7 @@ impl PageRecord {
         let mut at = start;
         let head = take(&mut at, RECORD_HEADER)?;
         let lengths = u16::from_le_bytes([page[head.start + 1], page[head.start + 2]]);
-        if lengths & !(VALUE_BITS | FLAGS | EXPIRY | POOL) != 0 {
+        if lengths & !(VALUE_BITS | FLAGS | EXPIRY | ANNOTATED | POOL) != 0 {
             return None;
         }
         let mut number = |bit: u16| {
@@ -204,7 +206,8 @@ impl PageRecord {
         };
         let key = take(&mut at, usize::from(page[head.start])).filter(|key| !key.is_empty())?;
         let value = take(&mut at, usize::from(lengths & VALUE_BITS))?;
-        Some(Self { range: start..at, key, value, client_flags, expiry, pool })
+        let is_annotated = lengths & ANNOTATED != 0;
+        Some(Self { range: start..at, key, value, client_flags, is_annotated, expiry, pool })
     }
 }
 
@@ -240,7 +243,7 @@ pub(crate) fn find(page: &[u8], pool: u16, key: &[u8]) -> Option<(usize, PageRec
 /// An object of two parts, for tests.
 #[cfg(test)]
 pub(crate) fn object<'a>(key: &'a [u8], value: &'a [&'a [u8]], expiry: u32) -> Object<'a> {
-    Object { key: crate::object::Key::new(key), value, client_flags: 0, expiry }
+    Object { key: crate::object::Key::new(key), value, client_flags: 0, is_annotated: false, expiry }
 }
 
 #[cfg(test)]
@@ -260,7 +263,8 @@ mod tests {
         let full = Object { client_flags: 0x0102_0304, ..object(b"key", parts, 0x0a0b_0c0d) };
         let bare = object(b"k", &[b"v"], 0);
         let other = Object { key: crate::object::Key { pool: 0x0807, ..bare.key }, ..bare };
-        for object in [full, bare, other] {
+        let annotated = Object { is_annotated: true, ..full };
+        for object in [full, bare, other, annotated] {
             let bytes = record_bytes(&object).unwrap();
             assert!(writer.push(&object, bytes));
         }
@@ -268,26 +272,28 @@ mod tests {
         writer.seal(42, header);
         let expected = "8877665544332211".to_owned() // moment
             + "07000000" // number
-            + "0300" // objects
-            + "3b00" // end
+            + "0400" // objects
+            + "4e00" // end
             + "05000000" // generation
             + "03" + "0518" + "04030201" + "0d0c0b0a" + "6b6579" + "76616c7565"
             + "01" + "0100" + "6b" + "76"
-            + "01" + "0140" + "0708" + "6b" + "76";
-        assert_eq!(hex(&page[8..0x3b]), expected);
+            + "01" + "0140" + "0708" + "6b" + "76"
+            + "03" + "0538" + "04030201" + "0d0c0b0a" + "6b6579" + "76616c7565";
+        assert_eq!(hex(&page[8..0x4e]), expected);
         assert_eq!(hex(&page[..8]), CHECKSUM);
-        assert!(page[0x3b..].iter().all(|&b| b == 0));
+        assert!(page[0x4e..].iter().all(|&b| b == 0));
         assert_eq!(open(&page, 42), Some(header));
         let all: Vec<_> = records(&page).collect();
         assert_eq!((&page[all[0].key.clone()], &page[all[0].value.clone()]), (&b"key"[..], &b"value"[..]));
         assert_eq!((all[0].client_flags, all[0].expiry), (0x0102_0304, 0x0a0b_0c0d));
         assert_eq!((all[1].client_flags, all[1].expiry), (0, 0));
+        assert_eq!([all[0].is_annotated, all[1].is_annotated, all[3].is_annotated], [false, false, true]);
         assert_eq!(find(&page, 0, b"k"), Some((1, all[1].clone())));
         assert_eq!(find(&page, 0x0807, b"k"), Some((2, all[2].clone())));
         assert_eq!(find(&page, 1, b"k"), None);
     }
 
-    const CHECKSUM: &str = "d4bc9d0de29ebc61";
+    const CHECKSUM: &str = "c7a767d4aeacec89";
 
     #[test]
     fn a_changed_bit_anywhere_or_another_salt_is_seen() {

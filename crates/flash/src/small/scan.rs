@@ -140,9 +140,10 @@ impl SmallShared {
                 visited.push(hash);
                 let bytes = pages[page].as_ref().expect("a candidate lies in it");
                 let key = Key { bytes: &bytes[record.key.clone()], hash, pool: record.pool };
-                let PageRecord { value, client_flags, expiry, .. } = record;
+                let PageRecord { value, client_flags, is_annotated, expiry, .. } = record;
                 let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
-                visit(ScannedObject { key, value: Some(value), value_bytes, client_flags, expiry });
+                let value = Some(value);
+                visit(ScannedObject { key, value, value_bytes, client_flags, is_annotated, expiry });
             }
             // A page that was being written may be torn.
             changed |= damaged > 0 && !self.is_as(number, &noted);

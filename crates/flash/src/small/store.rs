@@ -178,9 +178,19 @@ impl SmallStore {
         }
     }
 
-    /// Whether more memory for the index would soon save objects.
-    pub fn wants_memory(&self) -> bool {
-        self.shared.memory_bound.is_approaching(self.shared.index_bytes())
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> usize {
+        self.shared.index_bytes()
+    }
+
+    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would end.
+    pub fn wanted_memory(&self, reserve: usize) -> usize {
+        self.shared.memory_bound.wanted(self.shared.index_bytes(), reserve)
+    }
+
+    /// Lowers the bound of the index if far more than `reserve` is left; answers by how many bytes.
+    pub fn release_index(&self, reserve: usize) -> usize {
+        self.shared.memory_bound.release(self.shared.index_bytes(), reserve)
     }
 
     /// From now on the index may have so many bytes more.

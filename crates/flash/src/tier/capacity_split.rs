@@ -159,9 +159,23 @@ impl CapacitySplit {
         self.large.forget();
     }
 
-    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then. Of the capacity so many bytes
-    /// are left that nothing was written to: while they are enough, a share that rises is left to grow.
-    pub fn small_share(&self, capacity: u64, left: impl FnOnce() -> u64, share_before: &mut f64) -> Option<f64> {
+    /// Begins another part of the arrivals after one that was enough to tell. True if the split waits for it: the share
+    /// of small objects grows, and of the capacity enough bytes are left that nothing was written to.
+    pub fn begin_part(&self, capacity: u64, left: u64, share_before: &mut f64) -> bool {
+        let (share, is_growing) = (self.share(), self.is_growing(capacity, left, *share_before));
+        self.forget();
+        *share_before = share;
+        is_growing
+    }
+
+    /// Whether [`CapacitySplit::begin_part`] would say that the split waits.
+    pub fn is_growing(&self, capacity: u64, left: u64, share_before: f64) -> bool {
+        let share = self.share();
+        share < CLEAR_SHARE && share > share_before * RISING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE
+    }
+
+    /// The share of the capacity that is for small objects, if enough has arrived to tell.
+    pub fn due_share(&self, capacity: u64) -> Option<f64> {
         let arrivals = self.arrived_bytes();
         if arrivals < (capacity / NEEDED).clamp(PAGE as u64, MAX_NEEDED) {
             return None;
@@ -171,13 +185,8 @@ impl CapacitySplit {
         if share < CLEAR_SHARE && arrivals < (capacity / NEEDED_OTHERWISE).min(max) {
             return None;
         }
-        let (small, large) = (self.small.read().0, self.large.read().0);
-        self.forget();
-        let before = std::mem::replace(share_before, share);
-        if share < CLEAR_SHARE && share > before * RISING && left() / PARTS_LEFT >= capacity / NEEDED_OTHERWISE {
-            return None;
-        }
         // Many that take little are cheap to keep for long.
+        let (small, large) = (self.small.read().0, self.large.read().0);
         let are_many = small * MIN_SHARE_DIVISOR as f64 >= small + large;
         Some(if are_many { share.max(1.0 / MIN_SHARE_DIVISOR as f64) } else { share })
     }

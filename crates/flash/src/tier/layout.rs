@@ -12,8 +12,8 @@
 //! small, it stays where it is, and is looked at again later; but large objects are never moved for it, so in a log that is full of them none is drawn. What has become wrong is taken back: then it is as at first.
 //!
 //! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
-//! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and asks for more
-//! ([`super::Tier::wants_memory`]); if nothing comes, its store drops objects before flash is full.
+//! for objects of common sizes. What an index does not use is released ([`super::Tier::release_memory`]); near its bound
+//! it asks for more ([`super::Tier::wanted_memory`]); if nothing comes, its store drops objects before flash is full.
 
 use super::TierOptions;
 use super::device_size::DeviceSize;
@@ -51,6 +51,8 @@ const SEGMENT_BUFFERS: u64 = 8;
 /// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
 const OBJECT_BYTES: usize = 1 << 20;
 const MAX_BUFFERS: u64 = 64;
+/// After a split the indexes have this part of their memory ahead of their use, beside a quarter of it.
+const SPLIT_SPARE_SHARE: usize = 16;
 /// By such a part the boundary goes back until the memory is enough.
 const BOUNDARY_STEP: u64 = 64;
 /// Of the regions, so many for each buffer.
@@ -236,6 +238,34 @@ impl TierLayout {
         }
     }
 
+    /// Bytes of both indexes together.
+    pub fn index_bytes(&self) -> usize {
+        let small = self.small_options.as_ref().map_or(0, |small| small.index_bytes);
+        self.large_options.index_bytes.saturating_add(small)
+    }
+
+    /// Bytes of the small objects' index before the first object.
+    fn small_fixed_bytes(&self) -> usize {
+        let fixed = self.small_options.as_ref().and_then(|small| small.fixed_bytes(&self.small_area()).ok());
+        fixed.map_or(0, |(fixed, _)| fixed)
+    }
+
+    /// Bytes with which both indexes work, where the one of large objects uses so many: more comes as they grow.
+    pub fn min_split_index_bytes(&self, large_used: usize) -> usize {
+        let used = large_used.saturating_add(self.small_fixed_bytes());
+        used.saturating_add(used / 4).saturating_add(self.index_bytes() / SPLIT_SPARE_SHARE).min(self.index_bytes())
+    }
+
+    /// Takes so many bytes from the indexes together. What is left beyond their use is divided equally.
+    pub fn release_indexes(&mut self, bytes: usize, large_used: usize) {
+        let (all, fixed) = (self.index_bytes().saturating_sub(bytes), self.small_fixed_bytes());
+        if let Some(small) = &mut self.small_options {
+            let spare = all.saturating_sub(large_used.saturating_add(fixed));
+            small.index_bytes = small.index_bytes.min(fixed.saturating_add(spare / 2));
+            self.large_options.index_bytes = all.saturating_sub(small.index_bytes);
+        }
+    }
+
     /// Where large objects end, and what they have at first.
     fn capacities(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
         let checkpoint_bytes = (device_bytes / CHECKPOINT_SHARE).max(MIN_CHECKPOINT).next_multiple_of(BLOCK as u64);
@@ -349,6 +379,11 @@ impl TierLayout {
             small: small_bytes * SMALL_INDEX,
             large: (self.capacity - self.boundary) as f64 * LARGE_INDEX,
         })
+    }
+
+    /// Bytes of RAM without an object.
+    pub fn fixed_bytes(&self, options: &TierOptions) -> Result<u64, Error> {
+        self.memory(options).map(|memory| memory.fixed as u64)
     }
 
     /// Gives each index its bound. False if the memory is not enough.

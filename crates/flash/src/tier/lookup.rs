@@ -31,9 +31,9 @@ impl Tier {
         if self.has_failed(now) {
             return FlashLookup::Absent;
         }
-        if !self.large.could_exist(key.hash) {
+        let Some(located) = self.large.locate(key.hash) else {
             return look_up_small(&self.small, key, range, now, done);
-        }
+        };
         // Given to the large log, and taken back if that calls nothing.
         let done = Arc::new(Mutex::new(Some(done)));
         let (theirs, small, bytes) = (Arc::clone(&done), Arc::clone(&self.small), Box::<[u8]>::from(key.bytes));
@@ -46,8 +46,8 @@ impl Tier {
             }
         });
         let looked_up = match range {
-            Some(range) => self.large.lookup_range(key, range, now, read),
-            None => self.large.lookup(key, now, read),
+            Some(range) => self.large.lookup_range_at(located, key, range, now, read),
+            None => self.large.lookup_at(located, key, now, read),
         };
         match looked_up {
             FlashLookup::Absent => look_up_small(&self.small, key, range, now, take(&done)),

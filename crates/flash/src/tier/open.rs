@@ -19,7 +19,8 @@ use super::device_size::DeviceSize;
 use super::layout::TierLayout;
 use super::pool_names::TierPools;
 use super::small_area::SmallArea;
-use super::superblock::{Partition, RunState, Superblock, SuperblockError};
+use super::state::NONE_AWAITED;
+use super::superblock::{Partition, RunState, Superblock, SuperblockError, boot, random_id};
 use super::{STRIPES, Tier, TierOptions};
 use crate::Error;
 use crate::admission::Admission;
@@ -30,11 +31,10 @@ use crate::recovery::RecoveryInput;
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 /// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 2 KiB
@@ -118,12 +118,12 @@ impl Tier {
     /// # Errors
     ///
     /// As [`Tier::open`] and [`Opening::start`].
-    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
+    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<u64, Error> {
         let capacity = Disk::check(paths, &options.disk)?;
         if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
             device::check_beside(&removals, paths)?;
         }
-        TierLayout::new(DeviceSize::of_paths(paths, capacity), options).map(drop)
+        TierLayout::new(DeviceSize::of_paths(paths, capacity), options)?.fixed_bytes(options)
     }
 
     /// An empty tier on any device. No restart will find what it holds.
@@ -233,9 +233,15 @@ impl Opening {
             flush_is_pending: AtomicBool::new(false),
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
-            extra_large_bytes: AtomicUsize::new(0),
+            beyond_division: AtomicI64::new(0),
+            awaited_beyond: AtomicI64::new(NONE_AWAITED),
             capacity_split: CapacitySplit::new(self.layout, &self.options),
         }
+    }
+
+    /// Bytes of RAM without an object.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.layout.fixed_bytes(&self.options).expect("the layout was made with these options")
     }
 
     /// Must be served from before [`Opening::start`] until the tier is stopped, on [`Device::threads`] threads.
@@ -587,14 +593,4 @@ fn age_of(seconds: u32) -> String {
 
 fn unreadable(error: Error) -> String {
     format!("it cannot be read: {error}")
-}
-
-fn random_id() -> u64 {
-    RandomState::new().hash_one("life")
-}
-
-/// Another number whenever the machine was started.
-fn boot() -> Option<u128> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
 }

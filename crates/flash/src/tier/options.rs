@@ -26,11 +26,9 @@ pub struct TierOptions {
     /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
     /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
     pub region_bytes: usize,
-    /// Which region of large objects goes when space is needed. By default the one whose last hit is longest ago: it saves hits and
-    /// writes, and a region is long enough to be erased as a whole.
+    /// Which region of large objects is reclaimed when space is needed. By default as in [`crate::large::Options`].
     pub reclaim: Reclaim,
-    /// Which objects of that region are written again. By default those that were hit, while such copies have more hits for a write than
-    /// new objects, of which as many bytes are refused then.
+    /// Which objects of that region are written again. By default as in [`crate::large::Options`].
     pub reinsertion: Reinsertion,
     /// Whether the device is told of regions that were reclaimed. By default not: they are written again soon, and many
     /// drives are slow at it.

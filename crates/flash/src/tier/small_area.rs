@@ -88,8 +88,16 @@ impl SmallArea {
         stats
     }
 
-    pub fn wants_memory(&self) -> bool {
-        self.store.get().is_some_and(|store| store.wants_memory())
+    pub fn index_bytes(&self) -> usize {
+        self.store.get().map_or(0, |store| store.index_bytes())
+    }
+
+    pub fn wanted_memory(&self, reserve: usize) -> usize {
+        self.store.get().map_or(0, |store| store.wanted_memory(reserve))
+    }
+
+    pub fn release_index(&self, reserve: usize) -> usize {
+        self.store.get().map_or(0, |store| store.release_index(reserve))
     }
 
     pub fn grow_index(&self, bytes: usize) {

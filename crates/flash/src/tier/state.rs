@@ -11,7 +11,7 @@ use crate::large::LargeLog;
 use crate::small::PAGE;
 use crate::{FlashHash, Token};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(super) const LARGE: u64 = 1 << 62;
 /// Inserts of one key go one after the other: they share one of so many locks.
 pub(super) const STRIPES: usize = 64;
+/// No split of the capacity waits for memory.
+pub(super) const NONE_AWAITED: i64 = i64::MIN;
 
 /// How long [`Tier::settle`] waits at most, and how often it looks.
 pub(super) const MAX_SETTLE: Duration = Duration::from_secs(30);
@@ -54,8 +56,11 @@ pub struct Tier {
     pub(super) is_unlogged: AtomicBool,
     pub(super) superblock_bytes: AtomicU64,
     pub(super) capacity_split: CapacitySplit,
-    /// What the index of large objects has beyond the division of the memory.
-    pub(super) extra_large_bytes: AtomicUsize,
+    /// What the bounds of both indexes have beyond the division of [`super::TierOptions::memory_bytes`], or less than it.
+    /// Changes under the mutex of the split.
+    pub(super) beyond_division: AtomicI64,
+    /// The value of `beyond_division` that a split of the capacity waits for; [`NONE_AWAITED`] without one.
+    pub(super) awaited_beyond: AtomicI64,
 }
 
 impl Tier {
@@ -254,21 +259,47 @@ impl Tier {
         (self.large.memory_bytes() + self.small.memory_bytes() + self.admission.memory_bytes()) as u64
     }
 
-    /// Whether an index comes near its bound: soon objects end for want of memory while flash has room for them.
-    pub fn wants_memory(&self) -> bool {
-        self.small.wants_memory() || self.large.wants_memory()
+    /// Bytes that the indexes should get soon: less than `reserve` is left to one, or so little that objects would end
+    /// while flash has space for them; or a split of the capacity waits for them.
+    pub fn wanted_memory(&self, reserve: u64) -> u64 {
+        let of_indexes = self.small.wanted_memory(reserve as usize) + self.large.wanted_memory(reserve as usize);
+        let awaited = self.awaited_beyond().map_or(0, |beyond| beyond - self.beyond_division.load(Relaxed));
+        awaited.max(of_indexes as i64) as u64
     }
 
-    /// Raises [`TierOptions::memory_bytes`] by so much, for the index that comes near its bound.
-    pub fn grow_memory(&self, bytes: u64) {
-        let bytes = bytes as usize;
-        if self.small.wants_memory() {
-            self.small.grow_index(bytes);
-        } else {
-            // In this order: if the capacity is divided between the two, this is lost, and not given twice.
-            self.large.grow_index(bytes);
-            self.extra_large_bytes.fetch_add(bytes, Relaxed);
+    /// What `beyond_division` is to be for a split that waits; none where there will be no split.
+    fn awaited_beyond(&self) -> Option<i64> {
+        let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
+        Some(self.awaited_beyond.load(Relaxed)).filter(|&beyond| beyond != NONE_AWAITED && !takes_nothing)
+    }
+
+    /// Gives the indexes this memory: what was released, and beyond that more than [`super::TierOptions::memory_bytes`].
+    /// False, and nothing changes, while a split sets the bounds: to be tried again.
+    pub fn grow_memory(&self, bytes: u64, reserve: u64) -> bool {
+        let Ok(_split) = self.capacity_split.split.try_lock() else { return false };
+        let to_small = self.small.wanted_memory(reserve as usize).min(bytes as usize);
+        self.small.grow_index(to_small);
+        self.large.grow_index(bytes as usize - to_small);
+        self.beyond_division.fetch_add(bytes as i64, Relaxed);
+        true
+    }
+
+    /// Takes from the indexes what is far more than they use and `reserve`, and answers how many bytes. One thread at a
+    /// time may move memory.
+    pub fn release_memory(&self, reserve: u64) -> u64 {
+        let Ok(_split) = self.capacity_split.split.try_lock() else { return 0 };
+        // What a split waits for stays until it is made.
+        if self.awaited_beyond().is_some() {
+            return 0;
         }
+        let released = self.small.release_index(reserve as usize) + self.large.release_index(reserve as usize);
+        self.beyond_division.fetch_sub(released as i64, Relaxed);
+        released as u64
+    }
+
+    /// Bytes of both indexes.
+    pub fn index_bytes(&self) -> u64 {
+        (self.large.index_bytes() + self.small.index_bytes()) as u64
     }
 
     pub fn capacity_bytes(&self) -> u64 {

@@ -26,6 +26,8 @@ pub struct TierStats {
     pub objects: u64,
     pub capacity_bytes: u64,
     pub memory_bytes: u64,
+    /// Bytes of RAM of both indexes.
+    pub index_bytes: u64,
     pub large: large::Stats,
     pub small: small::Stats,
     pub device: DeviceStats,
@@ -183,6 +185,7 @@ impl Tier {
             objects: large.objects + small.objects(),
             capacity_bytes: self.capacity_bytes(),
             memory_bytes: self.memory_bytes(),
+            index_bytes: self.index_bytes(),
             large,
             small,
             device: self.device.account().stats(),

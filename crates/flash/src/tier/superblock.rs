@@ -24,10 +24,12 @@
 
 use crate::deletion_log::Incarnations;
 use crate::device::{BLOCK, Buffer};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const CHECKSUM: usize = 112;
 const BYTES: usize = 120;
 
@@ -162,6 +164,17 @@ impl Superblock {
     }
 }
 
+/// Another number whenever the machine was started.
+pub(super) fn boot() -> Option<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
+}
+
+/// A number of a life or a run that no other has.
+pub(super) fn random_id() -> u64 {
+    RandomState::new().hash_one("life")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,16 +204,16 @@ mod tests {
             assert_eq!(Superblock::decode(&block), Ok(superblock));
             block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
         };
-        let golden = "656262746964657406000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
+        let golden = "656262746964657407000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
-                      88887777666655557e7438bb43f8928b";
+                      8888777766665555c85e4879e65709a7";
         assert_eq!(hex(BLOCK_0), golden);
         let clean =
             Superblock { state: RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b0100000088887777666655559f2831309eca9d96";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008888777766665555896ae85fce33a1b4";
         assert_eq!(hex(clean)[144..], *golden);
         let unlogged = RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b0200000088887777666655550476a275af9d1d41";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b020000008888777766665555c609031944e3d61c";
         assert_eq!(hex(Superblock { state: unlogged, ..BLOCK_0 })[144..], *golden);
     }
 

@@ -2,14 +2,14 @@
 //!
 //! | policy | is computed by |
 //! |---|---|
-//! | `ebbtide`, `ebbtide:NAME` | the model of segments for each size, all of its memory counted; with `--exact` a replay |
-//! | `lru` | a profile (stack distances, `ebbtide_control`): one for all sizes that hold every object, one for each smaller |
+//! | `ebbtide`, `ebbtide:NAME` | the model of segments for each size, with all memory; with `--exact` a replay |
+//! | `lru` | a profile (stack distances, `ebbtide_control`): one for the sizes that hold all, one for each smaller |
 //! | `lru-buckets` | the stack of 100 buckets of 100 objects of the Dynacache paper |
 //! | the other references | a cache simulated object by object for each size |
 //!
-//! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
-//! the references and the model see one key of several, in caches as much smaller, and say how far they may be off;
-//! `--exact` lets them see all.
+//! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for,
+//! `lru` the references and the model see one key of several, in caches as much smaller, and say how far they may be
+//! off; `--exact` lets them see all.
 
 mod group;
 mod modelled;
@@ -47,16 +47,16 @@ pub(crate) use svg::{COLOURS, rounded as rounded_size};
 pub struct MrcArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
-    /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by object:
-    /// fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady; or lru-buckets (LRU by the buckets of Dynacache)
-    /// [default: ebbtide,lru; with --by lru]
+    /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by
+    /// object: fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady; or lru-buckets (LRU
+    /// by the buckets of Dynacache) [default: ebbtide,lru; with --by lru]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<CurvePolicy>,
     /// Sizes of the cache (64m, or 10% of the bytes of all objects); auto is 20 from 0.1 % of them to all
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "auto")]
     sizes: Vec<MemorySize>,
-    /// A curve for each group of objects, each group with a cache of its own: size classes (octaves of bytes), prefixes of
-    /// keys that are text, or the pools that the column `pool` of a csv trace names
+    /// A curve for each group of objects, each group with a cache of its own: size classes (octaves of bytes), prefixes
+    /// of keys that are text, or the pools that the column `pool` of a csv trace names
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
     /// The byte that ends a prefix

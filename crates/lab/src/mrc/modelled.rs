@@ -24,8 +24,8 @@ const MIN_CACHED: f64 = 1000.0;
 /// The model of all keys is this near to a replay (docs/curves.md).
 const MODEL_ERROR: f64 = 0.005;
 
-/// The largest value that the engine takes in a curve: larger ones than the default are a part of the curve where memory
-/// has space for them.
+/// The largest value that the engine takes in a curve: larger ones than the default are a part of the curve where
+/// memory has space for them.
 pub(super) fn max_value(workload: &LoadedTrace, memory_bytes: u64) -> Option<u64> {
     let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0).min(memory_bytes / 2);
     (largest > StoreOptions::default().value_bytes_max).then_some(largest)

@@ -44,8 +44,7 @@ impl GroupLoad {
         let lru = curve(CurvePolicy::Reference(Reference::Lru), part, &sizes, jobs)?;
         let first = engine.points().first().map_or(u64::MAX, |point| point.memory_bytes);
         let scaled = |point: &Point| Point { memory_bytes: (point.memory_bytes as f64 * scale) as u64, ..*point };
-        let nothing = Point { memory_bytes: 0, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
-        let mut points = vec![nothing];
+        let mut points = vec![Point::without_memory()];
         points.extend(lru.points().iter().map(scaled).filter(|point| point.memory_bytes < first));
         points.extend(engine.points());
         points.dedup_by_key(|point| point.memory_bytes);
@@ -115,8 +114,8 @@ impl TraceLoad {
         self.workload.caveats()
     }
 
-    /// The slab classes of memcached, for the trace as it is, as tenants: chunks that grow by `factor`, from `smallest` bytes up. The memory of a
-    /// class is in bytes of chunks. Answers the chunk size with each.
+    /// The slab classes of memcached, for the trace as it is, as tenants: chunks that grow by `factor`, from `smallest`
+    /// bytes up. The memory of a class is in bytes of chunks. Answers the chunk size with each.
     pub(crate) fn slab_classes(&self, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
         slabs::tenants(&self.workload, smallest, factor)
     }
@@ -137,7 +136,8 @@ impl TraceLoad {
             .collect()
     }
 
-    /// The chunk sizes in the order in which the trace as it is first needs one more page of each, with `page_bytes` a page.
+    /// The chunk sizes in the order in which the trace as it is first needs one more page of each, with `page_bytes` a
+    /// page.
     pub(crate) fn page_requests(&self, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {
         slabs::page_requests(&self.workload, smallest, factor, page_bytes)
     }

@@ -251,8 +251,8 @@ fn quoted(text: &str) -> String {
 /// Objects that the cache of a group must hold for the entropy to say that another division would help.
 const MIN_HELD_OBJECTS: f64 = 100.0;
 
-/// Whether the entropy misleads: a group with a tenth of the misses in whose cache hardly an object fits. Its misses count
-/// as those of a group that competes, but no division of so little memory helps it.
+/// Whether the entropy misleads: a group with a tenth of the misses in whose cache hardly an object fits. Its misses
+/// count as those of a group that competes, but no division of so little memory helps it.
 fn small_groups(curves: &[Labelled]) -> Option<String> {
     let all: f64 = curves.iter().map(|labelled| labelled.gets).sum();
     let held = |labelled: &Labelled| {

@@ -110,15 +110,8 @@ fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) 
     let cell = replay::Cell { number: None, memory: ByteSize::bytes(memory_bytes), policy };
     match replay_requests(|| Ok(requests.next()), &workload.trace, workload.format, &args, cell) {
         Ok(report) => {
-            let miss_ratio = report.miss_ratio;
-            let byte_miss_ratio = report.byte_miss_ratio;
-            Ok(Found::Points(vec![Point {
-                memory_bytes,
-                miss_ratio,
-                low: miss_ratio,
-                high: miss_ratio,
-                byte_miss_ratio,
-            }]))
+            let point = Point::exact(memory_bytes, report.miss_ratio, report.byte_miss_ratio);
+            Ok(Found::Points(vec![point]))
         }
         Err(Error::Cache(ebbtide::Error::Configuration { .. })) => Ok(Found::TooSmall { memory_bytes }),
         Err(error) => Err(error),

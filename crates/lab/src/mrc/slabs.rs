@@ -1,5 +1,5 @@
-//! A memcached with slab classes, seen through stack distances: each class is an LRU of its own (Dynacache, HotCloud'15,
-//! section 2).
+//! A memcached with slab classes, seen through stack distances: each class is an LRU of its own (Dynacache,
+//! HotCloud'15, section 2).
 
 use ebbtide_control::division::Tenant;
 use ebbtide_control::{Options, Profiler};
@@ -56,8 +56,7 @@ pub(super) fn tenants(workload: &LoadedTrace, smallest: f64, factor: f64) -> Vec
 
 /// The curve with its start: without memory every get misses.
 fn with_nothing(curve: &ebbtide_control::Curve) -> ebbtide_control::Curve {
-    let nothing =
-        ebbtide_control::Point { memory_bytes: 0, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
+    let nothing = ebbtide_control::Point::without_memory();
     ebbtide_control::Curve::new(std::iter::once(nothing).chain(curve.points().iter().copied()).collect())
 }
 

@@ -9,8 +9,8 @@ use crate::trace::loaded::{LoadedTrace, Step, is_get};
 const BUCKETS: usize = 100;
 const BUCKET_OBJECTS: usize = 100;
 
-/// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would empty
-/// the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
+/// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would
+/// empty the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
 pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
     let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
@@ -26,8 +26,7 @@ pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Ve
     }
     let with = |ratio: f64, refused: f64, all: f64| ratio + (1.0 - ratio) * refused / f64::max(all, 1.0);
     if refused == gets {
-        let point = |&memory_bytes| Point { memory_bytes, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
-        return sizes.iter().map(point).collect();
+        return sizes.iter().map(|&memory_bytes| Point::exact(memory_bytes, 1.0, 1.0)).collect();
     }
     let point = |point: &Point| Point {
         memory_bytes: point.memory_bytes,
@@ -72,8 +71,7 @@ pub(super) fn bucketed(workload: &LoadedTrace, sizes: &[u64]) -> Vec<Point> {
         found += count;
         found_bytes += hit_bytes;
         let miss_ratio = 1.0 - found / f64::max(gets, 1.0);
-        let byte_miss_ratio = 1.0 - found_bytes / f64::max(bytes, 1.0);
-        Point { memory_bytes, miss_ratio, low: miss_ratio, high: miss_ratio, byte_miss_ratio }
+        Point::exact(memory_bytes, miss_ratio, 1.0 - found_bytes / f64::max(bytes, 1.0))
     };
     sizes.iter().zip(hits).map(point).collect()
 }
@@ -102,8 +100,8 @@ pub(super) fn profile(
     });
 }
 
-/// Calls `each` for what the wanted requests do. The life of an object is counted from its load into an endless cache: a
-/// stack forgets objects, and would count their lives anew.
+/// Calls `each` for what the wanted requests do. The life of an object is counted from its load into an endless cache:
+/// a stack forgets objects, and would count their lives anew.
 fn each_access(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, mut each: impl FnMut(&Step, LruAccess)) {
     let mut expires_at = vec![0u32; workload.objects()];
     for step in workload.steps.iter().filter(|step| wanted(step)) {

@@ -44,8 +44,8 @@ impl Tally {
     }
 
     /// The same where the gets of all keys are known. The keys that most gets ask for hit, whatever the sample has of
-    /// them, so only the misses are multiplied (Waldspurger and others, FAST'15, section 3.2). `error` is the part of the
-    /// interval that no sample explains.
+    /// them, so only the misses are multiplied (Waldspurger and others, FAST'15, section 3.2). `error` is the part of
+    /// the interval that no sample explains.
     pub(super) fn point_of_all(&self, memory_bytes: u64, rate: f64, all: AllGets, error: f64) -> Point {
         let (gets, bytes) = (all.gets.max(1.0) * rate, all.bytes.max(1.0) * rate);
         let misses = self.misses.iter().sum::<f64>();

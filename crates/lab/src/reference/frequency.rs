@@ -1,6 +1,6 @@
-//! W-TinyLFU (ACM ToS 2017): a small window of recency before a main cache, which an object enters only if it is used more
-//! often than the one that would leave. Counts are exact, and halved when as many uses have been counted as 32 times the
-//! objects of the cache.
+//! W-TinyLFU (ACM ToS 2017): a small window of recency before a main cache, which an object enters only if it is used
+//! more often than the one that would leave. Counts are exact, and halved when as many uses have been counted as 32
+//! times the objects of the cache.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,8 @@ impl WTinyLfu {
         self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    /// The oldest of the window goes to the main cache, or one of both leaves. Ends: each turn takes one out of the window.
+    /// The oldest of the window goes to the main cache, or one of both leaves. Ends: each turn takes one out of the
+    /// window.
     fn evict(&mut self) {
         while let Some(candidate) = self.window.pop_back(WINDOW) {
             if self.main.used() + candidate.bytes <= self.main.limit() {

@@ -1,8 +1,8 @@
 //! LIRS (SIGMETRICS'02): objects with a short distance between two uses (LIR) hold nearly all of the memory.
 //!
-//! The stack S has objects by recency: LIR ones, resident HIR ones and keys of HIR ones that have left. Its lowest is always
-//! LIR. The queue Q has the resident HIR objects, which are evicted from it. A HIR object that is used while it is in S has a
-//! shorter distance than the lowest LIR object, and they change places.
+//! The stack S has objects by recency: LIR ones, resident HIR ones and keys of HIR ones that have left. Its lowest is
+//! always LIR. The queue Q has the resident HIR objects, which are evicted from it. A HIR object that is used while it
+//! is in S has a shorter distance than the lowest LIR object, and they change places.
 
 use super::Cache;
 use super::queues::Queues;

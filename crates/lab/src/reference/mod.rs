@@ -1,7 +1,9 @@
-//! Reference policies, object by object, as their papers and libCacheSim have them: what an engine's curve is measured by.
+//! Reference policies, object by object, as their papers and libCacheSim have them: what an engine's curve is measured
+//! by.
 //!
-//! An object takes its key and its value, and nothing else: no index, no fragmentation. A get that misses inserts the object
-//! if the policy takes it at all; it takes none that is larger than the cache, some take none larger than their smallest queue.
+//! An object takes its key and its value, and nothing else: no index, no fragmentation. A get that misses inserts the
+//! object if the policy takes it at all; it takes none that is larger than the cache, some take none larger than their
+//! smallest queue.
 //!
 //! | name | policy | parameters |
 //! |---|---|---|
@@ -28,8 +30,8 @@ mod simple;
 
 /// A cache under a policy.
 pub trait Cache: Send {
-    /// Asks for an object, which is inserted if it is not there. `next` is the number of the request that asks for the key
-    /// again, `u64::MAX` if none does; only clairvoyant policies may look at it. True for a hit.
+    /// Asks for an object, which is inserted if it is not there. `next` is the number of the request that asks for the
+    /// key again, `u64::MAX` if none does; only clairvoyant policies may look at it. True for a hit.
     fn get(&mut self, key: u64, bytes: u64, next: u64) -> bool;
 
     /// Removes an object that died.

@@ -3,8 +3,8 @@
 use super::Cache;
 use super::queues::{Node, Queues};
 
-/// Segmented LRU: a new object goes to the lowest segment that has room, a used one to the next segment; what a segment has
-/// too much goes to the one below it.
+/// Segmented LRU: a new object goes to the lowest segment that has room, a used one to the next segment; what a segment
+/// has too much goes to the one below it.
 pub(super) struct Slru {
     limit: u64,
     /// The lowest first.

@@ -6,16 +6,18 @@
 
 use std::time::Duration;
 
-use ebbtide::memcached::{ByteSize, Cache};
-use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation};
+use ebbtide::memcached::{ByteSize, Cache, Policy, PolicyModels, StoreOptions, corrected_curve};
+use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation, Target};
 use ebbtide_control::division::{self, DivisionError, Tenant};
-use ebbtide_control::{Curve, Options, Point, Profiler, Rate, memory_sizes};
+use ebbtide_control::{Curve, HitRatio, Options, Point, Profiler, Rate, memory_sizes};
 use serde::Serialize;
 
 use super::player::ReplayCounts;
 use super::pool_file::PoolSpec;
 use crate::Error;
+use crate::store::ttl_of;
 use crate::trace::{Op, Request};
+use crate::workload::{mix, unit};
 
 /// Time between two decisions.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -24,6 +26,13 @@ const PROFILE_HALF_LIFE_SECONDS: f64 = 1800.0;
 const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 8;
+/// A pool is full that uses so much of its memory, and evicts.
+const FULL_SHARE: f64 = 0.9;
+/// Models of a pool, at most, and the bytes of memory of which models see all keys.
+const MAX_MODELS: usize = 16;
+const MODELLED_BYTES: u64 = 256 << 20;
+/// The curve of a pool with a target hit ratio ends at so many times the memory of all pools.
+const BEYOND_TOTAL: u64 = 4;
 /// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes
 /// beside them.
 const USUAL_DENSITY: f64 = 0.92;
@@ -54,6 +63,8 @@ pub struct MoveReport {
 /// A profile of one pool's requests.
 pub(super) struct PoolProfile {
     profiler: Profiler,
+    models: PolicyModels,
+    policy: Policy,
     rate: Rate,
 }
 
@@ -64,8 +75,11 @@ pub(super) struct AutoDivision {
     specs: Vec<PoolSpec>,
     floor_bytes: u64,
     total_bytes: u64,
+    /// The share of the keys that the models see.
+    model_rate: f64,
     decided: Duration,
     pub(super) decisions: Vec<Decision>,
+    targets: Vec<Target>,
 }
 
 /// Feeds a profiler with a request.
@@ -76,6 +90,17 @@ fn observe(profiler: &mut Profiler, request: &Request, now: u64) {
         Op::Get | Op::Gets => profiler.get(key, bytes, ttl, now),
         Op::Delete => profiler.delete(key, now),
         _ => profiler.set(key, bytes, ttl, now),
+    }
+}
+
+/// Feeds models with a request.
+fn model(models: &mut PolicyModels, request: &Request, now_ms: u64) {
+    let (bytes, ttl) = ((request.key_size.into(), request.value_size.into()), ttl_of(request.ttl_seconds));
+    let hash = mix(!request.key);
+    match request.op {
+        Op::Get | Op::Gets => models.get(hash, bytes, ttl, now_ms),
+        Op::Delete => models.delete(hash),
+        _ => models.set(hash, bytes, ttl, now_ms),
     }
 }
 
@@ -91,25 +116,60 @@ fn curve(profiler: &Profiler, sizes: &[u64], density: f64) -> Curve {
 }
 
 impl AutoDivision {
-    pub(super) fn new(specs: Vec<PoolSpec>, floor_bytes: u64, total: ByteSize) -> Result<Self, Error> {
+    /// `template`: the options of all pools, but for the policy of those that have one.
+    pub(super) fn new(
+        specs: Vec<PoolSpec>,
+        floor_bytes: u64,
+        total: ByteSize,
+        template: &StoreOptions,
+    ) -> Result<Self, Error> {
         let controller = Controller::new(ControllerOptions::default()).map_err(|error| Error::Configuration {
             option: "--divide",
             value: "auto".to_owned(),
             reason: error.to_string(),
         })?;
-        let profile = |_| PoolProfile { profiler: Profiler::new(Options::default()), rate: Rate::default() };
+        let model_rate = (MODELLED_BYTES as f64 / total.as_bytes() as f64).min(1.0);
+        let per_octave = [2, 1]
+            .into_iter()
+            .find(|per_octave| memory_sizes(floor_bytes, total.as_bytes(), *per_octave).len() <= MAX_MODELS);
+        let sizes = memory_sizes(floor_bytes, total.as_bytes(), per_octave.unwrap_or(1));
+        let profile = |spec: &PoolSpec| {
+            let policy = spec.policy.unwrap_or(template.policy);
+            let cells = sizes.iter().map(|&memory_bytes| (memory_bytes, policy));
+            let models = PolicyModels::new(template, model_rate, cells);
+            PoolProfile { profiler: Profiler::new(Options::default()), models, policy, rate: Rate::default() }
+        };
         let profiles = specs.iter().map(profile).collect();
-        let (decided, decisions) = (Duration::ZERO, Vec::new());
-        Ok(Self { controller, profiles, specs, floor_bytes, total_bytes: total.as_bytes(), decided, decisions })
+        Ok(Self {
+            controller,
+            profiles,
+            specs,
+            floor_bytes,
+            total_bytes: total.as_bytes(),
+            model_rate,
+            decided: Duration::ZERO,
+            decisions: Vec::new(),
+            targets: Vec::new(),
+        })
+    }
+
+    /// What the target hit ratio of a pool takes, in words.
+    pub(super) fn target(&self, pool: &str) -> Option<String> {
+        self.targets.iter().find(|target| target.pool == pool).map(Target::to_string)
     }
 
     /// A request of this pool is about to be played.
     pub(super) fn observe(&mut self, request: &Request, pool: usize, now_seconds: u64) {
         observe(&mut self.profiles[pool].profiler, request, now_seconds);
+        if self.model_rate >= 1.0 || unit(mix(request.key)) <= self.model_rate {
+            model(&mut self.profiles[pool].models, request, now_seconds * 1000);
+        }
     }
 
     /// Decides, when it is time, and changes the memory of the caches.
     pub(super) fn advance(&mut self, now: Duration, caches: &[Cache], counts: &[&ReplayCounts]) -> Result<(), Error> {
+        let now_ms = now.as_millis() as u64;
+        self.profiles.iter_mut().for_each(|profile| profile.models.maintain(now_ms));
         let since = now.saturating_sub(self.decided);
         if since < INTERVAL {
             return Ok(());
@@ -118,7 +178,9 @@ impl AutoDivision {
         for (profile, counts) in self.profiles.iter_mut().zip(counts) {
             let seconds = since.as_secs_f64();
             profile.rate.update(counts.hits + counts.misses, seconds, RATE_HALF_LIFE_SECONDS);
-            profile.profiler.age((-std::f64::consts::LN_2 * seconds / PROFILE_HALF_LIFE_SECONDS).exp());
+            let kept = (-std::f64::consts::LN_2 * seconds / PROFILE_HALF_LIFE_SECONDS).exp();
+            profile.profiler.age(kept);
+            profile.models.age(kept);
         }
         let pools: Vec<PoolReading> = (0..caches.len()).map(|at| self.reading(at, &caches[at], counts[at])).collect();
         let situation = Situation {
@@ -127,6 +189,7 @@ impl AutoDivision {
             is_shrinking: false,
             pools: &pools,
         };
+        self.targets = self.controller.targets(&situation);
         let choice = self.controller.decide(&situation).map_err(refused)?;
         let Some(bytes) = choice.bytes() else { return Ok(()) };
         // Those that shrink first: all together never have more than the total.
@@ -142,12 +205,16 @@ impl AutoDivision {
     fn reading(&self, at: usize, cache: &Cache, counts: &ReplayCounts) -> PoolReading {
         let (share, profile) = (&self.specs[at].share, &self.profiles[at]);
         let stats = cache.stats();
-        let is_full = stats.evictions > 0 && stats.live_bytes > 0;
+        // A pool that has grown beyond its objects says nothing about how densely a full one holds them.
+        let is_full =
+            stats.evictions > 0 && stats.memory_used_bytes as f64 >= FULL_SHARE * stats.memory_limit_bytes as f64;
         let with_overhead = stats.live_bytes + stats.items * OBJECT_OVERHEAD_BYTES;
         let density = match is_full {
             true => (with_overhead as f64 / stats.memory_limit_bytes as f64).clamp(0.5, 1.0),
             false => USUAL_DENSITY,
         };
+        // What a target takes may be more than there is.
+        let to_bytes = self.total_bytes * if share.target_hit_ratio.is_some() { BEYOND_TOTAL } else { 1 };
         PoolReading {
             name: share.name.clone(),
             memory_bytes: stats.memory_limit_bytes,
@@ -156,10 +223,11 @@ impl AutoDivision {
             max_bytes: share.max_bytes,
             is_fixed: false,
             hit_value: share.hit_value.into(),
-            curve: curve(
-                &profile.profiler,
-                &memory_sizes(self.floor_bytes, self.total_bytes, POINTS_PER_OCTAVE),
-                density,
+            target_hit_ratio: share.target_hit_ratio.map(HitRatio::as_f64),
+            curve: corrected_curve(
+                &curve(&profile.profiler, &memory_sizes(self.floor_bytes, to_bytes, POINTS_PER_OCTAVE), density),
+                &profile.models.miss_ratios(profile.policy),
+                self.model_rate >= 1.0,
             ),
             sampled_gets: profile.profiler.gets(),
             gets_per_second: profile.rate.per_second(),

@@ -94,13 +94,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
 }
 
 fn point(cell: Cell, report: &ReplayReport) -> Point {
-    Point {
-        memory_bytes: cell.memory.as_bytes(),
-        miss_ratio: report.miss_ratio,
-        low: report.miss_ratio,
-        high: report.miss_ratio,
-        byte_miss_ratio: report.byte_miss_ratio,
-    }
+    Point::exact(cell.memory.as_bytes(), report.miss_ratio, report.byte_miss_ratio)
 }
 
 /// The conclusion of the replays of each policy at several sizes.

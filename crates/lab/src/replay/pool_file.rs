@@ -8,6 +8,7 @@
 //! max = "1g"
 //! weight = 2
 //! hit_value = 5
+//! target_hit_ratio = 0.95
 //! policy = "s3fifo"
 //! ```
 //! Only `name` is required. A mistake is refused with file and line.
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use ebbtide::{ByteSize, Policy};
-use ebbtide_control::{POOLS_MAX, Share, check_name};
+use ebbtide_control::{HitRatio, POOLS_MAX, Share, check_name};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -126,13 +127,16 @@ fn pool(table: &Cell<'_>) -> Result<PoolSpec, Fault> {
                     .filter(|worth| *worth <= HIT_VALUE_MAX)
                     .ok_or_else(|| wanted(&format!("a whole number from 0 to {HIT_VALUE_MAX}")))?;
             }
+            "target_hit_ratio" => {
+                share.target_hit_ratio = Some(hit_ratio(value).ok_or_else(|| wanted("a share of all gets, as 0.95"))?);
+            }
             "policy" => {
                 let policy = text(value).ok_or_else(|| wanted("a string"))?.parse();
                 pool.policy = Some(policy.map_err(|error: ebbtide::UnknownPolicy| fault(error.to_string()))?);
             }
             other => {
-                let reason =
-                    format!("{other}: unknown key; name, prefix, min, max, weight, hit_value and policy are known");
+                let known = "name, prefix, min, max, weight, hit_value, target_hit_ratio and policy";
+                let reason = format!("{other}: unknown key; {known} are known");
                 return Err(fault(reason));
             }
         }
@@ -155,6 +159,14 @@ fn prefixes(value: &Cell<'_>) -> Option<Vec<Vec<u8>>> {
     match value.get_ref() {
         DeValue::Array(list) => list.iter().map(prefix).collect(),
         _ => prefix(value).map(|prefix| vec![prefix]),
+    }
+}
+
+/// A hit ratio as a number or as text, `0.95` or `"95%"`.
+fn hit_ratio(value: &Cell<'_>) -> Option<HitRatio> {
+    match value.get_ref() {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        _ => text(value)?.parse().ok(),
     }
 }
 
@@ -181,11 +193,18 @@ mod tests {
     #[test]
     fn a_pool_has_a_name_and_may_have_the_rest() {
         let text = "[[pool]]\nname = \"users\"\nprefix = [\"users:\", \"sess/\"]\nmin = \"64m\"\nmax = 1073741824\n\
-            weight = 2\nhit_value = 5\npolicy = \"lru\"\n\n[[pool]]\nname = \"default\"\nprefix = \"x\"\n";
+            weight = 2\nhit_value = 5\ntarget_hit_ratio = 0.95\npolicy = \"lru\"\n\n[[pool]]\nname = \"default\"\nprefix = \"x\"\n";
         let pools = parse(text).unwrap_or_else(|fault| panic!("{}", fault.reason));
         assert_eq!(
             pools[0].share,
-            Share { min_bytes: 64 << 20, max_bytes: 1 << 30, weight: 2, hit_value: 5, ..Share::named("users") }
+            Share {
+                min_bytes: 64 << 20,
+                max_bytes: 1 << 30,
+                weight: 2,
+                hit_value: 5,
+                target_hit_ratio: HitRatio::new(0.95).ok(),
+                ..Share::named("users")
+            }
         );
         assert_eq!((pools[0].prefixes.len(), pools[0].policy), (2, Some(Policy::Lru)));
         assert_eq!(pools[1].share, Share::named("default"));
@@ -205,6 +224,7 @@ mod tests {
             ("[[pool]]\nname = \"a\"\nmax = true\n", 3, "max: give a size"),
             ("[[pool]]\nname = \"a\"\nweight = 0\n", 3, "from 1 to 1000000"),
             ("[[pool]]\nname = \"a\"\nweight = 1.5\n", 3, "from 1 to 1000000"),
+            ("[[pool]]\nname = \"a\"\ntarget_hit_ratio = 95\n", 3, "as 0.95"),
             ("[[pool]]\nname = \"a\"\nhit_value = -1\n", 3, "from 0 to 1000000"),
             ("[[pool]]\nname = \"a\"\nprefix = \"\"\n", 3, "none empty"),
             ("[[pool]]\nname = \"a\"\npolicy = \"frob\"\n", 3, "frob"),

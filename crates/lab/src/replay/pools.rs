@@ -46,6 +46,9 @@ pub struct PoolReport {
     pub misses: u64,
     /// The pool's part of the memory.
     pub memory_bytes: u64,
+    /// What a target hit ratio of the pool takes, in words, at the last decision of `--divide auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 /// The pools of a replay.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats, StoreOptions};
 
 use super::ReplayArgs;
 use super::audit::Findings;
@@ -36,23 +36,9 @@ const FLOOR_SEGMENTS: u64 = 32;
 
 /// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
-    let mut reader = TraceReader::open(&args.trace, args.format)?;
+    let reader = TraceReader::open(&args.trace, args.format)?;
     let Some(file) = &args.pools else {
-        let format = reader.format().name();
-        let trace = reader.name().to_owned();
-        // Several replays at a time are counted as a whole.
-        let progress = cell.number.is_none().then(|| Progress::new("requests", reader.length()));
-        let mut read = 0_u64;
-        let next = || {
-            read += 1;
-            if let Some(progress) = progress.as_ref().filter(|_| read.is_multiple_of(PROGRESS_REQUESTS)) {
-                progress.show(read, reader.position());
-            }
-            reader.next_request()
-        };
-        let report = replay_requests(next, &trace, format, args, cell);
-        progress.iter().for_each(Progress::finish);
-        return report;
+        return replay_one(reader, args, cell);
     };
     let pools = Pools { specs: pool_file::read(file)? };
     let is_auto = args.divide == Divide::Auto;
@@ -87,7 +73,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     };
     let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
     let mut auto = match is_auto {
-        true => Some(AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory)?),
+        true => Some(auto_division(args, cell, &pools, floor_bytes)?),
         false => None,
     };
     let mut router = pools.route(reader)?;
@@ -100,10 +86,42 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         hits: counts.hits,
         misses: counts.misses,
         memory_bytes: cache.stats().memory_limit_bytes,
+        target: auto.as_ref().and_then(|auto| auto.target(&spec.share.name)),
     };
     report.pools = Some(pools.specs.iter().zip(&caches).zip(&played).map(pool_report).collect());
     report.decisions = Some(auto.map_or_else(Vec::new, |auto| auto.decisions));
     Ok(report)
+}
+
+/// Replays the trace through one cache.
+fn replay_one(mut reader: TraceReader, args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
+    let format = reader.format().name();
+    let trace = reader.name().to_owned();
+    // Several replays at a time are counted as a whole.
+    let progress = cell.number.is_none().then(|| Progress::new("requests", reader.length()));
+    let mut read = 0_u64;
+    let next = || {
+        read += 1;
+        if let Some(progress) = progress.as_ref().filter(|_| read.is_multiple_of(PROGRESS_REQUESTS)) {
+            progress.show(read, reader.position());
+        }
+        reader.next_request()
+    };
+    let report = replay_requests(next, &trace, format, args, cell);
+    progress.iter().for_each(Progress::finish);
+    report
+}
+
+/// The controller of pools that can all shrink to their floor.
+fn auto_division(args: &ReplayArgs, cell: Cell, pools: &Pools, floor_bytes: u64) -> Result<AutoDivision, Error> {
+    let template = StoreOptions {
+        policy: cell.policy,
+        objective: args.objective,
+        segment_bytes: Some(args.segment_size.map_or(floor_bytes / FLOOR_SEGMENTS, ByteSize::as_bytes) as u32),
+        value_bytes_max: args.max_value.unwrap_or(VALUE_LIMIT).as_bytes().min(floor_bytes / 2),
+        ..StoreOptions::default()
+    };
+    AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory, &template)
 }
 
 /// Replays what `source` gives until it gives `None`; `trace` and `format` name it.

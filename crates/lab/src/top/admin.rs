@@ -1,4 +1,4 @@
-//! The admin HTTP of an Ebbtide server: latencies, hot keys and prefixes, which no answer to `stats` holds.
+//! The admin HTTP of an Ebbtide server: latencies, hot keys, and memory by prefix, TTL and size.
 //!
 //! The server names its address in `stats ebbtide`. A loopback address is used only for a server on this host: there
 //! may be another server behind the same port here. The process id in the answer must be that of `stats`, too.
@@ -79,6 +79,42 @@ pub struct PrefixUse {
     pub evicted_never_read_share: Option<f64>,
 }
 
+/// Memory of the segments of one range of TTLs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TtlUse {
+    pub ttl_seconds_min: u64,
+    /// `None` for objects that never expire.
+    pub ttl_seconds_max: Option<u64>,
+    pub segment_bytes: u64,
+    pub live_bytes: u64,
+    pub items: u64,
+}
+
+/// Memory of the objects of one octave of sizes, from a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SizeUse {
+    pub bytes_min: u64,
+    pub bytes_max: u64,
+    pub bytes: f64,
+    pub items: f64,
+    pub never_read_share: Option<f64>,
+}
+
+/// One of the largest objects of a sample.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LargeObject {
+    pub key: String,
+    pub bytes: u64,
+    pub ttl_seconds: Option<u64>,
+    pub idle_seconds: u64,
+    pub never_read: bool,
+    /// Of its gets that were sampled.
+    pub hit_ratio: Option<f64>,
+}
+
 /// The part of a report that comes from the admin HTTP.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AdminReport {
@@ -89,6 +125,9 @@ pub struct AdminReport {
     pub latency_us: BTreeMap<String, Latency>,
     pub hot_keys: Vec<HotKey>,
     pub prefixes: Vec<PrefixUse>,
+    pub ttl_buckets: Vec<TtlUse>,
+    pub sizes: Vec<SizeUse>,
+    pub largest: Vec<LargeObject>,
 }
 
 impl AdminReport {
@@ -115,20 +154,26 @@ impl AdminReport {
             #[serde(default)]
             hot_keys: Vec<HotKey>,
             hot_keys_hidden: Option<String>,
+            #[serde(default)]
+            ttl_buckets: Vec<TtlUse>,
         }
         #[derive(Deserialize)]
         struct Keys {
             #[serde(default)]
             prefixes: Vec<PrefixUse>,
+            #[serde(default)]
+            sizes: Vec<SizeUse>,
+            #[serde(default)]
+            largest: Vec<LargeObject>,
         }
         let until = Instant::now() + PATIENCE;
         let overview: Overview = get(address, "/api/overview", until)?;
         if pid.is_some_and(|pid| pid != overview.pid) {
             return Err("this is another server; name the right one with --admin HOST:PORT".to_owned());
         }
-        let Keys { prefixes } = get(address, "/api/keys", until)?;
-        let Overview { latency_us, hot_keys, hot_keys_hidden: keys_hidden, .. } = overview;
-        Ok(Self { missing: None, keys_hidden, latency_us, hot_keys, prefixes })
+        let Keys { prefixes, sizes, largest } = get(address, "/api/keys", until)?;
+        let Overview { latency_us, hot_keys, hot_keys_hidden: keys_hidden, ttl_buckets, .. } = overview;
+        Ok(Self { missing: None, keys_hidden, latency_us, hot_keys, prefixes, ttl_buckets, sizes, largest })
     }
 }
 

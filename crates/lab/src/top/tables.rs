@@ -1,6 +1,6 @@
-//! The tables of a report: commands, hot keys, prefixes, reasons and pools.
+//! The tables of a report: commands, hot keys, reasons and pools; memory by prefix, TTL and size, the largest objects.
 
-use super::admin::{HotKey, Latency, PrefixUse};
+use super::admin::{AdminReport, HotKey, LargeObject, Latency, PrefixUse, SizeUse, TtlUse};
 use super::measures::{OperationRate, PoolUse, TopReport};
 use super::table::{Cell, Row, Table};
 use crate::format::{UNKNOWN, bytes, count, duration, micros, percent, rate};
@@ -75,16 +75,11 @@ pub fn hot_keys(report: &TopReport) -> Table {
             seconds(key.ttl_seconds),
         ],
     };
-    let empty = match (&admin.missing, &admin.keys_hidden) {
-        (Some(reason), _) => format!("No hot keys: {reason}."),
-        (None, Some(reason)) => format!("Keys are not told: {reason}."),
-        (None, None) => "No key stands out.".to_owned(),
-    };
     Table {
         name: "key",
         columns: vec!["per second", "share", "hit ratio", "size", "TTL left"],
         rows: admin.hot_keys.iter().map(row).collect(),
-        empty,
+        empty: nothing(admin, "hot keys", "No key stands out."),
     }
 }
 
@@ -122,11 +117,71 @@ pub fn prefixes(report: &TopReport) -> Table {
         name: "prefix",
         columns: vec!["evicted", "memory", "unread", "idle", "share", "never read", "gets", "hit ratio"],
         rows: report.admin.prefixes.iter().map(row).collect(),
-        empty: match (&report.admin.missing, &report.admin.keys_hidden) {
-            (Some(reason), _) => format!("No prefixes: {reason}."),
-            (None, Some(reason)) => format!("Prefixes are not told: {reason}."),
-            (None, None) => "Nothing is stored.".to_owned(),
+        empty: nothing(&report.admin, "prefixes", "Nothing is stored."),
+    }
+}
+
+/// The text in place of rows that the admin HTTP did not tell, or has none of.
+fn nothing(admin: &AdminReport, what: &str, otherwise: &str) -> String {
+    match (&admin.missing, &admin.keys_hidden) {
+        (Some(reason), _) => format!("No {what}: {reason}."),
+        (None, Some(reason)) => format!("Keys are not told: {reason}."),
+        (None, None) => otherwise.to_owned(),
+    }
+}
+
+/// Memory by TTL, the range of each bucket.
+pub fn ttls(report: &TopReport) -> Table {
+    let row = |ttl: &TtlUse| Row {
+        name: match ttl.ttl_seconds_max {
+            None => "never".to_owned(),
+            Some(max) if max == ttl.ttl_seconds_min => duration(Some(max)),
+            Some(max) => format!("{} to {}", duration(Some(ttl.ttl_seconds_min)), duration(Some(max))),
         },
+        cells: vec![
+            size(Some(ttl.segment_bytes)),
+            number(Some(ttl.items)),
+            share((ttl.segment_bytes > 0).then(|| ttl.live_bytes as f64 / ttl.segment_bytes as f64)),
+        ],
+    };
+    Table {
+        name: "TTL",
+        columns: vec!["memory", "items", "live"],
+        rows: report.admin.ttl_buckets.iter().map(row).collect(),
+        empty: nothing(&report.admin, "memory by TTL", "Nothing is stored."),
+    }
+}
+
+/// Memory by size, an octave a row.
+pub fn sizes(report: &TopReport) -> Table {
+    let row = |class: &SizeUse| Row {
+        name: format!("{} to {}", bytes(Some(class.bytes_min)), bytes(Some(class.bytes_max.saturating_add(1)))),
+        cells: vec![size(Some(class.bytes as u64)), number(Some(class.items as u64)), share(class.never_read_share)],
+    };
+    Table {
+        name: "size",
+        columns: vec!["memory", "items", "never read"],
+        rows: report.admin.sizes.iter().map(row).collect(),
+        empty: nothing(&report.admin, "memory by size", "Nothing is stored."),
+    }
+}
+
+/// The largest objects.
+pub fn largest(report: &TopReport) -> Table {
+    let row = |object: &LargeObject| Row {
+        name: object.key.clone(),
+        cells: vec![
+            size(Some(object.bytes)),
+            share(object.hit_ratio),
+            seconds(object.ttl_seconds),
+            seconds(Some(object.idle_seconds)),
+        ],
+    };
+    Table {
+        name: "largest",
+        columns: vec!["size", "hit ratio", "TTL left", "last use"],
+        rows: report.admin.largest.iter().map(row).collect(),
+        empty: nothing(&report.admin, "largest objects", "Nothing is stored."),
     }
 }
 

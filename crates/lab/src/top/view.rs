@@ -27,7 +27,7 @@ const ROWS_BESIDE: usize = 10;
 const PAGE: usize = 10;
 
 const KEYS: [(&str, &str); 6] = [
-    ("1 to 5, Tab", "switch the view"),
+    ("1 to 6, Tab", "switch the view"),
     ("s, > and <", "sort by the next, the previous column"),
     ("r", "reverse the order"),
     ("Up, Down", "move along the rows; also Page Up, Page Down, Home"),
@@ -63,10 +63,11 @@ enum View {
     HotKeys,
     Evictions,
     Pools,
+    Memory,
 }
 
 impl View {
-    const ALL: [Self; 5] = [Self::Overview, Self::Commands, Self::HotKeys, Self::Evictions, Self::Pools];
+    const ALL: [Self; 6] = [Self::Overview, Self::Commands, Self::HotKeys, Self::Evictions, Self::Pools, Self::Memory];
 
     fn title(self) -> &'static str {
         match self {
@@ -75,6 +76,7 @@ impl View {
             Self::HotKeys => "Hot keys",
             Self::Evictions => "Evictions",
             Self::Pools => "Pools",
+            Self::Memory => "Memory",
         }
     }
 
@@ -86,6 +88,7 @@ impl View {
             Self::HotKeys => Some(tables::hot_keys(report)),
             Self::Evictions => Some(tables::prefixes(report)),
             Self::Pools => Some(tables::pools(report)),
+            Self::Memory => Some(tables::largest(report)),
         }
     }
 }
@@ -142,7 +145,7 @@ impl TopView {
             KeyCode::Esc if self.shows_keys => self.shows_keys = false,
             KeyCode::Char('q' | 'Q') | KeyCode::Esc => return true,
             KeyCode::Char('?' | 'h') => self.shows_keys = !self.shows_keys,
-            KeyCode::Char(digit @ '1'..='5') => self.show(digit as usize - '1' as usize),
+            KeyCode::Char(digit @ '1'..='6') => self.show(digit as usize - '1' as usize),
             KeyCode::Tab => self.show((at + 1) % views),
             KeyCode::BackTab => self.show((at + views - 1) % views),
             KeyCode::Char('s' | '>') | KeyCode::Right => self.sort_by_next(at, 1),
@@ -213,6 +216,19 @@ impl TopView {
                 lines.extend(self.sorted_view(area.width.into()));
                 lines
             }
+            View::Memory => {
+                // A third of the screen for each table, without its head and the empty line.
+                let rows = (usize::from(rest.height) / 3).saturating_sub(2).max(1);
+                let mut lines = Vec::new();
+                for mut table in [tables::ttls(&self.report), tables::sizes(&self.report)] {
+                    table.sort(Sort::by(1));
+                    table.rows.truncate(rows);
+                    lines.extend(table.lines(Sort::by(1), area.width.into(), 0));
+                    lines.push(Line::default());
+                }
+                lines.extend(self.sorted_view(area.width.into()));
+                lines
+            }
             _ => self.sorted_view(area.width.into()),
         };
         frame.render_widget(Paragraph::new(self.finish(lines, is_silent)).wrap(Wrap { trim: false }), rest);
@@ -277,7 +293,8 @@ impl TopView {
         let keys = if self.shows_keys { "? closes" } else { "? keys" };
         let (views, end) = match width {
             0..76 => (all.filter(is_shown).collect::<Vec<_>>(), keys.to_owned()),
-            76..96 => (all.collect(), format!("{keys}  q quits")),
+            76..86 => (all.collect(), keys.to_owned()),
+            86..106 => (all.collect(), format!("{keys}  q quits")),
             _ => (all.collect(), format!("{keys}  q quits  every {} s", self.interval.as_secs_f64())),
         };
         let mut spans = Vec::new();
@@ -334,7 +351,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::admin::{AdminReport, HotKey, Latency, PrefixUse};
+    use super::super::admin::{AdminReport, HotKey, LargeObject, Latency, PrefixUse, SizeUse, TtlUse};
     use super::super::source::StatsSample;
     use super::*;
 
@@ -511,6 +528,28 @@ mod tests {
             latency_us: [("get".to_owned(), latency(150.0)), ("set".to_owned(), latency(2500.0))].into(),
             hot_keys: vec![key("hot", 50.0, 0.5), key("warm", 5.0, 1.0)],
             prefixes: vec![PrefixUse { prefix: "user:".to_owned(), evictions_per_second: 7.0, ..PrefixUse::default() }],
+            ttl_buckets: vec![TtlUse {
+                ttl_seconds_min: 60,
+                ttl_seconds_max: Some(120),
+                segment_bytes: 2048,
+                live_bytes: 1024,
+                items: 3,
+            }],
+            sizes: vec![SizeUse {
+                bytes_min: 64,
+                bytes_max: 127,
+                bytes: 512.0,
+                items: 5.0,
+                never_read_share: Some(0.2),
+            }],
+            largest: vec![LargeObject {
+                key: "big".to_owned(),
+                bytes: 4096,
+                ttl_seconds: None,
+                idle_seconds: 9,
+                never_read: false,
+                hit_ratio: Some(0.75),
+            }],
             ..AdminReport::default()
         };
         view
@@ -525,6 +564,9 @@ mod tests {
             ("4", "evicted: memory was full 0/s 4"),
             ("4", "user: 7/s"),
             ("5", "The server has one pool; --pool"),
+            ("6", "1 min to 2 min 2 KiB 3 50.0 %"),
+            ("6", "64 B to 128 B 512 B 5 20.0 %"),
+            ("6", "big 4 KiB 75.0 % - 9 s"),
             ("1", "Hit ratio 90.0 %"),
         ] {
             press(&mut view, key);
@@ -566,7 +608,7 @@ mod tests {
     #[test]
     fn every_view_fits_20_columns_and_a_wide_one_shows_more() {
         let mut view = rich_view();
-        for (key, row) in [("2", "get 100/s"), ("3", "hot 50/s"), ("4", "user: 7/s")] {
+        for (key, row) in [("2", "get 100/s"), ("3", "hot 50/s"), ("4", "user: 7/s"), ("6", "big 4 KiB")] {
             press(&mut view, key);
             let narrow = screen(&view, 20, 24);
             assert!(starts(&narrow, row), "{row}\n{}", narrow.join("\n"));
@@ -583,7 +625,7 @@ mod tests {
     fn terminals_without_colors_or_utf8_get_neither() {
         let mut view = rich_view();
         view.looks = Looks { has_colors: false, is_utf8: false };
-        for key in ["1", "2", "3", "4", "5", "?"] {
+        for key in ["1", "2", "3", "4", "5", "6", "?"] {
             press(&mut view, key);
             for width in [80, 160] {
                 let mut terminal = Terminal::new(TestBackend::new(width, 30)).unwrap();

@@ -1,50 +1,76 @@
-//! `/api/entries`, the keys in memory that hold a text, and `/api/value`, one value.
+//! `/api/entries`, the keys that hold a text, and `/api/value`, one value.
 //!
 //! Values are personal data more often than keys. They are told on a loopback address only, and only to a request with
 //! the header `X-Ebbtide-Confirm: value`: no link and no page of another site can send one.
 
+use std::time::Duration;
+
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use super::key_search::{KeySearch, SearchSlice};
 use super::query::Query;
 use super::state::AdminState;
 use crate::sync::lock;
 
 /// Bytes of a value that are told.
 const MAX_VALUE_BYTES: usize = 16 << 10;
+/// A slice on flash is waited for so long: a device that hangs fails its reads after 30 s, and browsers wait for less.
+const FLASH_PATIENCE: Duration = Duration::from_secs(4);
 
 /// A refusal: what the client is told.
 pub type Refusal = (StatusCode, String);
 
 /// `/api/entries?filter=TEXT` begins, and `?next=TOKEN` continues.
-pub fn entries(state: &AdminState, query: Option<&str>) -> Result<Value, Refusal> {
+pub async fn entries(state: &AdminState, query: Option<&str>) -> Result<Value, Refusal> {
+    let search = search(state, query)?;
+    let (slice, rest) = if search.waits() { slice_on_flash(state, search).await? } else { search.advance() };
+    lock(&state.searches).keep(rest);
+    Ok(json!({
+        "entries": slice.entries,
+        "looked_at": slice.looked_at,
+        "next": slice.next,
+    }))
+}
+
+/// The search that a request begins or continues.
+fn search(state: &AdminState, query: Option<&str>) -> Result<KeySearch, Refusal> {
     let bad = |text: String| (StatusCode::BAD_REQUEST, text);
     let query = Query::parse(query, &["filter", "next"]).map_err(bad)?;
     if let Some(reason) = state.shared.keys_hidden() {
         return Err((StatusCode::FORBIDDEN, format!("keys are not told: {reason}\n")));
     }
     let mut searches = lock(&state.searches);
-    let search = match query.number("next", "an answer before").map_err(bad)? {
+    match query.number("next", "an answer before").map_err(bad)? {
         Some(token) => searches.take(token).ok_or_else(|| {
             let gone =
                 "this search is over: another one replaced it, or it waited for more than a minute; search again\n";
             (StatusCode::GONE, gone.to_owned())
-        })?,
+        }),
         None => {
             let filter = query.bytes("filter").unwrap_or_default();
             searches.start(&state.shared.pools.current(), filter).ok_or_else(|| {
                 let text = "too many dumps are running; try again when one has ended\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
-            })?
+            })
         }
-    };
-    let slice = searches.advance(search);
-    Ok(json!({
-        "entries": slice.entries,
-        "looked_at": slice.looked_at,
-        "next": slice.next,
-        "has_flash": state.shared.cache.flash_stats().is_some(),
-    }))
+    }
+}
+
+/// The next slice, made by the thread of dumps, which may wait for flash. A search that is not waited for to its end is
+/// over.
+async fn slice_on_flash(state: &AdminState, search: KeySearch) -> Result<(SearchSlice, Option<KeySearch>), Refusal> {
+    let (sender, slice) = oneshot::channel();
+    state.shared.dump_thread.send(Box::new(move || drop(sender.send(search.advance()))));
+    match timeout(FLASH_PATIENCE, slice).await {
+        Ok(Ok(slice)) => Ok(slice),
+        Ok(Err(_)) | Err(_) => {
+            let text = "flash did not answer in time, or other dumps read it; search again\n";
+            Err((StatusCode::SERVICE_UNAVAILABLE, text.to_owned()))
+        }
+    }
 }
 
 /// `/api/value?id=KEY`: the value of a key in memory. Reading it counts no use.

@@ -1,22 +1,25 @@
-//! A search for keys in memory that hold a text: a scan as `lru_crawler metadump` makes it, in slices.
+//! A search for keys that hold a text, in memory and then on flash: a scan as `lru_crawler metadump` makes it, in
+//! slices.
 //!
-//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Between
-//! two slices the position is kept, and no object. One search at a time is kept: a new one replaces the one before, and
-//! a minute without a request ends it, too, for a cache has a small number of scans at a time.
+//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Slices
+//! on flash wait for reads, so the thread of dumps makes them. Between two slices the position is kept, and no object.
+//! One search at a time is kept: a new one replaces the one before, and a minute without a request ends it, too, for a
+//! cache has a small number of scans at a time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ebbtide::memcached::{Entry, Item, Pool, Scan};
+use ebbtide::memcached::{Entry, Pool, Scan};
 use ebbtide_protocol::encoding::uri_encode;
 use serde_json::{Value, json};
 
+use crate::dump_thread::SLICE_READS;
 use crate::observe::printable;
 use crate::pools::PoolSet;
 
 /// Entries of an answer: from this number on the slice ends. A step of the scan adds at most 112.
 const MAX_ENTRIES: usize = 100;
-/// Steps of the scan for one answer, with up to 112 objects each.
+/// Steps of the scan in memory for one answer, with up to 112 objects each.
 const MAX_STEPS: usize = 1024;
 /// After so long without a request the position is forgotten.
 const MAX_IDLE: Duration = Duration::from_secs(60);
@@ -75,21 +78,34 @@ impl KeySearches {
         Some(KeySearch { token, filter, scan, pool, pools, looked_at: 0, used: Instant::now() })
     }
 
-    /// The next slice of a search, which is kept if more follow.
-    pub fn advance(&mut self, mut search: KeySearch) -> SearchSlice {
-        let mut entries = Vec::new();
-        let has_more = search.advance(&mut entries);
-        let slice = SearchSlice { entries, looked_at: search.looked_at, next: has_more.then_some(search.token) };
-        self.kept = has_more.then_some(search);
-        slice
+    /// Keeps a search whose slice is made, unless another one was started meanwhile.
+    pub fn keep(&mut self, search: Option<KeySearch>) {
+        if let Some(search) = search.filter(|search| search.token == self.token) {
+            self.kept = Some(search);
+        }
     }
 }
 
 impl KeySearch {
-    /// Looks at the next objects; false at the end of the last pool.
-    fn advance(&mut self, found: &mut Vec<Value>) -> bool {
+    /// Whether the next slice reads flash.
+    pub fn waits(&self) -> bool {
+        self.scan.waits()
+    }
+
+    /// The next slice, and the search if more follow.
+    pub fn advance(mut self) -> (SearchSlice, Option<Self>) {
+        let mut entries = Vec::new();
+        let has_more = self.look_at_next(&mut entries);
         self.used = Instant::now();
-        for _ in 0..MAX_STEPS {
+        let slice = SearchSlice { entries, looked_at: self.looked_at, next: has_more.then_some(self.token) };
+        (slice, has_more.then_some(self))
+    }
+
+    /// Looks at the next objects, all in memory or all on flash; false at the end of the last pool.
+    fn look_at_next(&mut self, found: &mut Vec<Value>) -> bool {
+        let waits = self.scan.waits();
+        let steps = if waits { SLICE_READS } else { MAX_STEPS };
+        for _ in 0..steps {
             let (filter, pool, looked_at) = (&self.filter, &self.pool, &mut self.looked_at);
             let has_more = self.scan.advance(|entry| {
                 *looked_at += 1;
@@ -97,14 +113,13 @@ impl KeySearch {
                     found.push(row(&entry, pool));
                 }
             });
-            // What lies on flash alone is left out: reading it would keep this thread.
-            if !has_more || self.scan.waits() {
+            if !has_more {
                 match self.next_pool() {
                     Some(scan) => self.scan = scan,
                     None => return false,
                 }
             }
-            if found.len() >= MAX_ENTRIES {
+            if found.len() >= MAX_ENTRIES || self.scan.waits() != waits {
                 break;
             }
         }
@@ -128,6 +143,7 @@ fn holds(key: &[u8], filter: &[u8]) -> bool {
     filter.is_empty() || key.windows(filter.len()).any(|part| part == filter)
 }
 
+/// Flash remembers neither uses nor when they were: both are null there.
 fn row(entry: &Entry<'_>, pool: &str) -> Value {
     let mut id = Vec::new();
     uri_encode(&mut id, entry.key());
@@ -138,6 +154,7 @@ fn row(entry: &Entry<'_>, pool: &str) -> Value {
         "bytes": entry.stored_bytes(),
         "ttl_seconds": entry.ttl().map(|ttl| ttl.as_secs()),
         "idle_seconds": entry.idle().map(|idle| idle.as_secs()),
-        "never_read": !entry.item().is_some_and(Item::was_used),
+        "never_read": entry.item().map(|item| !item.was_used()),
+        "on_flash": entry.item().is_none(),
     })
 }

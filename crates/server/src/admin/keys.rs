@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::state::AdminState;
-use crate::observe::{Census, EvictionSketch, TrafficSketch, prefix_name, printable};
+use crate::observe::{Census, EvictionSketch, LargeObject, SizeClass, TrafficSketch, prefix_name, printable};
 use crate::sync::lock;
 
 /// Prefixes that are told, those with the most memory or traffic.
@@ -15,26 +15,28 @@ const DECAYED_SECONDS: f64 = 1.0 / (1.0 - 0.933);
 
 /// `/api/keys`.
 pub fn keys(state: &AdminState) -> Value {
-    let delimiter = char::from(state.shared.options.prefix_delimiter).to_string();
-    if let Some(reason) = state.shared.keys_hidden() {
-        return json!({ "delimiter": delimiter, "hidden": reason, "census": null, "prefixes": [], "sizes": [], "largest": [] });
-    }
-    let traffic = traffic(state);
-    let evictions = lock(&state.evictions.groups).clone();
     let census = lock(&state.census).latest.clone();
-    let rate = lock(&state.observer).key_rate();
     let empty = Census::default();
     let found = census.as_ref().unwrap_or(&empty);
+    let hidden = state.shared.keys_hidden();
+    let (prefixes, largest) = match hidden {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => {
+            let evictions = lock(&state.evictions.groups).clone();
+            let rate = lock(&state.observer).key_rate();
+            (prefixes(found, &traffic(state), &evictions, rate), largest(state, found))
+        }
+    };
     json!({
-        "delimiter": delimiter,
-        "hidden": null,
+        "delimiter": char::from(state.shared.options.prefix_delimiter).to_string(),
+        "hidden": hidden,
         "census": census.as_ref().map(|census| json!({
             "objects_looked_at": census.looked_at,
             "complete": census.is_complete,
         })),
-        "prefixes": prefixes(found, &traffic, &evictions, rate),
+        "prefixes": prefixes,
         "sizes": sizes(found),
-        "largest": largest(found),
+        "largest": largest,
     })
 }
 
@@ -79,27 +81,32 @@ fn prefixes(census: &Census, traffic: &TrafficSketch, evictions: &EvictionSketch
 }
 
 fn sizes(census: &Census) -> Vec<Value> {
-    let classes = census.classes.iter().enumerate().filter(|(_, [_, items, _])| *items > 0.0);
-    let row = |(class, [bytes, items, unread]): (usize, &[f64; 3])| {
+    let row = |SizeClass { bytes_min, bytes_max, counts: [bytes, items, unread] }: SizeClass| {
         json!({
-            "bytes_min": 1u64 << class,
-            "bytes_max": (2u64 << class) - 1,
+            "bytes_min": bytes_min,
+            "bytes_max": bytes_max,
             "bytes": bytes.round(),
             "items": items.round(),
             "never_read_share": unread / items,
         })
     };
-    classes.map(row).collect()
+    census.size_classes().map(row).collect()
 }
 
-fn largest(census: &Census) -> Vec<Value> {
-    let row = |object: &crate::observe::LargeObject| {
+/// With the share of hits among the sampled gets since the key was first among the largest; null without gets.
+fn largest(state: &AdminState, census: &Census) -> Vec<Value> {
+    let row = |object: &LargeObject| {
+        let [gets, hits] = state.shared.samples.iter().fold([0.0; 2], |[all_gets, all_hits], samples| {
+            let [gets, hits] = lock(&samples.watched_keys).get(&object.key);
+            [all_gets + gets, all_hits + hits]
+        });
         json!({
             "key": printable(&object.key),
             "bytes": object.bytes,
             "ttl_seconds": object.ttl.map(|ttl| ttl.as_secs()),
             "idle_seconds": object.idle.as_secs(),
             "never_read": !object.is_read,
+            "hit_ratio": (gets > 0.0).then_some(hits / gets),
         })
     };
     census.largest.iter().map(row).collect()

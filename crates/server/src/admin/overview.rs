@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use ebbtide::memcached::{Item, Policy, SegmentSnapshot};
+use ebbtide::memcached::{HitRatio, Item, SegmentSnapshot};
 use serde_json::{Map, Value, json};
 
 use super::flash;
@@ -93,7 +93,8 @@ fn pool(reading: &PoolReading) -> Value {
         "max_bytes": rule.max_bytes,
         "weight": rule.weight,
         "hit_value": rule.hit_value,
-        "policy": rule.policy.map(Policy::name),
+        "target_hit_ratio": rule.target_hit_ratio.map(HitRatio::as_f64),
+        "policy": reading.pool.as_ref().map(|pool| pool.policy().name()),
         "flash": flash.map(|flash| json!({
             "hits": flash.hits,
             "bytes": flash.bytes,

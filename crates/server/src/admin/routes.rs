@@ -91,7 +91,7 @@ async fn history_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(que
 }
 
 async fn entries_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
-    json_or_refusal(browse::entries(&state, query.as_deref()))
+    json_or_refusal(browse::entries(&state, query.as_deref()).await)
 }
 
 async fn value_json(

@@ -17,6 +17,9 @@ use crate::unix_time::unix_now;
 
 /// What is left of a hot key's weight after a second: half of it after ten.
 const HOT_KEYS_DECAY: f64 = 0.933;
+/// What is left of the gets of a large object after a second: half of them after ten minutes, for such objects may be
+/// read rarely.
+const LARGE_OBJECTS_DECAY: f64 = 0.998_85;
 
 /// What the answers are made from.
 pub struct AdminState {
@@ -65,6 +68,7 @@ impl AdminState {
         for samples in &self.shared.samples {
             lock(&samples.hot_keys).decay(HOT_KEYS_DECAY);
             lock(&samples.traffic).decay(HOT_KEYS_DECAY);
+            lock(&samples.watched_keys).decay(LARGE_OBJECTS_DECAY);
         }
         lock(&self.evictions.groups).decay(HOT_KEYS_DECAY);
         observer.observe(snapshot);
@@ -77,7 +81,13 @@ impl AdminState {
         lock(&self.searches).forget_idle();
         self.listen_to_evictions();
         let delimiter = self.shared.options.prefix_delimiter;
-        lock(&self.census).advance(&self.shared.pools.current(), delimiter, self.shared.uptime());
+        let mut clock = lock(&self.census);
+        if let Some(census) = clock.advance(&self.shared.pools.current(), delimiter, self.shared.uptime()) {
+            for samples in &self.shared.samples {
+                lock(&samples.watched_keys).watch(census.largest.iter().map(|object| &*object.key));
+            }
+        }
+        drop(clock);
         *lock(&self.headline) = headline(&self.facts());
     }
 

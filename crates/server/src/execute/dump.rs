@@ -115,7 +115,8 @@ impl Executor {
                 let slice = Arc::new(Mutex::new(None));
                 let owner = ScanOwner::Thread(Arc::clone(&slice));
                 let skipped = self.cache.skipped_time();
-                self.shared.dump_thread.send(SliceJob { scan, line, skipped, slice, _wake: self.park_until_dropped() });
+                let job = SliceJob { scan, line, skipped, slice, _wake: self.park_until_dropped() };
+                self.shared.dump_thread.send(Box::new(move || job.run()));
                 return (SliceEnd::Parked, Some(DumpProgress { format, scan: owner, class, pools }));
             }
             ScanOwner::Connection(mut scan) => (fill(out, &mut scan, line, self.unix_now(), SLICE_STEPS), scan),

@@ -19,6 +19,7 @@ mod pools;
 mod receive;
 mod settings;
 mod stats;
+mod stats_memory;
 mod stats_pools;
 mod store;
 mod tls;

@@ -51,7 +51,12 @@ impl Executor {
             // There are no pages: nothing is listed.
             Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
-            Some(b"ebbtide") => self.ebbtide(out),
+            Some(b"ebbtide") => match argument {
+                None => self.ebbtide(out),
+                Some(b"ttls") => self.memory_by_ttl(out),
+                Some(b"sizes") => self.memory_by_size(out),
+                Some(_) => return out.extend_from_slice(reply::ERROR),
+            },
             Some(b"detail") if !self.shared.options.allow_dump => {
                 return out.extend_from_slice(reply::DETAIL_NOT_ALLOWED);
             }

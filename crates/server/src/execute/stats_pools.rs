@@ -1,7 +1,7 @@
 //! `stats pools`, and pools as slab classes in `stats items` and `stats slabs`. A class is a pool: class 1 is the pool
 //! `default`, which is the whole cache of a server without pools.
 
-use ebbtide::memcached::Stats;
+use ebbtide::memcached::{Pool, Stats};
 use ebbtide_protocol::encoding::uri_encode;
 use ebbtide_protocol::reply::stat;
 
@@ -73,7 +73,10 @@ impl Executor {
             if !rule.prefixes.is_empty() {
                 stat(out, &format!("{}:prefixes", rule.name), encoded_list(&rule.prefixes));
             }
-            if let Some(policy) = rule.policy {
+            if let Some(ratio) = rule.target_hit_ratio {
+                stat(out, &format!("{}:target_hit_ratio", rule.name), ratio);
+            }
+            if let Some(policy) = reading.pool.as_ref().map(Pool::policy) {
                 stat(out, &format!("{}:policy", rule.name), policy.name());
             }
         }

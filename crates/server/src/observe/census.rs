@@ -24,6 +24,14 @@ const CLASSES: usize = 40;
 /// Bytes, objects and objects that were never read, of one prefix or size class.
 pub type MemoryCounts = [f64; 3];
 
+/// The objects of one octave of sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizeClass {
+    pub bytes_min: u64,
+    pub bytes_max: u64,
+    pub counts: MemoryCounts,
+}
+
 /// A stored object that is among the largest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LargeObject {
@@ -64,25 +72,37 @@ pub struct CensusClock {
 }
 
 impl CensusClock {
-    /// Takes a census if one is due. `uptime` is the time now.
-    pub fn advance(&mut self, pools: &PoolSet, delimiter: u8, uptime: Duration) {
+    /// Takes a census if one is due, and answers it. `uptime` is the time now.
+    pub fn advance(&mut self, pools: &PoolSet, delimiter: u8, uptime: Duration) -> Option<&Census> {
         if uptime < self.due {
-            return;
+            return None;
         }
-        let mut census = Census::default();
-        let share = MAX_OBJECTS / pools.entries.len().max(1) as u64;
-        for entry in &pools.entries {
-            // Too many scans are running: the census of before stays.
-            let Ok(scan) = entry.pool.scan() else { return };
-            census.add_pool(scan.without_long_values(), entry.pool.stats().items, share.max(1), delimiter);
-        }
+        // While too many scans are running the census of before stays.
+        let census = Census::take(pools, delimiter, MAX_OBJECTS)?;
         let interval = if census.looked_at < FEW_OBJECTS { SHORT_INTERVAL } else { LONG_INTERVAL };
         self.due = uptime + interval;
-        self.latest = Some(census);
+        Some(self.latest.insert(census))
     }
 }
 
 impl Census {
+    /// Looks at up to `max_objects` objects of all pools together. `None` if too many scans are running.
+    pub fn take(pools: &PoolSet, delimiter: u8, max_objects: u64) -> Option<Self> {
+        let mut census = Self::default();
+        let share = max_objects / pools.entries.len().max(1) as u64;
+        for entry in &pools.entries {
+            let scan = entry.pool.scan().ok()?.without_long_values();
+            census.add_pool(scan, entry.pool.stats().items, share.max(1), delimiter);
+        }
+        Some(census)
+    }
+
+    /// The octaves of sizes that hold objects, the smallest first.
+    pub fn size_classes(&self) -> impl Iterator<Item = SizeClass> {
+        let classes = self.classes.iter().enumerate().filter(|(_, [_, items, _])| *items > 0.0);
+        classes.map(|(class, &counts)| SizeClass { bytes_min: 1 << class, bytes_max: (2 << class) - 1, counts })
+    }
+
     /// The prefix with the most memory.
     pub fn largest_prefix(&self) -> Option<LargestPrefix> {
         let [all_bytes, ..] = self.prefixes.total();

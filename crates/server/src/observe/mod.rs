@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `probe` | a worker's side: which commands are sampled |
 //! | `histogram` | latencies by command |
-//! | `hot_keys` | the keys asked for most |
+//! | `hot_keys`, `watched_keys` | the keys asked for most; those of the largest objects |
 //! | `observer` | what the admin thread makes of it second by second |
 //! | `events`; `history`, `history_point`, `history_file` | what has happened; points of a week, also on disk |
 //! | `groups`; `traffic`, `census` | counts by key prefix; of accesses and evictions, of what is stored |
@@ -28,9 +28,10 @@ mod observer;
 mod probe;
 mod sizing;
 mod traffic;
+mod watched_keys;
 mod wear;
 
-pub use census::{Census, CensusClock, LargeObject};
+pub use census::{Census, CensusClock, LargeObject, SizeClass};
 pub use events::EventKind;
 pub use groups::prefix_name;
 pub use headline::{Facts, GetCounts, Level, headline};

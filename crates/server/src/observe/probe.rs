@@ -14,6 +14,7 @@ use super::groups::prefix_of;
 use super::histogram::CommandLatencies;
 use super::hot_keys::HotKeys;
 use super::traffic::{TrafficSketch, traffic_counts};
+use super::watched_keys::WatchedKeys;
 
 /// Time between two samples of a worker that is busy.
 const PERIOD: Duration = Duration::from_millis(4);
@@ -33,6 +34,8 @@ pub struct Samples {
     pub hot_keys: Mutex<HotKeys>,
     /// Accesses by key prefix, under the same rule.
     pub traffic: Mutex<TrafficSketch>,
+    /// Gets of the largest objects, under the same rule.
+    pub watched_keys: Mutex<WatchedKeys>,
 }
 
 /// Which keys of a sampled read are noted: every so many-th, by how many there were in reads before.
@@ -196,6 +199,11 @@ impl Probe {
         }
         if let Ok(mut traffic) = samples.traffic.try_lock() {
             traffic.add(prefix_of(key, self.delimiter), traffic_counts(command, is_hit, weight));
+        }
+        if let Some(is_hit) = is_hit
+            && let Ok(mut watched) = samples.watched_keys.try_lock()
+        {
+            watched.add(key, weight, is_hit);
         }
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::memcached::{
-    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, Verdict,
+    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolTarget,
+    PoolTargetState, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -59,7 +60,9 @@ impl Sizing {
     /// The decisions as JSON, the newest first; `started_unix_ms` is when the cache's time began.
     pub fn decisions(&self, started_unix_ms: u64) -> Value {
         let controller = lock(&self.controller);
-        let Some(controller) = controller.as_ref() else { return json!({ "controller": "off", "decisions": [] }) };
+        let Some(controller) = controller.as_ref() else {
+            return json!({ "controller": "off", "targets": [], "decisions": [] });
+        };
         let mode = match controller.mode() {
             ControllerMode::Off => "off",
             ControllerMode::DryRun => "dry-run",
@@ -67,7 +70,8 @@ impl Sizing {
         };
         let decisions = controller.decisions().map(|decision| decision_json(decision, started_unix_ms));
         let newest: Vec<Value> = decisions.collect::<Vec<_>>().into_iter().rev().collect();
-        json!({ "controller": mode, "state": self.division(), "decisions": newest })
+        let targets: Vec<Value> = controller.targets().iter().map(target_json).collect();
+        json!({ "controller": mode, "state": self.division(), "targets": targets, "decisions": newest })
     }
 
     /// The verdict in a line; `None` before enough was seen, and without an admin interface.
@@ -103,14 +107,15 @@ impl Sizing {
         let controller = lock(&self.controller);
         let found = controller.as_ref().and_then(|controller| controller.profile(DEFAULT_POOL)).and_then(|profile| {
             let what_if = memory_bytes.and_then(|bytes| profile.what_if(ByteSize::bytes(bytes), miss_ratio));
-            Some((profile.curve(miss_ratio)?, what_if))
+            let policy = if profile.is_modelled() { "ebbtide" } else { "lru" };
+            Some((profile.curve(miss_ratio)?, what_if, policy))
         });
         drop(controller);
-        let Some((curve, what_if)) = found else {
+        let Some((curve, what_if, policy)) = found else {
             return json!({ "verdict": null, "points": [], "note": "too few gets were sampled yet" });
         };
         json!({
-            "policy": "lru",
+            "policy": policy,
             "verdict": verdict.map(|verdict| verdict.to_string()),
             "full": curve.is_full,
             "measured_miss_ratio": miss_ratio.map(rounded),
@@ -147,6 +152,22 @@ fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
         "undo": decision.is_undo,
         "moves": decision.moves.iter().map(step).collect::<Vec<_>>(),
         "reason": decision.reason,
+    })
+}
+
+fn target_json(target: &PoolTarget) -> Value {
+    let (needed_bytes, available_bytes) = match target.state {
+        PoolTargetState::Pursued { bytes } => (Some(bytes), None),
+        PoolTargetState::TooLittle { needed_bytes, available_bytes } => (Some(needed_bytes), Some(available_bytes)),
+        PoolTargetState::NotPursued | PoolTargetState::OutOfReach { .. } => (None, None),
+    };
+    json!({
+        "pool": target.pool,
+        "target_hit_ratio": target.hit_ratio,
+        "pursued": target.is_pursued(),
+        "needed_bytes": needed_bytes,
+        "available_bytes": available_bytes,
+        "reason": target.to_string(),
     })
 }
 

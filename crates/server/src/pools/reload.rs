@@ -61,12 +61,16 @@ impl Reload<'_> {
         let is_routed_anew = !before.rules().map(prefixes).eq(PoolRule::in_order(rules).map(prefixes));
         let kept: Vec<PoolRule> = rules.iter().filter(exists).cloned().collect();
         let added: Vec<&PoolRule> = rules.iter().filter(|rule| !exists(rule)).collect();
+        let has_other_policy =
+            |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name && other.policy != rule.policy);
+        let switched: Vec<PoolRule> = kept.iter().filter(has_other_policy).cloned().collect();
         drop(before);
         self.publish(&kept)?;
         for name in &removed {
             shared.cache.remove_pool(name).map_err(refused)?;
         }
         self.resize(&kept)?;
+        self.switch_policies(&switched)?;
         for rule in added {
             self.add(rule)?;
         }
@@ -85,11 +89,11 @@ impl Reload<'_> {
             return Err(refuse("default", reason));
         }
         for present in before.rules() {
-            let fixed = |rule: &PoolRule| (rule.policy, rule.objective, rule.compact);
+            let fixed = |rule: &PoolRule| (rule.objective, rule.compact);
             let differs = |rule: &PoolRule| fixed(rule) != fixed(present);
             if rules.iter().any(|rule| rule.name == present.name && differs(rule)) {
-                let reason = "its policy, objective, kind and lengths cannot change while the server runs; restart, or give the \
-                              pool another name";
+                let reason = "its objective, kind and lengths cannot change while the server runs; restart, or give the pool \
+                              another name";
                 return Err(refuse(&present.name, reason));
             }
         }
@@ -142,6 +146,16 @@ impl Reload<'_> {
                 Some(_) => {}
             }
         }
+    }
+
+    /// Gives pools the policies of these rules. Those of the controller stay where a rule says what it said before.
+    fn switch_policies(&self, rules: &[PoolRule]) -> Result<(), Error> {
+        for rule in rules {
+            let Some(policy) = rule.policy else { continue };
+            let pool = self.shared.cache.pool(&rule.name).map_err(refused)?;
+            pool.set_policy(policy).map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Adds a pool. The memory of removed pools is not free at once.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ebbtide::memcached::{ByteSize, CompactSizes, Objective, Policy, PoolOptions};
+use ebbtide::memcached::{ByteSize, CompactSizes, HitRatio, Objective, Policy, PoolOptions};
 
 use super::DEFAULT_POOL;
 use crate::Error;
@@ -22,6 +22,8 @@ pub struct PoolRule {
     pub weight: u32,
     /// The worth of a hit of the pool to the controller, relative to hits of other pools.
     pub hit_value: u32,
+    /// The hit ratio for which the controller gives the pool memory before others share the rest.
+    pub target_hit_ratio: Option<HitRatio>,
     /// Default: that of the cache.
     pub policy: Option<Policy>,
     /// The objective of its evictions. Default: that of the cache.
@@ -43,6 +45,7 @@ impl PoolRule {
             max_bytes: None,
             weight: 1,
             hit_value: 1,
+            target_hit_ratio: None,
             policy: None,
             objective: None,
             flash_percent: None,
@@ -55,6 +58,10 @@ impl PoolRule {
         let options =
             PoolOptions::named(&self.name).min(ByteSize::bytes(self.min_bytes)).max(self.max()).weight(self.weight);
         let options = options.hit_value(self.hit_value);
+        let options = match self.target_hit_ratio {
+            Some(ratio) => options.target_hit_ratio(ratio),
+            None => options,
+        };
         let options = match self.policy {
             Some(policy) => options.policy(policy),
             None => options,

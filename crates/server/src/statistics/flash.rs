@@ -17,6 +17,8 @@ pub const FLASH: &[Row<FlashStats>] = &[
     row("", And("store=small"), "", |f| f.tier.small.objects().into()),
     row("", None, "objects", |f| f.tier.objects.into()),
     row("flash_memory_bytes", Gauge("ebbtide_flash_memory_bytes", "Memory of the indexes and buffers of flash, of values that were read, and of dumps."), "memory_bytes", |f| f.tier.memory_bytes.into()),
+    row("flash_memory_limit_bytes", Gauge("ebbtide_flash_memory_limit_bytes", "Memory that flash has now; items have the rest of the limit."), "memory_limit_bytes", |f| f.memory_limit_bytes.into()),
+    row("flash_index_bytes", Gauge("ebbtide_flash_index_bytes", "Memory of the indexes of flash."), "index_bytes", |f| f.tier.index_bytes.into()),
     row("", Gauge("ebbtide_flash_regions_retired", "Regions of large objects that are not used any more, because a transfer failed."), "", |f| f.tier.large.regions_retired.into()),
     // A key that is not among the large objects is looked for among the small ones.
     row("", Counter("ebbtide_flash_lookups_total", "Keys looked for on flash."), "lookups_total", |f| (f.tier.hits_large + f.tier.small.counts.lookups).into()),

@@ -108,6 +108,26 @@ fn a_negative_never_outlives_an_insert() {
     });
 }
 
+#[test]
+fn a_flush_that_is_due_loses_no_later_flush() {
+    model(2, || {
+        let shared = shared(1);
+        let participant = shared.memory.participate();
+        shared.table.flush(&participant, 0, 5);
+        let other = Arc::clone(&shared);
+        let reader = thread::spawn(move || {
+            let participant = other.memory.participate();
+            other.table.get(&participant, KEY, 5, |_| ());
+        });
+        shared.table.flush(&participant, 5, 5);
+        reader.join().unwrap();
+        shared.write(&participant, KEY, Some(1), CompactMode::Set);
+        let found = shared.table.get(&participant, KEY, 10, |_| ());
+        assert_eq!(found, CompactLookup::Miss, "the second flush is due");
+        shared.table.verify();
+    });
+}
+
 /// Resizes from `before` to `after` sets beside a reader and a writer of another key.
 fn resize_beside(before: u64, after: u64) {
     model(1, move || {

@@ -70,12 +70,57 @@ impl Memory {
         }
         let (places, wanted) = self.allocate(layout, held, (places, wanted));
         #[cfg(not(loom))]
-        for place in held / layout.sets_per_frame..places {
+        self.advise(layout, held / layout.sets_per_frame..places, wanted);
+        wanted.min(places.saturating_mul(layout.sets_per_frame))
+    }
+
+    /// Chooses the pages of frames of a table with so many sets.
+    #[cfg(not(loom))]
+    fn advise(&self, layout: &Layout, places: std::ops::Range<u32>, sets: u32) {
+        for place in places {
             // A frame that is used in part has small pages: a huge one would be resident as a whole.
-            let is_whole = (place + 1) * layout.sets_per_frame <= wanted;
+            let is_whole = (place + 1) * layout.sets_per_frame <= sets;
             self.frames.advise(self.frame(place), if is_whole { Pages::Huge } else { Pages::Small });
         }
-        wanted.min(places.saturating_mul(layout.sets_per_frame))
+    }
+
+    /// Takes these frames for so many sets, with what is in them. False if another pool has one of them.
+    #[cfg(not(loom))]
+    pub(super) fn adopt(&self, layout: &Layout, frames: &[u32], sets: u32) -> bool {
+        if !self.frames.adopt(self.owner, frames) {
+            return false;
+        }
+        (0..).zip(frames).for_each(|(place, frame)| self.list.at(place).store(*frame, Ordering::Relaxed));
+        self.advise(layout, 0..frames.len() as u32, sets);
+        true
+    }
+
+    /// Where the bytes of a frame are among those of all frames.
+    #[cfg(not(loom))]
+    pub(super) fn offset(&self, place: u32) -> usize {
+        self.frame(place).0 as usize * FRAME_BYTES
+    }
+
+    /// The first bytes of a frame.
+    ///
+    /// # Safety
+    /// They have memory, and nobody writes them while the answer lives.
+    #[cfg(not(loom))]
+    pub(super) unsafe fn bytes(&self, place: u32, length: usize) -> &[u8] {
+        debug_assert!(length <= FRAME_BYTES);
+        // SAFETY: the frame is the table's, whose mapping lives as long as `frames`; the rest is the caller's.
+        unsafe { std::slice::from_raw_parts(self.frames.bytes().base().add(self.offset(place)), length) }
+    }
+
+    /// The same to write them.
+    ///
+    /// # Safety
+    /// They have memory, and nobody else looks at them while the answer lives.
+    #[cfg(not(loom))]
+    pub(super) unsafe fn bytes_mut(&mut self, place: u32, length: usize) -> &mut [u8] {
+        debug_assert!(length <= FRAME_BYTES);
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.frames.bytes().base().add(self.offset(place)), length) }
     }
 
     /// Gives the sets from `held` on memory, of these places and up to so many sets. Frames of a file that the file
@@ -83,8 +128,7 @@ impl Memory {
     fn allocate(&self, layout: &Layout, held: u32, (places, wanted): (u32, u32)) -> (u32, u32) {
         for place in held / layout.sets_per_frame..places {
             let first = place * layout.sets_per_frame;
-            let used = (wanted - first).min(layout.sets_per_frame);
-            let bytes = if used < layout.sets_per_frame { layout.set_at(used) } else { FRAME_BYTES };
+            let bytes = layout.bytes_in_frame(place, wanted);
             if self.frames.allocate(self.frame(place).0 as usize * FRAME_BYTES, bytes) {
                 continue;
             }
@@ -135,6 +179,12 @@ impl Drop for Memory {
 }
 
 impl Layout {
+    /// Bytes of the frame at this place that a table with so many sets uses: its control words, and its sets.
+    pub(super) fn bytes_in_frame(&self, place: u32, sets: u32) -> usize {
+        let used = (sets - place * self.sets_per_frame).min(self.sets_per_frame);
+        if used < self.sets_per_frame { self.set_at(used) } else { FRAME_BYTES }
+    }
+
     /// Bytes of a table with so many sets.
     pub(super) fn bytes_of(&self, sets: u32) -> u64 {
         let (frames, rest) = (sets / self.sets_per_frame, sets % self.sets_per_frame);

@@ -15,8 +15,13 @@
 //! | `table` | the operations |
 //! | `memory` | the frames and the budget of a table |
 //! | `resize` | the change of its size |
+//! | `image` | save and load |
 
 mod edit;
+#[cfg(not(loom))]
+mod image;
+#[cfg(all(test, not(loom)))]
+mod image_tests;
 mod layout;
 #[cfg(all(test, loom))]
 mod loom_tests;

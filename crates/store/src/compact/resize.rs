@@ -14,7 +14,7 @@
 use super::edit::{Edit, Entry};
 use super::layout::{CONTROL_BYTES, ENTRY_BYTES_MAX, Layout, WAYS_MAX};
 use super::memory::{Memory, Resizing};
-use super::shape::{View, set_of};
+use super::shape::{Shape, View, set_of};
 use super::stats::{CompactStats, Event};
 use super::table::CompactTable;
 use super::types::CompactSizes;
@@ -27,7 +27,7 @@ use crate::sync::{Ordering, lock};
 /// Sets that a call of `maintain` walks: well under a millisecond.
 const SLICE_SETS: u32 = if cfg!(loom) { 1 } else { 512 };
 /// Fewer sets are not a table.
-const SETS_MIN: u32 = if cfg!(loom) { 1 } else { 64 };
+pub(super) const SETS_MIN: u32 = if cfg!(loom) { 1 } else { 64 };
 
 const _: () = assert!(size_of::<CompactTable>() as u64 + 4096 <= Memory::FIXED_BYTES);
 
@@ -46,7 +46,7 @@ impl CompactTable {
             return Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
         }
         *lock(&memory.resizing) = Resizing { target: sets, held, leaving: None };
-        Ok(Self::with_memory(layout, seed, memory, sets))
+        Ok(Self::with_memory(layout, seed, memory, Shape::new(sets)))
     }
 
     /// The smallest budget of a table with such entries.
@@ -131,6 +131,10 @@ impl CompactTable {
     /// Moves the entries of a set to their sets of the new size.
     fn walk(&self, index: u32, view: View, thread: usize, now_ms: u64) {
         let mut source = Edit::lock(self.set(index));
+        while let Some(position) = self.expired_in(&source, now_ms) {
+            self.remove_at(&mut source, position, thread);
+            self.counters.add(thread, Event::Expired, 1);
+        }
         let mut targets = [0; WAYS_MAX];
         let used = source.used();
         for (position, target) in targets[..used].iter_mut().enumerate() {
@@ -160,14 +164,14 @@ impl CompactTable {
     fn settle(&self, edit: &mut Edit<'_>, rank: usize, source: &Edit<'_>, position: usize, by: (u64, usize)) {
         let (now_ms, thread) = by;
         let bytes = source.entry(position);
-        let place = (2 * rank).min(edit.used());
-        if place == self.layout.ways {
-            self.counters.add(thread, Event::Left, 1);
-            self.counters.add(thread, Event::LeftNegative, source.is_negative(position).into());
-            self.counters.add(thread, Event::Evicted, 1);
-            return;
-        }
+        let place = 2 * rank;
         if edit.is_full() {
+            if place >= self.layout.ways && self.expired_in(edit, now_ms).is_none() {
+                self.counters.add(thread, Event::Left, 1);
+                self.counters.add(thread, Event::LeftNegative, source.is_negative(position).into());
+                self.counters.add(thread, Event::Evicted, 1);
+                return;
+            }
             self.make_space(edit, now_ms, thread);
         }
         let mut copy = [0; ENTRY_BYTES_MAX];
@@ -204,7 +208,7 @@ impl CompactTable {
     }
 }
 
-fn checked_sets(layout: &Layout, memory_bytes: u64) -> Result<u32, Error> {
+pub(super) fn checked_sets(layout: &Layout, memory_bytes: u64) -> Result<u32, Error> {
     let sets = layout.sets_within(memory_bytes);
     if sets < SETS_MIN {
         let reason = format!("a compact table needs at least {} bytes", layout.bytes_of(SETS_MIN));

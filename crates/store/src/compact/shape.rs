@@ -49,6 +49,11 @@ impl View {
         self.to > self.from
     }
 
+    /// Sets that may have entries.
+    pub fn sets(self) -> u32 {
+        self.from.max(self.to)
+    }
+
     /// The set of a hash.
     #[inline(always)]
     pub fn locate(self, hash: u64) -> u32 {
@@ -69,11 +74,16 @@ impl View {
 
 impl Shape {
     pub fn new(sets: u32) -> Self {
+        Self::at(View { version: 0, from: sets, to: sets, cursor: 0 })
+    }
+
+    /// A shape that goes on from a view.
+    pub fn at(view: View) -> Self {
         Self {
-            version: AtomicU64::new(0),
-            from: AtomicU32::new(sets),
-            to: AtomicU32::new(sets),
-            cursor: AtomicU64::new(0),
+            version: AtomicU64::new(view.version),
+            from: AtomicU32::new(view.from),
+            to: AtomicU32::new(view.to),
+            cursor: AtomicU64::new(view.cursor),
         }
     }
 

@@ -21,20 +21,22 @@ const NEVER: u32 = u32::MAX;
 /// A cache of small objects whose keys have one length and whose values have one length.
 pub struct CompactTable {
     pub(super) layout: Layout,
+    pub(super) seed: u64,
     pub(super) hash: KeyHash,
     pub(super) shape: Shape,
     pub(super) memory: Memory,
     pub(super) counters: Counters,
-    /// When a delayed flush takes effect; `u64::MAX` if none waits.
-    flush_at_ms: AtomicU64,
+    /// When a delayed flush takes effect; `u64::MAX` if none waits. Changes under the lock of resizes.
+    pub(super) flush_at_ms: AtomicU64,
 }
 
 impl CompactTable {
-    pub(super) fn with_memory(layout: Layout, seed: u64, memory: Memory, sets: u32) -> Self {
+    pub(super) fn with_memory(layout: Layout, seed: u64, memory: Memory, shape: Shape) -> Self {
         Self {
             layout,
+            seed,
             hash: KeyHash::new(seed),
-            shape: Shape::new(sets),
+            shape,
             memory,
             counters: Counters::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
@@ -90,7 +92,9 @@ impl CompactTable {
         if key.len() != self.layout.key_bytes {
             return None;
         }
-        self.flush_if_due(participant, now_ms);
+        if !self.flush_if_due(participant, now_ms) {
+            return None;
+        }
         let _pin = participant.pin();
         let (hash, words) = (self.hash.hash(key), KeyWords::of(key));
         // Ends: a miss is looked up again only when the walk of a resize has changed the set of the key.
@@ -134,9 +138,11 @@ impl CompactTable {
         u32::from_le_bytes(bytes)
     }
 
-    /// Moves a hit to the front, unless another thread changes the set.
+    /// Moves a hit to the front, unless another thread changes the set, or changes are refused: an image of the table
+    /// has the order as it was.
     #[inline(never)]
     fn promote(&self, participant: &Participant, set: SetRef<'_>, control: Control, position: usize) {
+        let Some(_change) = participant.begin_change() else { return };
         if let Some(mut edit) = Edit::lock_if(set, control) {
             edit.promote(position);
             self.counters.add(participant.number(), Event::Promoted, 1);
@@ -248,10 +254,15 @@ impl CompactTable {
 
     /// Removes an entry from a full set: an expired one, or the one that was not used for longest.
     pub(super) fn make_space(&self, edit: &mut Edit<'_>, now_ms: u64, thread: usize) {
-        let expired = (0..edit.used()).rev().find(|position| self.is_expired_in(edit, *position, now_ms));
+        let expired = self.expired_in(edit, now_ms);
         let (position, event) = expired.map_or((edit.used() - 1, Event::Evicted), |at| (at, Event::Expired));
         self.remove_at(edit, position, thread);
         self.counters.add(thread, event, 1);
+    }
+
+    /// The last expired entry of a set.
+    pub(super) fn expired_in(&self, edit: &Edit<'_>, now_ms: u64) -> Option<usize> {
+        (0..edit.used()).rev().find(|position| self.is_expired_in(edit, *position, now_ms))
     }
 
     fn is_expired_in(&self, edit: &Edit<'_>, position: usize, now_ms: u64) -> bool {
@@ -365,37 +376,38 @@ impl CompactTable {
     /// Removes all entries that were stored before this call, or, after a delay, before that time. A delayed flush
     /// replaces one that waits.
     pub fn flush(&self, participant: &Participant, now_ms: u64, delay_ms: u64) {
+        // The lock orders a flush after one whose time has come and that is being executed.
+        let _resizing = lock(&self.memory.resizing);
         if delay_ms > 0 {
             self.flush_at_ms.store(now_ms.saturating_add(delay_ms), Ordering::Relaxed);
             return;
         }
-        let _resizing = lock(&self.memory.resizing);
         self.flush_at_ms.store(u64::MAX, Ordering::Relaxed);
         self.clear_all(participant);
     }
 
-    /// Executes a delayed flush whose time has come.
+    /// Executes a delayed flush whose time has come. False if changes are refused: the entries stay, and are absent.
     #[inline(always)]
-    pub(super) fn flush_if_due(&self, participant: &Participant, now_ms: u64) {
-        if self.flush_at_ms.load(Ordering::Relaxed) <= now_ms {
-            self.flush_due(participant, now_ms);
-        }
+    pub(super) fn flush_if_due(&self, participant: &Participant, now_ms: u64) -> bool {
+        self.flush_at_ms.load(Ordering::Relaxed) > now_ms || self.flush_due(participant, now_ms)
     }
 
     #[cold]
-    fn flush_due(&self, participant: &Participant, now_ms: u64) {
+    fn flush_due(&self, participant: &Participant, now_ms: u64) -> bool {
+        let Some(_change) = participant.begin_change() else { return false };
         let _resizing = lock(&self.memory.resizing);
         // Another thread may have done it.
         if self.flush_at_ms.load(Ordering::Relaxed) <= now_ms {
             self.clear_all(participant);
             self.flush_at_ms.store(u64::MAX, Ordering::Relaxed);
         }
+        true
     }
 
     /// Empties all sets. The caller holds the lock of resizes.
     fn clear_all(&self, participant: &Participant) {
         let (view, thread) = (self.shape.view(), participant.number());
-        for index in 0..view.from.max(view.to) {
+        for index in 0..view.sets() {
             let mut edit = Edit::lock(self.set(index));
             let (used, negatives) = (edit.used() as u64, u64::from(edit.before().negatives().count_ones()));
             edit.clear();
@@ -410,7 +422,7 @@ impl CompactTable {
         let _resizing = lock(&self.memory.resizing);
         let view = self.shape.view();
         let (mut items, mut negatives) = (0, 0);
-        for index in 0..view.from.max(view.to) {
+        for index in 0..view.sets() {
             let edit = Edit::lock(self.set(index));
             assert!(edit.used() <= self.layout.ways, "set {index} has {} entries", edit.used());
             assert_eq!(u64::from(edit.before().negatives()) >> edit.used(), 0, "negative entries are entries");

@@ -309,6 +309,26 @@ fn a_smaller_table_gives_its_frames_back() {
 }
 
 #[test]
+fn a_smaller_table_drops_expired_entries_first() {
+    let client = client(16, 0, true, 2 * MIB);
+    let count = client.table.stats().capacity / 8;
+    let set = |number, ttl| client.write(&key(number), None, ttl, CompactMode::Set, 0).unwrap();
+    (0..count).for_each(|number| _ = set(number, Ttl::Never));
+    // Written last, in front of their sets.
+    (count..4 * count).for_each(|number| _ = set(number, Ttl::Seconds(10)));
+    let before = client.table.stats();
+    let present: Vec<u64> = (0..count).filter(|number| client.get(&key(*number)) != CompactLookup::Miss).collect();
+    client.table.resize(MIB / 2).unwrap();
+    while client.table.maintain(&client.participant, 10_000) == Progress::Working {}
+    let stats = client.table.stats();
+    let lost = present.iter().filter(|number| client.get(&key(**number)) == CompactLookup::Miss).count();
+    assert!(lost * 50 < present.len(), "{lost} of {} left beside expired entries", present.len());
+    assert_eq!(stats.evictions - before.evictions, lost as u64);
+    assert_eq!(stats.expired - before.expired, before.items - present.len() as u64);
+    client.table.verify();
+}
+
+#[test]
 fn frames_wait_for_readers_of_the_former_shape() {
     let client = client(16, 0, false, 8 * MIB);
     let other = client.memory.participate();

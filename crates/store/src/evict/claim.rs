@@ -210,7 +210,7 @@ mod tests {
         let segment_of = |(number, bytes): (usize, &usize)| {
             let key = number.to_le_bytes();
             let (hash, value) = (store.hash(&key), vec![7; *bytes]);
-            let (flags, ttl, mode, token) = (0, Ttl::seconds(1000), Mode::Set, None);
+            let (flags, ttl, mode, token) = (0.into(), Ttl::seconds(1000), Mode::Set, None);
             let write = Write { key: &key, hash, value: &value, flags, ttl, mode, token };
             store.write(participant, &write, 1000).unwrap();
             store.seal_open(Seal::All);

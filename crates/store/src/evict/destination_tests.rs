@@ -20,7 +20,7 @@ fn store() -> (Store, Participant) {
 fn set(store: &Store, participant: &Participant, number: u32, ttl: u32, now_ms: u64) {
     let key = number.to_le_bytes();
     let (hash, ttl) = (store.hash(&key), Ttl::seconds(ttl));
-    let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key: &key, hash, value: &[7; 500], flags: 0.into(), ttl, mode: Mode::Set, token: None };
     while store.write(participant, &write, now_ms).is_err() {
         assert_ne!(store.evict(participant, now_ms), Progress::Stuck);
     }
@@ -52,7 +52,7 @@ fn a_used_item_of_segment_size_survives() {
     for number in 0..1000u32 {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(&participant, &write, 1000).is_err() {
             assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
         }
@@ -71,7 +71,7 @@ fn a_write_waits_briefly_when_all_items_are_used() {
     for number in 0..1500u32 {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &[7; 3000], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &[7; 3000], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         let mut steps = 0;
         while store.write(&participant, &write, 1000).is_err() {
             assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
@@ -160,7 +160,7 @@ fn value(number: u32, round: u32) -> Vec<u8> {
 fn overwrite(store: &Store, participant: &Participant, number: u32, round: u32) {
     let key = number.to_le_bytes();
     let (hash, ttl, value) = (store.hash(&key), Ttl::Never, value(number, round));
-    let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
     let mut steps = 0;
     while store.write(participant, &write, 1000).is_err() {
         assert_ne!(store.evict(participant, 1000), Progress::Stuck, "{:?}", store.stats());
@@ -304,7 +304,7 @@ fn small_segments(evicts: bool) -> (Store, Participant) {
 fn fill(store: &Store, participant: &Participant, number: u32, bytes: usize, ttl: Ttl) -> Option<u32> {
     let key = number.to_le_bytes();
     let (hash, value) = (store.hash(&key), vec![7; bytes]);
-    let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+    let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
     let mut steps = 0;
     while store.write(participant, &write, 1000).is_err() {
         if store.evict(participant, 1000) == Progress::Stuck {

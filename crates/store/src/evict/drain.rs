@@ -139,7 +139,7 @@ mod tests {
             let key = number.to_le_bytes();
             let hash = store.hash(&key);
             let ttl = if number.is_multiple_of(7) { Ttl::Seconds(1) } else { Ttl::Never };
-            let write = Write { key: &key, hash, value: &[7; 40], flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value: &[7; 40], flags: 0.into(), ttl, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
         }
         let now_ms = 1000 + 600_000;

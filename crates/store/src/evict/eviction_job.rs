@@ -47,7 +47,7 @@ impl Eviction {
                 Some(found) => {
                     let footprint = store.footprint(found.slot);
                     let total_bytes = u64::from(footprint.size) + footprint.body_bytes;
-                    let history = &store.policy_state.history;
+                    let history = store.policy_state.history();
                     let scored = (found.slot.frequency(), total_bytes);
                     let score = self.retention.score(store.options.objective, history, *hash, scored);
                     let totals = &mut self.totals[usize::from(score)];

@@ -83,7 +83,7 @@ impl Run {
             0 => Ttl::Never,
             kind => Ttl::seconds(1 << (kind % 12)),
         };
-        let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
         for _ in 0..20_000 {
             match self.store.write(&self.participant, &write, self.now_ms) {
                 Ok(_) => {
@@ -248,7 +248,7 @@ impl Lossless {
         let hash = self.run.store.hash(&key);
         for _ in 0..60 {
             let (ttl, least_ms, end_ms) = self.lifetime();
-            let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
             match self.run.store.write(&self.run.participant, &write, self.run.now_ms) {
                 Ok(_) => {
                     self.alive.insert(number, (value, least_ms, end_ms));

@@ -25,7 +25,8 @@ fn store() -> (Store, Participant) {
 
 fn set(store: &Store, participant: &Participant, key: &[u8], ttl: u32, now_ms: u64) -> (ItemAt, u64) {
     let hash = store.hash(key);
-    let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::seconds(ttl), mode: Mode::Set, token: None };
+    let write =
+        Write { key, hash, value: b"value", flags: 0.into(), ttl: Ttl::seconds(ttl), mode: Mode::Set, token: None };
     store.write(participant, &write, now_ms).unwrap();
     (store.get(participant, key, hash, now_ms).unwrap().item_at(), hash)
 }
@@ -74,7 +75,7 @@ fn a_slice_bounds_the_copied_bytes() {
     for number in 0..90u32 {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &[7; 10_000], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &[7; 10_000], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         store.write(&participant, &write, 1000).unwrap();
     }
     store.seal_open(crate::chains::Seal::All);
@@ -121,7 +122,7 @@ fn evictions_whose_segments_writers_take_are_useful() {
     let set = |number: u32| {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &[7; 500], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(&participant, &write, 1000).is_err() {
             assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
         }
@@ -157,7 +158,8 @@ fn kept_long_and_short(policy: Policy, objective: Objective) -> [bool; 2] {
     let set = |number: u32, bytes: usize| {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &vec![7; bytes], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash, value: &vec![7; bytes], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(&participant, &write, 1000).is_err() {
             assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
         }
@@ -213,7 +215,7 @@ fn needs_two_uses_after(pairs: bool) -> bool {
         if store.get(&participant, &key, hash, now).is_some() {
             return;
         }
-        let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &[7; 500], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while store.write(&participant, &write, now).is_err() {
             assert_ne!(store.evict(&participant, now), Progress::Stuck);
         }
@@ -230,7 +232,7 @@ fn needs_two_uses_after(pairs: bool) -> bool {
         }
     }
     store.verify(&participant, 31_000 * 100);
-    store.policy_state.history.needs_two_uses()
+    store.policy_state.history().needs_two_uses()
 }
 
 #[test]
@@ -257,7 +259,7 @@ fn only_the_oldest_unused_long_values_are_evicted() {
     while store.stats().evictions == 0 {
         let key = number.to_le_bytes();
         let make_room = || assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
-        let mut upload = store.upload(&key, store.hash(&key), 0, 50_000).unwrap();
+        let mut upload = store.upload(&key, store.hash(&key), 0.into(), 50_000).unwrap();
         let mut left = &[1; 50_000][..];
         while upload.write(&mut left).is_err() {
             make_room();

@@ -38,7 +38,7 @@ impl Client<'_> {
     fn set_long(&self, key: &[u8], digit: u8) {
         let hash = self.store.hash(key);
         let value = &[digit; 70];
-        let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write = Write { key, hash, value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
         let written = self.store.write(&self.participant, &write, self.now_ms);
         assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
     }
@@ -327,7 +327,7 @@ fn expiry_spares_a_reused_segment() {
             key: KEY,
             hash: store.hash(KEY),
             value: b"1",
-            flags: 0,
+            flags: 0.into(),
             ttl: Ttl::Seconds(1),
             mode: Mode::Set,
             token: None,
@@ -361,7 +361,7 @@ fn a_count_ignores_a_reused_segment() {
         let mut client = Client::new(&store);
         for (key, now_ms) in [(KEY, 1900), (OTHER, 2000)] {
             let (hash, ttl) = (store.hash(key), Ttl::Seconds(1));
-            let write = Write { key, hash, value: b"1", flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key, hash, value: b"1", flags: 0.into(), ttl, mode: Mode::Set, token: None };
             store.write(&client.participant, &write, now_ms).expect("there is free memory");
         }
         client.seal();

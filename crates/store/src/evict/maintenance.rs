@@ -200,7 +200,7 @@ pub(super) mod tests {
     fn try_set(store: &Store, participant: &Participant, number: u32) -> Result<Written, Error> {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
-        let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write = Write { key: &key, hash, value: &[7; 500], flags: 0.into(), ttl, mode: Mode::Set, token: None };
         store.write(participant, &write, 1000)
     }
 
@@ -240,7 +240,7 @@ pub(super) mod tests {
                     key: &key,
                     hash: store.hash(&key),
                     value: b"",
-                    flags: 0,
+                    flags: 0.into(),
                     ttl,
                     mode: Mode::Set,
                     token: None,

@@ -74,7 +74,7 @@ impl Store {
     /// are skipped.
     fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
         if !planner.views.is_empty() {
-            self.policy_state.history.fit(self.counters.items());
+            self.policy_state.history().fit(self.counters.items());
         }
         // Ends: each choice removes a view.
         while !planner.views.is_empty() {
@@ -141,8 +141,8 @@ impl Store {
         let max = (views.len() / PLANNED_SHARE).max(1);
         while planned.len() < max && !views.is_empty() {
             let choice = {
-                let Options { policy, objective, merge_run, .. } = self.options;
-                choose(policy, objective, views, merge_run, participant.random())
+                let Options { objective, merge_run, .. } = self.options;
+                choose(self.policy_state.policy(), objective, views, merge_run, participant.random())
             };
             let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
             planned.push(PlannedEviction { choice, stamp: views.swap_remove(at).stamp });
@@ -208,7 +208,7 @@ mod tests {
             key: b"key",
             hash,
             value: b"value",
-            flags: 0,
+            flags: 0.into(),
             ttl: Ttl::seconds(100),
             mode: Mode::Set,
             token: None,
@@ -290,7 +290,8 @@ mod tests {
     fn set_long(store: &Store, participant: &Participant, number: u32, bytes: usize) {
         let key = number.to_le_bytes();
         let (hash, value) = (store.hash(&key), vec![7; bytes]);
-        let write = Write { key: &key, hash, value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash, value: &value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
         while store.write(participant, &write, 1000).is_err() {
             assert_ne!(store.evict(participant, 1000), Progress::Stuck);
         }
@@ -377,7 +378,8 @@ mod tests {
         let participant = store.participate();
         for key in [&b"one"[..], b"two"] {
             let hash = store.hash(key);
-            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+            let write =
+                Write { key, hash, value: b"value", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
             store.seal_open(Seal::All);
         }
@@ -403,7 +405,8 @@ mod tests {
         };
         for key in [&b"one"[..], b"two"] {
             let hash = store.hash(key);
-            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+            let write =
+                Write { key, hash, value: b"value", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
             store.seal_open(Seal::All);
         }
@@ -469,7 +472,8 @@ mod plan_models {
                     let client = Client::new(&store);
                     let (key, value) = (b"k", &[b'7'; 70]);
                     let hash = store.hash(key);
-                    let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+                    let write =
+                        Write { key, hash, value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
                     let written = store.write(&client.participant, &write, client.now_ms);
                     assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
                 })

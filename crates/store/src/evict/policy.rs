@@ -11,7 +11,7 @@
 //! | `utilization` | the segment with the fewest live bytes | nothing |
 //! | `lru` | the segment that was evicted or written longest ago | items used since (CLOCK, Corbató 1969) |
 //! | `2q` | young segments while they hold over a fifth, else old ones | returned keys, then used items (2Q, VLDB'94) |
-//! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, with history (TinyLFU) |
+//! | `merge-sketch` | the run that was evicted or written longest ago | the most used per byte, with a sketch of keys |
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
 //! from a small queue of young segments. Items that qualify move on to old segments, where each round costs them one
@@ -37,7 +37,7 @@ pub enum Policy {
     Utilization,
     Lru,
     TwoQ,
-    TinyLfu,
+    MergeSketch,
 }
 
 impl Policy {
@@ -50,7 +50,7 @@ impl Policy {
         Self::Utilization,
         Self::Lru,
         Self::TwoQ,
-        Self::TinyLfu,
+        Self::MergeSketch,
     ];
 
     /// The name in options.
@@ -64,8 +64,13 @@ impl Policy {
             Self::S3Fifo => "s3fifo",
             Self::Lru => "lru",
             Self::TwoQ => "2q",
-            Self::TinyLfu => "tinylfu",
+            Self::MergeSketch => "merge-sketch",
         }
+    }
+
+    /// The policy of a name that stands for one, and is not its name: what it does is another thing than the name says.
+    pub fn of_alias(name: &str) -> Option<Self> {
+        name.eq_ignore_ascii_case(SKETCH_ALIAS).then_some(Self::MergeSketch)
     }
 
     /// What it remembers of evicted or written keys.
@@ -73,11 +78,14 @@ impl Policy {
         match self {
             Self::S3Fifo => HistoryKind::Ghosts,
             Self::TwoQ => HistoryKind::Returned,
-            Self::TinyLfu => HistoryKind::Sketch,
+            Self::MergeSketch => HistoryKind::Sketch,
             _ => HistoryKind::None,
         }
     }
 }
+
+/// `merge-sketch` has a frequency sketch, as TinyLFU has, but no admission by it.
+const SKETCH_ALIAS: &str = "tinylfu";
 
 /// A name that no policy has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +99,7 @@ impl FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         let named = Self::ALL.into_iter().find(|policy| policy.name().eq_ignore_ascii_case(name));
-        named.ok_or_else(|| UnknownPolicy { name: name.into() })
+        named.or_else(|| Self::of_alias(name)).ok_or_else(|| UnknownPolicy { name: name.into() })
     }
 }
 
@@ -105,6 +113,10 @@ pub enum HistoryKind {
     Returned,
     /// How often keys were written, and used before their eviction.
     Sketch,
+}
+
+impl HistoryKind {
+    pub const COUNT: usize = 4;
 }
 
 /// A sampled segment, as a policy sees it.
@@ -219,7 +231,7 @@ pub fn choose(
     };
     match policy {
         Policy::Merge => run(oldest(), Retention::TopScored, Aging::Halve),
-        Policy::TinyLfu => run(oldest(), Retention::TopScored, Aging::Reset),
+        Policy::MergeSketch => run(oldest(), Retention::TopScored, Aging::Reset),
         Policy::Lru => single(oldest(), Retention::Used),
         Policy::Fifo => drop(oldest()),
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
@@ -285,12 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn policies_have_names_and_one_an_alias() {
+        Policy::ALL.into_iter().for_each(|policy| assert_eq!(policy.name().parse(), Ok(policy)));
+        assert_eq!("TinyLFU".parse(), Ok(Policy::MergeSketch));
+        assert!("w-tinylfu".parse::<Policy>().is_err_and(|error| !error.to_string().contains(" tinylfu")));
+    }
+
+    #[test]
     fn every_policy_has_its_own_criterion() {
         let views = [view(1, 10, 500, 100, 0), view(2, 5, 900, 90, 1), view(3, 20, 100, 95, 0), view(4, 8, 700, 80, 1)];
         assert_eq!(first(Policy::Merge, &views), 2);
         assert_eq!(first(Policy::Fifo, &views), 2);
         assert_eq!(first(Policy::Lru, &views), 2);
-        assert_eq!(first(Policy::TinyLfu, &views), 2);
+        assert_eq!(first(Policy::MergeSketch, &views), 2);
         assert_eq!(first(Policy::Cte, &views), 4);
         assert_eq!(first(Policy::Utilization, &views), 3);
         assert_eq!(first(Policy::Random, &views), 4);

@@ -129,7 +129,7 @@ impl Store {
                 0 => Evicted::Young { uses: place.slot.frequency() },
                 _ => Evicted::Old { age_ms: moment.ms.saturating_sub(header.stamp_ms()) },
             };
-            self.policy_state.history.note_evicted(hash, evicted, moment.ms);
+            self.policy_state.history().note_evicted(hash, evicted, moment.ms);
         }
         Some(is_live)
     }

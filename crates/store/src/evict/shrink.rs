@@ -147,7 +147,7 @@ mod tests {
         for number in 0..30_000u32 {
             let (key, ttl) = (number.to_le_bytes(), Ttl::Never);
             let hash = hash(number);
-            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0.into(), ttl, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
         }
         let frame_of = |number: u32| {
@@ -179,7 +179,7 @@ mod tests {
         for evicts in [true, false] {
             let (store, participant, _held) = store_with_its_top_first(evicts);
             let hash = store.hash(b"long");
-            let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+            let mut upload = store.upload(b"long", hash, 0.into(), 10_000).unwrap();
             upload.write(&mut &[1; 10_000][..]).unwrap();
             upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
             drop(upload);
@@ -194,7 +194,7 @@ mod tests {
     fn the_index_drops_no_value_while_segments_are_free() {
         let (store, participant, held) = store_with_its_top_first(true);
         let hash = store.hash(b"long");
-        let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+        let mut upload = store.upload(b"long", hash, 0.into(), 10_000).unwrap();
         upload.write(&mut &[1; 10_000][..]).unwrap();
         upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
         drop(upload);
@@ -227,7 +227,7 @@ mod tests {
         store.segments.reclaim();
         let hashes = [b"one", b"two"].map(|key| store.hash(key));
         let bodies = [b"one", b"two"].map(|key| {
-            let mut upload = store.upload(key, store.hash(key), 0, 10_000).unwrap();
+            let mut upload = store.upload(key, store.hash(key), 0.into(), 10_000).unwrap();
             upload.write(&mut &[1; 10_000][..]).unwrap();
             let is_body = |segment: &SegmentId| {
                 let header = store.segments.header(*segment);
@@ -251,11 +251,18 @@ mod tests {
     #[test]
     fn an_upload_in_the_way_seals_nothing() {
         let (store, participant, held) = store_with_its_top_first(true);
-        let mut upload = store.upload(b"long", store.hash(b"long"), 0, 10_000).unwrap();
+        let mut upload = store.upload(b"long", store.hash(b"long"), 0.into(), 10_000).unwrap();
         upload.write(&mut &[1; 100][..]).unwrap();
         let key = b"short";
-        let write =
-            Write { key, hash: store.hash(key), value: b"", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write = Write {
+            key,
+            hash: store.hash(key),
+            value: b"",
+            flags: 0.into(),
+            ttl: Ttl::Never,
+            mode: Mode::Set,
+            token: None,
+        };
         store.write(&participant, &write, 1000).unwrap();
         assert_eq!(store.segments.header(SegmentId::new(store.segments.limit())).is_body.load(Ordering::Relaxed), 1);
         store.resize((1 << 20) - 10_000).unwrap();

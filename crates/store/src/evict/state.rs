@@ -5,8 +5,9 @@ use super::flushed_search::FlushedSearch;
 use super::history::History;
 use super::jobs::{Job, JobCounts};
 use super::open_destinations::OpenDestinations;
-use crate::sync::{AtomicU32, AtomicU64, Mutex};
-use std::sync::Arc;
+use super::policy::{HistoryKind, Policy};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The state of maintenance, the same for every policy.
 #[derive(Default)]
@@ -25,18 +26,61 @@ pub(crate) struct MaintenanceState {
     pub(super) compactions_without_gain: AtomicU32,
 }
 
-/// The state of the eviction policy.
+/// The state of the eviction policy, which may change while the store is in use.
+///
+/// The histories of policies that were in use stay: a reader may have found one just now. A policy without a history
+/// has none here, either.
 pub(crate) struct PolicyState {
+    /// The place of the policy in `Policy::ALL`.
+    policy: AtomicU32,
     /// Segments that evictions fill with the items they keep.
     pub(super) survivors: OpenDestinations,
-    /// What the policy remembers of keys that are not in the store.
-    pub(crate) history: History,
+    /// What policies remember of keys that are not in the store, by the kind of the history.
+    histories: [OnceLock<History>; HistoryKind::COUNT],
     /// Evictions by use in a row that freed no more segments than they took while none was free for writers.
     pub(super) evictions_without_gain: AtomicU32,
+    /// Held while the policy changes.
+    pub(crate) switching: Mutex<()>,
 }
 
+static NO_HISTORY: History = History::None;
+
 impl PolicyState {
-    pub fn new(history: History) -> Self {
-        Self { survivors: OpenDestinations::default(), history, evictions_without_gain: AtomicU32::new(0) }
+    pub fn new(policy: Policy, history: History) -> Self {
+        let state = Self {
+            policy: AtomicU32::new(place_of(policy)),
+            survivors: OpenDestinations::default(),
+            histories: Default::default(),
+            evictions_without_gain: AtomicU32::new(0),
+            switching: Mutex::default(),
+        };
+        state.histories[policy.history_kind() as usize].get_or_init(|| history);
+        state
     }
+
+    /// The policy of the next choice.
+    pub fn policy(&self) -> Policy {
+        Policy::ALL[self.policy.load(Ordering::Relaxed) as usize]
+    }
+
+    /// What the policy remembers of keys that are not in the store.
+    pub fn history(&self) -> &History {
+        self.histories[self.policy().history_kind() as usize].get().unwrap_or(&NO_HISTORY)
+    }
+
+    /// Whether the history of a policy is there, or the policy needs none.
+    pub fn has_history_of(&self, policy: Policy) -> bool {
+        policy.history_kind() == HistoryKind::None || self.histories[policy.history_kind() as usize].get().is_some()
+    }
+
+    /// From now on this policy chooses, with a history of about `history_bytes` if it has none yet.
+    pub fn switch_to(&self, policy: Policy, history_bytes: u64) {
+        self.histories[policy.history_kind() as usize].get_or_init(|| History::new(policy, history_bytes));
+        self.policy.store(place_of(policy), Ordering::Relaxed);
+    }
+}
+
+fn place_of(policy: Policy) -> u32 {
+    let place = Policy::ALL.iter().position(|other| *other == policy);
+    place.expect("all policies are listed") as u32
 }

@@ -68,11 +68,11 @@ const FRAMES_MAX: u32 = 1 << 25;
 /// Milliseconds and seconds of an image are below this: 35,000 years. Arithmetic with them does not overflow.
 const TIME_END: u64 = 1 << 50;
 
-fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
+pub(crate) fn damaged<T>(what: impl Into<String>) -> Result<T, ImageError> {
     Err(ImageError::Damaged(what.into()))
 }
 
-fn check(holds: bool, what: &str) -> Result<(), ImageError> {
+pub(crate) fn check(holds: bool, what: &str) -> Result<(), ImageError> {
     if holds { Ok(()) } else { damaged(what) }
 }
 
@@ -233,7 +233,7 @@ impl Store {
         self.clock.restore(head.now_ms, head.quantum, head.flush_at_ms);
         self.generation.store(head.generation, Ordering::Relaxed);
         self.chains.restore_stamp(head.last_stamp);
-        self.policy_state.history.restore(head.history_kind, &head.history);
+        self.policy_state.history().restore(head.history_kind, &head.history);
         Ok(())
     }
 

@@ -28,13 +28,15 @@ mod save;
 mod words;
 
 pub use load::{ImageError, Loaded, OnThreads, SegmentBytes};
+pub(crate) use load::{check, damaged};
 pub use save::Saved;
+pub(crate) use words::{Put, Take};
 
 use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 const MAGIC: [u8; 8] = *b"EBBSTORE";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The states that an image can tell of.
 fn state_of_word(word: u8) -> Option<State> {

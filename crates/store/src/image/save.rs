@@ -95,7 +95,7 @@ impl Store {
         put.u64(self.generation.load(Ordering::Relaxed)).u64(self.clock.flush_at_ms().load(Ordering::Relaxed));
         put.u64(self.chains.last_stamp());
         self.counters.sums().iter().for_each(|sum| _ = put.u64(*sum));
-        let (kind, words) = self.policy_state.history.words();
+        let (kind, words) = self.policy_state.history().words();
         put.u32(kind).u32(words.len() as u32);
         words.iter().for_each(|word| _ = put.u64(*word));
         let frames = self.segments.frame_numbers();

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 /// Numbers that are put into a stream as one write.
 #[derive(Default)]
-pub(super) struct Put(Vec<u8>);
+pub(crate) struct Put(Vec<u8>);
 
 impl Put {
     pub fn u8(&mut self, number: u8) -> &mut Self {
@@ -33,7 +33,7 @@ impl Put {
 }
 
 /// Numbers from a stream.
-pub(super) struct Take<'a, R>(pub &'a mut R);
+pub(crate) struct Take<'a, R>(pub &'a mut R);
 
 impl<R: Read> Take<'_, R> {
     pub fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {

@@ -10,7 +10,7 @@
 
 use super::{BUCKET_SLOTS, Candidates, Control, Found, Index, Items, Slot, Tag};
 use crate::kill_point::{KillPoint, kill_point};
-use crate::sync::{Backoff, Ordering, load_to_write, store_over};
+use crate::sync::{Backoff, Ordering, load_to_write, note_lock, store_over};
 
 /// Further slots that a displacement may displace, one after the other.
 const DISPLACEMENTS: u32 = 2;
@@ -121,12 +121,14 @@ impl Index {
         let word = &self.buckets.at(bucket).control;
         let control = Control::from_word(load_to_write(word, Ordering::Relaxed));
         if control.is_locked() {
+            note_lock(word, false);
             return None;
         }
         // Acquire pairs with the Release of `unlock_bucket`: the slots are as the last holder left them.
-        word.compare_exchange(control.word(), control.locked().word(), Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then_some(control)
+        let locked = control.locked().word();
+        let is_locked = word.compare_exchange(control.word(), locked, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        note_lock(word, is_locked);
+        is_locked.then_some(control)
     }
 
     pub(super) fn unlock_bucket(&self, bucket: usize, control: Control, sequence: u64) {

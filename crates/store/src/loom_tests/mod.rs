@@ -5,6 +5,7 @@
 //! in an `OperationLog`, outside of loom, and judged at the end: some order of the operations must explain every
 //! answer.
 
+mod allocations;
 mod changes;
 mod handles;
 mod index;
@@ -85,7 +86,7 @@ impl<'s> Client<'s> {
             key,
             hash: self.store.hash(key),
             value: value.as_bytes(),
-            flags: 0,
+            flags: 0.into(),
             ttl: Ttl::Never,
             mode,
             token: None,

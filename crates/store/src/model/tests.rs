@@ -57,7 +57,7 @@ fn stored_misses(policy: Policy, ttls: bool) -> f64 {
         if store.get(&participant, &key, hash, now_ms).is_none() {
             misses += 1;
             let value = &VALUE[..bytes as usize];
-            let write = Write { key: &key, hash, value, flags: 0, ttl, mode: Mode::Set, token: None };
+            let write = Write { key: &key, hash, value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
             while store.write(&participant, &write, now_ms).is_err() {
                 assert_ne!(store.evict(&participant, now_ms), Progress::Stuck);
             }
@@ -159,4 +159,54 @@ fn a_model_without_meaning_is_refused() {
     }
     let tiny = Options { memory_bytes: 1000, ..options(Policy::S3Fifo) };
     assert!(SegmentModel::new(tiny, 1.0).is_err());
+}
+
+/// How long a key lasts that was used eight times, and not any more: the inserts of other keys that it survives, to a
+/// third. `is_kept` answers for a number of inserts.
+fn survived_inserts(mut is_kept: impl FnMut(u64) -> bool) -> u64 {
+    let mut inserts = 3000;
+    while inserts < 200_000 && is_kept(inserts) {
+        inserts += inserts / 3;
+    }
+    inserts
+}
+
+/// The times of a load: uses of the first key, then inserts.
+const USE_MS: u64 = 60_000;
+const USES: u64 = 8;
+
+#[test]
+fn a_use_ages_in_the_model_as_in_the_store() {
+    for policy in [Policy::S3Fifo, Policy::Lru, Policy::Merge] {
+        let modelled = survived_inserts(|inserts| {
+            let mut model = SegmentModel::new(options(policy), 1.0).unwrap();
+            model.set(mix(0), 8, 400, Ttl::Never, 0);
+            (1..=USES).for_each(|number| _ = model.get(mix(0), number * USE_MS));
+            for number in 1..=inserts {
+                model.set(mix(number), 8, 400, Ttl::Never, USES * USE_MS + number);
+            }
+            model.contains(mix(0), USES * USE_MS + inserts)
+        });
+        let stored = survived_inserts(|inserts| {
+            let store = Store::new(options(policy)).unwrap();
+            let participant = store.participate();
+            let set = |number: u64, now_ms: u64| {
+                let (key, ttl) = (number.to_le_bytes(), Ttl::Never);
+                let hash = store.hash(&key);
+                let write =
+                    Write { key: &key, hash, value: &VALUE[..400], flags: 0.into(), ttl, mode: Mode::Set, token: None };
+                while store.write(&participant, &write, now_ms).is_err() {
+                    assert_ne!(store.evict(&participant, now_ms), Progress::Stuck);
+                }
+            };
+            let key = 0_u64.to_le_bytes();
+            let get = |now_ms| store.get(&participant, &key, store.hash(&key), now_ms).is_some();
+            set(0, 0);
+            (1..=USES).for_each(|number| _ = get(number * USE_MS));
+            (1..=inserts).for_each(|number| set(number, USES * USE_MS + number));
+            get(USES * USE_MS + inserts)
+        });
+        let (few, many) = (stored.min(modelled), stored.max(modelled));
+        assert!(many <= few * 4 / 3 + 1, "{policy:?}: {stored} inserts and {modelled}");
+    }
 }

@@ -12,6 +12,7 @@ use super::write::check_key;
 use crate::condition::{Condition, Outcome};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{Extension, ItemAt, Kind};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -58,7 +59,7 @@ pub enum IfAbsent {
 struct NewContent<'a> {
     content: &'a [u8],
     spare: usize,
-    flags: u32,
+    flags: Flags,
     life: Lifetime,
     condition: Condition,
 }
@@ -96,7 +97,7 @@ impl Store {
                 };
                 let Edit::Store { content, spare } = decide(None) else { return Ok(true) };
                 let Some(life) = self.lifetime(ttl, moment) else { return Ok(true) };
-                let new = NewContent { content: &content, spare, flags: 0, life, condition };
+                let new = NewContent { content: &content, spare, flags: Flags::default(), life, condition };
                 if self.publish_content(participant, (key, hash), &new, moment)?.is_done() {
                     return Ok(true);
                 }

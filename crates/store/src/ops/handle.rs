@@ -6,6 +6,7 @@
 
 use super::read::Item;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{Chained, ItemAt, Kind};
 use crate::segment::Location;
 use crate::store::Store;
@@ -13,12 +14,10 @@ use std::sync::Arc;
 
 /// Values shorter than this are copied into their handles: that is cheaper than holding a segment.
 const COPY_BYTES_MAX: usize = 4096;
-/// The share of the memory that handles may hold, unless the largest value needs more.
-const PINNED_SHARE: u64 = 4;
 
 /// A hit that may be kept, and sent to other threads.
 pub struct Handle {
-    flags: u32,
+    flags: Flags,
     value: HandleValue,
 }
 
@@ -53,9 +52,7 @@ impl Item<'_> {
             return Ok(Handle { flags, value: HandleValue::Copy(copy.into()) });
         };
         let segment_bytes = u64::from(store.segments.segment_bytes());
-        // One value of any size can always be held.
-        let one = store.options.value_bytes_max + 2 * segment_bytes;
-        let limit = one.max(store.budget.memory_bytes() / PINNED_SHARE);
+        let limit = store.pinned_limit();
         store.segments.pin(item.at.segment(), segment_bytes, limit)?;
         let mut pinned = Pinned { store: Arc::clone(store), item, content, chained: None };
         if item.header.kind == Kind::Chained {
@@ -126,8 +123,8 @@ impl Handle {
         self.len() == 0
     }
 
-    /// Client flags.
-    pub fn flags(&self) -> u32 {
+    /// Flags of a client, or an annotation.
+    pub fn flags(&self) -> Flags {
         self.flags
     }
 

@@ -56,7 +56,7 @@ mod tests {
 
     fn write(store: &Store, key: &[u8], value: &[u8], mode: Mode) -> Stored {
         let hash = store.hash(key);
-        let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode, token: None };
+        let write = Write { key, hash, value, flags: 0.into(), ttl: Ttl::Never, mode, token: None };
         store.write(&store.participate(), &write, 1000).unwrap().stored
     }
 

@@ -10,6 +10,7 @@ use super::write::check_key;
 use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{Extension, Kind};
 use crate::stats::Counter;
 use crate::store::{Head, Store};
@@ -161,7 +162,7 @@ impl Store {
     ) -> Result<Option<u64>, Error> {
         let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(token.unwrap_or_else(|| self.token(0)))) };
         let extension = Extension { won: true, token, ..Extension::default() };
-        let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: 0 };
+        let head = Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: 0 };
         match self.write_plain(participant, &head, target, b"", (life, Condition::Absent), moment)? {
             Outcome::Done { token } => {
                 self.counters.add(participant.number(), Counter::Stored, 1);

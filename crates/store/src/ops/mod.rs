@@ -1,5 +1,6 @@
 //! The operations on entries. Each is linearizable per key, at the instant when its slot is changed or read.
 
+mod allocation;
 mod delete;
 mod edit;
 mod extend;
@@ -15,6 +16,7 @@ mod scan;
 mod upload;
 mod write;
 
+pub use allocation::Allocation;
 pub use edit::{Edit, Editable, IfAbsent};
 #[cfg(not(loom))]
 pub use handle::Handle;

@@ -46,8 +46,15 @@ impl Bucket {
     }
 
     fn set(&self, key: &[u8], value: &[u8]) {
-        let write =
-            Write { key, hash: self.store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write = Write {
+            key,
+            hash: self.store.hash(key),
+            value,
+            flags: 0.into(),
+            ttl: Ttl::Never,
+            mode: Mode::Set,
+            token: None,
+        };
         self.store.write(&self.participant, &write, NOW_MS).unwrap();
     }
 
@@ -76,7 +83,8 @@ impl Bucket {
     }
 
     fn overwrite(&self, condition: Condition) -> Outcome {
-        let head = Head { key: KEY, flags: 0, extension: Extension::default(), kind: Kind::Plain, value_length: 3 };
+        let head =
+            Head { key: KEY, flags: 0.into(), extension: Extension::default(), kind: Kind::Plain, value_length: 3 };
         let life = (TtlBucket::NEVER, None);
         let outcome =
             self.store.write_plain(&self.participant, &head, self.target(), b"new", (life, condition), MOMENT);

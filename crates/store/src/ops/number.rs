@@ -7,6 +7,7 @@ use super::write::{Changed, check_key};
 use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::index::Found;
 use crate::item::{
     Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, NUMERIC_BYTES, number_digits, number_word, parse_number, print_number,
@@ -158,7 +159,8 @@ impl Store {
         };
         let mut digits = [0; NUMBER_TEXT_BYTES];
         let length = print_number(value, 0, &mut digits);
-        let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: length as u32 };
+        let head =
+            Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: length as u32 };
         let terms = (life, Condition::Absent);
         match self.write_plain(participant, &head, target, &digits[..length], terms, moment)? {
             Outcome::Done { token } => {

@@ -7,6 +7,7 @@
 use crate::access_samples::SampledAccess;
 use crate::condition::SeenWord;
 use crate::epoch::{Participant, Pin};
+use crate::flags::Flags;
 use crate::index::{Candidates, Control, Found, Slot};
 use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
@@ -289,8 +290,8 @@ impl Item<'_> {
         self.len() == 0
     }
 
-    /// Client flags.
-    pub fn flags(&self) -> u32 {
+    /// Flags of a client, or an annotation.
+    pub fn flags(&self) -> Flags {
         // SAFETY: the pin protects the item.
         unsafe { self.item.flags(&self.store.segments.arena) }
     }

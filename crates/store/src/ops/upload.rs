@@ -9,6 +9,7 @@ use super::write::{Mode, Terms, Write, Written, check_key};
 use crate::condition::Outcome;
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{CHAINED_PREFIX_BYTES, Extension, Kind};
 use crate::ops::read::Item;
 use crate::publish::NewItem;
@@ -27,7 +28,7 @@ pub struct Upload<S: Deref<Target = Store>> {
     store: S,
     key: Box<[u8]>,
     hash: u64,
-    flags: u32,
+    flags: Flags,
     /// Bytes in bodies, and in the tail.
     in_bodies: u64,
     in_tail: u32,
@@ -43,7 +44,7 @@ impl Store {
         self: &Arc<Self>,
         key: &[u8],
         hash: u64,
-        flags: u32,
+        flags: Flags,
         length: u64,
     ) -> Result<Upload<Arc<Self>>, Error> {
         Upload::begin(Arc::clone(self), key, hash, flags, length)
@@ -108,7 +109,7 @@ fn at_once(error: Error, count: u32) -> Error {
 }
 
 impl<S: Deref<Target = Store>> Upload<S> {
-    fn begin(store: S, key: &[u8], hash: u64, flags: u32, length: u64) -> Result<Self, Error> {
+    fn begin(store: S, key: &[u8], hash: u64, flags: Flags, length: u64) -> Result<Self, Error> {
         check_key(key)?;
         if length > store.options.value_bytes_max {
             return Err(Error::TooLarge { bytes: length, limit: store.options.value_bytes_max });

@@ -3,6 +3,7 @@
 use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{Extension, KEY_LIMIT, Kind};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -85,8 +86,8 @@ pub struct Write<'a> {
     /// The store's hash of the key.
     pub hash: u64,
     pub value: &'a [u8],
-    /// Client flags.
-    pub flags: u32,
+    /// Flags of a client, or an annotation.
+    pub flags: Flags,
     pub ttl: Ttl,
     pub mode: Mode,
     /// The CAS token of the new value; by default one of the store.

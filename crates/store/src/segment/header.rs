@@ -322,17 +322,23 @@ impl Header {
 
     /// The owner has appended an item that ends at `end`.
     pub fn append(&self, end: u32, expiry_seconds: Option<u64>) {
-        let expiry = expiry_seconds.unwrap_or(u64::MAX);
-        // Most items expire together with the one before them.
-        if expiry != self.counters.latest_expiry_seconds.load(Ordering::Relaxed) {
-            self.note_expiry(expiry);
-        }
+        self.note_expiry(expiry_seconds);
         let items = &self.counters.written_items;
         items.store(items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.counters.write_offset.store(end, Ordering::Release);
     }
 
-    fn note_expiry(&self, expiry_seconds: u64) {
+    /// The owner appends an item of this expiry, or gives an item this expiry.
+    #[inline(always)]
+    pub fn note_expiry(&self, expiry_seconds: Option<u64>) {
+        let expiry = expiry_seconds.unwrap_or(u64::MAX);
+        // Most items expire together with the one before them.
+        if expiry != self.counters.latest_expiry_seconds.load(Ordering::Relaxed) {
+            self.note_other_expiry(expiry);
+        }
+    }
+
+    fn note_other_expiry(&self, expiry_seconds: u64) {
         let Counters { latest_expiry_seconds: latest, next_expiry_seconds: next, .. } = &self.counters;
         if expiry_seconds > latest.load(Ordering::Relaxed) {
             latest.store(expiry_seconds, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The segments of a store: their memory, their headers, and who may take one.
 //!
-//! `limit` segments are in the memory budget (see `limit`). The free ones form a stack, lowest positions first at the start,
-//! so that memory that was never needed is never touched and the topmost segment can be given back. The stack is linked
-//! both ways, because the topmost segment may lie anywhere in it. A retired segment becomes free when its ticket is older
-//! than every pin and no handle holds it (see `epoch`).
+//! `limit` segments are in the memory budget (see `limit`). The free ones form a stack, lowest positions first at the
+//! start, so that memory that was never needed is never touched and the topmost segment can be given back. The stack is
+//! linked both ways, because the topmost segment may lie anywhere in it. A retired segment becomes free when its ticket
+//! is older than every pin and no handle holds it (see `epoch`).
 
 use super::dead_stack::DeadStack;
 use super::frame_list::FrameList;
@@ -16,8 +16,8 @@ use crate::mapping::{Pages, Table};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
-/// Segments that only evictions may take, so that a merge always has a destination: one for so many writers, who evict at the same
-/// time when they are out of room, but at most this share of all.
+/// Segments that only evictions may take, so that a merge always has a destination: one for so many writers, who evict
+/// at the same time when they are out of room, but at most this share of all.
 const WRITERS_PER_RESERVED: usize = 2;
 const RESERVE_SHARE: u32 = 128;
 
@@ -92,8 +92,8 @@ impl Segments {
         Self::in_frames(frames, max, limit, segment_bytes, writers, domain, Pages::Huge)
     }
 
-    /// `limit` segments, of at most `max`, in address space that other stores may share, into which so many threads write at
-    /// once. `pages`: for the headers.
+    /// `limit` segments, of at most `max`, in address space that other stores may share, into which so many threads
+    /// write at once. `pages`: for the headers.
     pub fn in_frames(
         frames: Arc<Frames>,
         max: u32,
@@ -254,8 +254,8 @@ impl Segments {
         self.free_count.store(free.length, Ordering::Relaxed);
     }
 
-    /// Retires a segment that no slot names any more; called by its owner. With a body all bodies that follow are retired;
-    /// their readers have pinned the first.
+    /// Retires a segment that no slot names any more; called by its owner. With a body all bodies that follow are
+    /// retired; their readers have pinned the first.
     pub fn retire(&self, first: SegmentId) {
         for segment in self.run(first) {
             self.header(segment).pass_to(State::Retired);

@@ -65,7 +65,7 @@ impl StoreSubject {
     pub fn write(&self, write: &Write, now_ms: u64) -> Result<Stored, Error> {
         let (store, participant) = (&self.store, &self.participant);
         let (key, hash) = (&*write.key, store.hash(&write.key));
-        let (flags, ttl, mode) = (write.flags, ttl(write.life), mode(write.mode));
+        let (flags, ttl, mode) = (write.flags.into(), ttl(write.life), mode(write.mode));
         let in_pieces = write
             .pieces
             .filter(|_| !mode.extends() && write.value.len() > store.contiguous_value_bytes(write.key.len()));
@@ -141,7 +141,7 @@ impl StoreSubject {
                 Stored::NotFound => Answer::NotFound,
             },
             Operation::Abandon { key, length, written } => {
-                let mut upload = store.upload(key, store.hash(key), 0, (*length).max(1) as u64)?;
+                let mut upload = store.upload(key, store.hash(key), 0.into(), (*length).max(1) as u64)?;
                 let bytes = vec![1; *written];
                 let mut rest = &*bytes;
                 self.retry_with_eviction(now_ms, || upload.write(&mut rest))?;
@@ -196,7 +196,7 @@ fn hit(item: &Item<'_>) -> Hit {
     item.copy_to(&mut value);
     let expiry_ms = item.expiry_seconds().map(|seconds| seconds * 1000);
     let Extension { stale, won, .. } = item.extension();
-    Hit { value, flags: item.flags(), token: item.token(), stale, won, expiry_ms }
+    Hit { value, flags: item.flags().of_client(), token: item.token(), stale, won, expiry_ms }
 }
 
 impl Subject for StoreSubject {

@@ -32,7 +32,8 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], max_bytes: u64, drain: 
     let options = TierOptions { memory_bytes: 8 << 20, ..TierOptions::default() };
     let tier = Tier::on(device, &options).unwrap();
     let insert = |key: &[u8]| {
-        let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, expiry: 0 };
+        let object =
+            Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, is_annotated: false, expiry: 0 };
         tier.insert(&object, NOW).unwrap();
     };
     keys.iter().for_each(|key| insert(key));
@@ -280,7 +281,7 @@ fn read_cache(cache: &Cache, key: &[u8], when_busy: WhenBusy, on_read: OnRead) -
 }
 
 fn put_on_flash(cache: &Cache, key: &[u8]) {
-    let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, expiry: 0 };
+    let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, is_annotated: false, expiry: 0 };
     cache.engine().flash().unwrap().tier.insert(&object, NOW).unwrap();
 }
 
@@ -323,7 +324,7 @@ fn a_batch_retries_a_value_that_flash_moved() {
 fn a_multi_part_value_takes_permits_for_all_parts() {
     let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 19);
     let value = vec![7; 1 << 20];
-    let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, expiry: 0 };
+    let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
     reads.tier.insert(&object, NOW).unwrap();
     assert!(reads.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
     let (_, results) = start(&reads, b"long", WhenBusy::Queue);

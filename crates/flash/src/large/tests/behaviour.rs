@@ -27,7 +27,7 @@ fn what_cannot_be_stored_says_why() {
     assert_eq!(insert(&log, 1, &vec![0; 5 * REGION_BYTES], 0, 5), Err(LargeDrop::TooLarge));
     let long = [0; 251];
     for bytes in [&long[..], b""] {
-        let object = Object { key: Key::new(bytes), value: &[], client_flags: 0, expiry: 0 };
+        let object = Object { key: Key::new(bytes), value: &[], client_flags: 0, is_annotated: false, expiry: 0 };
         assert_eq!(log.insert(&object, 5), Err(LargeDrop::TooLarge));
     }
     assert_eq!((log.stats().dropped_expired, log.stats().dropped_too_large), (1, 3));
@@ -114,7 +114,7 @@ fn a_token_names_one_version() {
 fn two_keys_of_one_hash_are_not_mistaken() {
     let log = on_memory(16, small());
     let (mine, other) = (Key::new(b"mine"), Key { hash: FlashHash::of(b"mine"), ..Key::new(b"other") });
-    let object = |key, value| Object { key, value, client_flags: 0, expiry: 0 };
+    let object = |key, value| Object { key, value, client_flags: 0, is_annotated: false, expiry: 0 };
     log.insert(&object(mine, &[b"value"]), 1).unwrap();
     let miss =
         |_: &str| matches!(log.lookup(other, 1, Box::new(|found| assert!(found.is_none()))), FlashLookup::Absent);

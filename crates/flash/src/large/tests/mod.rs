@@ -69,7 +69,7 @@ fn insert(log: &Arc<LargeLog>, number: u64, value: &[u8], expiry: u32, now: u32)
     // In two pieces, as a chained value comes.
     let (front, back) = value.split_at(value.len() / 3);
     let value = [front, back];
-    log.insert(&Object { key: Key::new(&key), value: &value, client_flags: 5, expiry }, now)
+    log.insert(&Object { key: Key::new(&key), value: &value, client_flags: 5, is_annotated: false, expiry }, now)
 }
 
 fn remove(log: &LargeLog, number: u64) -> bool {

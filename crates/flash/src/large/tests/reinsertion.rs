@@ -219,7 +219,13 @@ fn where_copies_do_not_pay_little_changes() {
                 continue;
             }
             let (bytes, key) = (200 + (number * 2_654_435_761 % 6000) as usize, key(number));
-            let object = Object { key: Key::new(&key), value: &[&vec![1; bytes]], client_flags: 5, expiry: 0 };
+            let object = Object {
+                key: Key::new(&key),
+                value: &[&vec![1; bytes]],
+                client_flags: 5,
+                is_annotated: false,
+                expiry: 0,
+            };
             if log.prefers_copies(&object) || log.insert(&object, 1).is_err() {
                 log.remove(object.key.hash);
             }
@@ -237,8 +243,13 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
     let takes_all = |bytes: usize| {
         let value = vec![0; bytes];
         let value: &[&[u8]] = &[&value];
-        let object =
-            |hash| Object { key: Key { hash: FlashHash(hash), ..Key::new(b"key") }, value, client_flags: 0, expiry: 0 };
+        let object = |hash| Object {
+            key: Key { hash: FlashHash(hash), ..Key::new(b"key") },
+            value,
+            client_flags: 0,
+            is_annotated: false,
+            expiry: 0,
+        };
         !(0..50).any(|hash| log.prefers_copies(&object(hash)))
     };
     assert!(takes_all(1000));

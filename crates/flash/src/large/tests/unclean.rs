@@ -134,7 +134,9 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
 fn what_a_part_took_the_place_of_stays_away_once_removed() {
     let device = device();
     let log = LargeLog::new(device.clone(), AREA, Options { reclaim: Reclaim::Lru, ..small() }).unwrap();
-    let put = |key, value: &[u8]| log.insert(&Object { key, value: &[value], client_flags: 0, expiry: 0 }, 1).unwrap();
+    let put = |key, value: &[u8]| {
+        log.insert(&Object { key, value: &[value], client_flags: 0, is_annotated: false, expiry: 0 }, 1).unwrap()
+    };
     let long = Key::new(b"long");
     let other = Key { hash: part_hash(long.hash, log.next_order() + 1, 1), ..Key::new(b"other") };
     put(other, b"stale");
@@ -172,7 +174,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     let long = Key::new(b"long");
     let other = Key { hash: part_hash(long.hash, ORDER, 1), ..Key::new(b"other") };
     fn object<'a>(key: Key<'a>, value: &'a [&'a [u8]]) -> Object<'a> {
-        Object { key, value, client_flags: 0, expiry: 0 }
+        Object { key, value, client_flags: 0, is_annotated: false, expiry: 0 }
     }
     log.insert(&object(other, &[b"stale"]), 1).unwrap();
     assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::FlashLookup::Found(_)));

@@ -40,7 +40,7 @@ pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
 /// As the tier does: of a key that is not taken, no older version is left.
 pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, SmallDrop> {
     let key = Key::new(key);
-    let object = Object { key, value: &[value], client_flags: 5, expiry };
+    let object = Object { key, value: &[value], client_flags: 5, is_annotated: false, expiry };
     store.insert(&object, now).inspect_err(|_| _ = store.remove(key.hash))
 }
 

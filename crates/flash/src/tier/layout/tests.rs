@@ -210,3 +210,23 @@ fn who_restarts_with_more_memory_divides_as_before() {
     assert!(tried > 20_000, "{tried}");
     assert!(lost.is_empty(), "{} of {tried}: {:?}", lost.len(), &lost[..lost.len().min(30)]);
 }
+
+#[test]
+fn many_terabytes_are_divided_to_their_last_page() {
+    for (terabytes, share) in [1, 4, 15, 16].into_iter().flat_map(|size| [0.01, 0.5, 0.99].map(|share| (size, share))) {
+        let options = TierOptions { small_share: Some(share), ..TierOptions::default() };
+        let layout = TierLayout::new(terabytes << 40_u64, &options).unwrap();
+        let (small, large) = (layout.small_area(), layout.large_area());
+        assert_eq!((small.end, large.end, layout.tail.end), (layout.boundary, layout.tail.start, terabytes << 40));
+        let region_bytes = layout.large_options.region_bytes as u64;
+        assert_eq!(u64::from(layout.large_options.first_region) * region_bytes, layout.boundary);
+        assert!(u32::try_from(large.end / region_bytes).is_ok(), "regions have numbers");
+        let area = layout.small_options.as_ref().unwrap().divide(&small).unwrap();
+        let pages = small.end / BLOCK as u64 - 1;
+        let log_pages = u64::from(area.log.segments) * u64::from(area.log.pages_per_segment);
+        assert!(u64::from(area.first_set) >= log_pages && u64::from(area.first_set) < pages, "{terabytes} {share}");
+    }
+    let beyond = TierOptions { small_share: Some(0.99), ..TierOptions::default() };
+    let refused = TierLayout::new(17 << 40_u64, &beyond).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("below 16 TiB"), "{refused}");
+}

@@ -141,8 +141,13 @@ fn another_key_with_the_same_tag_is_passed_over() {
     put(&tier, b"mine", b"small", 1).unwrap();
     let hash = FlashHash::of(b"mine");
     // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the small one.
-    let foreign =
-        crate::Object { key: Key { hash, ..Key::new(b"foreign") }, value: &[&[7; 5000]], client_flags: 0, expiry: 0 };
+    let foreign = crate::Object {
+        key: Key { hash, ..Key::new(b"foreign") },
+        value: &[&[7; 5000]],
+        client_flags: 0,
+        is_annotated: false,
+        expiry: 0,
+    };
     tier.large.insert(&foreign, 1).unwrap();
     assert_eq!(get(&tier, b"mine", 1).unwrap().value(), b"small", "from the buffer");
     tier.large.seal_all(1);

@@ -50,7 +50,7 @@ fn put(tier: &Tier, key: &[u8], value: &[u8], now: u32) -> Option<Token> {
 
 fn put_until(tier: &Tier, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Option<Token> {
     let key = Key::new(key);
-    tier.insert(&Object { key, value: &[value], client_flags: 5, expiry }, now)
+    tier.insert(&Object { key, value: &[value], client_flags: 5, is_annotated: false, expiry }, now)
 }
 
 fn get(tier: &Tier, key: &[u8], now: u32) -> Option<FlashHit> {

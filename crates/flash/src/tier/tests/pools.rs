@@ -16,7 +16,8 @@ const LATER: u32 = NOW + 500;
 
 fn put(tier: &Tier, pool: &FlashPool, key: u64, value: &[u8]) -> bool {
     let bytes = key.to_le_bytes();
-    let object = Object { key: tier.key(pool, &bytes), value: &[value], client_flags: 0, expiry: 0 };
+    let object =
+        Object { key: tier.key(pool, &bytes), value: &[value], client_flags: 0, is_annotated: false, expiry: 0 };
     tier.insert(&object, NOW).is_some()
 }
 

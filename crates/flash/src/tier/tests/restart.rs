@@ -580,8 +580,8 @@ fn after_a_stop_everything_is_there_whatever_its_length() {
                 put_until(&world.tier, &number.to_le_bytes(), &vec![7; length], 0, world.now);
                 if number % 64 == 0 {
                     world.tier.maintain(world.now);
-                    if world.tier.wants_memory() {
-                        world.tier.grow_memory(1 << 16);
+                    if world.tier.wanted_memory(0) > 0 {
+                        world.tier.grow_memory(1 << 16, 0);
                     }
                 }
             }

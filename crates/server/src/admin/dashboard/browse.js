@@ -1,6 +1,8 @@
-// The key browser: keys in memory that hold a text, some at a time, and one value after a question.
+// The key browser: keys in memory and on flash that hold a text, some at a time, and one value after a question.
 
-const browser = { rows: [], next: null, looked: 0, hasFlash: false, filter: "", busy: false, shown: null };
+const browser = { rows: [], next: null, looked: 0, filter: "", busy: false, shown: null };
+// Answers without a key that are skipped before the reader is asked whether to look on.
+const MAX_EMPTY = 20;
 
 // The answer, or the server's words for why there is none.
 async function askOrRefuse(path, headers) {
@@ -13,8 +15,12 @@ async function browse(path, isNew) {
   if (browser.busy) return;
   browser.busy = true;
   try {
-    const { entries, next, looked_at, has_flash } = await askOrRefuse(path);
-    Object.assign(browser, { rows: isNew ? entries : [...browser.rows, ...entries], next, looked: looked_at, hasFlash: has_flash });
+    let answer = await askOrRefuse(path);
+    for (let empty = 0; !answer.entries.length && answer.next !== null && empty < MAX_EMPTY; empty += 1) {
+      answer = await askOrRefuse(`/api/entries?next=${answer.next}`);
+    }
+    const { entries, next, looked_at } = answer;
+    Object.assign(browser, { rows: isNew ? entries : [...browser.rows, ...entries], next, looked: looked_at });
     showEntries();
   } catch (error) {
     setText(byId("entries-note"), `${error.message.charAt(0).toUpperCase()}${error.message.slice(1)}.`.replace("..", "."));
@@ -25,15 +31,15 @@ async function browse(path, isNew) {
 }
 
 function showEntries() {
-  const { rows, next, looked, hasFlash, filter } = browser;
-  const where = hasFlash ? " Objects on flash are not listed." : "";
+  const { rows, next, looked, filter } = browser;
   const what = filter ? `with \u201c${filter}\u201d ` : "";
-  const rest = next === null ? "that is all in memory" : "there are more to look at";
-  setText(byId("entries-note"), `${count(rows.length)} keys ${what}among ${count(looked)} objects; ${rest}.${where}`);
+  const rest = next === null ? "that is all" : "there are more to look at";
+  setText(byId("entries-note"), `${count(rows.length)} keys ${what}among ${count(looked)} objects; ${rest}.`);
   fill("entries", rows.map((row) => [
-    row.key, row.pool, bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), duration(row.idle_seconds), row.never_read ? "never" : "yes", "",
+    row.key, row.pool, bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), isNumber(row.idle_seconds) ? duration(row.idle_seconds) : DASH, row.never_read === null ? DASH : row.never_read ? "never" : "yes", row.on_flash ? "on flash" : "",
   ]));
   rows.forEach((row, index) => {
+    if (row.on_flash) return;
     const cell = byId("entries").tBodies[0].rows[index].cells[6];
     const button = el("button", { type: "button", "aria-label": `Value of ${row.key}` }, "Value");
     button.addEventListener("click", () => askForValue(row, button));

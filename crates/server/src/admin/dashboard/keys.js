@@ -36,7 +36,7 @@ function showKeys(answer) {
   const longest = Math.max(1, ...largest.map((row) => row.bytes));
   byId("largest-title").hidden = Boolean(hidden);
   fill("largest", largest.slice(0, 10).map((row) => [
-    row.key, [{ share: row.bytes / longest, look: "blue solid", title: bytes(row.bytes) }], bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), duration(row.idle_seconds), row.never_read ? "never" : "yes",
+    row.key, [{ share: row.bytes / longest, look: "blue solid", title: bytes(row.bytes) }], bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), duration(row.idle_seconds), row.never_read ? "never" : "yes", share(row.hit_ratio),
   ]), "largest-none");
   if (hidden) for (const id of ["prefixes-none", "largest-none"]) byId(id).hidden = true;
 }

@@ -73,7 +73,7 @@ fn a_long_value_on_flash_waits_for_uploads() {
     let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(512)).build().unwrap();
     let value = vec![7; 3 << 20];
     for key in [b"a", b"b", b"c", b"d"] {
-        let object = Object { key: Key::new(key), value: &[&value], client_flags: 0, expiry: 0 };
+        let object = Object { key: Key::new(key), value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
         let tier = &cache.engine().flash().unwrap().tier;
         tier.insert(&object, NOW).unwrap();
         tier.settle(NOW);

@@ -125,6 +125,6 @@ fn a_flash_of_another_version_starts_empty_and_says_so() {
     // The version is the third word of four bytes.
     world.device.flip(8, 0);
     world.start();
-    assert!(world.is_cold_because("it is of another version, 7"), "{:?}", world.notices);
+    assert!(world.is_cold_because("it is of another version, 6"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }

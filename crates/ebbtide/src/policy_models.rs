@@ -1,0 +1,276 @@
+//! The hit ratio of a pool with other memories, and under other policies, by models of segments without payload.
+//!
+//! ```text
+//! sampled access -> SegmentModel of (memory, policy) -> hits, of which older ones count less
+//!                -> SegmentModel of (memory, policy) -> hits      all see the same accesses
+//! ```
+//! A curve of LRU misleads about a pool that is not LRU. It is right about what lies far from the present memory, where
+//! no model is affordable: so the curve is that of the models between the smallest and the largest of them, and beyond
+//! both ends that of LRU, moved to their level.
+
+use ebbtide_control::{Curve, Point};
+use ebbtide_store::{AccessSample, Options, Policy, SampledAccess, SegmentModel, Ttl};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Bytes of a sampled item that are neither key nor value.
+const ITEM_HEADER_BYTES: u64 = 5;
+/// Segments of a model: with more the hit ratio stays the same, and a sample needs objects in each of them.
+pub(crate) const MAX_SEGMENTS: u32 = 256;
+/// Keys whose fill is awaited, at most.
+const MAX_AWAITED: usize = 4096;
+
+/// A pool with one memory and one policy.
+struct ModelCell {
+    memory_bytes: u64,
+    policy: Policy,
+    model: SegmentModel,
+    hits: f64,
+}
+
+/// Models of one pool.
+pub struct PolicyModels {
+    /// The share of the keys that the models see.
+    rate: f64,
+    cells: Vec<ModelCell>,
+    gets: f64,
+    /// Keys that the pool missed, with the places of the cells that had them: the write that fills the pool is none
+    /// there.
+    awaited: HashMap<u64, u64>,
+}
+
+impl PolicyModels {
+    /// Models of empty pools, with these memories and policies, 64 at most. Those in which no store works are left out.
+    /// `options` are those of the pool; `rate` is the share of the keys that the models will see, by their hash.
+    pub fn new(options: &Options, rate: f64, cells: impl IntoIterator<Item = (u64, Policy)>) -> Self {
+        let segment_bytes = options.effective_segment_bytes();
+        let cell = |(memory_bytes, policy): (u64, Policy)| {
+            let options = Options { memory_bytes, memory_bytes_max: None, policy, ..options.clone() };
+            let options = Options { segment_bytes: Some(segment_bytes), ..options };
+            let model = scaled_model(options, rate)?;
+            Some(ModelCell { memory_bytes, policy, model, hits: 0.0 })
+        };
+        let cells = cells.into_iter().filter_map(cell).take(u64::BITS as usize).collect();
+        Self { rate, cells, gets: 0.0, awaited: HashMap::new() }
+    }
+
+    /// Gets that the ratios are made of; older ones count less.
+    pub fn gets(&self) -> f64 {
+        self.gets
+    }
+
+    /// The policy of the first model.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        self.cells.first().map(|cell| cell.policy)
+    }
+
+    /// Whether each model of at most this memory has evicted all that it holds, twice over: then its hits are not those
+    /// of a cache that has just started.
+    pub(crate) fn has_turned_over(&self, memory_bytes: u64) -> bool {
+        let smaller = self.cells.iter().filter(|cell| cell.memory_bytes <= memory_bytes);
+        smaller.into_iter().all(|cell| cell.model.evictions() > 2 * cell.model.objects())
+    }
+
+    /// Counts anew, of the objects that the models hold.
+    pub(crate) fn forget_counts(&mut self) {
+        self.gets = 0.0;
+        self.cells.iter_mut().for_each(|cell| cell.hits = 0.0);
+    }
+
+    /// A look-aside get of an object of this size: where it misses it is stored.
+    pub fn get(&mut self, hash: u64, bytes: (u64, u64), ttl: Ttl, now_ms: u64) {
+        self.gets += 1.0;
+        for cell in &mut self.cells {
+            if cell.model.get(hash, now_ms) {
+                cell.hits += 1.0;
+            } else {
+                cell.model.set(hash, bytes.0, bytes.1, ttl, now_ms);
+            }
+        }
+    }
+
+    /// A write of an object of this key and value length.
+    pub fn set(&mut self, hash: u64, bytes: (u64, u64), ttl: Ttl, now_ms: u64) {
+        self.cells.iter_mut().for_each(|cell| cell.model.set(hash, bytes.0, bytes.1, ttl, now_ms));
+    }
+
+    pub fn delete(&mut self, hash: u64) {
+        self.cells.iter_mut().for_each(|cell| cell.model.delete(hash));
+    }
+
+    /// An access to the live pool. Keys that the models do not see are passed over.
+    pub fn note(&mut self, sample: &AccessSample, now_ms: u64) {
+        if sample.hash as f64 >= self.rate * 18_446_744_073_709_551_616.0 {
+            return;
+        }
+        // The hashes of a sample are small numbers: the history of a policy needs all bits.
+        let hash = mixed(sample.hash);
+        let ttl = |expiry: Option<u64>| expiry.map_or(Ttl::Never, Ttl::Until);
+        let size = |bytes: u64| (0, bytes.saturating_sub(ITEM_HEADER_BYTES));
+        match sample.access {
+            SampledAccess::Hit { bytes, expiry_seconds } => self.get(hash, size(bytes), ttl(expiry_seconds), now_ms),
+            SampledAccess::Miss => self.miss(hash, now_ms),
+            SampledAccess::Removal => {
+                self.awaited.remove(&hash);
+                self.delete(hash);
+            }
+            SampledAccess::Write { bytes, expiry_seconds } => {
+                let has_it = self.awaited.remove(&hash).unwrap_or(0);
+                let lacks_it = |(at, _): &(usize, &mut ModelCell)| (has_it >> at) & 1 == 0;
+                for (_, cell) in self.cells.iter_mut().enumerate().filter(lacks_it) {
+                    cell.model.set(hash, 0, size(bytes).1, ttl(expiry_seconds), now_ms);
+                }
+            }
+        }
+    }
+
+    /// A get that the live pool missed.
+    fn miss(&mut self, hash: u64, now_ms: u64) {
+        self.gets += 1.0;
+        let mut has_it = 0u64;
+        for (at, cell) in self.cells.iter_mut().enumerate() {
+            if cell.model.get(hash, now_ms) {
+                cell.hits += 1.0;
+                has_it |= 1 << at;
+            }
+        }
+        if has_it != 0 {
+            if self.awaited.len() == MAX_AWAITED {
+                self.awaited.clear();
+            }
+            self.awaited.insert(hash, has_it);
+        }
+    }
+
+    /// What the maintenance of a store does.
+    pub fn maintain(&mut self, now_ms: u64) {
+        self.cells.iter_mut().for_each(|cell| cell.model.maintain(now_ms));
+    }
+
+    /// Lets what was seen until now count less: 0.5 halves it.
+    pub fn age(&mut self, factor: f64) {
+        self.gets *= factor;
+        self.cells.iter_mut().for_each(|cell| cell.hits *= factor);
+    }
+
+    /// Miss ratio by memory under a policy, by ascending memory, of the models that hold enough objects to predict.
+    pub fn miss_ratios(&self, policy: Policy) -> Vec<(u64, f64)> {
+        let is_told =
+            |cell: &&ModelCell| cell.policy == policy && (cell.model.evictions() == 0 || cell.model.predicts());
+        let ratio = |cell: &ModelCell| (cell.memory_bytes, 1.0 - cell.hits / self.gets.max(1.0));
+        let mut ratios: Vec<(u64, f64)> = self.cells.iter().filter(is_told).map(ratio).collect();
+        ratios.sort_unstable_by_key(|(memory_bytes, _)| *memory_bytes);
+        ratios.dedup_by_key(|(memory_bytes, _)| *memory_bytes);
+        ratios
+    }
+}
+
+impl fmt::Debug for PolicyModels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells: Vec<_> = self.cells.iter().map(|cell| (cell.memory_bytes, cell.policy, cell.hits)).collect();
+        f.debug_struct("PolicyModels").field("gets", &self.gets).field("cells", &cells).finish_non_exhaustive()
+    }
+}
+
+/// A model of at most `MAX_SEGMENTS` segments: a larger pool is modelled as a smaller one of fewer keys. `None`
+/// where no store works.
+fn scaled_model(options: Options, rate: f64) -> Option<SegmentModel> {
+    let (segments, _) = SegmentModel::segments_of(&options).ok()?;
+    let scale = (f64::from(MAX_SEGMENTS) / f64::from(segments)).min(1.0).max(rate);
+    let memory_bytes = (options.memory_bytes as f64 * scale) as u64;
+    let value_bytes_max = options.value_bytes_max.min(memory_bytes / 2);
+    SegmentModel::new(Options { memory_bytes, value_bytes_max, ..options }, rate / scale).ok()
+}
+
+/// The curve of LRU with the levels of models: theirs between the smallest and the largest, else moved to the level
+/// of the nearest one. `models` ascend by memory. Intervals are those of `lru`; models of all keys have none.
+pub fn corrected(lru: &Curve, models: &[(u64, f64)], are_exact: bool) -> Curve {
+    let (Some(first), Some(last)) = (models.first(), models.last()) else { return lru.clone() };
+    let modelled = |memory_bytes: u64| {
+        let after = models.partition_point(|(memory, _)| *memory < memory_bytes);
+        let (next, before) = (models[after.min(models.len() - 1)], models[after.max(1) - 1]);
+        let part = (memory_bytes.saturating_sub(before.0)) as f64 / next.0.saturating_sub(before.0).max(1) as f64;
+        before.1 + part.min(1.0) * (next.1 - before.1)
+    };
+    let of_lru = |memory_bytes: u64| lru.miss_ratio_at(memory_bytes).unwrap_or(1.0);
+    let at = |memory_bytes: u64| match memory_bytes {
+        small if small < first.0 => of_lru(small) + first.1 - of_lru(first.0),
+        large if large > last.0 => of_lru(large) + last.1 - of_lru(last.0),
+        within => modelled(within),
+    };
+    let point = |point: &Point| {
+        let shift = at(point.memory_bytes) - point.miss_ratio;
+        let [miss_ratio, low, high] =
+            [point.miss_ratio, point.low, point.high].map(|ratio| (ratio + shift).clamp(0.0, 1.0));
+        match are_exact && (first.0..=last.0).contains(&point.memory_bytes) {
+            true => Point { miss_ratio, low: miss_ratio, high: miss_ratio, ..*point },
+            false => Point { miss_ratio, low, high, ..*point },
+        }
+    };
+    Curve::new(lru.points().iter().map(point).collect())
+}
+
+/// Another hash of a hash.
+fn mixed(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    hash ^ (hash >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn models(policy: Policy) -> PolicyModels {
+        let options = Options { memory_bytes: MIB, value_bytes_max: 4000, writers: 1, ..Options::default() };
+        PolicyModels::new(&options, 1.0, [MIB, 4 * MIB].map(|memory_bytes| (memory_bytes, policy)))
+    }
+
+    /// Keys of which low numbers are asked for more often.
+    fn keys() -> impl Iterator<Item = (u64, u64)> {
+        (0..60_000u64).map(|number| {
+            let part = mixed(number + 1) % 1000;
+            (part * part * (mixed(number + (1 << 40)) % 20) / 1000, number)
+        })
+    }
+
+    #[test]
+    fn a_fill_of_the_pool_is_none_where_the_key_was_found() {
+        // FIFO evicts by the time of the write: one that is taken for a write keeps what is used.
+        let (mut asked, mut sampled) = (models(Policy::Fifo), models(Policy::Fifo));
+        for (key, now_ms) in keys() {
+            let hash = mixed(key + 1) >> 1;
+            asked.get(mixed(hash), (0, 400), Ttl::Never, now_ms);
+            // A pool that holds nothing: each get misses, and fills it.
+            let bytes = 400 + ITEM_HEADER_BYTES;
+            let write = SampledAccess::Write { bytes, expiry_seconds: None };
+            for access in [SampledAccess::Miss, write] {
+                sampled.note(&AccessSample { hash, access }, now_ms);
+            }
+        }
+        let (asked, sampled) = (asked.miss_ratios(Policy::Fifo), sampled.miss_ratios(Policy::Fifo));
+        assert_eq!(asked, sampled);
+        assert!(asked.len() == 2 && asked[0].1 > asked[1].1 + 0.05 && asked[1].1 > 0.05, "{asked:?}");
+    }
+
+    #[test]
+    fn a_curve_gets_the_level_of_its_models() {
+        let point = |(mib, miss_ratio): (u64, f64)| Point {
+            memory_bytes: mib * MIB,
+            miss_ratio,
+            low: miss_ratio - 0.01,
+            high: miss_ratio + 0.01,
+            byte_miss_ratio: miss_ratio,
+        };
+        let lru = Curve::new([(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (8, 0.3)].map(point).to_vec());
+        let curve = corrected(&lru, &[(2 * MIB, 0.5), (4 * MIB, 0.4)], false);
+        let ratios: Vec<f64> = curve.points().iter().map(|point| (point.miss_ratio * 1e6).round() / 1e6).collect();
+        assert_eq!(ratios, [0.6, 0.5, 0.45, 0.4, 0.1]);
+        assert!((curve.points()[1].high - 0.51).abs() < 1e-9);
+        let exact = corrected(&lru, &[(2 * MIB, 0.5), (4 * MIB, 0.4)], true);
+        assert!(exact.points()[1].high == 0.5 && exact.points()[4].high > 0.1, "{exact:?}");
+        assert_eq!(corrected(&lru, &[], false), lru);
+    }
+}

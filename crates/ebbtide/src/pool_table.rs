@@ -1,0 +1,202 @@
+//! The division of the memory of an engine among its pools.
+//!
+//! A pool has a target, and approaches it by the steps of `pool_budgets.rs`. Shares are accepted if they fit beside all
+//! memory that flash may ask for; what flash does not use is divided, too.
+
+use crate::compact_pools::CompactPools;
+use crate::error::Error;
+use crate::flash::tier::FlashTier;
+use crate::flash_shares;
+use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
+use crate::pool_options::DEFAULT_POOL;
+use crate::pool_plan::{floor_bytes, refuse};
+use crate::pool_state::PoolState;
+use crate::pool_stats::add_counters;
+use crate::pool_wishes::PoolWishes;
+use ebbtide_control::{Share, SharesError};
+use ebbtide_store::{Options, Stats, Store};
+use std::sync::Arc;
+
+/// The pools of an engine with their parts of the memory.
+pub(crate) struct PoolTable {
+    /// The pool `default` first.
+    pub entries: Vec<PoolEntry>,
+    /// Pools whose handles still exist.
+    pub removed: Vec<Arc<PoolState>>,
+    pub compact: CompactPools,
+    /// Counters of dropped pools.
+    pub dropped: Stats,
+    /// The memory of all pools and of flash.
+    pub memory_bytes: u64,
+    pub flash: Option<Arc<FlashTier>>,
+    pub wishes: PoolWishes,
+    /// The pool that is being added.
+    pub joining: Option<Share>,
+    /// The pool at which the next turns of a sweep begin.
+    pub sweep_from: usize,
+    /// Options of a new store, but for its own.
+    pub template: Options,
+}
+
+impl PoolTable {
+    /// Whether the pool `default` is the only one.
+    pub fn is_single(&self) -> bool {
+        self.entries.len() == 1 && self.compact.is_empty()
+    }
+
+    /// The share of a pool; a pool that has none was removed.
+    pub fn share_mut(&mut self, name: &str) -> Result<&mut Share, Error> {
+        let stores = self.entries.iter_mut().map(|entry| &mut entry.share);
+        let mut shares = stores.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.share));
+        shares.find(|share| share.name == name).ok_or_else(|| Error::PoolRemoved { name: name.to_owned() })
+    }
+
+    /// Changes the bounds of a pool. Answers those that it had.
+    pub fn set_bounds(&mut self, name: &str, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
+        let share = self.share_mut(name)?;
+        let before = (share.min_bytes, share.max_bytes);
+        (share.min_bytes, share.max_bytes) = bounds;
+        let divided = self.divide();
+        if divided.is_err() {
+            let share = self.share_mut(name)?;
+            (share.min_bytes, share.max_bytes) = before;
+        }
+        divided.map(|()| before)
+    }
+
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
+        self.entries.iter().map(|entry| &entry.pool).chain(&self.removed)
+    }
+
+    pub fn flash_bytes(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
+    }
+
+    /// What pools must be able to do without: flash may have it at any time.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.memory_split.reserved_bytes())
+    }
+
+    /// The memory of all pools beside so much for flash, without that of removed ones.
+    pub fn bytes_beside(&self, flash_bytes: u64) -> u64 {
+        let removed: u64 = self.removed.iter().map(|pool| pool.store.memory_bytes()).sum();
+        self.memory_bytes.saturating_sub(flash_bytes + removed + self.compact.removed_bytes())
+    }
+
+    /// The memory of all pools, without that of removed ones.
+    pub fn available_bytes(&self) -> u64 {
+        self.bytes_beside(self.flash_bytes())
+    }
+
+    /// The shares of all pools, those of compact ones behind the others, with the one that is being added.
+    pub fn shares(&self) -> impl Iterator<Item = Share> {
+        let stores = self.entries.iter().map(|entry| entry.share.clone());
+        stores.chain(self.compact.shares()).chain(self.joining.clone())
+    }
+
+    pub fn divide(&mut self) -> Result<(), Error> {
+        let shares: Vec<Share> = self.shares().collect();
+        let bytes = self.division_of(&shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
+        self.set_targets(&bytes);
+        Ok(())
+    }
+
+    /// Bytes for each of these shares. Refuses shares that do not fit beside what flash may have.
+    pub fn division_of(&self, shares: &[Share]) -> Result<Vec<u64>, SharesError> {
+        self.wishes.divide(self.bytes_beside(self.reserved_bytes()), shares)?;
+        self.wishes.divide(self.available_bytes(), shares)
+    }
+
+    /// Has the budgets follow the memory of flash. Those above their new target fall at once.
+    pub fn follow_flash(&mut self) -> Result<(), Error> {
+        if self.is_single() && self.removed.is_empty() && self.joining.is_none() {
+            let items_bytes = self.memory_bytes.saturating_sub(self.flash_bytes());
+            self.entries[0].pool.store.resize(items_bytes).map_err(Error::from_store)?;
+            self.entries[0].target_bytes = items_bytes;
+            return Ok(());
+        }
+        self.divide()?;
+        self.step(0);
+        Ok(())
+    }
+
+    /// Whether pools hold no more than flash leaves.
+    pub fn is_within_memory(&self) -> bool {
+        let held = held_bytes(self.pools()) + self.compact.held_bytes();
+        held.saturating_add(self.flash_bytes()) <= self.memory_bytes
+    }
+
+    /// The shares of flash of all pools on flash, with this one of the pool of this name, which may be a new one.
+    pub fn flash_shares_with(&self, name: &str, share: Option<u8>) -> Vec<(String, Option<u8>)> {
+        let others = self.entries.iter().filter(|entry| entry.share.name != name);
+        let others = others.map(|entry| (entry.share.name.clone(), entry.flash_share));
+        others.chain([(name.to_owned(), share)]).collect()
+    }
+
+    pub fn set_flash_share(&mut self, name: &str, share: Option<u8>) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.share.name == name) {
+            entry.flash_share = share;
+        }
+        self.divide_flash();
+    }
+
+    /// Divides flash among the pools.
+    pub fn divide_flash(&self) {
+        let Some(flash) = &self.flash else { return };
+        let pools: Vec<_> = self.entries.iter().map(|entry| (entry.flash_share, entry.target_bytes)).collect();
+        let bytes = flash_shares::divide(flash.tier.capacity_bytes(), &pools);
+        for (entry, bytes) in self.entries.iter().zip(bytes) {
+            entry.pool.flash.iter().for_each(|flash| flash.on_flash.set_share_bytes(bytes));
+        }
+    }
+
+    pub fn set_targets(&mut self, bytes: &[u64]) {
+        let targets = self.entries.iter_mut().map(|entry| &mut entry.target_bytes);
+        let targets = targets.chain(self.compact.entries.iter_mut().map(|entry| &mut entry.target_bytes));
+        targets.zip(bytes).for_each(|(target, bytes)| *target = *bytes);
+        self.divide_flash();
+    }
+
+    /// Memory that no pool holds.
+    pub fn free_bytes(&self) -> u64 {
+        (self.memory_bytes - self.flash_bytes().min(self.memory_bytes))
+            .saturating_sub(held_bytes(self.pools()) + self.compact.held_bytes())
+    }
+
+    /// A step of all budgets towards their targets. True if all are there, and no pool is on its way in or out.
+    pub fn step(&mut self, max_bytes: u64) -> bool {
+        let stores: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
+        let budgets = stores + self.compact.budget_bytes();
+        let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
+        lower_budgets(&self.entries, excess.saturating_add(max_bytes));
+        self.compact.lower();
+        let kept_bytes = self.joining.as_ref().map_or(0, |share| share.floor_bytes);
+        let free_bytes = self.free_bytes().saturating_sub(kept_bytes);
+        grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
+        let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
+        let stores = self.entries.iter().all(has_target) && self.removed.is_empty();
+        stores && self.compact.is_settled() && self.joining.is_none()
+    }
+
+    /// Drops removed pools without handles, and shrinks the others to their smallest budget, as far as their index lets
+    /// them by now. True if that makes memory available.
+    pub fn free_removed(&mut self) -> bool {
+        let freed = self.compact.free_removed();
+        let Self { removed, dropped, .. } = self;
+        let mut has_freed = !freed.is_empty();
+        freed.iter().for_each(|stats| add_counters(dropped, stats));
+        removed.retain(|pool| {
+            let is_held = Arc::strong_count(pool) > 1;
+            if !is_held {
+                add_counters(dropped, &pool.store.stats());
+            }
+            has_freed |= !is_held || shrink_to(&pool.store, floor_bytes(pool.store.options())) > 0;
+            is_held
+        });
+        has_freed
+    }
+}
+
+pub(crate) fn shrink_to(store: &Store, bytes: u64) -> u64 {
+    shrink(store, store.memory_bytes().saturating_sub(bytes))
+}
