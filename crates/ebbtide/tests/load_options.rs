@@ -2,7 +2,7 @@
 
 use ebbtide::loading::{LoadError, LoadOptions, Loaded};
 use ebbtide::memcached::Mode;
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, InsertOptions};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, InsertOptions, Policy};
 use std::convert::Infallible;
 use std::sync::Barrier;
 use std::thread;
@@ -186,7 +186,13 @@ fn insert_with_all_flags(cache: &Cache) {
     load(cache, LoadOptions::new().negative_ttl(HOUR), "none").unwrap();
 }
 
+/// Keys of entries that only fill the memory are numbers.
+const FILLER_KEY_BYTES: usize = 4;
+
 fn look_at_all_flags(cache: &Cache) {
+    // Before a lookup brings an entry of flash to memory.
+    let entries = cache.iter().unwrap().filter(|(key, _)| key.len() != FILLER_KEY_BYTES).count();
+    assert_eq!(entries, VALUE_BYTES.len() * (client_flags().count() + 1), "a negative result is no entry");
     for bytes in VALUE_BYTES {
         for flags in client_flags() {
             let key = format!("{flags:x} {bytes}");
@@ -200,9 +206,12 @@ fn look_at_all_flags(cache: &Cache) {
         assert_eq!(read, Some(0), "clients do not see what the library notes");
     }
     assert!(cache.get("key").is_none(), "a negative result is no value");
-    assert_eq!(cache.iter().unwrap().count(), VALUE_BYTES.len() * (client_flags().count() + 1));
-    let loaded = cache.get_or_load("stale 9000", LoadOptions::new(), || Ok::<_, Infallible>(Some("new")));
-    assert_eq!(loaded.unwrap().unwrap(), "new", "its TTL is over");
+    VALUE_BYTES.into_iter().for_each(|bytes| assert_is_stale(cache, &format!("stale {bytes}")));
+}
+
+fn assert_is_stale(cache: &Cache, key: &str) {
+    let loaded = cache.get_or_load(key, LoadOptions::new(), || Ok::<_, Infallible>(Some("new")));
+    assert_eq!(loaded.unwrap().unwrap(), "new", "{key}: its TTL is over");
 }
 
 #[test]
@@ -233,6 +242,48 @@ fn kinds_of_entries_survive_flash_and_restarts() {
         look_at_all_flags(&cache);
         cache.verify();
     }
+}
+
+#[test]
+fn kinds_of_entries_survive_evictions_to_flash() {
+    for max_idle_seconds in [None, Some(30)] {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = ByteSize::mib(if max_idle_seconds.is_some() { 64 } else { 6 });
+        let builder = Cache::builder().memory(memory).clock(Clock::Manual).policy(Policy::Fifo);
+        let builder = builder.engine(|engine| engine.flash_max_idle(max_idle_seconds));
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        insert_with_all_flags(&cache);
+        // Of both lives, so that no entry stays in a segment that is being filled.
+        let stale = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+        for number in 0..12_000_u32 {
+            let options = if number % 2 == 0 { stale } else { InsertOptions::new() };
+            cache.insert_with(number.to_le_bytes(), [7; 900], options).unwrap();
+        }
+        (0..40).for_each(|step| cache.maintain(Duration::from_secs(10 * step)));
+        let keys = VALUE_BYTES.map(|bytes| format!("stale {bytes}"));
+        assert!(keys.iter().all(|key| !cache.memcached().peek(key.as_bytes()).is_hit()), "they are on flash");
+        look_at_all_flags(&cache);
+        cache.verify();
+    }
+}
+
+#[test]
+fn kinds_of_entries_survive_changes_of_their_values() {
+    let cache = builder().build().unwrap();
+    let stale = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+    let map = cache.map::<u8, u8>("map");
+    map.insert(&1, &1).unwrap();
+    let keys = ["appended", "long", "number", "map"];
+    let values = [b"value".to_vec(), vec![7; 900_000], b"9".to_vec(), cache.get("map").unwrap().to_vec()];
+    keys.iter().zip(&values).for_each(|(key, value)| cache.insert_with(key, value, stale).unwrap());
+    for key in ["appended", "long"] {
+        cache.memcached().insert(key.as_bytes(), b"more").mode(Mode::Append).apply().unwrap();
+    }
+    assert_eq!(cache.increment("number", 1), Ok(Some(10)));
+    (0..100).for_each(|entry| map.insert(&entry, &1).unwrap());
+    cache.maintain(2 * MINUTE);
+    keys.into_iter().for_each(|key| assert_is_stale(&cache, key));
+    cache.verify();
 }
 
 #[test]

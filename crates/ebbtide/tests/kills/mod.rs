@@ -7,6 +7,7 @@
 
 mod child;
 mod journal;
+mod structured;
 
 use crate::common::folders;
 use child::Setup;
