@@ -241,7 +241,7 @@ impl Pool {
 
     /// Counters and gauges of this pool on flash; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashPoolStats> {
-        self.0.pool.flash.as_ref().map(|flash| flash.on_flash.stats())
+        self.0.pool.flash.as_ref().map(|flash| flash.tier.pool_stats(&flash.on_flash))
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.

@@ -8,6 +8,7 @@ use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
 use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
 use crate::large::LargeLog;
+use crate::pools::{FlashPool, PoolStats};
 use crate::small::PAGE;
 use crate::{FlashHash, Token};
 use std::ops::Range;
@@ -297,9 +298,27 @@ impl Tier {
         released as u64
     }
 
+    /// Bytes that the indexes were given less those that they have released, since the start.
+    pub fn moved_memory(&self) -> i64 {
+        self.beyond_division.load(Relaxed)
+    }
+
     /// Bytes of both indexes.
     pub fn index_bytes(&self) -> u64 {
         (self.large.index_bytes() + self.small.index_bytes()) as u64
+    }
+
+    /// Bytes of both indexes for the objects of each of these pools, in proportion to their bytes on flash.
+    pub fn pool_index_bytes<'a>(&self, pools: impl Iterator<Item = &'a FlashPool>) -> Vec<u64> {
+        let (all_large, all_small) = self.pools.live.total_bytes();
+        let large = (all_large, self.large.index_bytes() as u64);
+        let small = (all_small, self.small.index_bytes() as u64);
+        pools.map(|pool| pool.index_part(large, small)).collect()
+    }
+
+    /// Counters and gauges of a pool.
+    pub fn pool_stats(&self, pool: &FlashPool) -> PoolStats {
+        pool.stats(self.pool_index_bytes(std::iter::once(pool))[0])
     }
 
     pub fn capacity_bytes(&self) -> u64 {
