@@ -117,6 +117,15 @@ impl Setup {
     }
 }
 
+/// A test that fails leaves no process behind.
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It has ended, but after a failure.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
 impl Victim {
     pub fn is_running(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
