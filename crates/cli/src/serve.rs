@@ -152,7 +152,7 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     builder.build().map_err(|error| not_made(settings, error))
 }
 
-/// The same without flash, which is not touched, as it is at the start; and the memory that flash takes.
+/// The cache as at a start, without its flash, whose files are not touched; and the memory of flash.
 pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, FlashMemory), Error> {
     let for_flash = memory_for_flash(settings, &with_flash(settings, builder(settings, settings.memory_bytes)?))?;
     let cache = builder(settings, settings.memory_bytes - for_flash.at_start.as_bytes())?.build();

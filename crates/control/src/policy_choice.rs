@@ -8,8 +8,8 @@
 //! than the 99.9 % interval of Student's t over these windows and by more than [`MIN_GAIN`]. Windows are the sample,
 //! not single gets: gets of a burst are not independent.
 //!
-//! A switch is a trial. The pool first evicts as many objects as it holds. Then its measured misses are compared to
-//! what the model of the earlier policy says for the same windows, corrected by how far this model was off before the
+//! A switch is a trial. The pool first evicts as many objects as it holds. Then its measured misses are compared
+//! with those of the earlier policy's model in the same windows, corrected by the error of this model before the
 //! switch. So a load that changes by itself does not undo a switch. A policy that was undone waits, and twice as long
 //! each time. No other switch starts before the trial ends: that bounds the rate.
 //!
