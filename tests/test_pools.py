@@ -449,6 +449,25 @@ def test_compact_pools_keep_negative_results(compact_server, compact_client):
     assert client.get_many(keys) == {}
 
 
+def test_one_get_spans_compact_and_other_pools(compact_server):
+    keys = [key for number in range(50) for key in (f"plain{number}", compact_key(5000 + number), f"c:9{number:07}")]
+    values = {key: b"" if key.startswith("no:") else b"%04d" % place for place, key in enumerate(keys) if place % 4}
+    with compact_server.connect() as connection:
+        for key, value in values.items():
+            assert connection.ask(b"set %s 0 0 %d\r\n%s\r\n" % (key.encode(), len(value), value)) == b"STORED\r\n"
+        before = pool_stats(compact_server)
+        found = [b"VALUE %s 0 %d\r\n%s\r\n" % (key.encode(), len(values[key]), values[key])
+                 for key in keys if key in values]
+        answer = b"".join([*found, b"END\r\n"])
+        line = b"get %s\r\n" % " ".join(keys).encode()
+        assert connection.ask(line, b"END\r\n") == answer, "in the order of the keys, more than one run of them"
+        after = pool_stats(compact_server)
+        for pool, start in (("default", "plain"), ("absent", "no:"), ("tiny", "c:")):
+            hits = sum(key in values for key in keys if key.startswith(start))
+            assert int(after[pool]["hits"]) - int(before[pool]["hits"]) == hits
+            assert int(after[pool]["misses"]) - int(before[pool]["misses"]) == 50 - hits
+
+
 def test_compact_pools_refuse_other_lengths_with_the_numbers(compact_server, compact_client):
     with compact_server.connect() as connection:
         for command, answer in [

@@ -74,6 +74,7 @@ pub struct Settings {
     pub history_file: Option<PathBuf>,
     /// None where the flag is not given.
     pub controller: Option<ControllerMode>,
+    pub controller_policies: Vec<Policy>,
     /// `None`: what the authentication asks for, or all.
     pub protocol: Option<Protocol>,
     pub sasl: bool,
@@ -142,6 +143,7 @@ impl Default for Settings {
             admin: AdminFlag::default(),
             history_file: None,
             controller: None,
+            controller_policies: Vec::new(),
             protocol: None,
             sasl: false,
             auth_file: None,
@@ -261,7 +263,7 @@ impl Settings {
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
             "history-file" => self.history_file = Some(value.into()),
-            "controller" => self.controller = Some(controller(name, value)?),
+            "controller" | "controller-policies" => self.set_controller(flag.long, name, value)?,
             "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "pool" => self.add_pool(name, value)?,
             "policy" => self.policy = Some(self.policy_name(value).to_owned()),
@@ -290,6 +292,23 @@ impl Settings {
         let name = policy.name();
         self.warn(format!("the policy {written} is named {name}: it is not W-TinyLFU; write {name}"));
         name
+    }
+
+    fn set_controller(&mut self, long: &str, name: &str, value: &str) -> Result<(), Error> {
+        match long {
+            "controller" => self.controller = Some(controller(name, value)?),
+            _ => self.controller_policies = self.policies(name, value)?,
+        }
+        Ok(())
+    }
+
+    /// Policies with commas between them.
+    fn policies(&mut self, flag: &str, value: &str) -> Result<Vec<Policy>, Error> {
+        let policy = |written: &str| {
+            let named = self.policy_name(written.trim()).parse();
+            named.map_err(|error| Error::Limit(format!("{flag} {value}: {error}")))
+        };
+        value.split(',').map(policy).collect()
     }
 
     pub fn policy(&self) -> Result<Policy, Error> {
@@ -418,6 +437,7 @@ mod tests {
                 "stats-delimiter" => "#",
                 "admin" => "off",
                 "controller" => "auto",
+                "controller-policies" => "s3fifo,lru",
                 "objective" => "bytes",
                 "protocol" => "binary",
                 "busy-poll" => "never",

@@ -152,7 +152,7 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     builder.build().map_err(|error| not_made(settings, error))
 }
 
-/// The same without flash, which is not touched, as it is at the start; and the memory that flash takes.
+/// The cache as at a start, without its flash, whose files are not touched; and the memory of flash.
 pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, FlashMemory), Error> {
     let for_flash = memory_for_flash(settings, &with_flash(settings, builder(settings, settings.memory_bytes)?))?;
     let cache = builder(settings, settings.memory_bytes - for_flash.at_start.as_bytes())?.build();
@@ -185,6 +185,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
         .max_value(ByteSize::bytes(settings.max_value_bytes))
         .evict(settings.evicts);
     builder = builder.policy(settings.policy()?).objective(settings.objective);
+    builder = builder.controller_policies(&settings.controller_policies);
     builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));
     if let Some(options) = settings.memory_monitor {
         builder = builder.memory_monitor(options);
@@ -230,6 +231,13 @@ pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions
         return Err(Error::Limit(format!(
             "--controller auto: the controller runs with the admin HTTP, which is off; {advice}"
         )));
+    }
+    if !settings.controller_policies.is_empty() && settings.controller == Some(ControllerMode::Off) {
+        return Err(Error::Limit(
+            "--controller-policies: the controller that chooses among them is off; give --controller auto, or leave \
+             the policies out"
+                .to_owned(),
+        ));
     }
     Ok(ServerOptions {
         controller: settings.controller.unwrap_or_default(),

@@ -7,7 +7,8 @@
 //! Each one decides within what the ones before it leave, and none reaches back:
 //!
 //! 1. The total holds for all. Nobody can refuse it.
-//! 2. The index of flash follows the objects on flash. It is subtracted before anything is divided.
+//! 2. The index of flash follows the objects on flash. Each pool pays for its objects ([`charge`]); the rest of the
+//!    memory of flash is subtracted before anything is divided.
 //! 3. A pool that was sized by hand has that budget. The rest goes by weights: those of the configuration, or the
 //!    budgets that the controller wants. Because these are weights, a smaller total shrinks all pools in proportion,
 //!    and the controller's division survives it. Where a hand and the total contradict each other, the total wins:
@@ -54,6 +55,35 @@ pub fn arbitrate(total_bytes: u64, flash_bytes: u64, claims: &[Claim]) -> Result
         Err(SharesError::TooLittle { .. }) => divide(available_bytes, &shares(false)),
         divided => divided,
     }
+}
+
+/// Takes from each budget what the index of flash takes for the pool, down to the minimum of the pool. The other pools
+/// pay what a pool cannot, in proportion to their memory above their minimums. Answers what each pool has paid.
+///
+/// # Panics
+/// If the three slices differ in length.
+pub fn charge(budgets: &mut [u64], charges: &[u64], min_bytes: &[u64]) -> Vec<u64> {
+    assert!(budgets.len() == charges.len() && budgets.len() == min_bytes.len(), "one of each for a pool");
+    let before = budgets.to_vec();
+    let mut unpaid = 0_u64;
+    for ((budget, &charge), &min) in budgets.iter_mut().zip(charges).zip(min_bytes) {
+        let paid = charge.min(budget.saturating_sub(min));
+        *budget -= paid;
+        unpaid += charge - paid;
+    }
+    let spares: Vec<u64> = budgets.iter().zip(min_bytes).map(|(budget, min)| budget.saturating_sub(*min)).collect();
+    let all: u64 = spares.iter().sum();
+    let unpaid = unpaid.min(all);
+    let part = |spare: u64| (u128::from(unpaid) * u128::from(spare) / u128::from(all.max(1))) as u64;
+    // Rounding leaves a byte for each pool at most.
+    let mut rest = unpaid - spares.iter().map(|spare| part(*spare)).sum::<u64>();
+    for (budget, &spare) in budgets.iter_mut().zip(&spares) {
+        let paid = part(spare);
+        let more = rest.min(spare - paid);
+        *budget -= paid + more;
+        rest -= more;
+    }
+    before.iter().zip(budgets).map(|(before, after)| before - *after).collect()
 }
 
 /// The budget that each pool is wanted to have, where some pool is wanted to have another one than by its weight.
@@ -112,6 +142,21 @@ mod tests {
         assert_eq!(arbitrate(100, 20, &claims).unwrap().iter().sum::<u64>(), 80, "the total is before a hand");
         let refusal = arbitrate(50, 20, &claims).unwrap_err().to_string();
         assert!(refusal.contains("at least 40 bytes and there are 30"), "{refusal}");
+    }
+
+    #[test]
+    fn each_pool_pays_for_its_index_of_flash() {
+        let charged = |mut budgets: Vec<u64>, charges: &[u64], min: &[u64]| {
+            let before = budgets.clone();
+            let paid = charge(&mut budgets, charges, min);
+            assert!(before.iter().zip(&paid).zip(&budgets).all(|((before, paid), after)| before - paid == *after));
+            budgets
+        };
+        assert_eq!(charged(vec![50, 50], &[20, 0], &[0, 0]), [30, 50], "for nobody else's objects");
+        assert_eq!(charged(vec![50, 50], &[20, 0], &[40, 0]), [40, 40], "not under its minimum");
+        assert_eq!(charged(vec![50, 60, 30], &[20, 0, 0], &[50, 30, 20]), [50, 45, 25], "others in proportion");
+        assert_eq!(charged(vec![50, 51, 51], &[11, 0, 0], &[50, 0, 0]), [50, 45, 46], "to the byte");
+        assert_eq!(charged(vec![50, 50], &[200, 9], &[10, 20]), [10, 20], "a charge that nobody can pay");
     }
 
     #[test]

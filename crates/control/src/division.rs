@@ -25,8 +25,8 @@ pub struct Tenant {
     pub curve: Curve,
     /// Gets in a unit of time.
     pub gets: f64,
-    /// What a hit is worth, relative to the hits of others: 1 maximizes hits, the mean size of an object bytes, the
-    /// cost of a miss money.
+    /// Value of a hit, relative to the hits of others. With 1 the division maximizes hits, with the mean size of an
+    /// object it maximizes bytes, and with the cost of a miss it saves money.
     pub value: f64,
     pub min_bytes: u64,
     pub max_bytes: u64,

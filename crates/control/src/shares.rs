@@ -118,8 +118,9 @@ pub fn divide(total_bytes: u64, shares: &[Share]) -> Result<Vec<u64>, SharesErro
     let mut bytes: Vec<Option<u64>> = vec![None; shares.len()];
     // Ends: each round gives at least one pool its bytes for good, or is the last.
     while let Some(level) = Level::of_open(total_bytes, shares, &bytes) {
-        // What the bounds add and take away at this level. If they add more, the final level is lower, and a pool that
-        // its min holds up here is held up there, too; if they take away more, the same holds for max.
+        // Bytes that the minimums add and the maximums remove at this level. If more are added, the final level is
+        // lower, and a pool that has its minimum here has it there, too. If more are removed, the same holds for
+        // maximums.
         let added: u128 = open(shares, &bytes).map(|(share, _)| level.missing(share)).sum();
         let removed: u128 = open(shares, &bytes).map(|(share, _)| level.excess(share)).sum();
         let bound = |share: &Share| {

@@ -81,6 +81,7 @@ pub struct CacheBuilder {
     save_limit: SaveLimit,
     memory_monitor: Option<PressureOptions>,
     eviction_listener: ListenerOption,
+    controller_policies: Vec<Policy>,
 }
 
 impl CacheBuilder {
@@ -138,6 +139,13 @@ impl CacheBuilder {
     /// Which objects an eviction keeps. Default `s3fifo`.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.options.policy = policy;
+        self
+    }
+
+    /// Policies that a [`crate::memcached::PoolController`] may give to each pool, beside the policy of its options,
+    /// when models of them say that fewer gets would miss. Default: none, so that policies stay.
+    pub fn controller_policies(mut self, policies: &[Policy]) -> Self {
+        self.controller_policies = policies.to_vec();
         self
     }
 
@@ -327,6 +335,7 @@ impl CacheBuilder {
         let removals = self.removal_events(flash.is_some());
         let engine =
             Engine::new(options, (pools, compact), time, flash, (memory_file, monitor), engine_memory, removals)?;
+        engine.controller_policies.get_or_init(|| self.controller_policies);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }
@@ -338,9 +347,7 @@ impl CacheBuilder {
         } else {
             engine.pools.settle(|| u64::MAX);
         }
-        if let Some(flash) = engine.flash() {
-            flash.idle.set(self.flash_max_idle);
-        }
+        engine.flash().into_iter().for_each(|flash| flash.idle.set(self.flash_max_idle));
         Ok(engine)
     }
 

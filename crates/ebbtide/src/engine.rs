@@ -22,9 +22,9 @@ use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
 use ebbtide_control::Share;
-use ebbtide_store::{EngineMemory, Options, Store};
+use ebbtide_store::{EngineMemory, Options, Policy, Store};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What the threads of a cache work on.
 pub(crate) struct Engine {
@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub is_closed: AtomicBool,
     pub memory_file: Option<MemoryFile>,
     pub memory_monitor: Option<MemoryMonitor>,
+    /// Policies that a controller may give to pools; set once, by the builder.
+    pub controller_policies: OnceLock<Vec<Policy>>,
 }
 
 /// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
@@ -116,6 +118,7 @@ impl Engine {
             is_closed: AtomicBool::new(false),
             memory_file,
             memory_monitor,
+            controller_policies: OnceLock::new(),
         }))
     }
 

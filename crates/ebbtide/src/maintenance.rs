@@ -151,6 +151,7 @@ impl Engine {
     /// Gives each pool that has work its slices in turn, for as long as there is work, but not for long. Answers the
     /// pause until the next call.
     fn run_turns(&self, participant: &Participant, turns: &mut Turns<PoolState>, elapsed: Duration) -> Duration {
+        self.pools.follow_charges_after(elapsed);
         self.pools.settle(|| pool_budgets::allowance(elapsed));
         self.flash().into_iter().for_each(|flash| flash.rebalance_memory());
         turns.resume_waiting();
@@ -188,6 +189,7 @@ impl Engine {
         let Some(_change) = participant.begin_change() else { return };
         self.flash().into_iter().for_each(|flash| flash.rebalance_memory());
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
+        self.pools.follow_charges();
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
             self.pools.settle(|| u64::MAX);

@@ -28,12 +28,13 @@ pub use crate::pool_controller::{
     PoolTargetState,
 };
 pub use crate::pool_options::PoolOptions;
+pub use crate::pool_policies::PoolPolicyChange;
 pub use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 pub use crate::removal::{Cause, Removal};
 pub use crate::retry::Patience;
 pub use crate::scan::{Entry, Scan};
 pub use crate::upload::Upload;
-pub use ebbtide_control::{HitRatio, InvalidHitRatio};
+pub use ebbtide_control::{HitRatio, InvalidHitRatio, PolicyChange};
 pub use ebbtide_flash::{PoolStats as FlashPoolStats, TierOptions as FlashOptions};
 pub use ebbtide_store::{
     Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,

@@ -26,6 +26,15 @@ struct ModelCell {
     policy: Policy,
     model: SegmentModel,
     hits: f64,
+    /// Hits since [`PolicyModels::forget_counts`], none of which counts less.
+    all_hits: u64,
+}
+
+impl ModelCell {
+    fn count_hit(&mut self) {
+        self.hits += 1.0;
+        self.all_hits += 1;
+    }
 }
 
 /// Models of one pool.
@@ -34,6 +43,7 @@ pub struct PolicyModels {
     rate: f64,
     cells: Vec<ModelCell>,
     gets: f64,
+    all_gets: u64,
     /// Keys that the pool missed, with the places of the cells that had them: the write that fills the pool is none
     /// there.
     awaited: HashMap<u64, u64>,
@@ -48,10 +58,10 @@ impl PolicyModels {
             let options = Options { memory_bytes, memory_bytes_max: None, policy, ..options.clone() };
             let options = Options { segment_bytes: Some(segment_bytes), ..options };
             let model = scaled_model(options, rate)?;
-            Some(ModelCell { memory_bytes, policy, model, hits: 0.0 })
+            Some(ModelCell { memory_bytes, policy, model, hits: 0.0, all_hits: 0 })
         };
         let cells = cells.into_iter().filter_map(cell).take(u64::BITS as usize).collect();
-        Self { rate, cells, gets: 0.0, awaited: HashMap::new() }
+        Self { rate, cells, gets: 0.0, all_gets: 0, awaited: HashMap::new() }
     }
 
     /// Gets that the ratios are made of; older ones count less.
@@ -66,23 +76,36 @@ impl PolicyModels {
 
     /// Whether each model of at most this memory has evicted all that it holds, twice over: then its hits are not those
     /// of a cache that has just started.
-    pub(crate) fn has_turned_over(&self, memory_bytes: u64) -> bool {
+    pub fn has_turned_over(&self, memory_bytes: u64) -> bool {
         let smaller = self.cells.iter().filter(|cell| cell.memory_bytes <= memory_bytes);
         smaller.into_iter().all(|cell| cell.model.evictions() > 2 * cell.model.objects())
     }
 
     /// Counts anew, of the objects that the models hold.
-    pub(crate) fn forget_counts(&mut self) {
-        self.gets = 0.0;
-        self.cells.iter_mut().for_each(|cell| cell.hits = 0.0);
+    pub fn forget_counts(&mut self) {
+        (self.gets, self.all_gets) = (0.0, 0);
+        self.cells.iter_mut().for_each(|cell| (cell.hits, cell.all_hits) = (0.0, 0));
+    }
+
+    /// Gets, and the hits of each model with its policy, in the order of the cells; `None` where a model holds too few
+    /// objects to predict.
+    pub fn counts(&self) -> Option<(u64, Vec<(Policy, u64)>)> {
+        let is_told = |cell: &ModelCell| cell.model.evictions() == 0 || cell.model.predicts();
+        let hits = self.cells.iter().map(|cell| (cell.policy, cell.all_hits)).collect();
+        self.cells.iter().all(is_told).then_some((self.all_gets, hits))
+    }
+
+    fn count_get(&mut self) {
+        self.gets += 1.0;
+        self.all_gets += 1;
     }
 
     /// A look-aside get of an object of this size: where it misses it is stored.
     pub fn get(&mut self, hash: u64, bytes: (u64, u64), ttl: Ttl, now_ms: u64) {
-        self.gets += 1.0;
+        self.count_get();
         for cell in &mut self.cells {
             if cell.model.get(hash, now_ms) {
-                cell.hits += 1.0;
+                cell.count_hit();
             } else {
                 cell.model.set(hash, bytes.0, bytes.1, ttl, now_ms);
             }
@@ -126,11 +149,11 @@ impl PolicyModels {
 
     /// A get that the live pool missed.
     fn miss(&mut self, hash: u64, now_ms: u64) {
-        self.gets += 1.0;
+        self.count_get();
         let mut has_it = 0u64;
         for (at, cell) in self.cells.iter_mut().enumerate() {
             if cell.model.get(hash, now_ms) {
-                cell.hits += 1.0;
+                cell.count_hit();
                 has_it |= 1 << at;
             }
         }
@@ -253,6 +276,35 @@ mod tests {
         let (asked, sampled) = (asked.miss_ratios(Policy::Fifo), sampled.miss_ratios(Policy::Fifo));
         assert_eq!(asked, sampled);
         assert!(asked.len() == 2 && asked[0].1 > asked[1].1 + 0.05 && asked[1].1 > 0.05, "{asked:?}");
+    }
+
+    /// The models of a share of the keys of a pool that holds nothing, and fills after each miss.
+    fn sampled(policy: Policy, rate: f64, ttl_seconds: Option<u64>, is_deleted: bool) -> PolicyModels {
+        let options = Options { memory_bytes: MIB, value_bytes_max: 4000, writers: 1, ..Options::default() };
+        let mut models = PolicyModels::new(&options, rate, [(MIB, policy)]);
+        for (key, now_ms) in keys() {
+            // The sampled hashes of a rate are the small ones.
+            let hash = (mixed(key + 1) as f64 * 2.0 * rate) as u64;
+            let expiry_seconds = ttl_seconds.map(|ttl| now_ms / 1000 + ttl);
+            let write = SampledAccess::Write { bytes: 400, expiry_seconds };
+            for access in [SampledAccess::Miss, write].into_iter().chain(is_deleted.then_some(SampledAccess::Removal)) {
+                models.note(&AccessSample { hash, access }, now_ms);
+            }
+        }
+        models
+    }
+
+    #[test]
+    fn models_see_their_share_of_keys_with_expiry_and_removal() {
+        let all = sampled(Policy::Lru, 1.0, None, false).counts().unwrap();
+        assert!(all.1[0].1 > all.0 / 2, "{all:?}");
+        let half = sampled(Policy::Lru, 0.5, None, false);
+        // Hashes are drawn from twice the share.
+        assert!(half.all_gets > 25_000 && half.all_gets < 35_000, "{half:?}");
+        let expired = sampled(Policy::Lru, 1.0, Some(1), false);
+        let forever = sampled(Policy::Lru, 1.0, Some(1000), false);
+        assert!(expired.cells[0].all_hits + 1000 < forever.cells[0].all_hits, "{expired:?} {forever:?}");
+        assert_eq!(sampled(Policy::Lru, 1.0, None, true).cells[0].all_hits, 0);
     }
 
     #[test]

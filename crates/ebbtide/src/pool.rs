@@ -17,7 +17,7 @@ use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot,
-    SegmentView, Stats, Ttl,
+    SegmentView, Stats, Store, Ttl,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -66,6 +66,32 @@ impl Pool {
             Some(flash) if self.0.waits => self.0.get_batch_from_flash(flash, keys, answer),
             _ => self.0.get_batch_in_memory(keys, answer),
         }
+    }
+
+    /// Looks `count` keys of several pools of one cache up in memory, as one batch, and calls `answer` once per key, in
+    /// order, until it breaks. The keys behind are not looked up.
+    ///
+    /// # Panics
+    /// If the pools are of different caches.
+    #[inline]
+    pub fn get_batch_of_pools<'a, 'k>(
+        count: usize,
+        key_of: impl Fn(usize) -> (&'a Self, &'k [u8]),
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let first = &*key_of(0).0.0.pool;
+        let store_of = |index| {
+            let (pool, key) = key_of(index);
+            assert!(pool.0.pool.is_beside(first), "the pools are of one cache");
+            (&*pool.0.pool.store, key)
+        };
+        let (participant, now_ms) = (first.participant(), first.clock.coarse_ms());
+        Store::get_batch_of_stores(&participant, count, store_of, now_ms, |index, item| {
+            answer(index, key_of(index).0.0.lookup(item))
+        });
     }
 
     /// As `get`, with a hit that is in memory and so has a valid CAS token. A value that only flash has is promoted
@@ -241,7 +267,7 @@ impl Pool {
 
     /// Counters and gauges of this pool on flash; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashPoolStats> {
-        self.0.pool.flash.as_ref().map(|flash| flash.on_flash.stats())
+        self.0.pool.flash.as_ref().map(|flash| flash.tier.pool_stats(&flash.on_flash))
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.

@@ -6,10 +6,14 @@
 //! ```
 //! The caller calls [`PoolController::update`] once a second, from one thread. Every ten seconds it decides. All
 //! mathematics is in `ebbtide_control::controller`.
+//!
+//! With `CacheBuilder::controller_policies` it also gives pools other eviction policies (`pool_policies.rs`). After
+//! each change the hit ratios of memory are measured anew, so that the hits of a policy do not judge a trial of memory.
 
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::pool_options::DEFAULT_POOL;
+use crate::pool_policies::{PoolPolicy, PoolPolicyChange};
 use crate::pool_wishes::PoolBudget;
 use crate::profile::{CacheProfile, MIN_GETS};
 use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
@@ -56,6 +60,8 @@ pub struct PoolDecision {
     /// Whether it returns what earlier decisions had moved in vain.
     pub is_undo: bool,
     pub moves: Vec<PoolMove>,
+    /// Another policy for a pool, instead of moves.
+    pub policy: Option<PoolPolicyChange>,
     /// The decision in words.
     pub reason: String,
 }
@@ -63,6 +69,8 @@ pub struct PoolDecision {
 struct ProfiledPool {
     name: String,
     profile: CacheProfile,
+    /// `None` where policies stay.
+    policy: Option<PoolPolicy>,
     rate: Rate,
     since_ms: u64,
 }
@@ -115,14 +123,26 @@ impl PoolController {
         self.pools.iter_mut().for_each(|pool| pool.profile.update());
         let now_ms = self.cache.engine().clock.now_ms();
         let since_ms = now_ms.saturating_sub(self.decided_ms);
-        if since_ms < INTERVAL_MS || self.pools.len() < 2 || self.mode == ControllerMode::Off {
+        if since_ms < INTERVAL_MS || self.mode == ControllerMode::Off {
             return Ok(None);
         }
         self.decided_ms = now_ms;
         for pool in &mut self.pools {
             pool.rate.update(pool.profile.gets() as u64, since_ms as f64 / 1000.0, RATE_HALF_LIFE_SECONDS);
         }
+        if self.decide_policies(now_ms)? {
+            return Ok(self.decisions.back());
+        }
+        if self.pools.len() < 2 {
+            return Ok(None);
+        }
         self.decide(now_ms)
+    }
+
+    /// Why the policy of a pool stays, in words; `None` where no other policy is allowed.
+    pub fn policy_state(&self, pool: &str) -> Option<String> {
+        let pool = self.pools.iter().find(|profiled| profiled.name == pool)?;
+        pool.policy.as_ref().map(|policy| policy.state().to_string())
     }
 
     /// The newest decisions, oldest first.
@@ -157,10 +177,60 @@ impl PoolController {
             }
             // Unless it was removed just now.
             if let Ok(pool) = self.cache.pool(&name) {
+                let allowed = self.cache.engine().controller_policies.get().filter(|allowed| !allowed.is_empty());
+                let policy = allowed.filter(|_| self.mode != ControllerMode::Off);
+                let policy = policy.map(|allowed| PoolPolicy::new(allowed, pool.policy()));
                 let profile = CacheProfile::of_pool(&pool);
-                self.pools.push(ProfiledPool { name, profile, rate: Rate::default(), since_ms: now_ms });
+                self.pools.push(ProfiledPool { name, profile, policy, rate: Rate::default(), since_ms: now_ms });
             }
         }
+    }
+
+    /// Gives the first pool another policy for which one is due. One at a time: the others are due ten seconds later.
+    fn decide_policies(&mut self, now_ms: u64) -> Result<bool, Error> {
+        let mut found = None;
+        for pool in &mut self.pools {
+            let (Some(policy), Ok(handle)) = (&mut pool.policy, self.cache.pool(&pool.name)) else { continue };
+            let Some((to, change)) = policy.decide(&handle, &mut pool.profile, now_ms) else { continue };
+            if self.mode != ControllerMode::Auto {
+                policy.forget_change();
+            }
+            found = Some((handle, to, PoolPolicyChange { pool: pool.name.clone(), change }));
+            break;
+        }
+        let Some((handle, to, change)) = found else { return Ok(false) };
+        let is_applied = self.mode == ControllerMode::Auto;
+        // A dry run does not repeat itself.
+        let said = |decision: &PoolDecision| match &decision.policy {
+            Some(said) => said.pool == change.pool && said.change.to == change.change.to,
+            None => false,
+        };
+        if !is_applied && self.decisions.iter().any(said) {
+            return Ok(false);
+        }
+        if is_applied {
+            handle.set_policy(to)?;
+            self.controller.measure_anew();
+        }
+        let (is_undo, reason) = (change.change.is_undo, change.to_string());
+        let moves = Vec::new();
+        self.keep(PoolDecision {
+            at: Duration::from_millis(now_ms),
+            is_applied,
+            is_undo,
+            moves,
+            policy: Some(change),
+            reason,
+        });
+        Ok(true)
+    }
+
+    /// Adds a decision to the newest ones.
+    fn keep(&mut self, decision: PoolDecision) {
+        if self.decisions.len() == KEPT {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(decision);
     }
 
     fn decide(&mut self, now_ms: u64) -> Result<Option<&PoolDecision>, Error> {
@@ -194,14 +264,12 @@ impl PoolController {
             self.cache.engine().pools.want(names.zip(bytes.iter().copied()))?;
             self.cache.engine().run_soon();
         }
-        if self.decisions.len() == KEPT {
-            self.decisions.pop_front();
-        }
-        self.decisions.push_back(PoolDecision {
+        self.keep(PoolDecision {
             at: Duration::from_millis(now_ms),
             is_applied,
             is_undo: matches!(decision, Decision::Undo { .. }),
             moves: decision.moves().to_vec(),
+            policy: None,
             reason: self.state.clone(),
         });
         Ok(self.decisions.back())
@@ -213,7 +281,12 @@ impl PoolController {
             moves.iter().map(|step| (step.from.clone(), step.to.clone())).collect()
         };
         self.mode == ControllerMode::DryRun
-            && self.decisions.back().is_some_and(|last| pairs(&last.moves) == pairs(decision.moves()))
+            && self
+                .decisions
+                .iter()
+                .rev()
+                .find(|last| last.policy.is_none())
+                .is_some_and(|last| pairs(&last.moves) == pairs(decision.moves()))
     }
 
     fn reading(&self, budget: &PoolBudget, total_bytes: u64, now_ms: u64) -> Option<PoolReading> {

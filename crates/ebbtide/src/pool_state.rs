@@ -131,6 +131,12 @@ impl PoolState {
         participant.unwrap_or_else(|_| self.memory.participate())
     }
 
+    /// Whether both are pools of one cache.
+    #[inline]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.memory_key, &other.memory_key)
+    }
+
     #[cold]
     fn participate(&self, participants: &mut Vec<(Weak<EngineMemory>, Participant)>) -> Participant {
         participants.retain(|(memory, _)| memory.strong_count() > 0);

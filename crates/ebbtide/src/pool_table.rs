@@ -1,7 +1,8 @@
 //! The division of the memory of an engine among its pools.
 //!
 //! A pool has a target, and approaches it by the steps of `pool_budgets.rs`. Shares are accepted if they fit beside all
-//! memory that flash may ask for; what flash does not use is divided, too.
+//! memory that flash may ask for; what flash does not use is divided, too. Each pool pays for the index of its objects
+//! on flash, down to its minimum.
 
 use crate::compact_pools::CompactPools;
 use crate::error::Error;
@@ -12,10 +13,15 @@ use crate::pool_options::DEFAULT_POOL;
 use crate::pool_plan::{floor_bytes, refuse};
 use crate::pool_state::PoolState;
 use crate::pool_stats::add_counters;
-use crate::pool_wishes::PoolWishes;
+use crate::pool_wishes::{ChargedBudgets, PoolWishes};
 use ebbtide_control::{Share, SharesError};
 use ebbtide_store::{Options, Stats, Store};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The memory is divided again when the charge of a pool has moved by this part of it: a smaller part moves more memory
+/// back and forth than it corrects.
+const CHARGE_SHARE: u64 = 512;
 
 /// The pools of an engine with their parts of the memory.
 pub(crate) struct PoolTable {
@@ -34,6 +40,10 @@ pub(crate) struct PoolTable {
     pub joining: Option<Share>,
     /// The pool at which the next turns of a sweep begin.
     pub sweep_from: usize,
+    /// Bytes of flash's index for the objects of each pool, as the last division had them.
+    pub charges: Vec<u64>,
+    /// What each pool paid of them, by name.
+    pub paid_bytes: HashMap<String, u64>,
     /// Options of a new store, but for its own.
     pub template: Options,
 }
@@ -96,15 +106,49 @@ impl PoolTable {
 
     pub fn divide(&mut self) -> Result<(), Error> {
         let shares: Vec<Share> = self.shares().collect();
-        let bytes = self.division_of(&shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
-        self.set_targets(&bytes);
+        let budgets = self.charged_division_of(&shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
+        self.charges = self.charges(self.entries.len());
+        let names = self.entries.iter().map(|entry| entry.share.name.clone());
+        self.paid_bytes = names.zip(budgets.paid_bytes).filter(|(_, bytes)| *bytes > 0).collect();
+        self.set_targets(&budgets.bytes);
         Ok(())
     }
 
     /// Bytes for each of these shares. Refuses shares that do not fit beside what flash may have.
     pub fn division_of(&self, shares: &[Share]) -> Result<Vec<u64>, SharesError> {
+        self.charged_division_of(shares).map(|budgets| budgets.bytes)
+    }
+
+    fn charged_division_of(&self, shares: &[Share]) -> Result<ChargedBudgets, SharesError> {
         self.wishes.divide(self.bytes_beside(self.reserved_bytes()), shares)?;
-        self.wishes.divide(self.available_bytes(), shares)
+        self.wishes.divide_charged(self.available_bytes(), (shares, &self.charges(shares.len())))
+    }
+
+    /// Budgets that the controller wants, by name.
+    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>) {
+        let Self { wishes, paid_bytes, .. } = self;
+        wishes.want(budgets, |name| paid_bytes.get(name).copied().unwrap_or(0));
+    }
+
+    /// Bytes of flash's index for the objects of each pool, in the order of the shares. Compact pools and the one that
+    /// is being added have nothing on flash.
+    fn charges(&self, count: usize) -> Vec<u64> {
+        let mut charges = match &self.flash {
+            Some(flash) if !self.is_single() => {
+                let pools = self.entries.iter().filter_map(|entry| entry.pool.flash.as_ref());
+                flash.tier.pool_index_bytes(pools.map(|flash| &*flash.on_flash))
+            }
+            _ => Vec::new(),
+        };
+        charges.resize(count, 0);
+        charges
+    }
+
+    /// Whether the charge of a pool has moved by more than a small part of the memory since the last division.
+    pub fn has_charge_moved(&self) -> bool {
+        let charges = self.charges(self.charges.len());
+        let moved = charges.iter().zip(&self.charges).map(|(now, before)| now.abs_diff(*before)).max();
+        moved.unwrap_or(0) > self.memory_bytes / CHARGE_SHARE
     }
 
     /// Has the budgets follow the memory of flash. Those above their new target fall at once.

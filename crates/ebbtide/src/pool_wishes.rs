@@ -1,6 +1,6 @@
 //! What was wanted of the pools beside their options: budgets of the controller, and pools sized by hand.
 
-use ebbtide_control::arbiter::{Claim, arbitrate};
+use ebbtide_control::arbiter::{Claim, arbitrate, charge};
 use ebbtide_control::{Share, SharesError};
 use std::collections::HashMap;
 
@@ -12,6 +12,13 @@ pub(crate) struct PoolBudget {
     /// What the pool has, or is about to have.
     pub memory_bytes: u64,
     pub used_bytes: u64,
+}
+
+/// A division, in the order of the shares.
+pub(crate) struct ChargedBudgets {
+    pub bytes: Vec<u64>,
+    /// What each pool pays of the index of flash.
+    pub paid_bytes: Vec<u64>,
 }
 
 /// By the names of the pools.
@@ -33,8 +40,27 @@ impl PoolWishes {
         arbitrate(available_bytes, 0, &claims)
     }
 
-    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>) {
-        self.controller_bytes.extend(budgets);
+    /// As [`PoolWishes::divide`], where each pool pays its part of the index of flash. `available_bytes` does not
+    /// include these parts.
+    pub fn divide_charged(
+        &self,
+        available_bytes: u64,
+        (shares, charges): (&[Share], &[u64]),
+    ) -> Result<ChargedBudgets, SharesError> {
+        let mut bytes = self.divide(available_bytes + charges.iter().sum::<u64>(), shares)?;
+        let min_bytes: Vec<u64> = shares.iter().map(|share| share.min_bytes.max(share.floor_bytes)).collect();
+        let paid_bytes = charge(&mut bytes, charges, &min_bytes);
+        Ok(ChargedBudgets { bytes, paid_bytes })
+    }
+
+    /// Budgets that the controller wants, without what each pool pays of the index of flash. With it they are those of
+    /// the division.
+    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>, paid_bytes: impl Fn(&str) -> u64) {
+        let whole = |(name, bytes): (String, u64)| {
+            let bytes = bytes + paid_bytes(&name);
+            (name, bytes)
+        };
+        self.controller_bytes.extend(budgets.into_iter().map(whole));
     }
 
     /// The pool was sized by hand; before that it had these bounds.
@@ -59,5 +85,23 @@ impl PoolWishes {
     pub fn forget(&mut self, name: &str) {
         self.controller_bytes.remove(name);
         self.fixed.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_of_the_controller_is_what_the_pool_has_beside_its_charge() {
+        let shares = [Share::named("a"), Share::named("b")];
+        let mut wishes = PoolWishes::default();
+        let first = wishes.divide_charged(80, (&shares, &[20, 0])).unwrap();
+        assert_eq!((first.bytes, &first.paid_bytes), (vec![30, 50], &vec![20, 0]));
+        for budgets in [[30, 50], [35, 45], [10, 70]] {
+            let names = ["a", "b"].map(str::to_owned);
+            wishes.want(names.into_iter().zip(budgets), |name| if name == "a" { 20 } else { 0 });
+            assert_eq!(wishes.divide_charged(80, (&shares, &[20, 0])).unwrap().bytes, budgets);
+        }
     }
 }

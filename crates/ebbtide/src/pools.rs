@@ -21,8 +21,10 @@ use crate::pool_table::{PoolTable, shrink_to};
 use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, check_name};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The pools of an engine.
 pub(crate) struct Pools {
@@ -31,7 +33,12 @@ pub(crate) struct Pools {
     adding: Mutex<()>,
     /// False while budgets have not reached their targets, or removed pools exist: see `settle`.
     is_settled: AtomicBool,
+    /// Microseconds since the charges of pools were looked at.
+    charges_micros: AtomicU64,
 }
+
+/// The charges of pools for the index of flash are looked at this often: they move with what is written to flash.
+const CHARGES_MICROS: u64 = 1_000_000;
 
 /// A pool that is about to be added.
 pub(crate) struct JoiningPool {
@@ -83,12 +90,19 @@ impl Pools {
             wishes: PoolWishes::default(),
             joining: None,
             sweep_from: 0,
+            charges: Vec::new(),
+            paid_bytes: HashMap::new(),
             template,
         };
         table.divide_flash();
         // The shares fit, and were divided so. Stores of a memory file have other budgets.
         let is_settled = table.is_single() || table.divide().is_err();
-        Self { table: Mutex::new(table), adding: Mutex::default(), is_settled: AtomicBool::new(is_settled) }
+        Self {
+            table: Mutex::new(table),
+            adding: Mutex::default(),
+            is_settled: AtomicBool::new(is_settled),
+            charges_micros: AtomicU64::new(0),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, PoolTable> {
@@ -317,7 +331,7 @@ impl Pools {
     /// Budgets that the controller wants, by name. Bounds and budgets set by hand hold.
     pub fn want(&self, budgets: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
         let mut table = self.table();
-        table.wishes.want(budgets);
+        table.want(budgets);
         let divided = table.divide();
         self.is_settled.store(false, Ordering::Release);
         divided
@@ -388,6 +402,28 @@ impl Pools {
         }
         let is_settled = table.step(max_bytes());
         self.is_settled.store(is_settled, Ordering::Relaxed);
+    }
+
+    /// [`Pools::follow_charges`] once in a while: this much time has passed since the last call.
+    pub fn follow_charges_after(&self, elapsed: Duration) {
+        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        // One thread calls it.
+        let since = self.charges_micros.load(Ordering::Relaxed).saturating_add(micros);
+        let is_due = since >= CHARGES_MICROS;
+        self.charges_micros.store(if is_due { 0 } else { since }, Ordering::Relaxed);
+        if is_due {
+            self.follow_charges();
+        }
+    }
+
+    /// Divides the memory again if the charges of pools for the index of flash have moved.
+    pub fn follow_charges(&self) {
+        let mut table = self.table();
+        if !table.is_single() && table.has_charge_moved() {
+            // Shares that fitted before fit again: charges stop at minimums.
+            let _ = table.divide();
+            self.is_settled.store(false, Ordering::Release);
+        }
     }
 
     /// The sums of all pools.

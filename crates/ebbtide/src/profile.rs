@@ -11,11 +11,11 @@
 
 use crate::byte_size::ByteSize;
 use crate::cache::Cache;
-use crate::live_models::LiveModels;
+use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool::Pool;
 use crate::pool_state::PoolState;
 use ebbtide_control::{Curve, Options, Point, Profiler};
-use ebbtide_store::{AccessSample, SampledAccess};
+use ebbtide_store::{AccessSample, Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub struct CacheProfile {
     pool: Pool,
     profiler: Profiler,
     models: LiveModels,
+    /// One model for each policy that is compared.
+    candidates: Option<LiveModels>,
     /// The share of the keys whose accesses are sampled.
     share: f64,
     /// Gets of sampled keys, and how many of them hit.
@@ -120,6 +122,7 @@ impl CacheProfile {
             pool: pool.clone(),
             profiler: Profiler::new(Options::live(max_sampled.clamp(MIN_SAMPLED, MAX_SAMPLED) as usize)),
             models: LiveModels::default(),
+            candidates: None,
             share: 1.0,
             sampled_gets: 0,
             sampled_hits: 0,
@@ -141,14 +144,16 @@ impl CacheProfile {
             self.flushes = flushes;
             self.profiler.clear();
             self.models.clear();
+            self.candidates.iter_mut().for_each(LiveModels::clear);
         }
-        let (profiler, models) = (&mut self.profiler, &mut self.models);
+        let (profiler, models, candidates) = (&mut self.profiler, &mut self.models, &mut self.candidates);
         let (mut all, mut taken, mut hits, mut gets) = (0u64, 0u64, 0, 0);
         let rate = profiler.sample_rate();
         let dropped = store.take_access_samples(|sample| {
             all += 1;
             taken += u64::from(is_within(sample.hash, rate));
             models.note(&sample, now_ms);
+            candidates.iter_mut().for_each(|models| models.note(&sample, now_ms));
             hits += u64::from(matches!(sample.access, SampledAccess::Hit { .. }));
             gets += u64::from(matches!(sample.access, SampledAccess::Hit { .. } | SampledAccess::Miss));
             note(profiler, sample, now_ms / 1000);
@@ -166,8 +171,10 @@ impl CacheProfile {
         }
         let is_full = self.is_full();
         let store = &*self.pool.0.pool.store;
-        self.models.update(store, is_full, accesses_per_second, now_ms);
-        self.share = self.profiler.sample_rate().max(self.models.rate());
+        let models = std::iter::once(&mut self.models).chain(&mut self.candidates);
+        models.into_iter().for_each(|models| models.update(store, is_full, accesses_per_second, now_ms));
+        let rate_of_candidates = self.candidates.as_ref().map_or(0.0, LiveModels::rate);
+        self.share = self.profiler.sample_rate().max(self.models.rate()).max(rate_of_candidates);
         store.sample_accesses(self.share);
         self.updated_ms = now_ms;
         let since_aging = now_ms.saturating_sub(self.aged_ms);
@@ -251,6 +258,16 @@ impl CacheProfile {
     /// Whether models of the engine correct the curve of LRU.
     pub fn is_modelled(&self) -> bool {
         self.models.are_told(MIN_GETS)
+    }
+
+    /// Compares these policies by a model of each.
+    pub(crate) fn compare(&mut self, candidates: &[Policy]) {
+        self.candidates.get_or_insert_default().set_candidates(candidates.to_vec());
+    }
+
+    /// What the models of the compared policies have counted; `None` while they fill, and where none are affordable.
+    pub(crate) fn candidate_counts(&self) -> Option<CandidateCounts> {
+        self.candidates.as_ref()?.candidate_counts()
     }
 
     /// All gets since the start, by the sample.

@@ -1,5 +1,8 @@
 //! Memory over a real file: what is evicted is found again, what was changed or deleted is not.
 
+mod common;
+
+use common::store;
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
 use ebbtide::memcached::{
     ByteSize, Cache, CacheBuilder, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, PoolOptions,
@@ -307,7 +310,7 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
     };
     let fill = |cache: &Cache| {
         for number in 0..200_000_u32 {
-            cache.insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+            store(cache, number, &[7; 60]);
             if number.is_multiple_of(1000) {
                 let memory = cache.stats();
                 assert_eq!(memory.memory_limit_bytes, total);
@@ -361,7 +364,7 @@ fn items_have_the_memory_that_no_flash_index_uses() {
     let empty = items_bytes(&cache, total);
     assert!(empty > total / 100 * 89, "{empty} bytes while flash is empty");
     for number in 0..200_000_u32 {
-        cache.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+        store(&cache, number, &[7; 300]);
         if number.is_multiple_of(1000) {
             items_bytes(&cache, total);
         }
@@ -393,7 +396,7 @@ fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
     let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual);
     let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(80)).build().unwrap();
     for number in 0..300_000_u32 {
-        cache.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+        store(&cache, number, &[7; 300]);
     }
     let tier = flash(&cache).tier;
     assert!(tier.objects * 300 > (80 << 20) / 100 * 82, "{} objects", tier.objects);
@@ -409,7 +412,7 @@ fn all_pools_give_memory_to_the_index_of_flash() {
     let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(60)).build().unwrap();
     let pools = ["a", "b", "c"].map(|name| cache.pool(name).unwrap());
     for number in 0..400_000_u32 {
-        pools[number as usize % 3].insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+        store(&pools[number as usize % 3], number, &[7; 60]);
         if number.is_multiple_of(200) {
             cache.maintain(Duration::from_millis(u64::from(number) / 200));
         }

@@ -1,8 +1,8 @@
 //! The controller of a live cache: memory goes to the pool that earns hits by it.
 
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheProfile, Clock, ControllerMode, ControllerOptions, Lookup, Policy, Pool, PoolController,
-    PoolDecision, PoolOptions,
+    ByteSize, Cache, CacheProfile, Clock, ControllerMode, ControllerOptions, HitRatio, Lookup, Policy, Pool,
+    PoolController, PoolDecision, PoolOptions,
 };
 use std::time::Duration;
 
@@ -25,8 +25,11 @@ impl Load {
 
     /// Hits of `again` count so many times.
     fn with_value(mode: ControllerMode, value: u32) -> Self {
-        let again = PoolOptions::named("again").hit_value(value);
-        let pools = [again, PoolOptions::named("once"), PoolOptions::named("default").weight(0)];
+        Self::with_pools(mode, PoolOptions::named("again").hit_value(value), PoolOptions::named("once"))
+    }
+
+    fn with_pools(mode: ControllerMode, again: PoolOptions, once: PoolOptions) -> Self {
+        let pools = [again, once, PoolOptions::named("default").weight(0)];
         let builder = Cache::builder().memory(ByteSize::mib(9)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = pools.into_iter().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap();
         let controller = PoolController::new(&cache, mode, ControllerOptions::default()).unwrap();
@@ -163,6 +166,72 @@ fn a_removed_pool_is_forgotten_and_a_smaller_limit_holds() {
     let limits: u64 =
         ["again", "default"].map(|name| cache.pool(name).unwrap().stats().memory_limit_bytes).iter().sum();
     assert_eq!(limits, 6 * MIB, "no handle holds the removed pool");
+}
+
+#[test]
+fn a_controller_that_is_off_decides_nothing() {
+    let mut load = Load::new(ControllerMode::Off);
+    assert!(load.run(300).is_empty());
+    assert!(load.controller.state().is_empty(), "{}", load.controller.state());
+    assert!(load.controller.profile("again").is_none() && load.controller.profile("default").is_some());
+}
+
+#[test]
+fn nothing_moves_while_the_cache_shrinks() {
+    let mut load = Load::new(ControllerMode::Auto);
+    load.run(65);
+    load.cache.resize(ByteSize::mib(8)).unwrap();
+    load.run(10);
+    assert_eq!(load.controller.state(), "nothing moves: the cache is shrinking");
+    load.run(600);
+    assert!(load.limits()[0] > 9 * MIB / 2, "{:?}", load.limits());
+}
+
+#[test]
+fn a_target_hit_ratio_has_its_memory_or_its_price() {
+    // Hits of `again` earn more than those of `once`, which nobody asks for twice: without a target it gives memory.
+    let once = PoolOptions::named("once").target_hit_ratio(HitRatio::new(0.5).unwrap());
+    let mut load = Load::with_pools(ControllerMode::Auto, PoolOptions::named("again"), once);
+    load.run(300);
+    let said: Vec<String> = load.controller.targets().iter().map(ToString::to_string).collect();
+    assert!(said.len() == 1 && said[0] == "once: 50 % of hits are out of reach, 40 MiB would have 0 %", "{said:?}");
+    assert!(load.controller.state().ends_with(&said[0]), "{}", load.controller.state());
+    let again = PoolOptions::named("again").target_hit_ratio(HitRatio::new(0.6).unwrap());
+    let mut load = Load::with_pools(ControllerMode::Auto, again, PoolOptions::named("once"));
+    load.run(900);
+    // Six tenths of 5 MB of objects, which are evenly asked for; by hits alone the pool would get all of them.
+    let again = load.limits()[0];
+    assert!(again > 5 * MIB / 2 && again < 9 * MIB / 2, "{:?}", load.limits());
+}
+
+/// A loop over more keys than the cache holds: LRU misses each of them, and a random eviction does not.
+#[test]
+fn a_pool_gets_the_policy_that_misses_least() {
+    const KEYS: u64 = 55_000;
+    for mode in [ControllerMode::DryRun, ControllerMode::Auto] {
+        let builder = Cache::builder().memory(ByteSize::mib(40)).policy(Policy::Lru).clock(Clock::Manual);
+        let cache = builder.controller_policies(&[Policy::Random]).build().unwrap();
+        let mut controller = PoolController::new(&cache, mode, ControllerOptions::default()).unwrap();
+        let (mut second, mut number, mut decisions) = (0, 0, Vec::new());
+        while second < 300 && decisions.is_empty() {
+            second += 1;
+            for _ in 0..KEYS / 10 {
+                number += 1;
+                look_aside(&cache, number % KEYS);
+            }
+            cache.maintain(Duration::from_secs(second));
+            decisions.extend(controller.update().unwrap().cloned());
+        }
+        let [decision] = &decisions[..] else { panic!("{:?}", controller.policy_state("default")) };
+        let changed = decision.policy.as_ref().unwrap();
+        assert_eq!((changed.pool.as_str(), changed.change.to.as_str()), ("default", "random"));
+        assert!(changed.change.miss_ratio_before > 0.98 && changed.change.miss_ratio_after < 0.7, "{changed:?}");
+        assert!(decision.reason.starts_with("default: random instead of lru: "), "{}", decision.reason);
+        let is_auto = mode == ControllerMode::Auto;
+        assert_eq!(decision.is_applied, is_auto);
+        assert_eq!(cache.policy(), if is_auto { Policy::Random } else { Policy::Lru });
+        cache.verify();
+    }
 }
 
 /// A loop over more keys than the cache holds: LRU would miss each of them, and a random eviction does not.

@@ -1,5 +1,8 @@
 //! Pools over flash: values beyond memory, isolation, flush, removal, stops and kills, shares, scans.
 
+mod common;
+
+use common::store;
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, FlashPromotion, Pool, PoolOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +37,7 @@ fn value(pool: usize, version: u8, key: u32) -> Vec<u8> {
 }
 
 fn fill(pools: &[Pool], pool: usize, version: u8) {
-    (0..KEYS).for_each(|key| _ = pools[pool].insert(&key.to_le_bytes(), &value(pool, version, key)).apply().unwrap());
+    (0..KEYS).for_each(|key| store(&pools[pool], key, &value(pool, version, key)));
 }
 
 /// How many keys a pool has; each must have the value of its pool and of this version.
@@ -94,7 +97,7 @@ fn a_small_default_pool_does_not_keep_memory_from_flash() {
     assert!(empty[0] <= 512 << 10 && empty[1] > total / 100 * 86, "{empty:?}");
     for number in 0..200_000_u32 {
         let pool = &pools[usize::from(!number.is_multiple_of(20))];
-        pool.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+        store(pool, number, &[7; 300]);
         if number.is_multiple_of(1000) {
             cache.maintain(Duration::from_millis(u64::from(number)));
             assert_within(&cache, total);
@@ -108,6 +111,45 @@ fn a_small_default_pool_does_not_keep_memory_from_flash() {
 }
 
 #[test]
+fn each_pool_pays_for_its_index_of_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 16 << 20;
+    let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(16)).clock(Clock::Manual);
+    let builder = builder.pool(PoolOptions::named("full")).pool(PoolOptions::named("quiet"));
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(160)).build().unwrap();
+    let [full, quiet] = ["full", "quiet"].map(|name| cache.pool(name).unwrap());
+    let limits = || [&full, &quiet].map(|pool| pool.stats().memory_limit_bytes);
+    let before = limits();
+    assert!(before[0].abs_diff(before[1]) < 1024, "{before:?} of equal pools");
+    for number in 0..150_000_u32 {
+        store(&full, number, &[7; 60]);
+        if number.is_multiple_of(2000) {
+            cache.maintain(Duration::from_millis(number.into()));
+            assert_within(&cache, total);
+        }
+    }
+    let (paid, index) = (full.flash_stats().unwrap().index_bytes, cache.flash_stats().unwrap().tier.index_bytes);
+    assert!(paid > 200 << 10 && paid <= index, "{paid} of {index} bytes");
+    assert_eq!(quiet.flash_stats().unwrap().index_bytes, 0);
+    let [of_full, of_quiet] = limits();
+    let less = of_quiet.saturating_sub(of_full);
+    assert!(less.abs_diff(paid) < paid / 8 + total / 512, "{of_full} and {of_quiet} bytes, {paid} paid");
+    // The others pay what a pool cannot beside its minimum.
+    full.configure(&PoolOptions::named("full").min(ByteSize::bytes(before[0]))).unwrap();
+    cache.maintain(Duration::from_secs(300));
+    assert!(full.stats().memory_limit_bytes >= before[0], "{:?} of {before:?}", limits());
+    assert!(limits()[1] < of_quiet, "{:?}, {of_quiet} before", limits());
+    // A pool without objects there pays nothing, though the index has not shrunk.
+    full.configure(&PoolOptions::named("full")).unwrap();
+    full.flush(Duration::ZERO);
+    cache.maintain(Duration::from_secs(301));
+    assert!(cache.flash_stats().unwrap().tier.index_bytes > index / 2);
+    assert!(limits()[0].abs_diff(limits()[1]) < 1024, "{:?} of equal pools", limits());
+    assert_within(&cache, total);
+    cache.verify();
+}
+
+#[test]
 fn flash_that_gets_no_more_memory_drops_and_counts_objects() {
     let folder = tempfile::tempdir().unwrap();
     let total = 4 << 20;
@@ -117,7 +159,7 @@ fn flash_that_gets_no_more_memory_drops_and_counts_objects() {
     let cache = builder.build().unwrap();
     let users = cache.pool("users").unwrap();
     for number in 0..200_000_u32 {
-        users.insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+        store(&users, number, &[7; 60]);
         if number.is_multiple_of(1000) {
             cache.maintain(Duration::from_millis(u64::from(number)));
             assert_within(&cache, total);

@@ -3,8 +3,8 @@
 //! ```text
 //! hash -> block of 512 bits -> 6 of its bits
 //! ```
-//! With [`BITS_PER_KEY`] bits for each of as many keys as it is made for, about one foreign key in a hundred seems to be there.
-//! All may add and ask at once. Bits are Relaxed: a key that is added meanwhile may be missed.
+//! With [`BITS_PER_KEY`] bits for each of as many keys as it is made for, about one foreign key in a hundred seems to
+//! be there. All may add and ask at once. Bits are Relaxed: a key that is added meanwhile may be missed.
 
 use crate::hash::mix;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

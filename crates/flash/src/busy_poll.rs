@@ -1,30 +1,33 @@
 //! When a thread with nothing to do asks again and again for what it waits for, before it sleeps.
 //!
-//! To be woken takes tens of microseconds on a virtual machine, about what a fast drive takes for a read. To ask takes a processor. So a
-//! thread asks only where that is not in vain as a rule, and not where somebody else wants its processor:
+//! To be woken takes tens of microseconds on a virtual machine, about what a fast drive takes for a read. To ask takes
+//! a processor. So a thread asks only where that is not in vain as a rule, and not where somebody else wants its
+//! processor:
 //!
 //! ```text
-//! a wait begins --> at rest? sleep --> asks, for so long at most --> something came: the next rest is half as long
-//!                                                              +--> in vain: sleep, and rest for 1, 4, 16, ... 1024 waits
+//! a wait begins --> at rest? sleep --> polls, for a bounded time --> completion: the next rest is half as long
+//!                                                              +--> none: sleep, and rest for 1, 4, ... 1024 waits
 //! ```
 //! A rest grows by four and shrinks by two: what comes in time less often than two times of three ends it.
 //!
-//! Who asks is no longer preferred by the scheduler, as a thread that was woken is: where threads compete for the processors, it waits for
-//! milliseconds. So the time that the thread was ready and did not run is looked at, twice a second. Nothing is asked until the next look where it is much, and
-//! where it is much beside asking for a second, and for longer and longer if that happens again soon.
+//! Who asks is no longer preferred by the scheduler, as a thread that was woken is: where threads compete for the
+//! processors, it waits for milliseconds. So the time that the thread was ready and did not run is looked at, twice a
+//! second. Nothing is asked until the next look where it is much, and where it is much beside asking for a second, and
+//! for longer and longer if that happens again soon.
 
 use std::fs;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// For how long to ask for a read. A drive for caches reads within 100 us; what takes longer by far is not worth a processor.
+/// For how long to ask for a read. A drive for caches reads within 100 us; what takes longer by far is not worth a
+/// processor.
 pub const MAX_READ_POLL: Duration = Duration::from_micros(200);
 /// The longest rest, in waits.
 const MAX_REST: u32 = 1024;
 /// How often a thread looks at what it lost to others.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// The share of its time that is too much: less than was measured where two workers and a client have two processors, more than what threads of ours
-/// take from a worker with which they share one.
+/// The share of its time that is too much: less than was measured where two workers and a client have two processors,
+/// more than what threads of ours take from a worker with which they share one.
 const MAX_LOST: f64 = 0.15;
 /// How long nothing is asked then.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -116,8 +119,8 @@ impl Contention {
     }
 }
 
-/// For how long the calling thread was ready and did not run since it began, as Linux counts it. None where the kernel does not tell, or there is no descriptor
-/// to ask it with.
+/// For how long the calling thread was ready and did not run since it began, as Linux counts it. None where the kernel
+/// does not tell, or there is no descriptor to ask it with.
 pub fn run_delay() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     // Nanoseconds on a processor, nanoseconds ready, turns.

@@ -4,11 +4,20 @@
 //! 0       4         8    16                      56
 //! | magic | version | id | fields of the store   | checksum |
 //! ```
-//! The id is that of the store. The checksum is XXH3 of the 56 bytes before it, with the id as seed. A header that differs
-//! in magic, version, id or checksum is none.
+//! The id is that of the store. The checksum is XXH3 of the 56 bytes before it, with the id as seed. A header that
+//! differs in magic, version, id or checksum is none.
 
 use crate::codec::{FieldReader, FieldWriter};
+use std::time::Duration;
 use twox_hash::XxHash3_64;
+
+/// How long a checkpoint waits for work under way, by default.
+pub const MAX_CHECKPOINT_WAIT: Duration = Duration::from_secs(10);
+
+/// How many steps of a wait make up `max`; one at least.
+pub fn steps_in(max: Duration, step: Duration) -> u128 {
+    (max.as_nanos() / step.as_nanos()).max(1)
+}
 
 pub(crate) const BYTES: usize = 64;
 const CHECKSUM: usize = BYTES - 8;

@@ -1,6 +1,7 @@
 //! Numbers and bytes one behind the other: in a piece of memory, and in an area of a device.
 //!
-//! What goes to a device goes in pieces of 1 MiB. Its checksum is XXH3 (64 bits) of each piece, with the checksum so far as the seed.
+//! What goes to a device goes in pieces of 1 MiB. Its checksum is XXH3 (64 bits) of each piece, with the checksum so
+//! far as the seed.
 
 use crate::Error;
 use crate::device::{self, Buffer, Device};

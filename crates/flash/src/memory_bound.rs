@@ -88,6 +88,13 @@ mod tests {
     }
 
     #[test]
+    fn an_index_at_its_bound_takes_no_more() {
+        let bound = MemoryBound::new(1600);
+        assert_eq!([1499, 1500, 1599, 1600].map(|bytes| bound.is_near(bytes)), [false, true, true, true]);
+        assert_eq!([1499, 1500, 1599, 1600].map(|bytes| bound.is_reached(bytes)), [false, false, false, true]);
+    }
+
+    #[test]
     fn an_index_without_a_bound_releases_nothing() {
         let bound = MemoryBound::new(usize::MAX);
         assert_eq!((bound.release(1000, 10), bound.wanted(1000, 10)), (0, 0));

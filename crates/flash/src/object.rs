@@ -1,5 +1,5 @@
-//! What flash stores. An object is found by a hash of its key that is the same for ever, and given out only if its whole
-//! key matches.
+//! What flash stores. An object is found by a hash of its key that is the same for ever, and given out only if its
+//! whole key matches.
 
 use crate::device::Buffer;
 use std::fmt;
@@ -80,8 +80,8 @@ pub(crate) fn has_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// Names one version of an object for as long as flash holds it: another version, or the same one written elsewhere, has
-/// another token.
+/// Names one version of an object for as long as flash holds it: another version, or the same one written elsewhere,
+/// has another token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub u64);
 
@@ -129,8 +129,8 @@ impl ByteRange {
     }
 }
 
-/// An object that a walk meets. Its key is the one that was written there, and its version the one that a lookup would have
-/// found a moment ago.
+/// An object that a walk meets. Its key is the one that was written there, and its version the one that a lookup would
+/// have found a moment ago.
 #[derive(Clone, Copy, Debug)]
 pub struct ScannedObject<'a> {
     pub key: Key<'a>,
@@ -147,7 +147,8 @@ pub struct ScannedObject<'a> {
 /// What a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanContent {
-    /// Keys, and what lies beside them: values longer than a piece of the walk are left out, and so are their checksums.
+    /// Keys, and what lies beside them: values longer than a piece of the walk are left out, and so are their
+    /// checksums.
     Keys,
     /// All values.
     Values,

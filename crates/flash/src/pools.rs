@@ -53,6 +53,8 @@ pub struct PoolStats {
     pub share_bytes: u64,
     /// Objects refused because the pool has more than its share.
     pub refused_by_share: u64,
+    /// Bytes of RAM of both indexes for the pool's objects, in proportion to its bytes on flash.
+    pub index_bytes: u64,
 }
 
 impl FlashPool {
@@ -86,6 +88,16 @@ impl FlashPool {
     /// Bytes written less bytes reclaimed.
     pub fn bytes(&self) -> u64 {
         self.large_bytes.load(Relaxed) + self.small_bytes.load(Relaxed)
+    }
+
+    /// The part that its bytes are of all bytes of live pools, of the bytes of each index.
+    pub(crate) fn index_part(&self, (all_large, large_index): (u64, u64), (all_small, small_index): (u64, u64)) -> u64 {
+        let part = |bytes: u64, all: u64, index: u64| {
+            let bytes = u128::from(bytes.min(all)) * u128::from(index) / u128::from(all.max(1));
+            bytes as u64
+        };
+        let (large, small) = (self.large_bytes.load(Relaxed), self.small_bytes());
+        part(large, all_large, large_index) + part(small, all_small, small_index)
     }
 
     pub(crate) fn small_bytes(&self) -> u64 {
@@ -124,8 +136,10 @@ impl FlashPool {
         self.refused_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub fn stats(&self) -> PoolStats {
+    /// `index_bytes` is the pool's part of both indexes.
+    pub(crate) fn stats(&self, index_bytes: u64) -> PoolStats {
         PoolStats {
+            index_bytes,
             hits: self.hits.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             bytes: self.bytes(),
@@ -218,6 +232,15 @@ impl LivePools {
                 Occupied::Small => &pool.small_bytes,
             });
         }
+    }
+
+    /// Bytes of all large and all small objects of incarnations that are not over.
+    pub(crate) fn total_bytes(&self) -> (u64, u64) {
+        let pools = self.pools.read().expect(UNHARMED);
+        let add = |(large, small): (u64, u64), pool: &Arc<FlashPool>| {
+            (large + pool.large_bytes.load(Relaxed), small + pool.small_bytes())
+        };
+        pools.values().fold((0, 0), add)
     }
 
     /// An object left a page because its pool has more than its share.

@@ -3,8 +3,8 @@
 //! ```text
 //! seen(key) -> youngest filter --- half a window, or full ---> older filter --- as long ---> forgotten
 //! ```
-//! A key is remembered for half a window at least and a whole one at most, or less where more keys come than the filters have
-//! room for. About two foreign keys in a hundred seem to have been seen.
+//! A key is remembered for half a window at least and a whole one at most, or less where more keys come than the
+//! filters have room for. About two foreign keys in a hundred seem to have been seen.
 
 use crate::FlashHash;
 use crate::bloom::Bloom;
@@ -38,8 +38,8 @@ impl RecentKeys {
         Self { half_seconds: window_seconds / 2, space, state }
     }
 
-    /// Whether the key was seen a moment before; from now on it was. `now` is in seconds, or in what the window is in, and does not go back, but
-    /// it may wrap around.
+    /// Whether the key was seen a moment before; from now on it was. `now` is in seconds, or in what the window is in,
+    /// and does not go back, but it may wrap around.
     pub fn seen(&self, key: FlashHash, now: u32) -> bool {
         let mut state = self.state.lock().expect("nothing panics under this lock");
         if state.added == 0 {

@@ -1,5 +1,5 @@
-//! Block devices: a loop device over a file stands for a drive. Only root can make one; elsewhere it is told that nothing was
-//! tested.
+//! Block devices: a loop device over a file stands for a drive. Only root can make one; elsewhere it is told that
+//! nothing was tested.
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{

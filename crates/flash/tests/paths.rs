@@ -1,5 +1,5 @@
-//! What operators can get wrong about the paths of a device: each is told by name, with the limit and what to change, and
-//! nothing that is not ours is touched.
+//! What operators can get wrong about the paths of a device: each is told by name, with the limit and what to change,
+//! and nothing that is not ours is touched.
 
 mod mounted;
 
@@ -178,7 +178,8 @@ fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
     assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new);
 }
 
-/// A file there opens for writing, and would take a size; none can be made there, which root is told only when it tries.
+/// A file there opens for writing, and would take a size; none can be made there, which root is told only when it
+/// tries.
 #[test]
 fn what_keeps_nothing_is_refused_by_a_check_too() {
     for path in ["/proc/self/environ", "/proc/self/comm", "/proc/flash", "/sys/flash"] {

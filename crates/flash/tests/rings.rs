@@ -1,4 +1,5 @@
-//! Reads by rings that threads have for their own, for good or while they wait, on real files. Where the system has none, that is told.
+//! Reads by rings that threads have for their own, for good or while they wait, on real files. Where the system has
+//! none, that is told.
 
 use ebbtide_flash::device::{
     BLOCK, BlockingRing, Buffer, Device, Direction, Disk, DiskOptions, MIN_SINGLE_PATH_BYTES, OnTransfer, ThreadRing,

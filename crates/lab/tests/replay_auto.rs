@@ -104,6 +104,37 @@ fn equal_loads_keep_equal_memory() {
     assert_eq!(memory(&auto), [3 * MIB, 3 * MIB]);
 }
 
+/// Keys one after the other, more than the memory holds: LRU misses each of them.
+fn asks_in_a_loop(_: u64, number: u64) -> u64 {
+    number % 6000
+}
+
+#[test]
+fn a_pool_gets_the_policy_that_misses_least() {
+    let trace = trace(600, &[("again", asks_in_a_loop), ("once", asks_once)]);
+    let pools = file(TWO_POOLS);
+    let divided = format!("--pools {} --memory 8m --policy lru", pools.path().display());
+    let run = |flags: &str| {
+        let line = format!("replay {} {flags}", trace.path().display());
+        let args = TestArgs::parse_from(line.split_whitespace()).args;
+        replay(&args, args.cells().unwrap()[0])
+    };
+    let fixed = run(&divided).unwrap();
+    for divide in ["static", "auto"] {
+        let chosen = run(&format!("{divided} --divide {divide} --controller-policies random,lru")).unwrap();
+        let changes: Vec<_> =
+            chosen.decisions.iter().flatten().filter_map(|decision| decision.policy.as_ref()).collect();
+        let [change] = changes[..] else { panic!("{changes:?}") };
+        assert_eq!([&change.pool, &change.from, &change.to], ["again", "lru", "random"]);
+        assert!(change.miss_ratio_before > 0.95 && change.miss_ratio_after < 0.9 && change.gets >= 4000, "{change:?}");
+        assert!(chosen.misses + 5000 < fixed.misses, "{divide}: {} {}", chosen.misses, fixed.misses);
+    }
+    let alone = run("--memory 8m --policy random --controller-policies lru").unwrap();
+    assert_eq!(alone.decisions, Some(Vec::new()), "the policy is the better one already");
+    let refused = run("--memory 8m --controller-policies lru --threads 2").unwrap_err().to_string();
+    assert!(refused.contains("--controller-policies needs one thread"), "{refused}");
+}
+
 #[test]
 fn hits_count_by_their_value() {
     let trace = trace(300, &[("again", asks_again), ("once", asks_others)]);

@@ -125,6 +125,9 @@ pub const FLAGS: &[Flag] = &[
         (default: in memory only)"),
     own("controller", "auto|dry-run|off", "move memory between pools to where it earns hits; needs the\n\
         admin HTTP (default: dry-run)"),
+    own("controller-policies", "list", "eviction policies that the controller may give to pools, with commas\n\
+        between them; it does where models of them say that fewer gets would\n\
+        miss (default: none)"),
     own("config", "file", "settings in TOML: long names of flags as keys; the command line\nwins over files"),
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the\n\

@@ -1,4 +1,4 @@
-//! What is to be done, and why, in plain words.
+//! Decisions of the controller, and their reasons in plain words.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Move {
     pub lost_hits_per_second: f64,
 }
 
-/// What is to be done.
+/// A decision about the memory of all pools.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Keep(KeepReason),

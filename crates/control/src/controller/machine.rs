@@ -96,6 +96,12 @@ impl Controller {
         }
     }
 
+    /// The hit ratios have changed for another reason than memory: a running trial ends without a verdict.
+    pub fn measure_anew(&mut self) {
+        self.history = History::default();
+        self.trial = None;
+    }
+
     /// What the controller would do first, without a memory of it: for a caller that only reports.
     ///
     /// # Errors

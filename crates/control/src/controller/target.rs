@@ -2,8 +2,8 @@
 //! the rest.
 //!
 //! A pool whose hit ratio is in a band from the target upwards keeps its budget, so that noise moves nothing. A target
-//! that takes more memory than the minimums of the other pools leave binds nobody: the pool is divided for like any
-//! other one, and its report says what the target would take.
+//! is out of reach if it takes more memory than the other pools' minimums leave. Then the pool takes part in the
+//! division like any other one, and its report has the memory that the target would take.
 
 use std::fmt;
 

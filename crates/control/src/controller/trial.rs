@@ -137,7 +137,7 @@ pub(super) struct Trial {
     gets_per_second: Vec<f64>,
     started_seconds: f64,
     last_move_seconds: f64,
-    /// Those at its start: while receivers fill nothing is measured.
+    /// Targets at the start of the trial; none is evaluated while the receivers fill.
     targets: Vec<Option<Target>>,
     serves_target: bool,
 }
@@ -239,7 +239,7 @@ impl Trial {
         })
     }
 
-    /// `windows`: how many have passed since the hit ratios before the trial. By so much the load may have drifted.
+    /// `windows`: the number of windows since the hit ratios before the trial, during which the load may have drifted.
     fn judge(&self, pools: &[PoolReading], counters: &[Counters], filled: f64, windows: f64) -> Verdict {
         let (mut measured, mut variance) = (0.0, 0.0);
         for (at, pool) in pools.iter().enumerate().filter(|(at, _)| self.moved[*at] != 0) {

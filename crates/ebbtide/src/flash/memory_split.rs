@@ -129,6 +129,14 @@ impl MemorySplit {
         assert!(is_first, "flash belongs to one cache");
     }
 
+    /// Asserts that the indexes have what the items gave, less what they released: a byte that both count is used
+    /// twice.
+    pub fn verify(&self, tier: &Tier) {
+        let pending_bytes = self.pending_bytes.lock().expect("nothing panics under this lock");
+        let of_indexes = self.planned_bytes.checked_add_signed(tier.moved_memory());
+        assert_eq!(Some(self.bytes() - *pending_bytes), of_indexes, "bytes of flash, and of its indexes and buffers");
+    }
+
     /// Continues a step, or starts one in either direction if one is due. Does not wait: the maintenance of the stores
     /// frees the bytes between two calls.
     pub fn rebalance(&self, tier: &Tier) {
@@ -165,5 +173,69 @@ impl MemorySplit {
             // Budgets that cannot grow, for want of address space, stay: the memory is nobody's then.
             items.follow_flash();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memcached::{ByteSize, Cache, Clock};
+    use std::sync::atomic::AtomicBool;
+
+    /// Items that give memory when they are told to.
+    struct Items {
+        all_bytes: u64,
+        give: AtomicBool,
+        have_freed: AtomicBool,
+    }
+
+    impl ItemMemory for Items {
+        fn all_bytes(&self) -> u64 {
+            self.all_bytes
+        }
+
+        fn follow_flash(&self) -> bool {
+            self.give.load(Ordering::Relaxed)
+        }
+
+        fn has_followed(&self) -> bool {
+            self.have_freed.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn flash_grows_to_a_quarter_of_the_memory() {
+        assert_eq!(max_growth(100, 1000, u64::MAX), 150);
+        assert_eq!(max_growth(100, 1000, 120), 20, "a bound of the options");
+        assert_eq!(max_growth(300, 1000, u64::MAX), 0, "flash that was planned with more");
+    }
+
+    #[test]
+    fn an_index_grows_when_items_have_freed_its_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(40)).build().unwrap();
+        let tier = &cache.engine().flash().unwrap().tier;
+        let (all_bytes, reserve) = (4 << 20, reserve_of(4 << 20));
+        let mut number = 0_u32;
+        // Ends: each object on flash takes memory of an index, and nothing gives it more.
+        while tier.wanted_memory(reserve) == 0 {
+            cache.insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+            number += 1;
+        }
+        let items = Arc::new(Items { all_bytes, give: AtomicBool::new(false), have_freed: AtomicBool::new(false) });
+        let moved = tier.moved_memory();
+        let planned = 512 << 10;
+        let split = MemorySplit::new(planned, u64::MAX, true);
+        split.set_items(&(Arc::clone(&items) as _));
+        split.rebalance(tier);
+        assert_eq!((split.bytes(), tier.moved_memory()), (planned, moved), "items that give nothing");
+        items.give.store(true, Ordering::Relaxed);
+        (0..3).for_each(|_| split.rebalance(tier));
+        let step = split.bytes() - planned;
+        assert!(step > 0 && tier.moved_memory() == moved, "items that have not freed {step} bytes yet");
+        items.have_freed.store(true, Ordering::Relaxed);
+        split.rebalance(tier);
+        assert_eq!((split.bytes(), tier.moved_memory()), (planned + step, moved + step as i64), "one step");
     }
 }

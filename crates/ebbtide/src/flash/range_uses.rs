@@ -17,7 +17,7 @@ use ebbtide_flash::FlashHash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ENTRIES: usize = 4096;
-/// What the table takes of the memory of flash.
+/// Bytes of the table, which are part of the memory of flash.
 pub(super) const BYTES: u64 = (ENTRIES * size_of::<AtomicU64>()) as u64;
 const COMPLETE: u64 = u32::MAX as u64;
 

@@ -145,7 +145,7 @@ impl PoolState {
 }
 
 impl Access {
-    /// What a lookup of a range reads: the range, or all of a value that ranges have used, to promote it.
+    /// The purpose of a lookup of a range: to read the range, or to promote a value whose ranges were used.
     pub fn range_purpose(&self, probe: &FlashProbe, range: ByteRange) -> ReadPurpose {
         let now_ms = self.pool.clock.now_ms();
         let is_promoted = self.pool.flash.as_ref().is_some_and(|flash| flash.promotes_range(probe, now_ms));

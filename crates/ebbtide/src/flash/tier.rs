@@ -298,6 +298,7 @@ impl FlashTier {
         self.reads.verify();
         let _quiet = self.maintaining.lock().expect("the maintenance of flash has panicked");
         self.tier.verify();
+        self.memory_split.verify(&self.tier);
     }
 
     pub fn stats(&self, unknown_tokens: u64) -> FlashStats {

@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use ebbtide::memcached::{
-    Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored,
-    Ttl,
+    Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Pool,
+    Stored, Ttl,
 };
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where a manual clock begins.
 pub const ORIGIN_MS: u64 = 1000;
@@ -180,6 +180,14 @@ fn mode(mode: ebbtide_testkit::Mode) -> Mode {
 /// Moves the time of a cache with a manual clock to `ms` after its start, with the maintenance that is due.
 pub fn at(cache: &Cache, ms: u64) {
     cache.maintain(Duration::from_millis(ms));
+}
+
+/// Writes until the value is stored: a write is refused that waits for long behind a slow device of flash.
+pub fn store(pool: &Pool, key: u32, value: &[u8]) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while let Err(error) = pool.insert(&key.to_le_bytes(), value).apply() {
+        assert!(matches!(error, Error::OutOfMemory { .. }) && Instant::now() < deadline, "{error}");
+    }
 }
 
 /// A folder for each mode of a memory file: on the file system of temporary files, and on tmpfs, where there is one.

@@ -2,8 +2,9 @@
 //! objects are evicted, while the memory limit changes.
 
 use super::journal::{Journal, Seen, What};
+use super::pools::{self, Steps};
 use super::{PATIENCE, test_name};
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Pool, Ttl};
 use ebbtide_store::{KillPoint, arm_kill};
 use ebbtide_testkit::{Random, Stamp};
 use std::env;
@@ -17,14 +18,17 @@ use std::time::{Duration, Instant};
 
 const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
 const HAS_FLASH: &str = "EBBTIDE_KILLS_FLASH";
+const HAS_POOLS: &str = "EBBTIDE_KILLS_POOLS";
 const SEED: &str = "EBBTIDE_KILLS_SEED";
 /// A point and its passes.
 const KILL: &str = "EBBTIDE_KILLS_POINT";
+/// Steps of changes of pools after which the process ends itself.
+const STEPS: &str = "EBBTIDE_KILLS_STEPS";
 
 const CACHE_BYTES: u64 = 1 << 20;
 const LARGER_BYTES: u64 = 2 << 20;
 pub const KEYS: u32 = 18_000;
-const THREADS: u32 = 3;
+pub const THREADS: u32 = 3;
 /// Operations of one thread.
 const OPERATIONS: u64 = 12_000;
 /// Operations between two turns of maintenance, which the first thread carries out.
@@ -39,6 +43,17 @@ const COUNTS: u64 = 1 << 20;
 pub struct Setup {
     pub folder: PathBuf,
     pub has_flash: bool,
+    /// Three pools, which are removed, added and flushed.
+    pub has_pools: bool,
+}
+
+/// When a process is killed, or ends itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Kill {
+    /// At a point of the store, after so many passes.
+    At(KillPoint, u64),
+    /// After so many steps of changes of pools.
+    AfterSteps(u64),
 }
 
 /// A process that ends by a kill or with its operations.
@@ -61,9 +76,13 @@ impl Setup {
     }
 
     fn builder(&self) -> CacheBuilder {
-        let builder = Cache::builder().memory(ByteSize::bytes(CACHE_BYTES)).memory_ceiling(ByteSize::mib(8));
-        let mut builder =
-            builder.max_value(ByteSize::kib(256)).clock(Clock::Manual).memory_file(self.folder.join("memory"));
+        let builder = Cache::builder().memory_ceiling(ByteSize::mib(8)).memory_file(self.folder.join("memory"));
+        if self.has_pools {
+            let builder = builder.memory(ByteSize::bytes(pools::CACHE_BYTES));
+            return pools::configure(builder.flash(self.folder.join("flash"), ByteSize::mib(16)));
+        }
+        let builder = builder.memory(ByteSize::bytes(CACHE_BYTES));
+        let mut builder = builder.max_value(ByteSize::kib(256)).clock(Clock::Manual);
         if self.has_flash {
             let options = FlashOptions {
                 rewrite_threshold: 1,
@@ -82,13 +101,26 @@ impl Setup {
         (0..THREADS).map(length).sum()
     }
 
-    pub fn spawn(&self, seed: u64, kill: Option<(KillPoint, u64)>) -> Victim {
-        let (point, passes) = kill.map_or((0, 0), |(point, passes)| (point as u8, passes));
+    pub fn spawn(&self, seed: u64, kill: Option<Kill>) -> Victim {
         Victim::start("a_kill_at_any_step_leaves_nothing_old", &self.folder, |command| {
             command.env(FOLDER, &self.folder).env(SEED, seed.to_string());
             command.env(HAS_FLASH, if self.has_flash { "1" } else { "0" });
-            command.env(KILL, format!("{point}:{passes}"));
+            command.env(HAS_POOLS, if self.has_pools { "1" } else { "0" });
+            match kill {
+                Some(Kill::At(point, passes)) => _ = command.env(KILL, format!("{}:{passes}", point as u8)),
+                Some(Kill::AfterSteps(steps)) => _ = command.env(STEPS, steps.to_string()),
+                None => {}
+            }
         })
+    }
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It has ended, but after a failure.
+        _ = self.0.kill();
+        _ = self.0.wait();
     }
 }
 
@@ -125,8 +157,11 @@ pub fn is_child() -> bool {
 }
 
 /// All kinds of values: small ones, some of which are numbers, and a few that are longer than a segment.
-fn length(key: u32, version: u64) -> usize {
+fn length(key: u32, version: u64, has_pools: bool) -> usize {
     let mut random = Random::new(u64::from(key) << 32 ^ version);
+    if has_pools {
+        return pools::length(&mut random);
+    }
     match random.below(2000) {
         0 => 150_000,
         1..40 => 2000 + random.below(6000) as usize,
@@ -138,10 +173,10 @@ fn is_number(key: u32) -> bool {
     key.is_multiple_of(4)
 }
 
-fn value(key: u32, version: u64) -> Vec<u8> {
+fn value(key: u32, version: u64, has_pools: bool) -> Vec<u8> {
     match is_number(key) {
         true => (version * COUNTS).to_string().into_bytes(),
-        false => Stamp { key: key.into(), version }.value(length(key, version)),
+        false => Stamp { key: key.into(), version }.value(length(key, version, has_pools)),
     }
 }
 
@@ -162,12 +197,14 @@ pub fn run() {
     let text = |name: &str| env::var(name).unwrap();
     let number = |text: &str| text.parse::<u64>().unwrap();
     let folder = PathBuf::from(text(FOLDER));
-    let kill = text(KILL);
-    let (point, passes) = kill.split_once(':').unwrap();
-    if let Some(point) = super::POINTS.into_iter().find(|known| *known as u64 == number(point)) {
-        arm_kill(point, number(passes));
+    if let Ok(kill) = env::var(KILL) {
+        let (point, passes) = kill.split_once(':').unwrap();
+        let point = super::POINTS.into_iter().find(|known| *known as u64 == number(point));
+        arm_kill(point.unwrap(), number(passes));
     }
-    let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1" };
+    let steps = Steps::until_kill(env::var(STEPS).ok().map(|steps| number(&steps)));
+    let has_pools = text(HAS_POOLS) == "1";
+    let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1", has_pools };
     let cache = setup.build();
     let clock = AtomicU64::new(Journal::next_moment(&folder, THREADS));
     let (seed, is_over) = (number(&text(SEED)), AtomicBool::new(false));
@@ -178,24 +215,26 @@ pub fn run() {
                 journal: Journal::open(&folder, thread, &clock),
                 random: Random::new(seed << 8 | u64::from(thread)),
                 thread,
+                has_pools,
             };
-            let is_over = &is_over;
-            scope.spawn(move || worker.work(is_over));
+            let (is_over, steps) = (&is_over, &steps);
+            scope.spawn(move || worker.work(is_over, steps));
         }
     });
     cache.verify();
     cache.close().unwrap();
 }
 
-struct Worker<'c> {
-    cache: &'c Cache,
-    journal: Journal<'c>,
-    random: Random,
-    thread: u32,
+pub struct Worker<'c> {
+    pub cache: &'c Cache,
+    pub journal: Journal<'c>,
+    pub random: Random,
+    pub thread: u32,
+    pub has_pools: bool,
 }
 
 impl Worker<'_> {
-    fn work(mut self, is_over: &AtomicBool) {
+    fn work(mut self, is_over: &AtomicBool, steps: &Steps) {
         for operation in 0..OPERATIONS {
             if is_over.load(SeqCst) {
                 return;
@@ -203,16 +242,25 @@ impl Worker<'_> {
             if self.thread == 0 && operation.is_multiple_of(MAINTAIN_EVERY) {
                 self.maintain(operation);
             }
+            if self.thread == 0 && self.has_pools {
+                self.change_pools(operation, steps);
+            }
             // Each key has one writer: what it acknowledged has an order.
             let key = self.random.below((KEYS / THREADS).into()) as u32 * THREADS + self.thread;
             let writes = [95, 60, 10][(operation / PHASE % 3) as usize];
             match self.random.below(100) {
                 drawn if drawn < writes => self.set(key),
-                _ if self.thread == 0 && operation < OPERATIONS / 2 && self.random.below(4000) == 0 => self.flush(),
+                _ if self.thread == 0
+                    && !self.has_pools
+                    && operation < OPERATIONS / 2
+                    && self.random.below(4000) == 0 =>
+                {
+                    self.flush()
+                }
                 _ => match self.random.below(10) {
                     0..3 if is_number(key) => self.count(key),
                     3 => self.touch(key),
-                    4 => drop(self.cache.get(&key.to_le_bytes())),
+                    4 => self.get(key),
                     _ => self.delete(key),
                 },
             }
@@ -221,36 +269,50 @@ impl Worker<'_> {
     }
 
     fn maintain(&mut self, operation: u64) {
-        self.cache.maintain(Duration::from_millis(operation));
+        if !self.has_pools {
+            self.cache.maintain(Duration::from_millis(operation));
+        }
         if self.random.below(4) == 0 {
-            let bytes = if self.random.chance(50) { CACHE_BYTES } else { LARGER_BYTES };
+            let (less, more) = match self.has_pools {
+                true => (pools::CACHE_BYTES, pools::LARGER_BYTES),
+                false => (CACHE_BYTES, LARGER_BYTES),
+            };
+            let bytes = if self.random.chance(50) { less } else { more };
             self.cache.resize(ByteSize::bytes(bytes)).unwrap();
         }
     }
 
-    fn set(&mut self, key: u32) {
+    pub fn set(&mut self, key: u32) {
         let version = self.journal.begin(key, What::Set);
         let ttl = if self.random.chance(10) { Ttl::seconds(100_000) } else { Ttl::Never };
         // A write that is refused leaves no value.
-        let is_stored = self.cache.insert(&key.to_le_bytes(), &value(key, version)).ttl(ttl).apply().is_ok();
+        let value = value(key, version, self.has_pools);
+        let insert = |(pool, key): (Pool, [u8; 4])| pool.insert(&key, &value).ttl(ttl).apply().is_ok();
+        let is_stored = self.pool(key).is_some_and(insert);
         self.journal.end(key, if is_stored { What::Set } else { What::Delete }, version);
     }
 
     fn count(&mut self, key: u32) {
         let moment = self.journal.begin(key, What::Count);
-        match self.cache.increment(&key.to_le_bytes(), 1) {
-            Ok(Some(_)) => self.journal.end(key, What::Count, moment),
-            Ok(None) | Err(_) => self.journal.end(key, What::Nothing, moment),
+        match self.pool(key).map(|(pool, key)| pool.increment(&key, 1)) {
+            Some(Ok(Some(_))) => self.journal.end(key, What::Count, moment),
+            None | Some(Ok(None) | Err(_)) => self.journal.end(key, What::Nothing, moment),
         }
     }
 
     fn touch(&mut self, key: u32) {
-        let _ = self.cache.touch(&key.to_le_bytes(), Ttl::seconds(200_000));
+        let _ = self.pool(key).map(|(pool, key)| pool.touch(&key, Ttl::seconds(200_000)));
+    }
+
+    fn get(&mut self, key: u32) {
+        if let Some((pool, key)) = self.pool(key) {
+            drop(pool.get(&key));
+        }
     }
 
     fn delete(&mut self, key: u32) {
         let moment = self.journal.begin(key, What::Delete);
-        self.cache.delete(&key.to_le_bytes());
+        self.pool(key).iter().for_each(|(pool, key)| _ = pool.delete(key));
         self.journal.end(key, What::Delete, moment);
     }
 

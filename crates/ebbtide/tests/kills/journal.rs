@@ -7,6 +7,7 @@
 //! ```
 //! The moment at which a write begins is the version of its value.
 
+use super::pools;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,11 +26,13 @@ pub enum What {
     Count,
     Flush,
     Nothing,
+    /// A flush or a removal of the pool whose number is in place of the key.
+    FlushPool,
 }
 
 impl What {
     fn of(byte: u8) -> Self {
-        [Self::Set, Self::Delete, Self::Count, Self::Flush, Self::Nothing][usize::from(byte)]
+        [Self::Set, Self::Delete, Self::Count, Self::Flush, Self::Nothing, Self::FlushPool][usize::from(byte)]
     }
 }
 
@@ -146,9 +149,15 @@ impl Known {
     }
 
     fn apply(&mut self, begin: Record, end: Option<&Record>, killed_at: u64) {
-        if begin.what == What::Flush {
+        let flushed = match begin.what {
+            What::Flush => Some(0..u32::MAX),
+            What::FlushPool => Some(pools::keys(begin.key)),
+            _ => None,
+        };
+        if let Some(keys) = flushed {
             if end.is_some() {
-                self.possible.values_mut().for_each(|values| values.retain(|value| value.end >= begin.begin));
+                let values = self.possible.range_mut(keys);
+                values.for_each(|(_, values)| values.retain(|value| value.end >= begin.begin));
             }
             return;
         }

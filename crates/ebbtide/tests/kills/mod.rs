@@ -7,14 +7,16 @@
 
 mod child;
 mod journal;
+mod pools;
 mod structured;
 
 use crate::common::folders;
-use child::Setup;
-use ebbtide::memcached::{Cache, MemoryStart};
+use child::{Kill, Setup};
+use ebbtide::memcached::{Cache, MemoryStart, Pool};
 use ebbtide_store::KillPoint;
 use ebbtide_testkit::{Random, seeds};
 use journal::Known;
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -75,16 +77,25 @@ struct Lives {
     known: Known,
     random: Random,
     found: u64,
+    /// Values of flash among them.
+    from_flash: u64,
 }
 
 impl Lives {
     fn new(folder: &Path, has_flash: bool, seed: u64) -> Self {
         let folder = folder.join(if has_flash { "flash" } else { "memory" });
-        fs::create_dir(&folder).unwrap();
-        let setup = Setup { folder, has_flash };
+        Self::of(Setup { folder, has_flash, has_pools: false }, seed)
+    }
+
+    fn with_pools(folder: &Path, seed: u64) -> Self {
+        Self::of(Setup { folder: folder.join("pools"), has_flash: true, has_pools: true }, seed)
+    }
+
+    fn of(setup: Setup, seed: u64) -> Self {
+        fs::create_dir(&setup.folder).unwrap();
         // The first process finds what a stop has left.
         setup.build().close().unwrap();
-        Self { setup, known: Known::default(), random: Random::new(seed), found: 0 }
+        Self { setup, known: Known::default(), random: Random::new(seed), found: 0, from_flash: 0 }
     }
 
     /// Has a process be killed at a point.
@@ -92,7 +103,7 @@ impl Lives {
         let mut passes = passes(point, &mut self.random);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut child = self.setup.spawn(self.random.below(1 << 40), Some((point, passes)));
+            let mut child = self.setup.spawn(self.random.below(1 << 40), Some(Kill::At(point, passes)));
             let is_killed = child.wait_for_kill();
             self.check(is_killed.then_some(Some(point)));
             if is_killed {
@@ -101,6 +112,23 @@ impl Lives {
             // Ends: the operations of a process pass each point, how often depends on how its threads meet.
             assert!(Instant::now() < deadline, "no process has passed {point:?}");
             passes = 0;
+        }
+    }
+
+    /// Has a process end itself between two steps of changes of its pools.
+    fn kill_between_steps(&mut self) {
+        let mut steps = self.random.below(12);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut child = self.setup.spawn(self.random.below(1 << 40), Some(Kill::AfterSteps(steps)));
+            let is_killed = child.wait_for_kill();
+            self.check(is_killed.then_some(None));
+            if is_killed {
+                return;
+            }
+            // Ends: each process changes its pools.
+            assert!(Instant::now() < deadline, "no process has changed its pools");
+            steps = 0;
         }
     }
 
@@ -142,13 +170,18 @@ impl Lives {
         self.known.read(&self.setup.folder);
         let flash = cache.flash_stats().map_or_else(String::new, |stats| stats.notices.join(", "));
         println!("{}; {flash}", cache.memory_start().unwrap());
+        let pool = |name: String| (name.clone(), cache.pool(&name).unwrap());
+        let pools: HashMap<String, Pool> = cache.pools().into_iter().map(pool).collect();
         for key in 0..child::KEYS {
-            if let Some(value) = cache.get(&key.to_le_bytes()).hit() {
+            let (pool, in_cache) = if self.setup.has_pools { pools::place(key) } else { ("default", key) };
+            let pool = &pools[pool];
+            if let Some(value) = pool.get(&in_cache.to_le_bytes()).hit() {
                 let seen = child::read(key, &value.to_vec());
                 self.known.saw(key, seen).unwrap_or_else(|wrong| panic!("{wrong}; {}", cache.memory_start().unwrap()));
                 self.found += 1;
             }
         }
+        self.from_flash += cache.flash_stats().map_or(0, |stats| stats.promoted + stats.served);
         cache.verify();
         cache.close().unwrap();
     }
@@ -200,4 +233,14 @@ fn a_kill_at_any_instant_leaves_nothing_old() {
     let cases = lives.len();
     seeds(10, 2000).for_each(|seed| lives[seed as usize % cases].kill_at_random());
     println!("values found after kills: {:?}", lives.iter().map(|lives| lives.found).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_kill_between_changes_of_pools_leaves_nothing_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lives = Lives::with_pools(folder.path(), 1);
+    seeds(4, 400).for_each(|_| lives.kill_between_steps());
+    seeds(1, 400).for_each(|_| lives.kill_at_random());
+    println!("values found after kills: {}, {} on flash", lives.found, lives.from_flash);
+    assert!(lives.from_flash > 1000, "{} values on flash", lives.from_flash);
 }

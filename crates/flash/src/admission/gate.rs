@@ -27,8 +27,9 @@ pub enum AdmissionPolicy {
         times: u8,
         keys: usize,
     },
-    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is likely to get
-    /// fewer reads an hour from flash, but for some of the keys that get nearly as many, always the same. These are of an object as long as the mean of what is offered; twice as long needs twice as many.
+    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is
+    /// likely to get fewer reads an hour from flash, but for some of the keys that get nearly as many, always the same.
+    /// These are of an object as long as the mean of what is offered; twice as long needs twice as many.
     History {
         keys_per_hour: usize,
         min_reads: f64,
@@ -41,8 +42,8 @@ pub struct AdmissionOptions {
     pub policy: AdmissionPolicy,
     /// By default none, for the same reason.
     pub budget: Option<WriteBudget>,
-    /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly read
-    /// from flash in that time.
+    /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly
+    /// read from flash in that time.
     pub min_ttl_seconds: u32,
     /// Objects with a shorter value are refused. By default 0.
     pub min_value_bytes: u32,
@@ -312,8 +313,9 @@ impl State {
     }
 }
 
-/// The part of the least reads that is enough for a key. It is drawn by the key: of those that are likely to get a little less always the same
-/// pass. Drawn anew with each offer, all of them would pass in the end, each with a write, and on a flash that is full at another's cost.
+/// The part of the least reads that is enough for a key. It is drawn by the key: of those that are likely to get a
+/// little less always the same pass. Drawn anew with each offer, all of them would pass in the end, each with a write,
+/// and on a flash that is full at another's cost.
 pub(super) fn soft_minimum(key: FlashHash) -> f64 {
     let drawn = ((mix(!key.0) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     drawn.powf(1.0 / STEEPNESS)

@@ -1,16 +1,18 @@
 //! Predicts how often an object will be read from flash, by how often its key was missed before.
 //!
 //! ```text
-//! missed -> the filter of this hour, once more       offered -> how often the six filters have the key -> class -> reads per hour
+//! missed  -> the filter of this hour, once more
+//! offered -> how often the six filters have the key -> class -> reads per hour
 //! ```
-//! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's, sooner if that is full.
-//! Only requests that DRAM could not answer count: flash would have answered these. A filter tells up to [`NAMES`] of a key in its
-//! hour apart, by as many names of the key. What a class is worth is not trained beforehand but learnt: of the keys that are offered,
-//! some are watched for an hour, and how often they are missed makes the estimate, from the first second on. Old samples fade. A class of
-//! which few were watched is taken for what the class below it is worth, and until that is known, to be missed as often as it was.
+//! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's,
+//! sooner if that is full. Only requests that DRAM could not answer count: flash would have answered these. A filter
+//! tells up to [`NAMES`] of a key in its hour apart, by as many names of the key. What a class is worth is not trained
+//! beforehand but learnt: of the keys that are offered, some are watched for an hour, and how often they are missed
+//! makes the estimate, from the first second on. Old samples fade. A class of which few were watched is taken for what
+//! the class below it is worth, and until that is known, to be missed as often as it was.
 //!
-//! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer keys of one
-//! sample at the same moment may mix them up: one sample is wrong then.
+//! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer
+//! keys of one sample at the same moment may mix them up: one sample is wrong then.
 
 use crate::FlashHash;
 use crate::bloom::Bloom;
@@ -257,7 +259,8 @@ mod tests {
     #[test]
     fn what_a_class_is_worth_is_learnt_while_it_is_watched() {
         let history = MissHistory::new(100_000);
-        // Of each hour's keys, those that were missed once are never read again; those that never were are, three times.
+        // Of each hour's keys, those that were missed once are never read again; those that never were are, three
+        // times.
         let fresh = |hour: u32, i: u64| key(10_000 * u64::from(hour) + i);
         for hour in 0..4 {
             history.maintain(hour * HOUR);
@@ -268,7 +271,8 @@ mod tests {
             (500..1000).for_each(|i| (0..3).for_each(|_| history.missed(fresh(hour, i))));
             history.maintain(hour * HOUR + HOUR / 2);
             let (worthless, worthy) = (expected(&history, 1), expected(&history, 0));
-            // At the half of the first hour, as if they went on like this: six an hour. The hours that are over have three.
+            // At the half of the first hour, as if they went on like this: six an hour. The hours that are over have
+            // three.
             assert!(worthless < 0.05 && (3.0..6.1).contains(&worthy), "hour {hour}: {worthless} {worthy}");
             assert!(hour > 0 || worthy > 5.5, "{worthy}");
         }

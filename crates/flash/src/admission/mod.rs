@@ -10,8 +10,8 @@
 //! | reject first | what was offered so many times before |
 //! | history | what is likely to be read, by how often DRAM missed it in the last six hours |
 //!
-//! A budget goes with any of them: it lowers the share that is admitted until the device writes no more than it is to. With
-//! history it takes what promises the most reads per byte, with the others it takes by chance.
+//! A budget goes with any of them: it lowers the share that is admitted until the device writes no more than it is to.
+//! With history it takes what promises the most reads per byte, with the others it takes by chance.
 //!
 //! Time comes in. [`Admission::missed`] is for workers and takes no lock; the others take short ones.
 

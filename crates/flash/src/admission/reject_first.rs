@@ -1,7 +1,8 @@
 //! Refuses an object the first times that it is offered.
 //!
-//! The times are counted in Bloom filters: the n-th time adds the key's n-th name to the youngest filter. When that is full the
-//! oldest is emptied and becomes the youngest, so a key is remembered for at least three quarters of the keys and names that it is made for.
+//! The times are counted in Bloom filters: the n-th time adds the key's n-th name to the youngest filter. When that is
+//! full the oldest is emptied and becomes the youngest, so a key is remembered for at least three quarters of the keys
+//! and names that it is made for.
 
 use crate::FlashHash;
 use crate::bloom::Bloom;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use twox_hash::XxHash3_64;
 
 /// How long a stop waits for the file.
-pub(super) const MAX_DRAIN: Duration = Duration::from_secs(10);
+const MAX_DRAIN: Duration = Duration::from_secs(10);
 /// And an end without one.
 pub(super) const MAX_CLOSE: Duration = Duration::from_secs(1);
 pub(crate) struct DeletionLog {
@@ -44,6 +44,8 @@ pub(crate) struct DeletionLog {
     pub(super) is_stopped: AtomicBool,
     /// Read under the lock of the ring of small objects by who writes to the head, under its own by who appends.
     pub(super) is_closed: AtomicBool,
+    /// How long a stop waits for the file.
+    pub(super) max_drain: Duration,
 }
 
 impl DeletionLog {
@@ -54,9 +56,10 @@ impl DeletionLog {
         name.into()
     }
 
-    /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
-    /// is an error, and is left as it is; so is one that somebody else has open, with `WouldBlock`. A file of zeros is what a power cut may leave of a log.
-    /// `wal_folder` is the folder in memory where its front may be.
+    /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is
+    /// emptied; what is no log is an error, and is left as it is; so is one that somebody else has open, with
+    /// `WouldBlock`. A file of zeros is what a power cut may leave of a log. `wal_folder` is the folder in memory where
+    /// its front may be.
     pub fn open(path: &Path, blocks: u32, wal_folder: Option<&Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // A pipe must not be waited for.
@@ -92,6 +95,7 @@ impl DeletionLog {
             lacks_mark: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
+            max_drain: MAX_DRAIN,
         })
     }
 
@@ -125,7 +129,8 @@ impl DeletionLog {
         self.is_created
     }
 
-    /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.
+    /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower
+    /// ones is gone.
     pub fn begin(&self, incarnations: Incarnations, run: u64, small: u64, large: u64, latest: u32) -> io::Result<()> {
         self.log_file.file.set_len(0)?;
         // From its first byte on it says whose it is.
@@ -181,8 +186,8 @@ impl DeletionLog {
         }
     }
 
-    /// What the log holds of these lives, so that it can go on, if it belongs to this run. Who took the boundary back, or gave the small objects up, may have ended before their
-    /// ring began again.
+    /// What the log holds of these lives, so that it can go on, if it belongs to this run. Who took the boundary back,
+    /// or gave the small objects up, may have ended before their ring began again.
     pub fn read(&self, incarnations: Incarnations, run: u64) -> Result<LogContents, Unreadable> {
         let block = self.first_block().map_err(|_| Unreadable::Missing)?;
         let head = LogHead::decode(&block).filter(|head| head.blocks == self.blocks);
@@ -290,7 +295,8 @@ impl DeletionLog {
         !self.is_broken.load(Relaxed) && !self.is_closed.load(Relaxed)
     }
 
-    /// Writes nothing more, and lets others open the file: something may hold the log for longer. If the disk of the file does nothing, it stays locked until it does.
+    /// Writes nothing more, and lets others open the file: something may hold the log for longer. If the disk of the
+    /// file does nothing, it stays locked until it does.
     pub fn close(&self) {
         let _rings = (self.ring(StoreKind::Small), self.ring(StoreKind::Large));
         self.is_closed.store(true, Relaxed);
@@ -325,8 +331,8 @@ impl DeletionLog {
         if self.is_stopped.load(Relaxed) { self.log_file.file.sync_data() } else { Ok(()) }
     }
 
-    /// Marks the log as one that does not have everything, before anyone leaves a record out because of it. Nobody closes it while one of its
-    /// rings is held.
+    /// Marks the log as one that does not have everything, before anyone leaves a record out because of it. Nobody
+    /// closes it while one of its rings is held.
     pub(super) fn invalidate(&self, _open: &MutexGuard<'_, RecordRing>) {
         let is_marked = self.is_broken.load(Acquire) || self.is_closed.load(Relaxed) || self.writer.invalidate();
         if !is_marked && !self.log_file.erase_run() {
@@ -366,7 +372,7 @@ impl DeletionLog {
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
         // Who removes something does not wait for the most of it.
-        let is_flushed = self.writer.flush_pending(MAX_DRAIN);
+        let is_flushed = self.writer.flush_pending(self.max_drain);
         if is_flushed {
             self.log_file.file.sync_all().inspect_err(|_| self.invalidate(&self.ring(StoreKind::Small)))?;
         }
@@ -378,7 +384,8 @@ impl DeletionLog {
             return Ok(false);
         }
         self.is_stopped.store(true, Relaxed);
-        // What could not be synced is told of once, and forgotten. As long as the file names its front, that can say so whatever becomes of the file.
+        // What could not be synced is told of once, and forgotten. As long as the file names its front, that can say so
+        // whatever becomes of the file.
         self.log_file.file.sync_all().inspect_err(|_| self.invalidate(&rings.0))?;
         let ended = self.name_wal_buffer(0).and_then(|()| self.log_file.file.sync_all());
         let wal_buffer = self.writer.take_wal_buffer();

@@ -7,15 +7,16 @@
 //! record   0      8       16     18         24
 //!          | hash | order | pool | checksum |
 //! ```
-//! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest order of all records
-//! in blocks before: whoever finds only the later ones knows that all with a lower order is to count as gone. The
-//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. With a hash of 1 that is everything of the pool, an
-//! incarnation that has ended. In other records the pool is 0: the hash of a key has the salt of its pool. Checksums are XXH3 of the bytes before, with
-//! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record
-//! has the low 48 bits of it, as has the head of a block, behind zeros for the pool.
+//! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest
+//! order of all records in blocks before: whoever finds only the later ones knows that all with a lower order is to
+//! count as gone. The highest bit of an order says that everything is gone that has a lower one; the hash is 0 then.
+//! With a hash of 1 that is everything of the pool, an incarnation that has ended. In other records the pool is 0: the
+//! hash of a key has the salt of its pool. Checksums are XXH3 of the bytes before, with the store's life, the number of
+//! the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record has
+//! the low 48 bits of it, as has the head of a block, behind zeros for the pool.
 //!
-//! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
-//! log, if none follows: it is the one that was being written, of which nobody has been told.
+//! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that
+//! is not whole ends the log, if none follows: it is the one that was being written, of which nobody has been told.
 
 use super::contents::{StoreKind, Unreadable};
 use crate::FlashHash;

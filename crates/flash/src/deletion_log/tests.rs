@@ -33,8 +33,8 @@ const LARGE: u64 = BLOCK as u64 * (1 + BLOCKS as u64);
 /// Longer than anything here takes: only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// In memory where that is a filesystem: a log counts as lost when its file takes nothing for a second, as the disk of a
-/// busy machine may.
+/// In memory where that is a filesystem: a log counts as lost when its file takes nothing for a second, as the disk of
+/// a busy machine may.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,20 +1,25 @@
-//! What the file of the log does not have yet, in a file that lies on no disk: it takes a record whatever the disk does, and outlives the process.
+//! What the file of the log does not have yet, in a file that lies on no disk: it takes a record whatever the disk
+//! does, and outlives the process.
 //!
 //! ```text
-//! front    0       8         16    24         32     40              48             56            58            4096
-//!          | magic | version | run | checksum | lost | folder device | folder inode | path length | path of log | entry | entry | ... 3640
+//! front    0       8         16    24         32     40              48             56            58
+//!          | magic | version | run | checksum | lost | folder device | folder inode | path length | path of log
+//!          4096
+//!          | entry | entry | ... 3640
 //!
 //! entry    0            8        16       24                 72
 //!          | generation | offset | length | bytes, 48        | checksum | to 80
 //! ```
-//! Little-endian. Checksums are XXH3: the head's of the 24 bytes before it, an entry's of the 72 before it, with the run and its place as the seed. The run is that
-//! of the log, and names the front. An entry is a write to the file of the log. When the file has all of them, the next one is the first again, of the next generation: so the entries up to the first that is not whole, or
-//! of another generation than the first, are what the file may lack, in this order. To write them once more than once changes nothing. `lost` other than 0 says that
-//! the log does not have everything.
+//! Little-endian. Checksums are XXH3: the head's of the 24 bytes before it, an entry's of the 72 before it, with the
+//! run and its place as the seed. The run is that of the log, and names the front. An entry is a write to the file of
+//! the log. When the file has all of them, the next one is the first again, of the next generation: so the entries up
+//! to the first that is not whole, or of another generation than the first, are what the file may lack, in this order.
+//! To write them once more than once changes nothing. `lost` other than 0 says that the log does not have everything.
 //!
-//! A front outlives its log when the flash of a killed server is deleted. Each start removes the fronts that are left, by [`remove_stale`]: nobody has locked them, and their
-//! log is gone from its folder, or names another front, or its flash is gone. The folder is told by device and inode: where another one has its path, as before a mount
-//! or in another container, nothing is known of the log, and the front stays for a day.
+//! A front outlives its log when the flash of a killed server is deleted. Each start removes the fronts that are left,
+//! by [`remove_stale`]: nobody has locked them, and their log is gone from its folder, or names another front, or its
+//! flash is gone. The folder is told by device and inode: where another one has its path, as before a mount or in
+//! another container, nothing is known of the log, and the front stays for a day.
 
 use super::head::{SLOT_BYTES, named_wal_buffer, path_of_flash};
 use crate::device::{self, BLOCK};

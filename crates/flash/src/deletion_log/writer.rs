@@ -1,12 +1,13 @@
-//! The way of records to the file of the log: by a front in memory and a thread, so that nobody who removes waits for the disk of the file.
+//! The way of records to the file of the log: by a front in memory and a thread, so that nobody who removes waits for
+//! the disk of the file.
 //!
 //! ```text
 //! put -> front, and a list -> the thread, every 10 ms -> the file
 //! ```
-//! A write to a file waits for the disk now and then, if only because the filesystem notes the time: for as long as that does nothing. Who removes
-//! something holds the locks of its key meanwhile, and the worker serves nobody. So a record is in the front when `append` returns; the file
-//! has it later. When the front is full the file is waited for, a second at most, and not if the thread has
-//! done nothing for one: then the log is doubted, by a mark in the front.
+//! A write to a file waits for the disk now and then, if only because the filesystem notes the time: for as long as
+//! that does nothing. Who removes something holds the locks of its key meanwhile, and the worker serves nobody. So a
+//! record is in the front when `append` returns; the file has it later. When the front is full the file is waited for,
+//! a second at most, and not if the thread has done nothing for one: then the log is doubted, by a mark in the front.
 
 use super::log_file::LogFile;
 use super::wal_buffer::{ENTRIES, LogWrite, WalBuffer};

@@ -8,7 +8,8 @@
 //! Between two erasures of a block, (1 + s)(1 - u) pages are written for each page of the area, and a page survives
 //! that with the probability `exp` of its negative: u (Desnoyers, "Analytic modeling of SSD write performance",
 //! SYSTOR'12, for blocks of many pages). With both kinds of writes, what is written in sequence needs less spare space
-//! and leaves it to the pages, unless it lies for so long that it is moved with them. Their sum is an estimate, no bound.
+//! and leaves it to the pages, unless it lies for so long that it is moved with them. Their sum is an estimate, no
+//! bound.
 
 /// Bytes that a drive writes for each byte of a random page, with this much spare space for each byte in use.
 pub fn page_amplification(spare: f64) -> f64 {

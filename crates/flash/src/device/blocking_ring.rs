@@ -1,16 +1,16 @@
 //! Rings for threads that wait on the spot for what they read.
 //!
 //! ```text
-//! spare ring -> submit_here ... -> wait: one entry into the kernel begins what is left and sleeps -> completions -> spare ring
+//! spare ring -> submit_here ... -> wait: one system call submits the rest and sleeps -> completions -> spare ring
 //! ```
-//! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a ring only
-//! from before its reads until they are over, so there are about as many rings as threads wait at a time.
+//! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a
+//! ring only from before its reads until they are over, so there are about as many rings as threads wait at a time.
 //!
-//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads of the process wait than half of the
-//! processors, none does: what one of them asks with is taken from another.
+//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads of
+//! the process wait than half of the processors, none does: what one of them asks with is taken from another.
 //!
-//! The ring takes what its thread submits until the first wait. What completions submit goes the usual way: otherwise a thread
-//! could be kept by the reads of others for as long as there are some.
+//! The ring takes what its thread submits until the first wait. What completions submit goes the usual way: otherwise a
+//! thread could be kept by the reads of others for as long as there are some.
 
 use super::disk::Disk;
 use super::uring::{Finished, UringQueue};
@@ -106,8 +106,8 @@ impl RingPool {
     }
 }
 
-/// What a thread has for reads that it begins at once and then waits for. Dropping it ends what is under way; what takes too long
-/// fails.
+/// What a thread has for reads that it begins at once and then waits for. Dropping it ends what is under way; what
+/// takes too long fails.
 pub struct BlockingRing {
     disk: Arc<Disk>,
     /// None as long as it takes reads: then the thread has it, see `local`.
@@ -128,8 +128,8 @@ impl BlockingRing {
         Some(Self { disk, ring: None, finished: VecDeque::new(), _thread: PhantomData })
     }
 
-    /// Begins what the thread has submitted since this was made, if that was not done; sleeps until one of the reads is over, or for so
-    /// long; calls the completions of what is over. False if nothing was.
+    /// Begins what the thread has submitted since this was made, if that was not done; sleeps until one of the reads is
+    /// over, or for so long; calls the completions of what is over. False if nothing was.
     pub fn wait(&mut self, max: Duration) -> bool {
         let ring = self.ring.get_or_insert_with(thread_ring::uninstall);
         if !ring.is_empty() && !busy_poll(ring, &self.disk, max) {
@@ -153,7 +153,8 @@ impl BlockingRing {
     }
 }
 
-/// Begins what is left and asks until one of the reads is over, for so long at most, if that is worth it. Whether one is.
+/// Begins what is left and asks until one of the reads is over, for so long at most, if that is worth it. Whether one
+/// is.
 fn busy_poll(ring: &mut UringQueue, disk: &Disk, max: Duration) -> bool {
     let started = Instant::now();
     if !disk.ring_pool().may_poll(started) {

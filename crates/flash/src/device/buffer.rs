@@ -7,8 +7,9 @@ use std::sync::Arc;
 /// Bytes of a block: offsets, lengths and addresses of all transfers are multiples of it.
 pub const BLOCK: usize = 4096;
 
-/// Bytes of which some of the first block's length are left out, so that the rest is aligned. An allocator that is asked for aligned memory cuts it out of a
-/// longer piece as well, but leaves what it cut off as a hole that fits no later buffer, and writes zeros that the system had given already.
+/// Bytes of which some of the first block's length are left out, so that the rest is aligned. An allocator that is
+/// asked for aligned memory cuts it out of a longer piece as well, but leaves what it cut off as a hole that fits no
+/// later buffer, and writes zeros that the system had given already.
 struct Blocks {
     bytes: Box<[u8]>,
     from: usize,
@@ -36,8 +37,8 @@ impl Buffer {
         Self { blocks: Arc::new(Blocks::zeroed(count)), count }
     }
 
-    /// The same memory again, the blocks of its first `bytes`: what is being written can be read meanwhile. Neither of the
-    /// two can be changed before the other one is dropped.
+    /// The same memory again, the blocks of its first `bytes`: what is being written can be read meanwhile. Neither of
+    /// the two can be changed before the other one is dropped.
     ///
     /// # Panics
     ///

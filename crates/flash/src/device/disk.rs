@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit ------> Queue -> ring (one thread) or pool (several) ---> the paths, by Stripes
-//! submit_here -> the ring of the calling thread, if it has one ----^        its own, or one of the spares while it waits
+//! submit_here -> the ring of the calling thread, if it has one ----^        its ring, or a spare one while it waits
 //! ```
 
 #![allow(unsafe_code)]
@@ -43,15 +43,16 @@ pub enum Engine {
 pub struct DiskOptions {
     /// None: the ring where there is one, else the pool. It needs the least of the processor.
     pub engine: Option<Engine>,
-    /// How many transfers can be under way; half as many writes. 2 to 4096. By default 256: what keeps a fast drive busy with
-    /// random reads, and still has each of them done within a few milliseconds on a slow one.
+    /// How many transfers can be under way; half as many writes. 2 to 4096. By default 256: what keeps a fast drive
+    /// busy with random reads, and still has each of them done within a few milliseconds on a slow one.
     pub queue_depth: usize,
     /// Threads of the pool, 1 to 256: as many transfers are under way at once. By default 16: from there on most drives
     /// gain little.
     pub pool_threads: usize,
-    /// Whether threads that wait for their reads ask for up to 200 us before they sleep, where that is rarely in vain and nobody else wants the processor:
-    /// a read takes about as long as a wake. Only as many as half of the processors do, at a time. By default they do: a thread that waits has nothing better to do with
-    /// a processor that nobody wants. `false` where somebody pays for idle processors, or saves them.
+    /// Whether threads that wait for their reads ask for up to 200 us before they sleep, where that is rarely in vain
+    /// and nobody else wants the processor: a read takes about as long as a wake. Only as many as half of the
+    /// processors do, at a time. By default they do: a thread that waits has nothing better to do with a processor that
+    /// nobody wants. `false` where somebody pays for idle processors, or saves them.
     pub busy_poll: bool,
 }
 
@@ -83,8 +84,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something and is
-    /// not ours nothing is changed, and then none of the others is labelled.
+    /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something
+    /// and is not ours nothing is changed, and then none of the others is labelled.
     pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<OpenedDisk, Error> {
         check_options(paths, options)?;
         let mut notices = Vec::new();
@@ -102,8 +103,8 @@ impl Disk {
         Ok(OpenedDisk { disk, is_new, notices })
     }
 
-    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything; and how many bytes there
-    /// would be. What is there is locked for a moment.
+    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything; and how many
+    /// bytes there would be. What is there is locked for a moment.
     pub fn check(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<u64, Error> {
         check_options(paths, options)?;
         check_paths(paths)?;
@@ -205,8 +206,8 @@ impl Device for Disk {
         result.map_err(|source| Error::Sync { source })
     }
 
-    /// Block devices are told. Files are not: punching a hole would give up the space that was reserved, and the next write
-    /// of the region would fail on a filesystem that others have filled meanwhile.
+    /// Block devices are told. Files are not: punching a hole would give up the space that was reserved, and the next
+    /// write of the region would fail on a filesystem that others have filled meanwhile.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let (mut at, end) = (offset, offset + bytes);
         while at < end && self.takes_discards.load(Relaxed) && !self.queue.is_stopped() {

@@ -4,9 +4,9 @@
 //! page 02h, health             5: percent of its life used    48..64: data units it was given, of 512,000 bytes
 //! page C0h, health, extended   0..16: bytes it wrote to its medium    496..512: the GUID of this page
 //! ```
-//! The first is that of the NVM Express specification ("SMART / Health Information"), the second that of the Open Compute
-//! Project's for drives of data centres ("SMART / Health Information Extended"); other makers have other things there.
-//! Numbers are little-endian.
+//! The first is that of the NVM Express specification ("SMART / Health Information"), the second that of the Open
+//! Compute Project's for drives of data centres ("SMART / Health Information Extended"); other makers have other things
+//! there. Numbers are little-endian.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,8 @@ const NUMBERS: &str = "/sys/dev/block";
 /// What drives have told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveLog {
-    /// The part of its life that the most worn of them has used, as its maker reckons: at 1 it has done what it was made for.
+    /// The part of its life that the most worn of them has used, as its maker reckons: at 1 it has done what it was
+    /// made for.
     pub life_used: f64,
     /// Bytes that they were given by whomever since they were made.
     pub given_bytes: u64,
@@ -182,8 +183,8 @@ const _: () = assert!(size_of::<Command>() == 72 && std::mem::offset_of!(Command
 
 struct GetLogPage(Command);
 
-// SAFETY: the number is that of an ioctl that takes a pointer to a `Command`. Its result is negative for an error, 0 for a
-// command that the drive has done, and the drive's status for one that it has not.
+// SAFETY: the number is that of an ioctl that takes a pointer to a `Command`. Its result is negative for an error, 0
+// for a command that the drive has done, and the drive's status for one that it has not.
 unsafe impl Ioctl for GetLogPage {
     type Output = bool;
 

@@ -1,4 +1,5 @@
-//! Whether paths could be opened, said without changing anything: what a start would be refused for is found before it makes a file.
+//! Whether paths could be opened, said without changing anything: what a start would be refused for is found before it
+//! makes a file.
 
 use super::open_error::OpenError;
 use super::path::{self, DevicePath, FreeSpace, PathKind};
@@ -40,7 +41,8 @@ impl FileIdentity {
     }
 }
 
-/// Whether each of these could be opened and made ready, and all together; what is in use is waited for a moment, as by a start.
+/// Whether each of these could be opened and made ready, and all together; what is in use is waited for a moment, as by
+/// a start.
 pub(super) fn check_paths(paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     let mut places = Vec::new();
     let mut taken = HashMap::new();
@@ -66,8 +68,8 @@ pub(super) fn check_paths(paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a file beside the paths of a device could be locked: it is none of them, and nobody else has it. That it cannot be opened is
-/// not said here.
+/// Whether a file beside the paths of a device could be locked: it is none of them, and nobody else has it. That it
+/// cannot be opened is not said here.
 pub(crate) fn check_beside(path: &Path, paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     let in_use = || Err(Error::Refused { path: path.to_owned(), reason: OpenError::InUse });
     let place = FileIdentity::of(path);

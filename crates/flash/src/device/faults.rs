@@ -6,8 +6,9 @@
 //!    |                            |                                              |
 //!    +----- any part of these ----+------------------- power_cut ----------------+--> the next device
 //! ```
-//! `bytes` is what reads see. A power cut takes what is durable, and of each later write all, nothing, or some sectors; also
-//! of those that are under way. Of a pending write some sectors can be there before the rest: who reads meanwhile sees both.
+//! `bytes` is what reads see. A power cut takes what is durable, and of each later write all, nothing, or some sectors;
+//! also of those that are under way. Of a pending write some sectors can be there before the rest: who reads meanwhile
+//! sees both.
 //!
 //! One mutex guards everything. No completion runs under it.
 
@@ -163,7 +164,8 @@ impl FaultyDevice {
         self.state().writes
     }
 
-    /// Goes on with one pending transfer, by chance, and calls its completion when it is done. False if none is pending.
+    /// Goes on with one pending transfer, by chance, and calls its completion when it is done. False if none is
+    /// pending.
     pub fn step(&self) -> bool {
         let mut state = self.state();
         if state.pending.is_empty() {
@@ -197,13 +199,14 @@ impl FaultyDevice {
         self.work.notify_all();
     }
 
-    /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: what comes after it is
-    /// seen by reads, but not by the device that [`FaultyDevice::power_cut`] makes.
+    /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: what comes
+    /// after it is seen by reads, but not by the device that [`FaultyDevice::power_cut`] makes.
     pub fn cut_at(&self, write: u64) {
         self.state().cut_at = Some(write);
     }
 
-    /// Has this called after each write that is done at once, from now on: what lies beside the device can be looked at as it is then.
+    /// Has this called after each write that is done at once, from now on: what lies beside the device can be looked at
+    /// as it is then.
     pub fn watch(&self, watcher: impl FnMut(u64, bool) + Send + 'static) {
         *self.watcher.lock().unwrap() = Some(Box::new(watcher));
     }
@@ -213,8 +216,8 @@ impl FaultyDevice {
         self.state().is_cut()
     }
 
-    /// The device as it may be found after a power cut, now or when it was set to be: without faults, and delivering as this
-    /// one does. Another seed gives another loss. This device goes on as if nothing had happened.
+    /// The device as it may be found after a power cut, now or when it was set to be: without faults, and delivering as
+    /// this one does. Another seed gives another loss. This device goes on as if nothing had happened.
     pub fn power_cut(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);
@@ -231,8 +234,8 @@ impl FaultyDevice {
         Self::with_bytes(bytes, random.next(), self.delivery)
     }
 
-    /// The device as the next process finds it, if this one is killed now: with all that was done, and any part of what is under
-    /// way.
+    /// The device as the next process finds it, if this one is killed now: with all that was done, and any part of what
+    /// is under way.
     pub fn killed(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);

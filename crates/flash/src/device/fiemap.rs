@@ -6,8 +6,9 @@
 //! an extent
 //! | logical 8 | physical 8 | length 8 | - 16 | flags 4 | - 12 |
 //! ```
-//! Holes have no extent: what is not reserved is not told of. The question has an end and so has the answer, so that it costs the same whatever
-//! the file's length; `SEEK_HOLE` and `SEEK_DATA` walk up to the next one, which may be all of the file.
+//! Holes have no extent: what is not reserved is not told of. The question has an end and so has the answer, so that it
+//! costs the same whatever the file's length; `SEEK_HOLE` and `SEEK_DATA` walk up to the next one, which may be all of
+//! the file.
 
 #![allow(unsafe_code)]
 

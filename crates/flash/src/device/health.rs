@@ -1,13 +1,13 @@
 //! Whether a device does its work, told from what it did.
 //!
 //! ```text
-//!            an error, or nothing done for 2 s           half of 16 transfers and more fail, or nothing done for 30 s
-//! Healthy --------------------------------------> Degraded ------------------------------------------------------> Failed
+//!            an error, or nothing done for 2 s           half of 16 or more transfers fail, or none done for 30 s
+//! Healthy --------------------------------------> Degraded ---------------------------------------------------> Failed
 //!         <--------------------------------------
 //!                       60 s without
 //! ```
-//! Errors are counted over windows of 10 s. A device that failed stays so until it is opened again: it is to be looked at.
-//! Idle time counts only while the device is observed: a process that was stopped (`SIGSTOP`, a paused container, a
+//! Errors are counted over windows of 10 s. A device that failed stays so until it is opened again: it is to be looked
+//! at. Idle time counts only while the device is observed: a process that was stopped (`SIGSTOP`, a paused container, a
 //! suspended machine) finds that nothing was finished meanwhile, and that says nothing about the device.
 //!
 //! `observe` is pure but for what it remembers: times come in.

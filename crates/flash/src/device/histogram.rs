@@ -1,10 +1,10 @@
 //! How long transfers take: counts of durations, in buckets that grow with them.
 //!
 //! ```text
-//! microseconds   0  1 .. 7    8  9 .. 15    16  18 .. 30    32  36 .. 60    ...    up to 2^26 (67 s), and all that is longer
+//! microseconds   0  1 .. 7    8  9 .. 15    16  18 .. 30    32  36 .. 60    ...    up to 2^26 (67 s), and longer
 //! ```
-//! Each octave has eight buckets, so a percentile is at most an eighth too high. Anyone adds, anyone reads: what is read while
-//! others add may lack some of it.
+//! Each octave has eight buckets, so a percentile is at most an eighth too high. Anyone adds, anyone reads: what is
+//! read while others add may lack some of it.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -6,8 +6,8 @@
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. What the device stores begins at [`DATA_START`].
 //!
-//! All parts of a device bear one identity, drawn when they were labelled. Parts that do not fit together are labelled anew:
-//! with another identity, so that nothing that remembers the old one takes their bytes for its own.
+//! All parts of a device bear one identity, drawn when they were labelled. Parts that do not fit together are labelled
+//! anew: with another identity, so that nothing that remembers the old one takes their bytes for its own.
 
 use super::{BLOCK, Buffer};
 use twox_hash::XxHash3_64;

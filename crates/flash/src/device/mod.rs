@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A submit never waits for the device: a full queue gives the request back. A completion may run on any thread, also
-//! before `submit` or `wait_for_slot` returns; so no lock that it takes may be held over them. It must not block, so it may
-//! submit, but not wait for room.
+//! before `submit` or `wait_for_slot` returns; so no lock that it takes may be held over them. It must not block, so it
+//! may submit, but not wait for room.
 //!
 //! A device starts no thread. Where it needs some, its owner calls `serve` on [`Device::threads`] of them; until then
 //! requests are taken and wait.
@@ -90,24 +90,26 @@ pub trait Device: Send + Sync {
     /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
     fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest>;
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], for as long as it keeps this. None where
-    /// that does not work, or the thread has one.
+    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], for as long as it keeps
+    /// this. None where that does not work, or the thread has one.
     fn thread_ring(self: Arc<Self>) -> Option<ThreadRing> {
         None
     }
 
-    /// Whether the calling thread moves by itself what it submits with [`Device::submit_local`]: then it must not wait for that.
+    /// Whether the calling thread moves by itself what it submits with [`Device::submit_local`]: then it must not wait
+    /// for that.
     fn has_thread_ring(&self) -> bool {
         false
     }
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], from now until it waits for that. None where
-    /// that does not work, or the thread has a ring.
+    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], from now until it waits for
+    /// that. None where that does not work, or the thread has a ring.
     fn blocking_ring(self: Arc<Self>) -> Option<BlockingRing> {
         None
     }
 
-    /// As [`Device::submit`], by the calling thread's ring if it has one: so nothing that the thread waits for otherwise.
+    /// As [`Device::submit`], by the calling thread's ring if it has one: so nothing that the thread waits for
+    /// otherwise.
     fn submit_local(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         self.submit(request)
     }
@@ -121,8 +123,8 @@ pub trait Device: Send + Sync {
     /// Says that nobody will read these bytes before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
 
-    /// Of these whole blocks, as far as it looks at once, those whose space is reserved in a file while nothing was ever written there: they are zeros.
-    /// None where nobody knows. Only for bytes that are not being written.
+    /// Of these whole blocks, as far as it looks at once, those whose space is reserved in a file while nothing was
+    /// ever written there: they are zeros. None where nobody knows. Only for bytes that are not being written.
     fn reserved(&self, _bytes: Range<u64>) -> Option<UnwrittenRanges> {
         None
     }
@@ -209,7 +211,8 @@ fn stopped() -> io::Error {
     io::Error::other("the device has stopped")
 }
 
-/// Reads and waits for it, until the device is judged to have failed. Only for a device that is served, or needs no serving.
+/// Reads and waits for it, until the device is judged to have failed. Only for a device that is served, or needs no
+/// serving.
 pub fn read(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
     transfer(device, Direction::Read, offset, buffer)
 }

@@ -27,7 +27,8 @@ pub const MIN_STRIPED_PATH_BYTES: u64 = 32 << 20;
 pub const MIN_SINGLE_PATH_BYTES: u64 = 4 << 20;
 /// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
 const ERASED: usize = 1 << 20;
-/// Filesystems of the kernel's own, as statfs(2) numbers them: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, configfs, securityfs, devpts, bpf.
+/// Filesystems of the kernel's own, as statfs(2) numbers them: proc, sysfs, cgroup, cgroup2, debugfs, tracefs,
+/// configfs, securityfs, devpts, bpf.
 const VOLATILE_FILESYSTEMS: [u64; 10] = [
     0x9fa0,
     0x6265_6572,
@@ -40,8 +41,8 @@ const VOLATILE_FILESYSTEMS: [u64; 10] = [
     0x1cd1,
     0xcafe_4a11,
 ];
-/// How long a lock is waited for: the system gives up the ring of a process, and the files that it holds, a moment after the
-/// process has ended, and who starts anew at once must not be refused for that.
+/// How long a lock is waited for: the system gives up the ring of a process, and the files that it holds, a moment
+/// after the process has ended, and who starts anew at once must not be refused for that.
 const MAX_LOCK: Duration = Duration::from_secs(2);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
@@ -91,8 +92,8 @@ impl DevicePath {
         Ok(part)
     }
 
-    /// Whether [`DevicePath::open`] would open a path of a good size, without changing anything: what is there is locked for a moment. Says
-    /// what room a file would need.
+    /// Whether [`DevicePath::open`] would open a path of a good size, without changing anything: what is there is
+    /// locked for a moment. Says what room a file would need.
     pub fn check(path: &Path, bytes: u64) -> Result<Option<FreeSpace>, OpenError> {
         let (kind, bytes) = (kind_of(path)?, whole_blocks(bytes));
         let Some(file) = open_present(path, kind)? else {
@@ -170,7 +171,8 @@ impl DevicePath {
         }
     }
 
-    /// Whether writes can be kept here, said without one: a file of the kernel's own (as of /proc) may open and take a size, and keeps nothing.
+    /// Whether writes can be kept here, said without one: a file of the kernel's own (as of /proc) may open and take a
+    /// size, and keeps nothing.
     fn check_storage(&self) -> Result<(), OpenError> {
         if self.kind == PathKind::BlockDevice {
             return Ok(());
@@ -241,7 +243,8 @@ impl DevicePath {
             .map_err(OpenError::failed("asking for free space"))
     }
 
-    /// Has reads leave the time of the last one alone, for which they would wait for the filesystem to write. Only the owner may; others do without.
+    /// Has reads leave the time of the last one alone, for which they would wait for the filesystem to write. Only the
+    /// owner may; others do without.
     fn disable_access_time(&self) {
         if let Ok(flags) = rustix::fs::fcntl_getfl(&self.file) {
             let _ = rustix::fs::fcntl_setfl(&self.file, flags | OFlags::NOATIME);
@@ -266,8 +269,8 @@ impl DevicePath {
         (self.kind == PathKind::File && is_direct()).then(|| fiemap::reserved(&self.file, bytes))?
     }
 
-    /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A block
-    /// device that does not say can, until it refuses.
+    /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A
+    /// block device that does not say can, until it refuses.
     pub fn takes_discards(&self) -> bool {
         self.kind == PathKind::BlockDevice && self.max_discard_bytes() != Some(0)
     }
@@ -295,7 +298,8 @@ impl DevicePath {
     }
 }
 
-/// Locks a file for as long as it is open, or until [`unlock`]. `WouldBlock` if somebody else has it, and keeps it for a while.
+/// Locks a file for as long as it is open, or until [`unlock`]. `WouldBlock` if somebody else has it, and keeps it for
+/// a while.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     let deadline = Instant::now() + MAX_LOCK;
     loop {
@@ -334,7 +338,8 @@ fn free_space_in(folder: &Path, bytes: u64) -> Result<FreeSpace, OpenError> {
     Ok(FreeSpace { filesystem: metadata.dev(), needed: bytes, free: free_of(&filesystem) })
 }
 
-/// Whether a file that is made in a folder could keep anything: the kernel's own filesystems let root look as if it could make one.
+/// Whether a file that is made in a folder could keep anything: the kernel's own filesystems let root look as if it
+/// could make one.
 fn check_folder(folder: &Path) -> Result<(), OpenError> {
     let filesystem = rustix::fs::statfs(folder).map_err(|error| open_error_of(error.into()))?;
     if VOLATILE_FILESYSTEMS.contains(&(filesystem.f_type as u64)) { Err(OpenError::NoStorage) } else { Ok(()) }

@@ -3,18 +3,19 @@
 //! ```text
 //! offer -> waiting -> take, take_all -> (pieces are moved) -> finish -> the completion
 //! ```
-//! A request counts as under way from `offer` to `finish`, and there are at most so many. Writes have half of that, so that
-//! reads find room when the device does not keep up with what is written.
+//! A request counts as under way from `offer` to `finish`, and there are at most so many. Writes have half of that, so
+//! that reads find room when the device does not keep up with what is written.
 //!
-//! One mutex guards the counts and what waits. It is a leaf, and no completion runs under it. Three things are waited for:
+//! One mutex guards the counts and what waits. It is a leaf, and no completion runs under it. Three things are waited
+//! for:
 //! - A thread of the pool waits for work on `work`; each offer wakes one.
-//! - The ring's thread waits in the kernel. Before it does, it sets `is_asleep` and takes what waits, in one critical section:
-//!   an offer before that is taken, one after it sees `is_asleep` and writes to the eventfd that the ring polls. So no request
+//! - The ring's thread waits in the kernel. Before the wait it sets `is_asleep` and takes all offers, in one critical
+//!   section. A later offer sees `is_asleep` and writes to the eventfd that the ring polls. So no request
 //!   waits while the ring's thread sleeps.
 //! - Whoever found the queue full waits on `space`; each finish wakes one.
 //!
-//! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped and
-//! nothing waits, the ring's also when nothing of its own is under way.
+//! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped
+//! and nothing waits, the ring's also when nothing of its own is under way.
 
 use super::stats::DeviceMonitor;
 use super::transfer::Transfer;
@@ -89,8 +90,8 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// As `offer`, for who serves the request by itself and calls `finish` then. None when the queue has stopped: the request has
-    /// failed.
+    /// As `offer`, for who serves the request by itself and calls `finish` then. None when the queue has stopped: the
+    /// request has failed.
     pub fn admit(&self, request: TransferRequest) -> Result<Option<Transfer>, TransferRequest> {
         Ok(self.begin(request)?.map(|(_, transfer)| transfer))
     }

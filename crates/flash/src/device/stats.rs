@@ -1,7 +1,7 @@
 //! What a device did: counters, the depth of its queue, how long transfers took, and its health.
 //!
-//! Everything is counted with Relaxed atomics by whoever submits and completes; nothing hangs on their order but that no
-//! transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
+//! Everything is counted with Relaxed atomics by whoever submits and completes; nothing hangs on their order but that
+//! no transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
 //! [`DeviceMonitor::observe`] takes.
 
 use super::health::{HealthJudge, HealthSample};
@@ -123,7 +123,8 @@ impl DeviceMonitor {
         }
     }
 
-    /// Judges the device anew. To be called about once a second. `beside` is how long what else is written to its filesystem has waited for it.
+    /// Judges the device anew. To be called about once a second. `beside` is how long what else is written to its
+    /// filesystem has waited for it.
     pub fn observe(&self, now: Instant, beside: Duration) -> Health {
         let now = now.saturating_duration_since(self.opened);
         let is_busy = self.under_way.load(Acquire) > 0;

@@ -5,8 +5,9 @@
 //! part 1    | 1 | 3 |            the rest of a stripe stays unused
 //! zones      \ both / \ 0 /
 //! ```
-//! A stripe is as large as a region, so that a region that is aligned is one write on one drive, and as many regions that are
-//! written or read at once go to different drives. The only part of a device is one stripe, up to its last block.
+//! A stripe is as large as a region, so that a region that is aligned is one write on one drive, and as many regions
+//! that are written or read at once go to different drives. The only part of a device is one stripe, up to its last
+//! block.
 
 use super::BLOCK;
 use super::label::DATA_START;

@@ -1,15 +1,15 @@
 //! A ring of a thread's own, for a thread that reads a lot and never waits for a device.
 //!
 //! ```text
-//! submit_here -> the thread's ring -> kernel, at each third read, and in `turn` what is left       the thread does something else
+//! submit_here -> the thread's ring -> kernel, at each third read; the rest in `turn`       the thread does other work
 //!                                        |
 //!            completion <- turn <- the eventfd is readable
 //! ```
-//! A read then wakes one thread, once; by way of the serving thread it wakes two, that one twice. The reads count in the
-//! device's queue like all others, so the same bound holds for all together.
+//! A read then wakes one thread, once; by way of the serving thread it wakes two, that one twice. The reads count in
+//! the device's queue like all others, so the same bound holds for all together.
 //!
-//! The ring belongs to its thread as a thread-local, so that reads find it wherever they are submitted. Completions run in `turn`
-//! with the ring free to take more.
+//! The ring belongs to its thread as a thread-local, so that reads find it wherever they are submitted. Completions run
+//! in `turn` with the ring free to take more.
 
 use super::disk::Disk;
 use super::stopped;
@@ -29,8 +29,9 @@ use std::time::{Duration, Instant};
 /// How long the end of a ring waits for what is under way, and how often it looks.
 pub(super) const MAX_END: Duration = Duration::from_secs(1);
 const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on. From three on the kernel
-/// gathers them and rings at the device once, in place of each time: on a virtual machine that is dear.
+/// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on.
+/// From three on the kernel gathers them and rings at the device once, in place of each time: on a virtual machine that
+/// is dear.
 const SUBMITTED_AT: usize = 3;
 /// So many the kernel hands over at once at most.
 const HANDED_OVER: usize = 20;
@@ -47,7 +48,8 @@ struct LocalRing {
     finished: VecDeque<Finished>,
 }
 
-/// What a thread has for reads of a device that it moves itself. Dropping it ends what is under way; what takes too long fails.
+/// What a thread has for reads of a device that it moves itself. Dropping it ends what is under way; what takes too
+/// long fails.
 pub struct ThreadRing {
     event: OwnedFd,
     /// It stays on its thread.
@@ -82,8 +84,9 @@ impl ThreadRing {
         })
     }
 
-    /// Submits what is new, and calls the completions of what is over. Whether anything was. Does not wait. To be called when [`ThreadRing::has_completions`]
-    /// before the thread sleeps, and after its file descriptor was written to.
+    /// Submits what is new, and calls the completions of what is over. Whether anything was. Does not wait. To be
+    /// called when [`ThreadRing::has_completions`] before the thread sleeps, and after its file descriptor was written
+    /// to.
     pub fn turn(&self) -> bool {
         let mut was_over = false;
         let depth =
@@ -118,9 +121,10 @@ struct Entry {
     is_due: bool,
 }
 
-/// Enters until nothing is due: the kernel does not tell again of what it has not handed over. Or until so many entries in a row have completed nothing: it also
-/// says that something is due when nothing is. Another processor puts work where the thread takes it, and marks the ring afterwards; a mark that comes after the work
-/// was done stays until there is some again.
+/// Enters until nothing is due: the kernel does not tell again of what it has not handed over. Or until so many entries
+/// in a row have completed nothing: it also says that something is due when nothing is. Another processor puts work
+/// where the thread takes it, and marks the ring afterwards; a mark that comes after the work was done stays until
+/// there is some again.
 fn while_due(max_vain: usize, mut enter: impl FnMut() -> Entry) {
     let mut vain = 0;
     loop {
@@ -139,7 +143,8 @@ impl AsFd for ThreadRing {
 }
 
 impl AsRawFd for ThreadRing {
-    /// An eventfd that is written to when [`ThreadRing::turn`] has something to do. It need not be read by who is told of each write.
+    /// An eventfd that is written to when [`ThreadRing::turn`] has something to do. It need not be read by who is told
+    /// of each write.
     fn as_raw_fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }
@@ -164,7 +169,8 @@ impl Drop for ThreadRing {
     }
 }
 
-/// Panics of completions that are called when a ring ends: each would lose the others, and the process if the thread panics already.
+/// Panics of completions that are called when a ring ends: each would lose the others, and the process if the thread
+/// panics already.
 #[derive(Default)]
 pub(super) struct DeferredPanic(Option<Box<dyn Any + Send>>);
 
@@ -186,7 +192,8 @@ impl DeferredPanic {
     }
 }
 
-/// Whether the calling thread can take a ring: it has none, and does not end, as in the destructor of another thread-local.
+/// Whether the calling thread can take a ring: it has none, and does not end, as in the destructor of another
+/// thread-local.
 pub(super) fn is_free() -> bool {
     LOCAL_RING.try_with(|local| local.borrow().is_none()).unwrap_or(false)
 }

@@ -1,8 +1,8 @@
 //! A request on its way, piece by piece.
 //!
-//! A piece ends where its stripe ends, and has at most [`PIECE`] bytes: a region that is written does not fill the drive's own
-//! queue before the reads that come meanwhile. One piece is under way at a time. What comes short is gone on with from the
-//! last whole block, since direct I/O begins nowhere else.
+//! A piece ends where its stripe ends, and has at most [`PIECE`] bytes: a region that is written does not fill the
+//! drive's own queue before the reads that come meanwhile. One piece is under way at a time. What comes short is gone
+//! on with from the last whole block, since direct I/O begins nowhere else.
 
 use super::stripes::Stripes;
 use super::{BLOCK, TransferRequest};

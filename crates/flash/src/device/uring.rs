@@ -5,12 +5,12 @@
 //!      ^                                          |
 //!      +--- completions: the next piece, or over <+  enter: submit, sleep until something is completed
 //! ```
-//! Only one thread touches a ring at a time: the serving one, or, of [`super::local`] and [`super::waiting`], its owner. An offer reaches the sleeping ring of the
-//! serving thread through the queue's eventfd, which that ring polls.
+//! Only one thread touches a ring at a time: the serving one, or, of [`super::local`] and [`super::waiting`], its
+//! owner. An offer reaches the sleeping ring of the serving thread through the queue's eventfd, which that ring polls.
 //!
-//! The kernel reads and writes a buffer from the moment its entry is in the submission queue until its completion was seen.
-//! Slots never move, nobody touches a transfer in its slot meanwhile, and a slot that is never completed is never freed. A
-//! buffer that is read into is shared with nobody; one that is written may be read by others.
+//! The kernel reads and writes a buffer from the moment its entry is in the submission queue until its completion was
+//! seen. Slots never move, nobody touches a transfer in its slot meanwhile, and a slot that is never completed is never
+//! freed. A buffer that is read into is shared with nobody; one that is written may be read by others.
 
 #![allow(unsafe_code)]
 
@@ -91,15 +91,16 @@ impl UringQueue {
         Self { ring, slots, free: (0..depth).collect(), completed: Vec::new() }
     }
 
-    /// One that writes to an eventfd when it has something to do, and never interrupts its thread. An error where the kernel
-    /// has no such thing.
+    /// One that writes to an eventfd when it has something to do, and never interrupts its thread. An error where the
+    /// kernel has no such thing.
     pub fn with_event(depth: usize, event: BorrowedFd<'_>) -> io::Result<Self> {
         let ring = make_quiet(depth)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Self::new(depth, ring))
     }
 
-    /// One for threads that have it in turn, and wait. An error where the kernel cannot wait for a limited time (before 5.11).
+    /// One for threads that have it in turn, and wait. An error where the kernel cannot wait for a limited time (before
+    /// 5.11).
     pub fn blocking(depth: usize) -> io::Result<Self> {
         let entries = entries(depth);
         let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|error| match error.kind() {
@@ -137,8 +138,8 @@ impl UringQueue {
         !self.ring.completion().is_empty()
     }
 
-    /// Takes a transfer; the kernel learns of it when the ring is entered. There is a slot as long as no more are under way than the
-    /// ring is deep.
+    /// Takes a transfer; the kernel learns of it when the ring is entered. There is a slot as long as no more are under
+    /// way than the ring is deep.
     pub fn add(&mut self, transfer: Transfer, path_set: PathSet<'_>) {
         let slot = self.free.pop().expect("the queue lets no more pass than there are slots");
         self.slots.0[slot] = Some(transfer);
@@ -164,8 +165,9 @@ impl UringQueue {
     }
 
     fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: A poll has no buffer. That of a transfer lies in a slot that stays as it is, and keeps its memory, until
-        // `reap` has seen the completion, or for ever; the files are open for as long as the device that the ring is of.
+        // SAFETY: A poll has no buffer. That of a transfer lies in a slot that stays as it is, and keeps its memory,
+        // until `reap` has seen the completion, or for ever; the files are open for as long as the device that the ring
+        // is of.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("there is an entry for each slot and for the poll");
     }

@@ -4,8 +4,8 @@
 //! bit 0            39           46     48
 //!     | unit        | size class | hits |
 //! ```
-//! A unit is 64 bytes of the log. The size class says how many blocks a read must cover: exactly up to 16, above that rounded
-//! up to one of eight steps per octave, at most an eighth too many.
+//! A unit is 64 bytes of the log. The size class says how many blocks a read must cover: exactly up to 16, above that
+//! rounded up to one of eight steps per octave, at most an eighth too many.
 
 use crate::device::BLOCK;
 use std::fmt;

@@ -40,8 +40,8 @@ impl Drop for ReservedSlots<'_> {
 }
 
 impl LargeLog {
-    /// Adds a draft to the open region of a group, opening one if need be, in one of the buffers that are kept for it or in any. It
-    /// is not published yet.
+    /// Adds a draft to the open region of a group, opening one if need be, in one of the buffers that are kept for it
+    /// or in any. It is not published yet.
     pub(super) fn add(
         self: &Arc<Self>,
         expiry_group: usize,
@@ -111,7 +111,8 @@ impl LargeLog {
         })
     }
 
-    /// Copies a draft to its place. Nobody reads there yet; who reads elsewhere in the buffer waits for one piece at most.
+    /// Copies a draft to its place. Nobody reads there yet; who reads elsewhere in the buffer waits for one piece at
+    /// most.
     fn copy_in(&self, open: &mut OpenRegion, draft: &ObjectDraft<'_>, at: usize, value_bytes: usize) -> Appended {
         let position = (at / UNIT) as u32;
         let header =

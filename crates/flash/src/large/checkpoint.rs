@@ -1,14 +1,14 @@
 //! The index on the device, for a start that looks at no region. Little-endian; written last, valid once.
 //!
 //! ```text
-//! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64 | next order u64
-//!           | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
+//! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64
+//!           | next order u64 | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before u64
 //! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | state:7 unclean:1     21 bytes
 //!           per region: pools u16, then per pool: number u16 | bytes u32                                  2 + 6 bytes
 //!           per shard: objects u32, then per object: tag u32 | place, 48 bits                             10 bytes
 //! ```
-//! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the checksum so far as
-//! its seed. The body is durable before block 0 is written.
+//! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the
+//! checksum so far as its seed. The body is durable before block 0 is written.
 
 use super::LargeLog;
 use super::address::Address;
@@ -17,7 +17,7 @@ use super::open_region::FreeLists;
 use super::recover::Deletions;
 use super::regions::{RegionState, RegionSummary};
 use crate::Error;
-use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};
+use crate::checkpoint_header::{self, BYTES as HEADER_BYTES, steps_in};
 use crate::codec::{DeviceReader, DeviceWriter, FieldReader, FieldWriter};
 use crate::device::{self, BLOCK, Buffer};
 use std::io;
@@ -36,9 +36,8 @@ const UNCLEAN: u8 = 1 << 7;
 const POOLS_BYTES: usize = 2;
 const POOL_BYTES: usize = 6;
 const UNHARMED: &str = "nothing panics under this lock";
-/// How long regions that are being written are waited for, and in which steps.
+/// How often a checkpoint looks whether a reclaim or a write has ended.
 const WAIT_STEP: Duration = Duration::from_millis(10);
-const WAITS: u32 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
@@ -56,9 +55,9 @@ impl LargeLog {
         (BLOCK + self.body_bytes()).next_multiple_of(BLOCK) as u64
     }
 
-    /// Writes all buffers, and the index to an area of the device outside the log's own, a block at least; if that does not fit, a block that is
-    /// none, and a recovery looks at the regions. The log takes no inserts any more, nor does it reclaim; removals after it must be told
-    /// to the recovery, as always.
+    /// Writes all buffers, and the index to an area of the device outside the log's own, a block at least; if that does
+    /// not fit, a block that is none, and a recovery looks at the regions. The log takes no inserts any more, nor does
+    /// it reclaim; removals after it must be told to the recovery, as always.
     ///
     /// # Errors
     ///
@@ -71,7 +70,8 @@ impl LargeLog {
         let _one = self.wait_for_reclaim()?;
         self.seal_all(now);
         self.wait_for_writes()?;
-        // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books, locked.
+        // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books,
+        // locked.
         let next_order = self.next_order.fetch_add(1, Relaxed) + 1;
         self.reclaim_locked(now, 0);
         let bytes = self.checkpoint_bytes();
@@ -107,7 +107,7 @@ impl LargeLog {
     }
 
     fn wait_for_reclaim(&self) -> Result<MutexGuard<'_, ()>, Error> {
-        for _ in 0..WAITS {
+        for _ in 0..steps_in(self.options.max_checkpoint_wait, WAIT_STEP) {
             match self.reclaiming.try_lock() {
                 Ok(one) => return Ok(one),
                 Err(TryLockError::WouldBlock) => thread::sleep(WAIT_STEP),
@@ -119,7 +119,7 @@ impl LargeLog {
 
     fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
         let is_busy = |free_lists: &mut FreeLists| self.used_buffers(free_lists) > 0;
-        for _ in 0..WAITS {
+        for _ in 0..steps_in(self.options.max_checkpoint_wait, WAIT_STEP) {
             self.submit_waiting();
             let wait = self.freed.wait_timeout_while(self.free_lists(), WAIT_STEP, is_busy).unwrap();
             if !wait.1.timed_out() {

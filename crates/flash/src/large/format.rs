@@ -4,28 +4,29 @@
 //! region   | header 64 | object, at a multiple of 64 | object | ... | footer | to the end of a block
 //!
 //! header   magic u32 | version u32 | sequence u64 | identity u64 | region u32 | objects u32 | footer's offset u32
-//!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before it u64
+//!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before u64
 //! object   checksum u64 | sequence u64 | order u64 | bytes of value here u32 | bytes of value in all u32
 //!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | annotated u8
 //!          | key | of a value over 16 KiB: checksum of each block u64 ... | zeros to a multiple of 64 | value
 //! footer   per object: hash u64 | order u64 | position u32 | bytes u32 | expiry u32 | part u16 | pool u16
 //! ```
-//! - The checksum of an object is of what follows it: of all, if its value here has at most 16 KiB; otherwise of all before the value, whose blocks
-//!   have their own. So the front of a long object is verified without its value, and each block without the others.
-//! - A block of a value has 4 KiB, as a block of the device: 0.2 % of a long value are checksums. The front of an object of
-//!   1 MiB (header, key, checksums, zeros) has at most 2.4 KiB.
-//! - The value of 64 KiB or more begins at a multiple of 4 KiB of the region where the region has the space. Then a range
-//!   of one block is read as one block of the device, after one block with the front.
-//! - The pool is the number of an incarnation of a pool (`pools`). A reader takes an object of another one for another key.
-//! - The sequence numbers the lives of all regions. It is in the region's header and in every object: what a region held in an
-//!   earlier life, or what belongs elsewhere, does not pass.
-//! - The order numbers the versions of all objects; of two versions of a key the later one has the higher number. A copy that
-//!   reclaim makes keeps its order.
+//! - The checksum of an object covers all that follows it, if its value here has at most 16 KiB. Of a longer value it
+//!   covers all before the value, and each block of the value has its own checksum. So the front of a
+//!   long object is verified without its value, and each block without the others.
+//! - A block of a value has 4 KiB, as a block of the device: 0.2 % of a long value are checksums. The front of an
+//!   object of 1 MiB (header, key, checksums, zeros) has at most 2.4 KiB.
+//! - A value of 64 KiB or more begins at a multiple of 4 KiB of the region where the region has the space. Then a
+//!   range of one block is read as one block of the device, after one block with the front.
+//! - The pool is the number of an incarnation of a pool (`pools`). An object of another incarnation is another key.
+//! - The sequence numbers the lives of all regions. The region's header and every object have it: objects of an earlier
+//!   life, and misplaced ones, are refused.
+//! - The order numbers the versions of all objects; of two versions of a key the later one has the higher number. A
+//!   copy that reclaim makes keeps its order.
 //! - Annotated is 1 if the client flags are an annotation of the cache, and not a client's; otherwise 0.
 //! - A position counts units of 64 bytes from the begin of the region.
 //! - An expiry is in seconds since 1970, 0 for never; the latest expiry of a region too.
-//! - Part 0 is an object, or the first part of one that did not fit into a region. The others carry no key; their hash is made
-//!   from the key's hash, the order and the number of the part.
+//! - Part 0 is an object, or the first part of one that did not fit into a region. The others carry no key; their hash
+//!   is made from the key's hash, the order and the number of the part.
 
 use super::address::UNIT;
 use crate::FlashHash;
@@ -45,7 +46,8 @@ const CHECKSUM_BYTES: usize = 8;
 pub const UNDIVIDED_VALUE_BYTES: usize = 16 << 10;
 /// Bytes of a block; the last one has what is left.
 const VALUE_BLOCK_BYTES: usize = 4 << 10;
-/// A value of so many bytes or more begins with a block of the device: the gap before is 1/32 of the value on average, or less.
+/// A value of so many bytes or more begins with a block of the device: the gap before is 1/32 of the value on average,
+/// or less.
 pub const ALIGNED_VALUE_BYTES: usize = 64 << 10;
 
 const _: () = assert!(REGION_HEADER_BYTES.is_multiple_of(UNIT));
@@ -250,8 +252,8 @@ impl ObjectHeader {
         }
     }
 
-    /// The header of an object that must be the one written at this position in this life of a region, unharmed. `bytes`
-    /// begins with it and may be longer.
+    /// The header of an object that must be the one written at this position in this life of a region, unharmed.
+    /// `bytes` begins with it and may be longer.
     pub fn check(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         let header = Self::check_front(bytes, identity, sequence, position)?;
         let object = bytes.get(..header.object_bytes()).ok_or(ObjectMismatch::Foreign)?;

@@ -6,9 +6,9 @@
 //! shard  mutex, pages by linear hashing on the low bits of the tag
 //! page   tags u32, sorted | places of 48 bits                       10 bytes an object, 128 to 512 of them
 //! ```
-//! A shard grows by one page at a time and shrinks so, which takes microseconds: nothing is ever rehashed as a whole. Pages
-//! are sorted and dense, so that no memory is lost to load. Two keys with the same 38 bits are one to the index; the whole
-//! key is on flash.
+//! A shard grows by one page at a time and shrinks so, which takes microseconds: nothing is ever rehashed as a whole.
+//! Pages are sorted and dense, so that no memory is lost to load. Two keys with the same 38 bits are one to the index;
+//! the whole key is on flash.
 
 use super::address::Address;
 use super::index_page::IndexPage;
@@ -165,8 +165,8 @@ impl LockedShard<'_> {
 }
 
 impl Shard {
-    /// The pages of a shard of `n` are numbered by the low bits of the tag: as many as `n - 1` has, or one fewer where that
-    /// names a page that is not there.
+    /// The pages of a shard of `n` are numbered by the low bits of the tag: as many as `n - 1` has, or one fewer where
+    /// that names a page that is not there.
     fn page_of(&self, tag: u32) -> usize {
         let pages = self.pages.len();
         let mask = pages.next_power_of_two() - 1;
@@ -274,7 +274,7 @@ mod tests {
             bytes
         };
         let mut costs = Vec::new();
-        while hashes.len() < 1_500_000 {
+        while hashes.len() < 500_000 {
             let hash = random.number();
             hashes.push(hash);
             insert(&index, hash, Address::new(random.below(1 << 39), 9000));

@@ -20,19 +20,21 @@ const KEY_BYTES_LIMIT: usize = 250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
     pub token: Token,
-    /// A version, or another key of the same hash, is not found any more, but may still be on the device: a log of removals must
-    /// say so, with the hash and `order`.
+    /// A version, or another key of the same hash, is not found any more, but may still be on the device: a log of
+    /// removals must say so, with the hash and `order`.
     pub replaced: bool,
     pub order: u64,
 }
 
 impl LargeLog {
-    /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is in seconds since
-    /// 1970. May wait for a buffer and reclaims regions if none is free, both as [`super::Options::max_buffer_wait`] allows.
+    /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is the Unix
+    /// time in seconds. May wait for a buffer, and reclaims regions if none is free, both as
+    /// [`super::Options::max_buffer_wait`] allows.
     ///
     /// # Errors
     ///
-    /// Why it was not stored; it is counted. An older version stays: whoever inserts because of a change has removed it before.
+    /// Why it was not stored; it is counted. An older version stays: whoever inserts because of a change has removed it
+    /// before.
     pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, LargeDrop> {
         let result = self.try_insert(object, self.observe_time(now));
         match &result {
@@ -48,7 +50,8 @@ impl LargeLog {
         result
     }
 
-    /// Whether a new object is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
+    /// Whether a new object is better not inserted, but refused in the place of copies that were made
+    /// ([`super::Reinsertion::Auto`]).
     pub fn prefers_copies(&self, object: &Object<'_>) -> bool {
         let bytes = object_bytes(object.key.bytes.len(), object.value_bytes());
         self.open_error(object).is_none() && self.reinsertion_value.refuses_insert(object.key.hash, bytes)
@@ -116,9 +119,9 @@ impl LargeLog {
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 
-    /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a
-    /// part of it. The next upkeep makes that much room, for this one or another. Gives back buffers for it, if it cannot do with
-    /// what all have.
+    /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is
+    /// spent on a part of it. The next upkeep makes that much room, for this one or another. Gives back buffers for it,
+    /// if it cannot do with what all have.
     fn reserve_buffers(&self, bytes: usize) -> Result<Vec<u16>, LargeDrop> {
         let regions = self.geometry.regions_of(bytes);
         if regions == 1 {
@@ -183,8 +186,8 @@ impl LargeLog {
         Err(dropped)
     }
 
-    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or emptied; otherwise what
-    /// was there. In a region that failed it is not found, but known, as all that was published there.
+    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or emptied;
+    /// otherwise what was there. In a region that failed it is not found, but known, as all that was published there.
     fn publish(&self, hash: FlashHash, appended: Appended) -> Option<Option<Address>> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
@@ -192,8 +195,8 @@ impl LargeLog {
         Some(shard.insert(identity.tag, address))
     }
 
-    /// The same for a later part, of which no log of removals is told: what it takes the place of, with another hash of the same tag, could be found
-    /// by a restart that does not find the part.
+    /// The same for a later part, of which no log of removals is told: what it takes the place of, with another hash of
+    /// the same tag, could be found by a restart that does not find the part.
     fn publish_part(&self, hash: FlashHash, appended: Appended) -> Option<()> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
@@ -204,8 +207,8 @@ impl LargeLog {
         Some(())
     }
 
-    /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state has
-    /// changed, so either the change is seen here or the place is seen there.
+    /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state
+    /// has changed, so either the change is seen here or the place is seen there.
     pub(super) fn publishable(&self, appended: Appended) -> Option<Address> {
         let region = &self.regions[appended.region as usize];
         let fits = region.takes_objects_of(appended.sequence) && appended.sequence >= self.floor.load(Acquire);

@@ -77,8 +77,8 @@ pub struct LargeLog {
 }
 
 impl LargeLog {
-    /// An empty log in an area of the device. What the area holds is not looked at, and not found later if the identity is a
-    /// new one.
+    /// An empty log in an area of the device. What the area holds is not looked at, and not found later if the identity
+    /// is a new one.
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ impl LargeLog {
         }))
     }
 
-    /// Bytes of RAM that a log has at most beside objects in its index, reads under way and objects of several regions on their way.
+    /// Bytes of RAM that a log has at most beside objects in its index, reads under way and objects of several regions
+    /// on their way.
     pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
         let buffers = options.buffers * options.region_bytes;
         let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
@@ -147,8 +148,8 @@ impl LargeLog {
         LargeIndex::new().bytes()
     }
 
-    /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that holds
-    /// something, whichever comes first; says where the log begins now.
+    /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that
+    /// holds something, whichever comes first; says where the log begins now.
     pub fn shrink_front(&self, to: u64) -> u64 {
         let mut free_lists = self.free_lists();
         let first = self.first_region.load(Relaxed);
@@ -190,7 +191,8 @@ impl LargeLog {
         self.index.bytes()
     }
 
-    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would end.
+    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would
+    /// end.
     pub fn wanted_memory(&self, reserve: usize) -> usize {
         self.memory_bound.wanted(self.index.bytes(), reserve)
     }
@@ -243,8 +245,9 @@ impl LargeLog {
         self.find(hash, |address| address.blocks() * BLOCK)
     }
 
-    /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may have been
-    /// one: then it may still be on the device, and must be logged to be gone after a crash, with [`LargeLog::next_order`].
+    /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may
+    /// have been one: then it may still be on the device, and must be logged to be gone after a crash, with
+    /// [`LargeLog::next_order`].
     pub fn remove(&self, hash: FlashHash) -> bool {
         let identity = IndexKey::of(hash);
         let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
@@ -257,8 +260,8 @@ impl LargeLog {
         self.find(hash, |address| self.token(address)) == Some(token)
     }
 
-    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With it, a
-    /// log of removals can say what it kills.
+    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With
+    /// it, a log of removals can say what it kills.
     pub fn next_order(&self) -> u64 {
         self.next_order.load(Relaxed)
     }

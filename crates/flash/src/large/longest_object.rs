@@ -1,6 +1,7 @@
 //! The longest object of several regions that arrived lately: as many regions are kept free for the next one.
 
-/// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
+/// The longest object of several regions that came: of its like others may come, while the short ones in between take
+/// what is free.
 #[derive(Default)]
 pub(super) struct LongestObject {
     /// That it has a part in.

@@ -5,9 +5,9 @@
 //!                                   |                         |
 //!                                 lookup                   lookup, one read
 //! ```
-//! A region belongs to a group of objects that expire at about the same time, so that it dies as a whole. Nobody but the index
-//! says what is current: an object is there if its place is in the index and its region is in the life of that place. Values
-//! that do not fit a region are stored in parts, each found by the index under a hash of its own.
+//! A region belongs to a group of objects that expire at about the same time, so that it dies as a whole. Nobody but
+//! the index says what is current: an object is there if its place is in the index and its region is in the life of
+//! that place. Values that do not fit a region are stored in parts, each found by the index under a hash of its own.
 //!
 //! | where | what |
 //! |---|---|

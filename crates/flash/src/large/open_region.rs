@@ -15,8 +15,9 @@ use std::ops::Range;
 pub(super) const SHARE_OF_PART: usize = 64;
 /// A gap before an object that saves reading a block is left if it is at most this share of the object,
 pub const SHARE_OF_GAP: usize = 16;
-/// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps take at most
-/// this share of the region: objects that fill their blocks would otherwise, behind one that does not, all lie across one more.
+/// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps
+/// take at most this share of the region: objects that fill their blocks would otherwise, behind one that does not, all
+/// lie across one more.
 const SHARE_OF_GAPS: usize = 64;
 
 /// What is free, and what has yet to be handed to the device.
@@ -114,8 +115,8 @@ pub enum AppendError {
 }
 
 impl OpenRegion {
-    /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and costs
-    /// little.
+    /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and
+    /// costs little.
     pub fn address(&self, bytes: usize, region_bytes: usize) -> usize {
         let at = self.used.next_multiple_of(UNIT);
         let gap = at.next_multiple_of(BLOCK) - at;

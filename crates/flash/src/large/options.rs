@@ -3,6 +3,7 @@
 use super::address::{UNIT, UNITS_LIMIT};
 use super::format::{FOOTER_ENTRY_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
 use crate::Error;
+use crate::checkpoint_header::MAX_CHECKPOINT_WAIT;
 use crate::device::BLOCK;
 use std::ops::Range;
 use std::time::Duration;
@@ -22,42 +23,46 @@ const FIRST_GROUP_SECONDS: u32 = 300;
 /// How the log works.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which life of the device this is: what was written under another identity is not there. Whoever starts cold takes a
-    /// new one, at random.
+    /// Which life of the device this is: what was written under another identity is not there. Whoever starts cold
+    /// takes a new one, at random.
     pub identity: u64,
     /// Regions of the area before this one are not the log's: what lies there is not touched. 0: the area is its own.
     pub first_region: u32,
-    /// Bytes of a region, what is written and reclaimed at once; whole blocks. 16 MiB: large enough that flash is erased
-    /// without moving what lives, small enough that buffers stay affordable.
+    /// Bytes of a region, what is written and reclaimed at once; whole blocks. 16 MiB: large enough that flash is
+    /// erased without moving what lives, small enough that buffers stay affordable.
     pub region_bytes: usize,
     /// Objects are kept apart by how long they still live, in 1 to 8 groups, each with an open region. 8: a region then
     /// expires as a whole more often, and a group without objects costs nothing.
     pub expiry_groups: usize,
-    /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than `expiry_groups`. 10: two
-    /// can be written while all groups are open.
+    /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than
+    /// `expiry_groups`. 10: two can be written while all groups are open.
     pub buffers: usize,
-    /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
-    /// is all in RAM before any of it is on the device. 0.
+    /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few
+    /// others: an object is all in RAM before any of it is on the device. 0.
     pub long_buffers: usize,
-    /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
-    /// wastes space.
+    /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short
+    /// region wastes space.
     pub seal_seconds: u32,
-    /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive, short
-    /// enough that eviction, which waits too, finds another way. With zero an insert never waits for the device: it does not
-    /// reclaim regions either, and upkeep keeps more of them free.
+    /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive,
+    /// short enough that eviction, which waits too, finds another way. With zero an insert never waits for the device:
+    /// it does not reclaim regions either, and upkeep keeps more of them free.
     pub max_buffer_wait: Duration,
-    /// Which region is reclaimed when space is needed. `Lru`: it saves hits and writes, and a region is erased as a whole.
+    /// How long a checkpoint waits for the device, for each kind of work under way. 10 s: a drive that stalls for
+    /// longer would hold up a stop, and the next start recovers by a scan.
+    pub max_checkpoint_wait: Duration,
+    /// Which region is reclaimed when space is needed. `Lru`: it saves hits and writes, and a region is erased as a
+    /// whole.
     pub reclaim: Reclaim,
     /// What of that region is kept. What has proved to be worth another write.
     pub reinsertion: Reinsertion,
-    /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound inserts
-    /// are dropped. No bound: 10 to 12 bytes an object are what the index takes.
+    /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound
+    /// inserts are dropped. No bound: 10 to 12 bytes an object are what the index takes.
     pub index_bytes: usize,
-    /// Whether [`super::LargeLog::recover`] is to find what is written, without a checkpoint too. On. If not, a region goes without being
-    /// marked dead, which costs a block each.
+    /// Whether [`super::LargeLog::recover`] is to find what is written, without a checkpoint too. On. If not, a region
+    /// goes without being marked dead, which costs a block each.
     pub recovers: bool,
-    /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives are slow
-    /// at it.
+    /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives
+    /// are slow at it.
     pub discard: bool,
 }
 
@@ -74,8 +79,8 @@ pub enum Reclaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinsertion {
     Never,
-    /// Those that were hit since they were written, for as long as copies of such are hit as often for each byte as what is new; and as many
-    /// bytes of new objects are not to be taken ([`super::LargeLog::prefers_copies`]).
+    /// Those that were hit since they were written, for as long as copies of such are hit as often for each byte as
+    /// what is new; and as many bytes of new objects are not to be taken ([`super::LargeLog::prefers_copies`]).
     Auto,
     /// All that were hit at least this often since they were written, and are at most half of what is reclaimed.
     #[cfg(test)]
@@ -104,6 +109,7 @@ impl Default for Options {
             long_buffers: 0,
             seal_seconds: 600,
             max_buffer_wait: Duration::from_millis(100),
+            max_checkpoint_wait: MAX_CHECKPOINT_WAIT,
             reclaim: Reclaim::Lru,
             reinsertion: Reinsertion::Auto,
             index_bytes: usize::MAX,
@@ -119,8 +125,8 @@ impl Options {
         self.expiry_groups + 4
     }
 
-    /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough, since evictions that
-    /// make room for one may need two: none, if the others do for one.
+    /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough,
+    /// since evictions that make room for one may need two: none, if the others do for one.
     pub(crate) fn long_buffers_for(&self, value_bytes: u64) -> usize {
         let object_bytes = object_bytes(u8::MAX.into(), value_bytes as usize);
         // Each group may have one that is open.
@@ -227,8 +233,8 @@ fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {
     if fits_one { 1 } else { object_bytes.div_ceil(part_bytes_limit(region_bytes)) + 1 }
 }
 
-/// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if there
-/// are two or more. Of the others each holds lives four times as long as the one before.
+/// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if
+/// there are two or more. Of the others each holds lives four times as long as the one before.
 pub fn expiry_group_of(seconds: Option<u32>, expiry_groups: usize) -> usize {
     let Some(seconds) = seconds else { return expiry_groups - 1 };
     let octaves = (seconds / FIRST_GROUP_SECONDS).checked_ilog2().map_or(0, |log| log as usize / 2 + 1);

@@ -118,8 +118,8 @@ enum ReadBytes<'a> {
 }
 
 impl LargeLog {
-    /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once what needs no I/O; otherwise `done`
-    /// is called with what was found, possibly before this returns.
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once what needs no I/O; otherwise
+    /// `done` is called with what was found, possibly before this returns.
     pub fn lookup(self: &Arc<Self>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         match self.locate(key.hash) {
             Some(located) => self.lookup_at(located, key, now, done),
@@ -147,8 +147,8 @@ impl LargeLog {
         }
     }
 
-    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is one of
-    /// a bounded number of moves. `located` spares the first look into the index.
+    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is
+    /// one of a bounded number of moves. `located` spares the first look into the index.
     fn advance(self: &Arc<Self>, mut reading: Reading, mut located: Option<Located>, done: OnLookup) -> ReadProgress {
         loop {
             let known = located.take().or_else(|| self.locate(reading.wanted()));
@@ -168,7 +168,8 @@ impl LargeLog {
         }
     }
 
-    /// Reads an object in a buffer: complete and unharmed, since its place was published. `None` if the region has left it.
+    /// Reads an object in a buffer: complete and unharmed, since its place was published. `None` if the region has left
+    /// it.
     pub(super) fn in_buffer<T>(
         &self,
         located: Located,
@@ -304,8 +305,8 @@ impl LargeLog {
         }
     }
 
-    /// The region is in the same life, so the object must be there, unless it was marked dead meanwhile: it was not written, or not
-    /// here.
+    /// The region is in the same life, so the object must be there, unless it was marked dead meanwhile: it was not
+    /// written, or not here.
     pub(super) fn count_mismatch(&self, located: Located) {
         match self.regions[located.region as usize].state() {
             RegionState::Dying | RegionState::Emptied => self.counters.misses_gone.one(),

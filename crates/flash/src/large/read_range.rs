@@ -1,14 +1,14 @@
 //! Ranges of values out.
 //!
 //! ```text
-//! locate -> in a buffer: copy --------------------------------------------------------------------+-> next part, or found
+//! locate -> in a buffer: copy --------------------------------------------------------------------+-> next part
 //!    ^   -> on the device, short: read it whole -> check ------------------------------------------+
 //!    |                     long:  read the front -> check -> read the blocks of the range -> check-+
 //!    +------ moved meanwhile ------------------------------------------------------------------------+
 //! ```
-//! The front of an object holds its header, its key and the checksums of its blocks. So a damaged block spoils only ranges that
-//! touch it. As in `read.rs`, what was read counts only if its place is still the current one afterwards; the front and the
-//! blocks are read from one place.
+//! The front of an object holds its header, its key and the checksums of its blocks. So a damaged block spoils only
+//! ranges that touch it. As in `read.rs`, what was read counts only if its place is still the current one afterwards;
+//! the front and the blocks are read from one place.
 //!
 //! Of a value in parts, the fronts of the parts before the range are read, too: they say how long each part is.
 
@@ -75,8 +75,8 @@ impl LargeLog {
         self.answer(self.advance_range(reading, Some(located), done))
     }
 
-    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is one of a
-    /// bounded number of moves. `located` spares the first look into the index.
+    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is
+    /// one of a bounded number of moves. `located` spares the first look into the index.
     fn advance_range(
         self: &Arc<Self>,
         mut reading: RangeReading,
@@ -107,7 +107,8 @@ impl LargeLog {
         }
     }
 
-    /// Which bytes of a part's value belong to the range, by its front. `None`, which is counted, if the lookup finds nothing.
+    /// Which bytes of a part's value belong to the range, by its front. `None`, which is counted, if the lookup finds
+    /// nothing.
     fn begin_part(
         &self,
         reading: &mut RangeReading,
@@ -160,8 +161,8 @@ impl LargeLog {
         RangeStep::Finished(Some(found(buffer, 0..filled, first, token)))
     }
 
-    /// Reads the front of a part, or a short one whole. The length of a front is known once its header was read; until then the
-    /// shortest one is read that the address allows.
+    /// Reads the front of a part, or a short one whole. The length of a front is known once its header was read; until
+    /// then the shortest one is read that the address allows.
     fn submit_front(
         self: &Arc<Self>,
         reading: RangeReading,

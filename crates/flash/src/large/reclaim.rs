@@ -6,9 +6,9 @@
 //! Nothing is read but what is kept (`keep`). The index is swept once for many regions, page by page: entries of other
 //! regions cost a look each, so regions are reclaimed by the sixty-fourth of the log.
 //!
-//! That a region is dead is written before its objects leave the index. After a crash the footers that are found are thus those
-//! of regions whose objects were all known to the index, or had been removed or replaced before its eyes. Expired regions
-//! need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
+//! That a region is dead is written before its objects leave the index. After a crash the footers that are found are
+//! thus those of regions whose objects were all known to the index, or had been removed or replaced before its eyes.
+//! Expired regions need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
 
 use super::LargeLog;
 use super::log::MIN_FREE_REGIONS;
@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep,
 const SPARES: usize = 32;
-/// but no more than so many regions for each buffer: of a large log, a 32nd is far more than is written between two upkeeps.
+/// but no more than so many regions for each buffer: of a large log, a 32nd is far more than is written between two
+/// upkeeps.
 const SPARES_PER_BUFFER: usize = 2;
 const BATCH_LIMIT: usize = 1024;
 /// With copies to make, which take free regions before there are more.
@@ -38,7 +39,8 @@ const SHARE_FREE: usize = 16;
 
 impl LargeLog {
     /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
-    /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds since 1970.
+    /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds
+    /// since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
         let now = self.observe_time(now);
         self.seal_old(now);
@@ -77,8 +79,8 @@ impl LargeLog {
         }
     }
 
-    /// All objects are gone, in effect for every lookup that begins later and for those under way. To be logged as a removal
-    /// of everything below [`LargeLog::next_order`].
+    /// All objects are gone, in effect for every lookup that begins later and for those under way. To be logged as a
+    /// removal of everything below [`LargeLog::next_order`].
     pub fn flush(&self) {
         let floor = {
             let free_lists = self.free_lists();
@@ -100,7 +102,8 @@ impl LargeLog {
         (self.log_regions().len() / SWEEPS).clamp(1, limit)
     }
 
-    /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after all.
+    /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after
+    /// all.
     pub(super) fn reclaim(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
         let _one = self.reclaiming.lock().unwrap();
         // Acquire: with `checkpoint`.
@@ -183,8 +186,8 @@ impl LargeLog {
         }
     }
 
-    /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None` if that could
-    /// not be done: then the index keeps what it knows of it, so that removals are still noticed.
+    /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None`
+    /// if that could not be done: then the index keeps what it knows of it, so that removals are still noticed.
     fn mark_dead(&self, number: u32, cause: ReclaimCause) -> Option<ReclaimCause> {
         let region = &self.regions[number as usize];
         let is_found =

@@ -41,8 +41,8 @@ pub struct ReclaimNeed {
     pub reclaim: Reclaim,
 }
 
-/// All regions that hold nothing any more, all that failed, and if that is not enough as many as are missing, in the order of
-/// the policy.
+/// All regions that hold nothing any more, all that failed, and if that is not enough as many as are missing, in the
+/// order of the policy.
 pub fn choose(candidates: impl Iterator<Item = RegionCandidate>, need: ReclaimNeed) -> Vec<(u32, ReclaimCause)> {
     let (mut chosen, mut living) = (Vec::new(), Vec::new());
     for candidate in candidates {
@@ -72,8 +72,9 @@ pub fn choose(candidates: impl Iterator<Item = RegionCandidate>, need: ReclaimNe
     chosen
 }
 
-/// Whether an object of a reclaimed region, with so many hits since it was written, is to be written again. Automatically, it is as far as
-/// copies pay; otherwise some are, to see whether they would. Chance is by a number that was drawn for it.
+/// Whether an object of a reclaimed region, with so many hits since it was written, is to be written again.
+/// Automatically, it is as far as copies pay; otherwise some are, to see whether they would. Chance is by a number that
+/// was drawn for it.
 pub fn is_reinserted(reinsertion: Reinsertion, copies_pay: bool, hits: u8, drawn: u64) -> bool {
     match reinsertion {
         Reinsertion::Never => false,

@@ -1,17 +1,17 @@
 //! After a restart: the index from a checkpoint, or from the footers of regions.
 //!
-//! What is found is what had been in the index, less what the caller says is gone. Whatever leaves the index otherwise than
-//! with its region must be known to the caller, who logs it:
+//! What is found is what had been in the index, less what the caller says is gone. Whatever leaves the index otherwise
+//! than with its region must be known to the caller, who logs it:
 //! - [`LargeLog::remove`], where it says true: the hash, with [`LargeLog::next_order`] read afterwards;
 //! - an insert that replaced something: its hash and order;
 //! - a flush: [`LargeLog::next_order`] read afterwards.
 //!
-//! Of two versions of a key in footers the one with the higher order counts, also if it is expired. The other, and a copy that a
-//! crash left beside its original, make their region unclean: the index does not know them, so until the region is dead each
-//! removal says true.
+//! Of two versions of a key in footers the one with the higher order counts, also if it is expired. The other, and a
+//! copy that a crash left beside its original, make their region unclean: the index does not know them, so until the
+//! region is dead each removal says true.
 //!
-//! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it.
-//! So it is marked dead, and if that fails too there is no recovery.
+//! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed
+//! from it. So it is marked dead, and if that fails too there is no recovery.
 
 use super::address::{Address, UNIT};
 use super::format::{
@@ -30,9 +30,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What was drawn before a crash and never reached the device is not drawn again. Of sequences, by chance: of a region whose header
-/// did not get there, objects may have, and a later write that is torn must not find its own there. A token has room for 2^38 sequences:
-/// enough for half a million restarts, and the regions of years.
+/// What was drawn before a crash and never reached the device is not drawn again. Of sequences, by chance: of a region
+/// whose header did not get there, objects may have, and a later write that is torn must not find its own there. A
+/// token has room for 2^38 sequences: enough for half a million restarts, and the regions of years.
 const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 20;
 const ORDERS_SKIPPED: u64 = 1 << 32;
 /// Footers that are kept while versions are compared.
@@ -51,8 +51,8 @@ pub struct Recovered {
     pub objects_gone: u64,
 }
 
-/// What is gone, as the index names it: an object that took another one's place, since 38 bits of their hashes are the same, hides
-/// that one with its own removal.
+/// What is gone, as the index names it: an object that took another one's place, since 38 bits of their hashes are the
+/// same, hides that one with its own removal.
 pub(super) struct Deletions {
     removals: HashMap<IndexKey, u64>,
     flushed: u64,
@@ -84,13 +84,13 @@ impl Deletions {
 }
 
 impl LargeLog {
-    /// The log as it was, in the same area, with the same options; `now` is in seconds since 1970. Takes a read of the checkpoint, or
-    /// two reads per region. A checkpoint is good for one recovery.
+    /// The log as it was, in the same area, with the same options; `now` is in seconds since 1970. Takes a read of the
+    /// checkpoint, or two reads per region. A checkpoint is good for one recovery.
     ///
     /// # Errors
     ///
-    /// As [`LargeLog::new`]; and [`Error::Transfer`] or [`Error::Sync`] when what must not be found another time cannot be
-    /// overwritten. Then only a start under another identity is safe.
+    /// As [`LargeLog::new`]; and [`Error::Transfer`] or [`Error::Sync`] when what must not be found another time cannot
+    /// be overwritten. Then only a start under another identity is safe.
     pub fn recover(
         device: Arc<dyn Device>,
         area: Range<u64>,
@@ -147,7 +147,8 @@ impl LargeLog {
         (self, recovered)
     }
 
-    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written. `read` reads blocks of it.
+    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written. `read`
+    /// reads blocks of it.
     pub(super) fn listed(
         &self,
         region: u32,

@@ -28,8 +28,8 @@ pub enum RegionState {
     Sealed,
     /// On the device, and chosen to be reclaimed.
     Dying,
-    /// What it held is gone, and will not be found after a restart. The index may still refer to it, but nothing is published in
-    /// it any more.
+    /// What it held is gone, and will not be found after a restart. The index may still refer to it, but nothing is
+    /// published in it any more.
     Emptied,
     /// A transfer failed. What it held is not found, but not forgotten: a restart could still find it.
     Failed,
@@ -59,7 +59,8 @@ impl RegionState {
         Self::ALL.get(usize::from(number)).copied().filter(lasts)
     }
 
-    /// Whether an object may be published that lies in a region in this state. It must be as long as a restart could find it.
+    /// Whether an object may be published that lies in a region in this state. It must be as long as a restart could
+    /// find it.
     pub fn takes_objects(self) -> bool {
         !matches!(self, Self::Free | Self::Emptied | Self::Retired)
     }
@@ -122,8 +123,8 @@ impl Region {
         self.sequence.load(Relaxed)
     }
 
-    /// Whether an object may be published here that was added in the life of this number. The state is read first: if it is of
-    /// a later life, so is the sequence.
+    /// Whether an object may be published here that was added in the life of this number. The state is read first: if
+    /// it is of a later life, so is the sequence.
     pub fn takes_objects_of(&self, sequence: u64) -> bool {
         self.state().takes_objects() && self.sequence() == sequence
     }
@@ -147,7 +148,8 @@ impl Region {
         self.copied.store(copied, Relaxed);
     }
 
-    /// Whether an object of this order, which is in it, is a copy. Not known of regions that a restart found, of which no share is.
+    /// Whether an object of this order, which is in it, is a copy. Not known of regions that a restart found, of which
+    /// no share is.
     pub fn is_copy(&self, order: u64) -> bool {
         self.new_from.load(Relaxed).wrapping_sub(order as u32) as i32 > EARLIER
     }

@@ -1,7 +1,7 @@
 //! What of the regions that go is written again.
 //!
 //! ```text
-//! header, footer -> what is current and worth it -> windows that hold it, each read at once -> copies in open regions -> index
+//! header, footer -> current objects worth a copy -> windows that hold them, each one read -> open regions -> index
 //! ```
 //! Whoever reclaims may wait for the device, and waits for buffers before it takes those that inserts need.
 
@@ -185,8 +185,9 @@ impl LargeLog {
         (done, true)
     }
 
-    /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current then, also in a
-    /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart.
+    /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current
+    /// then, also in a region that failed meanwhile: the copy is on its way to the device, and would be found by a
+    /// restart.
     fn reinsert(
         self: &Arc<Self>,
         region: VictimRegion,

@@ -1,13 +1,15 @@
-//! Whether another write is worth it for what was hit: a copy costs as much as a new object, and takes as much room from others.
+//! Whether another write is worth it for what was hit: a copy costs as much as a new object, and takes as much room
+//! from others.
 //!
 //! ```text
-//! first hit of an object, in a region of which copies have the share s:       what copies were made takes the place of new objects:
+//! first hit of an object, in a region of which copies have the share s:       copies displace new objects:
 //!     of a copy        copies += 1 - s                                            owed += bytes of a copy
-//!     of what was new  new += s                    copies >= new? they pay        owed -= bytes of a new object that is not taken
+//!     of what was new  new += s                    copies >= new? they pay        owed -= bytes of refused new objects
 //! ```
-//! Only a first hit counts: what was not kept comes back with its next miss, so one hit is all that a write can save. Copies are compared with what was new in
-//! the same region, as regions that were hit live longer than others: hits of both as if each had been given all the bytes of the other (Mantel and
-//! Haenszel 1959, for strata of unequal size). The sums fade over three turns of the log. While copies do not pay, a few are made to see whether they would.
+//! Only a first hit counts: what was not kept comes back with its next miss, so one hit is all that a write can save.
+//! Copies are compared with what was new in the same region, as regions that were hit live longer than others: hits of
+//! both as if each had been given all the bytes of the other (Mantel and Haenszel 1959, for strata of unequal size).
+//! The sums fade over three turns of the log. While copies do not pay, a few are made to see whether they would.
 
 use crate::FlashHash;
 use crate::hash::mix;
@@ -16,7 +18,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 /// Hits fade over so many turns of the log. Over one, chance decides too often.
 const DECAY_TURNS: f64 = 3.0;
 
-/// No object is copied that is longer than so many new ones are on average: copies of short ones, which pay, would pay for it.
+/// No object is copied that is longer than so many new ones are on average: copies of short ones, which pay, would pay
+/// for it.
 const MAX_MEAN_MULTIPLE: f64 = 2.0;
 
 /// A share of bytes, in 65,535ths.
@@ -35,8 +38,8 @@ pub struct ReinsertionValue {
 }
 
 impl ReinsertionValue {
-    /// An object was hit for the first time since it was written, in a region of which this share are copies. Without any, or where they are not
-    /// known, it says nothing.
+    /// An object was hit for the first time since it was written, in a region of which this share are copies. Without
+    /// any, or where they are not known, it says nothing.
     pub fn first_hit(&self, is_copy: bool, copied: CopiedShare) {
         if copied == 0 {
             return;
@@ -64,8 +67,9 @@ impl ReinsertionValue {
         }
     }
 
-    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes. Of what is owed
-    /// so many bytes stay at most: what new objects did not repay until now, later ones would for nothing.
+    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log
+    /// goes. Of what is owed so many bytes stay at most: what new objects did not repay until now, later ones would for
+    /// nothing.
     pub fn copies_pay(&self, share: f64, max_debt: usize) -> bool {
         for sum in [&self.copies, &self.new, &self.inserted, &self.inserted_bytes] {
             // Nobody else takes away from it.
@@ -86,7 +90,8 @@ impl ReinsertionValue {
         self.debt.fetch_add(bytes as i64, Relaxed);
     }
 
-    /// Whether a new object of so many bytes is not to be taken, in the place of copies: every second one, by chance, while any are owed.
+    /// Whether a new object of so many bytes is not to be taken, in the place of copies: every second one, by chance,
+    /// while any are owed.
     pub fn refuses_insert(&self, hash: FlashHash, bytes: usize) -> bool {
         let debt = self.debt.load(Relaxed);
         // What is owed changes with each that is refused: so it is not always the same key.

@@ -3,10 +3,10 @@
 //! ```text
 //! next region: complete ones by their sequence, then open ones --> piece --> objects in it --> current? --> visit
 //! ```
-//! Regions are read in pieces, one object behind the other; nothing but the index says which are current, and it is asked right
-//! before each visit. A copy that reclaim makes keeps its order and lies in a region of a later sequence, which is still to
-//! come: so what moves while the walk goes on is met there. Of regions that were begun after the walk only such copies are
-//! visited. No lock is held over a read or a visit.
+//! Regions are read in pieces, one object behind the other; nothing but the index says which are current, and it is
+//! asked right before each visit. A copy that reclaim makes keeps its order and lies in a region of a later sequence,
+//! which is still to come: so what moves while the walk goes on is met there. Of regions that were begun after the walk
+//! only such copies are visited. No lock is held over a read or a visit.
 
 use super::LargeLog;
 use super::address::UNIT;
@@ -215,8 +215,8 @@ impl LargeLog {
         true
     }
 
-    /// An object that is longer than a piece, of which the beginning was read, in the piece that begins there in the region. False if
-    /// it is none.
+    /// An object that is longer than a piece, of which the beginning was read, in the piece that begins there in the
+    /// region. False if it is none.
     fn visit_long(&self, (front, begin): (&[u8], usize), at: ScanPosition, visitor: &mut ScanVisitor<'_>) -> bool {
         let (region, sequence, position) = at;
         let header = ObjectHeader::decode(front);

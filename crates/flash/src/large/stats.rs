@@ -109,8 +109,8 @@ counters! {
     objects_evicted,
     objects_failed,
     reinserted,
-    /// Objects that were to be written again and found no room, or not to be what they should. Regions behind the one where the room ended are
-    /// not looked at.
+    /// Objects that were to be written again and found no room, or not to be what they should. Regions behind the one
+    /// where the room ended are not looked at.
     reinsertions_dropped,
     read_errors,
     write_errors,

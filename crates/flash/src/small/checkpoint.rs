@@ -13,7 +13,7 @@ use super::page::PAGE;
 use super::set_group::{SETS, SetGroup};
 use super::{SmallShared, SmallStore};
 use crate::Error;
-use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};
+use crate::checkpoint_header::{self, BYTES as HEADER_BYTES, steps_in};
 use crate::codec::{DeviceReader, DeviceWriter};
 use crate::device::{self, Buffer};
 use std::io;
@@ -23,9 +23,8 @@ use std::time::Duration;
 
 const MAGIC: [u8; 4] = *b"EbSc";
 const VERSION: u32 = 1;
-/// How long segments that are being written are waited for, and in which steps.
+/// How often a checkpoint looks whether the segments have been written.
 const WAIT_STEP: Duration = Duration::from_millis(1);
-const WAITS: u32 = 10_000;
 
 const _: () = assert!(HEADER_BYTES <= PAGE);
 
@@ -49,9 +48,9 @@ impl SmallStore {
         (PAGE + segments + groups.sum::<usize>()).next_multiple_of(PAGE) as u64
     }
 
-    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own, a block at least; if that does not fit, a
-    /// block that is none, and a recovery reads all pages. Gives back the bytes that it took. Nothing may be inserted or maintained any
-    /// more; removals after it must be told to the recovery, as always.
+    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own, a block at least;
+    /// if that does not fit, a block that is none, and a recovery reads all pages. Gives back the bytes that it took.
+    /// Nothing may be inserted or maintained any more; removals after it must be told to the recovery, as always.
     ///
     /// # Errors
     ///
@@ -91,7 +90,7 @@ impl SmallStore {
 
     fn write_all(&self, now: u32) -> Result<(), Error> {
         self.shared.log.seal_open();
-        for _ in 0..WAITS {
+        for _ in 0..steps_in(self.shared.options.max_checkpoint_wait, WAIT_STEP) {
             drop(self.shared.maintain(now));
             // What gets another life meanwhile opens a segment.
             self.shared.log.seal_open();
@@ -107,8 +106,8 @@ impl SmallStore {
 }
 
 impl SmallShared {
-    /// Fills an empty store; the moment of the checkpoint. `None` if there is none of it, or a damaged one: then the store is of no
-    /// use.
+    /// Fills an empty store; the moment of the checkpoint. `None` if there is none of it, or a damaged one: then the
+    /// store is of no use.
     pub(super) fn load(&self, area: &Range<u64>) -> Option<u64> {
         let block = device::read(&*self.device, area.start, Buffer::zeroed(PAGE)).ok()?;
         let header = Header::decode(&block[..HEADER_BYTES], self.options.salt)?;

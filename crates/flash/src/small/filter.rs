@@ -1,5 +1,5 @@
-//! What is known in RAM of the objects in a set's page: a Bloom filter, whose bits follow the number of objects, and a bit
-//! for each object that says whether it was hit.
+//! What is known in RAM of the objects in a set's page: a Bloom filter, whose bits follow the number of objects, and a
+//! bit for each object that says whether it was hit.
 //!
 //! ```text
 //! | hit bits: objects / 8 | filter: objects * quarters / 32 |      both rounded up to bytes

@@ -7,8 +7,9 @@
 //!                                       +--- the write failed, or nothing is ---+
 //!                                            written: reclaimed out of RAM
 //! ```
-//! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first page
-//! plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there never passes.
+//! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first
+//! page plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there
+//! never passes.
 
 use super::page::{self, PAGE, PageHeader, PageWriter};
 use crate::device::Buffer;
@@ -17,8 +18,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts, which have so
-/// many bytes of them at least, and enough for all buffers.
+/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts,
+/// which have so many bytes of them at least, and enough for all buffers.
 const SPARE_SEGMENTS: usize = 3;
 const SPARE_BYTES: usize = 64 << 10;
 /// But no more than such a part of the log.
@@ -162,8 +163,8 @@ impl PageLog {
         (first != 0).then_some(PageHeader { number, log_clock, generation: 0 })
     }
 
-    /// Copies an object or a record into the open segment, under the lock of its group; `name` says its set and tag. None if
-    /// segments are not written or reclaimed fast enough.
+    /// Copies an object or a record into the open segment, under the lock of its group; `name` says its set and tag.
+    /// None if segments are not written or reclaimed fast enough.
     pub fn append(&self, addition: &LogAppend<'_>, name: (u32, u64)) -> Option<LogPosition> {
         let mut state = self.state();
         let epoch = self.epoch();
@@ -267,7 +268,8 @@ impl PageLog {
         }
     }
 
-    /// The segment to reclaim next, if one has to be so that `spare` are free: one that could not be written, else the oldest.
+    /// The segment to reclaim next, if one has to be so that `spare` are free: one that could not be written, else the
+    /// oldest.
     pub fn tail(&self, spare: usize) -> Option<Tail> {
         let state = self.state();
         let failed =
@@ -313,8 +315,8 @@ impl PageLog {
         wanted.min(self.log_layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
     }
 
-    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next. A log of which too
-    /// much is retired to take anything is waited for in vain.
+    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next.
+    /// A log of which too much is retired to take anything is waited for in vain.
     pub fn has_space(&self) -> bool {
         let state = self.state();
         let half = self.log_layout.buffers / 2;

@@ -1,12 +1,12 @@
 //! Lookups: what RAM knows says which page to read; what is read counts only if RAM still says the same.
 //!
 //! ```text
-//! newest entry or page --> copy in RAM, or read --> still the newest, same version of the group? --> key there? --> answer
-//!        ^                                                       | no                                    | no
-//!        +-------------------------------------------------------+------ another key's: look on ---------+
+//! newest entry or page --> copy in RAM, or read --> still the newest, same version of the group? --> key? --> answer
+//!        ^                                                       | no                              | no
+//!        +-------------------------------------------------------+------ another key's: go on -----+
 //! ```
-//! A version that changed means that entries ended or a page was written since: then all that is known is looked up anew. An
-//! entry or a tombstone that came since is newer than what was read, and is found at the second look.
+//! A version that changed means that entries ended or a page was written since: then all that is known is looked up
+//! anew. An entry or a tombstone that came since is newer than what was read, and is found at the second look.
 
 use super::log::is_expected;
 use super::page::{self, PAGE, PageHeader, PageRecord};

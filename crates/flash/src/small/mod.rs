@@ -3,9 +3,10 @@
 //! ```text
 //! insert -> open segment (RAM) -> log (flash) -- a set's objects together --> the set's page (4 KiB)
 //! ```
-//! A key belongs to one set, and a set has one page. Objects gather in a log, whose index in RAM finds all that belong to a
-//! set; when the log's end comes to an object, its set's page is rewritten for all of them, or the object ends. Each get
-//! costs at most one read, but for collisions of tags. Removed keys have a tombstone in RAM until their page is rewritten.
+//! A key belongs to one set, and a set has one page. Objects gather in a log, whose index in RAM finds all that belong
+//! to a set; when the log's end comes to an object, its set's page is rewritten for all of them, or the object ends.
+//! Each get costs at most one read, but for collisions of tags. Removed keys have a tombstone in RAM until their page
+//! is rewritten.
 //!
 //! | where | what |
 //! |---|---|
@@ -21,8 +22,8 @@
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | what RAM knows, from flash |
 //!
-//! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither. What
-//! waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
+//! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither.
+//! What waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
 
 mod checkpoint;
 mod filter;

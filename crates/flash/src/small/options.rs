@@ -5,15 +5,17 @@ use super::log::LogLayout;
 use super::page::PAGE;
 use super::set_group::{SETS, SetGroup, SetLayout};
 use crate::Error;
+use crate::checkpoint_header::MAX_CHECKPOINT_WAIT;
 use crate::pools::LivePools;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The pages before the log that say where it begins.
 pub(crate) const MARKS: u32 = 2;
-/// Segments of a log at least: one open, one for objects that get another life, two being written or reclaimed, and as many
-/// that rest.
+/// Segments of a log at least: one open, one for objects that get another life, two being written or reclaimed, and as
+/// many that rest.
 const MIN_SEGMENTS: u32 = 8;
 /// Buffers of the log when nothing of it is written.
 const MEMORY_SEGMENTS: u32 = 4;
@@ -24,9 +26,9 @@ pub struct Options {
     /// Share of the area for the log before the sets, percent, at most 50. With 0 each object goes to its set's page
     /// alone. More makes page writes rarer, and costs four bytes of RAM for each object in the log.
     pub log_percent: u8,
-    /// A set's page is rewritten for so many objects of the log at least, or as many times 300 bytes, or for one if it fits
-    /// beside what the page has. When the log's end comes to an object with fewer others of its set, it ends, or goes to the
-    /// log's front if it was hit. With 1 no object ends there.
+    /// A set's page is rewritten for so many objects of the log at least, or as many times 300 bytes, or for one if it
+    /// fits beside what the page has. When the log's end comes to an object with fewer others of its set, it ends, or
+    /// goes to the log's front if it was hit. With 1 no object ends there.
     pub rewrite_threshold: u8,
     /// Quarters of a bit that a set's filter has per object, 4 to 64. 21 let one in twelve absent keys pass.
     pub filter_quarter_bits: u16,
@@ -34,17 +36,21 @@ pub struct Options {
     pub segment_bytes: usize,
     /// Full segments in RAM at most, so that inserts go on while the device is busy, or the upkeep.
     pub buffers: usize,
-    /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one set is
-    /// emptied for each one beyond.
+    /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one
+    /// set is emptied for each one beyond.
     pub tombstones_per_group: u16,
-    /// Bytes of RAM for filters, log index and tombstones at most. From fifteen sixteenths of it on the log gets shorter
-    /// and pages keep fewer objects each time they are written, at the bound inserts are dropped.
+    /// Bytes of RAM for filters, log index and tombstones at most. From fifteen sixteenths of it on the log gets
+    /// shorter and pages keep fewer objects each time they are written, at the bound inserts are dropped.
     pub index_bytes: usize,
     /// Pages that are on their way at once, from the first read for one to the end of its write.
     pub max_concurrent_rewrites: usize,
-    /// Whether pages are written with zeros once, in order, before most of them have objects, where the device knows which were never
-    /// written: then it finds them faster. By default not: in a small area that saves nothing, and it writes as much as the area has.
+    /// Whether pages are written with zeros once, in order, before most of them have objects, where the device knows
+    /// which were never written: then it finds them faster. By default not: in a small area that saves nothing, and it
+    /// writes as much as the area has.
     pub zeros_ahead: bool,
+    /// How long a checkpoint waits for the device, for each kind of work under way. 10 s: a drive that stalls for
+    /// longer would hold up a stop, and the next start recovers by a scan.
+    pub max_checkpoint_wait: Duration,
     /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
     pub salt: u64,
     /// The incarnations of pools that are not over.
@@ -64,6 +70,7 @@ impl Default for Options {
             index_bytes: usize::MAX,
             max_concurrent_rewrites: 32,
             zeros_ahead: false,
+            max_checkpoint_wait: MAX_CHECKPOINT_WAIT,
             salt: 0,
             pools: Arc::default(),
         }

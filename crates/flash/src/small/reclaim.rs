@@ -1,4 +1,5 @@
-//! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
+//! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a
+//! time.
 
 use super::log::{LogAppend, Tail, is_expected};
 use super::maintenance_state::MaintenanceState;
@@ -235,8 +236,8 @@ impl SmallShared {
         true
     }
 
-    /// Notes on flash that nothing before a moment is in the log, before entries end whose objects still lie there. Says
-    /// whether it is noted.
+    /// Notes on flash that nothing before a moment is in the log, before entries end whose objects still lie there.
+    /// Says whether it is noted.
     fn write_mark(&self, maintenance: &mut MaintenanceState, log_clock: u64) -> bool {
         if self.log.log_layout.first_block.is_none() {
             return true;

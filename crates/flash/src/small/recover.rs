@@ -6,13 +6,13 @@
 //! - the log has nothing from before the newest mark, and nothing at all if one of the marks is damaged.
 //!
 //! The caller logs, before it answers, each [`SmallStore::remove`] that says true: the hash, with
-//! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value than flash
-//! holds follows a removal. That holds for what was written and completed; who loses power without a sync starts with an
-//! empty store.
+//! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value
+//! than flash holds follows a removal. That holds for what was written and completed; who loses power without a sync
+//! starts with an empty store.
 //!
-//! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it. So it is
-//! overwritten: a set's page by the upkeep, and until then each removal from the set says true; a page of the log at once, and
-//! if that fails there is no recovery.
+//! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed
+//! from it. So it is overwritten: a set's page by the upkeep, and until then each removal from the set says true; a
+//! page of the log at once, and if that fails there is no recovery.
 
 use super::options::MARKS;
 use super::page::{self, PAGE, PageHeader};
@@ -67,8 +67,8 @@ struct RecoveryScan<'a> {
 }
 
 impl SmallStore {
-    /// The store as it was at its checkpoint, which is good for one start, in the same area, with the same options. `None` if there is no
-    /// checkpoint, or a damaged one.
+    /// The store as it was at its checkpoint, which is good for one start, in the same area, with the same options.
+    /// `None` if there is no checkpoint, or a damaged one.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl SmallStore {
     ///
     /// # Errors
     ///
-    /// As [`SmallStore::new`]; and [`Error::Transfer`] when what must not be found another time cannot be overwritten. Then
-    /// only a start with another salt is safe.
+    /// As [`SmallStore::new`]; and [`Error::Transfer`] when what must not be found another time cannot be overwritten.
+    /// Then only a start with another salt is safe.
     pub fn recover(
         device: Arc<dyn Device>,
         area: Range<u64>,
@@ -142,8 +142,8 @@ impl SmallStore {
             .for_each(|removal| _ = self.remove(removal.hash));
     }
 
-    /// Erases what an earlier life left where a recovery looks for marks. For a new store that is to be found again. Waits for the
-    /// device.
+    /// Erases what an earlier life left where a recovery looks for marks. For a new store that is to be found again.
+    /// Waits for the device.
     ///
     /// # Errors
     ///

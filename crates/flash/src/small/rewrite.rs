@@ -10,8 +10,9 @@
 //! ```
 //! Many sets are on their way at once, each as far as its transfers are.
 //!
-//! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit; the
-//! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
+//! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit;
+//! the others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as
+//! well.
 
 use super::SmallShared;
 use super::log::{Tail, is_expected};
@@ -192,8 +193,8 @@ impl SmallShared {
 
     fn begin_rewrite(&self, number: u32) -> Option<RewriteJob> {
         let (mut group, set) = self.locked(number);
-        // Read under the lock: what is removed later has this moment or a later one. What was flushed is in no page that is
-        // newer than the flush.
+        // Read under the lock: what is removed later has this moment or a later one. What was flushed is in no page
+        // that is newer than the flush.
         let (log_clock, epoch) = self.log.log_clock_and_epoch();
         if group.epoch != epoch {
             group.clear(epoch);

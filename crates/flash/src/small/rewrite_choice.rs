@@ -22,7 +22,8 @@ pub(crate) struct SetBatch {
     pub fit: bool,
 }
 
-/// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a page.
+/// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a
+/// page.
 pub(crate) fn decision(together: SetBatch, threshold: u8, hit: bool) -> RewriteDecision {
     let is_much = together.objects >= usize::from(threshold) || together.bytes >= usize::from(threshold) * OBJECT_BYTES;
     if is_much || together.fit {
@@ -34,8 +35,8 @@ pub(crate) fn decision(together: SetBatch, threshold: u8, hit: bool) -> RewriteD
     }
 }
 
-/// The sets whose pages to rewrite so that a group keeps at most so many tombstones: those with the most, and all that are
-/// unclean. Given are the tombstones of each set, and whether it is unclean.
+/// The sets whose pages to rewrite so that a group keeps at most so many tombstones: those with the most, and all that
+/// are unclean. Given are the tombstones of each set, and whether it is unclean.
 pub(crate) fn choose_cleanup(sets: impl Iterator<Item = (usize, bool)>, max_tombstones: usize) -> Vec<usize> {
     let mut sets: Vec<_> = sets.enumerate().map(|(set, (tombstones, unclean))| (unclean, tombstones, set)).collect();
     let mut left: usize = sets.iter().map(|&(_, tombstones, _)| tombstones).sum();

@@ -5,9 +5,9 @@
 //! read their pages               | no lock, one read
 //! of each set: read its log pages, tell what a lookup would find of each key; still as noted? --> visit
 //! ```
-//! A key never leaves its set. Whatever moves, between the log and the page or to another place of the log, changes what RAM has of
-//! the set; this is compared under the group's lock right before each visit. What changed is noted and read again, and what
-//! was visited of the set is not visited again.
+//! A key never leaves its set. Whatever moves, between the log and the page or to another place of the log, changes
+//! what RAM has of the set; this is compared under the group's lock right before each visit. What changed is noted and
+//! read again, and what was visited of the set is not visited again.
 
 use super::log::is_expected;
 use super::page::{self, PAGE, PageHeader, PageRecord};
@@ -59,7 +59,8 @@ impl SmallStore {
         self.shared.area_layout.set_layout.sets
     }
 
-    /// Visits the objects of some sets from this one on; says with which one to go on, if there are more. Waits for the device.
+    /// Visits the objects of some sets from this one on; says with which one to go on, if there are more. Waits for the
+    /// device.
     pub(crate) fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
         let end = self.sets().min(from.saturating_add(SETS_AT_ONCE));
         self.shared.visit_sets(from..end, now, visit);

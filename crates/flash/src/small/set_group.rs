@@ -5,9 +5,9 @@
 //! object     hash's low bits: the tag | page of the log | hit:1 | 0:1        entries have four bytes, or as many
 //! tombstone  hash's low bits                                  | 1:1          more as the log's pages need
 //! ```
-//! The entries of all sets lie one after the other in one piece of memory, as do the filters: where a set's begin is the sum
-//! of those before. An entry hides the older ones of its key, and the key in the page. Of two entries of a set with the same
-//! tag and page, the older is taken out: so tag and page name one object of the set.
+//! The entries of all sets lie one after the other in one piece of memory, as do the filters: where a set's begin is
+//! the sum of those before. An entry hides the older ones of its key, and the key in the page. Of two entries of a set
+//! with the same tag and page, the older is taken out: so tag and page name one object of the set.
 
 use super::filter::{FilterWidth, hit_bytes};
 use super::page::PAGE;

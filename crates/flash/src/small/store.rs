@@ -121,8 +121,8 @@ impl SmallStore {
         self.shared.newest(&group, set, hash, &[]) != Newest::Nothing
     }
 
-    /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold one;
-    /// then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
+    /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold
+    /// one; then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
     pub fn remove(&self, hash: FlashHash) -> bool {
         let (mut group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         self.shared.remove(&mut group, set, hash)
@@ -143,14 +143,14 @@ impl SmallStore {
         self.shared.log.has_space()
     }
 
-    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::next_order`]
-    /// read after it.
+    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the
+    /// [`SmallStore::next_order`] read after it.
     pub fn flush(&self) {
         self.shared.log.flush();
     }
 
-    /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
-    /// several threads that call it one works.
+    /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and
+    /// again; of several threads that call it one works.
     pub fn maintain(&self, now: u32) {
         if let Some(mut maintenance) = self.shared.maintain(now) {
             self.shared.fill_zeros(&mut maintenance.zero_fill);
@@ -183,7 +183,8 @@ impl SmallStore {
         self.shared.index_bytes()
     }
 
-    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would end.
+    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would
+    /// end.
     pub fn wanted_memory(&self, reserve: usize) -> usize {
         self.shared.memory_bound.wanted(self.shared.index_bytes(), reserve)
     }
@@ -375,8 +376,8 @@ impl SmallShared {
     }
 }
 
-/// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so the
-/// group counts those.
+/// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so
+/// the group counts those.
 pub(super) fn token_at(group: &SetGroup, log_clock: u64) -> Token {
     Token(log_clock << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
 }

@@ -5,8 +5,9 @@
 //! with zeros  |0000P00P00....P...|   what is written lies in few extents, and stays so
 //!                        ^ next
 //! ```
-//! A filesystem looks the extent up for each read, and enters a new one with the first write to a page whose space was only reserved. With
-//! hundreds of thousands of them that is a tenth of what a read of a small object costs. A block device has no such map.
+//! A filesystem looks the extent up for each read, and enters a new one with the first write to a page whose space was
+//! only reserved. With hundreds of thousands of them that is a tenth of what a read of a small object costs. A block
+//! device has no such map.
 //!
 //! Only the thread that has the upkeep comes here, and then no page of a set is being written.
 

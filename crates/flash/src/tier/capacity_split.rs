@@ -1,6 +1,6 @@
-//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by how many
-//! objects of each kind came. A hit is worth the same whatever its length, so a byte of small objects is worth more by as much as large
-//! ones are longer, up to [`MAX_WORTH`] times: so much longer a small object stays.
+//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by
+//! how many objects of each kind came. A hit is worth the same whatever its length, so a byte of small objects is worth
+//! more by as much as large ones are longer, up to [`MAX_WORTH`] times: so much longer a small object stays.
 //!
 //! ```text
 //! Unsplit ---- enough objects arrived ----> Split
@@ -8,8 +8,8 @@
 //! The split is decided once: it lasts until flash starts empty.
 //!
 //! The superblock with the boundary is durable before anything is written to the area of small objects. A start after a
-//! crash therefore finds the boundary, or an area that was never used. A boundary whose write failed may be on the device
-//! all the same: its area stays unused until a superblock without it is durable.
+//! crash therefore finds the boundary, or an area that was never used. A boundary whose write failed may be on the
+//! device all the same: its area stays unused until a superblock without it is durable.
 
 use super::TierOptions;
 use super::layout::TierLayout;
@@ -20,21 +20,23 @@ use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The share of the capacity that has to come before it is divided, and so many bytes at most, if such a share gets to small objects: what
-/// comes first has too many large ones, as memory evicts these earlier.
+/// The share of the capacity that has to come before it is divided, and so many bytes at most, if such a share gets to
+/// small objects: what comes first has too many large ones, as memory evicts these earlier.
 const NEEDED: u64 = 64;
 const MAX_NEEDED: u64 = 64 << 20;
 const CLEAR_SHARE: f64 = 0.75;
-/// The share that has to come otherwise, and so many times the memory of flash at most: then all memory has been evicted once, of which that
-/// is an eighth.
+/// The share that has to come otherwise, and so many times the memory of flash at most: then all memory has been
+/// evicted once, of which that is an eighth.
 const NEEDED_OTHERWISE: u64 = 8;
 const MAX_NEEDED_OTHERWISE: u64 = 8;
-/// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will be: memory keeps small objects
-/// longer.
+/// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will
+/// be: memory keeps small objects longer.
 const RISING: f64 = 2.0;
-/// It is waited for that only while so many more such parts are left that nothing was written to: what is written to cannot be given to small objects.
+/// It is waited for that only while so many more such parts are left that nothing was written to: what is written to
+/// cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
-/// With such a share large objects hardly come, and small ones get an area for which the memory will be enough; with less, one for which it is enough now.
+/// With such a share large objects hardly come, and small ones get an area for which the memory will be enough; with
+/// less, one for which it is enough now.
 pub(super) const NEARLY_ALL: f64 = 0.99;
 /// More leaves large objects so little that they come and go.
 const MAX_WORTH: f64 = 8.0;
@@ -84,7 +86,7 @@ impl Arrivals {
 pub(super) enum SplitState {
     /// The options name the share of small objects.
     Fixed,
-    Unsplit(Unsplit),
+    Unsplit(Box<Unsplit>),
     /// Decided by the objects that arrived.
     Split,
 }
@@ -93,8 +95,8 @@ pub(super) struct Unsplit {
     pub layout: TierLayout,
     /// The share of small objects of the part that came before.
     pub share_before: f64,
-    /// The device may say that there is a boundary, as a superblock with one was perhaps written: until it says for sure that there is none, what lies
-    /// below belongs to nobody.
+    /// The device may say that there is a boundary, as a superblock with one was perhaps written: until it says for
+    /// sure that there is none, what lies below belongs to nobody.
     pub is_in_doubt: bool,
 }
 
@@ -107,7 +109,7 @@ impl CapacitySplit {
         let max_small = if options.small_share.is_some() { MAX_RECORD_BYTES } else { max_small };
         let split = match (options.small_share, &layout.small_options) {
             (Some(_), _) => SplitState::Fixed,
-            (None, None) => SplitState::Unsplit(Unsplit { layout, share_before: 0.0, is_in_doubt: false }),
+            (None, None) => SplitState::Unsplit(Box::new(Unsplit { layout, share_before: 0.0, is_in_doubt: false })),
             (None, Some(_)) => SplitState::Split,
         };
         let (small, large) = Default::default();

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
-    /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the device, which
-    /// must still be served; not for long if that does nothing. From the call on nothing is inserted; of what is
-    /// removed later only the log of removals knows. `now` is in seconds since 1970. Does nothing where nothing is kept.
+    /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the
+    /// device, which must still be served; not for long if that does nothing. From the call on nothing is inserted; of
+    /// what is removed later only the log of removals knows. `now` is in seconds since 1970. Does nothing where nothing
+    /// is kept.
     ///
     /// # Errors
     ///
@@ -40,14 +41,15 @@ impl Tier {
         self.device.sync()
     }
 
-    /// Writes nothing more, and lets others open what it has open: something may hold the tier for longer. For a tier that was closed, and a
-    /// device that has stopped.
+    /// Writes nothing more, and lets others open what it has open: something may hold the tier for longer. For a tier
+    /// that was closed, and a device that has stopped.
     pub fn release(&self) {
         self.removals.iter().for_each(DeletionLog::close);
         self.device.unlock();
     }
 
-    /// When the log of removals has broken and could not be marked, the superblock is to say that no crash is recovered from.
+    /// When the log of removals has broken and could not be marked, the superblock is to say that no crash is recovered
+    /// from.
     pub(super) fn check_deletion_log(self: &Arc<Self>) {
         let lacks_mark = self.removals.as_ref().is_some_and(DeletionLog::lacks_mark);
         if lacks_mark && !self.is_unlogged.load(Relaxed) {

@@ -1,4 +1,5 @@
-//! What flash has in bytes: as somebody gave it, and as it is there to be divided, after labels and the ends of stripes.
+//! What flash has in bytes: as somebody gave it, and as it is there to be divided, after labels and the ends of
+//! stripes.
 
 use crate::device::Disk;
 use std::path::PathBuf;

@@ -23,9 +23,10 @@ impl Tier {
         self.admission.set_limits(limits);
     }
 
-    /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since 1970. Never
-    /// waits for the device. None if it is not taken, which is counted by reason; then no older version is found either. A version with
-    /// another value must be removed before: an insert alone is not logged, and what it replaced might be found after a crash.
+    /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since
+    /// 1970. Never waits for the device. None if it is not taken, which is counted by reason; then no older version is
+    /// found either. A version with another value must be removed before: an insert alone is not logged, and what it
+    /// replaced might be found after a crash.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Token> {
         let hash = object.key.hash;
         let now = self.observe_time(now);

@@ -4,16 +4,19 @@
 //! 0            4 KiB             boundary                    end
 //! | superblock | small objects   | large objects ...         | checkpoint | table of pools |
 //! ```
-//! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are as long as the
-//! longest region.
+//! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are
+//! as long as the longest region.
 //!
-//! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written from the end. When
-//! enough of them came to tell how many bytes are small, the boundary is drawn, below all that was written. Where hardly any are
-//! small, it stays where it is, and is looked at again later; but large objects are never moved for it, so in a log that is full of them none is drawn. What has become wrong is taken back: then it is as at first.
+//! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written
+//! from the end. When enough of them came to tell how many bytes are small, the boundary is drawn, below all that was
+//! written. Where hardly any are small, it stays where it is, and is looked at again later; but large objects are never
+//! moved for it, so in a log that is full of them none is drawn. What has become wrong is taken back: then it is as at
+//! first.
 //!
-//! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
-//! for objects of common sizes. What an index does not use is released ([`super::Tier::release_memory`]); near its bound
-//! it asks for more ([`super::Tier::wanted_memory`]); if nothing comes, its store drops objects before flash is full.
+//! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what
+//! they need for objects of common sizes. What an index does not use is released ([`super::Tier::release_memory`]);
+//! near its bound it asks for more ([`super::Tier::wanted_memory`]); if nothing comes, its store drops objects before
+//! flash is full.
 
 use super::TierOptions;
 use super::device_size::DeviceSize;
@@ -43,8 +46,8 @@ const MIN_SHARE: f64 = 0.01;
 const MAX_SHARE: f64 = 0.99;
 /// What the memory must be enough for if the share is not known.
 const SHARE_EXPECTED: f64 = 0.5;
-/// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough. The longer they
-/// are, the less is written beside objects.
+/// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough.
+/// The longer they are, the less is written beside objects.
 const REGION_BUFFERS: [u64; 3] = [2, 4, 8];
 /// The same for segments.
 const SEGMENT_BUFFERS: u64 = 8;
@@ -57,11 +60,12 @@ const SPLIT_SPARE_SHARE: usize = 16;
 const BOUNDARY_STEP: u64 = 64;
 /// Of the regions, so many for each buffer.
 const REGIONS_PER_BUFFER: u64 = 4;
-/// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of 300 B and of
-/// 2 KiB. What does not fit is found by reading its store.
+/// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of
+/// 300 B and of 2 KiB. What does not fit is found by reading its store.
 const CHECKPOINT_SHARE: u64 = 128;
 const MIN_CHECKPOINT: u64 = 64 << 10;
-/// An area of small objects so large gets zeros ahead, unless there is a budget of writes: below it the extents of its pages are few.
+/// An area of small objects so large gets zeros ahead, unless there is a budget of writes: below it the extents of its
+/// pages are few.
 const ZEROS_FROM: u64 = 1 << 30;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
 const LARGE_INDEX: f64 = 12.0 / 16_384.0;
@@ -151,8 +155,8 @@ impl TierLayout {
         Ok(None)
     }
 
-    /// As it was divided before, with other memory maybe, and with a boundary that was drawn by what came. None if the options say something
-    /// else, or the memory is not enough.
+    /// As it was divided before, with other memory maybe, and with a boundary that was drawn by what came. None if the
+    /// options say something else, or the memory is not enough.
     pub fn as_before(before: &Partition, options: &TierOptions) -> Option<Self> {
         let region_bytes = before.region_bytes as usize;
         if !region_bytes.is_power_of_two() || region_bytes > options.region_bytes {
@@ -207,7 +211,8 @@ impl TierLayout {
         0..self.capacity
     }
 
-    /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or will be. None if there is none.
+    /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or
+    /// will be. None if there is none.
     pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;

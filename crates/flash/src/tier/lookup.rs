@@ -14,14 +14,14 @@ use crate::{ByteRange, FlashHit, FlashLookup, Key, OnLookup};
 use std::sync::{Arc, Mutex};
 
 impl Tier {
-    /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
-    /// `done` is called when that is over, maybe before this returns; otherwise never.
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be
+    /// read, `done` is called when that is over, maybe before this returns; otherwise never.
     pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, None, now, done)
     }
 
-    /// As [`Tier::lookup`], of a range of the value: the hit has the bytes of the range only. Of a long value only the blocks
-    /// that hold the range are read, and a block with the checksums.
+    /// As [`Tier::lookup`], of a range of the value: the hit has the bytes of the range only. Of a long value only the
+    /// blocks that hold the range are read, and a block with the checksums.
     pub fn lookup_range(&self, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, Some(range), now, done)
     }

@@ -1,25 +1,27 @@
 //! Both stores, admission and the device as one: what the cache sees of flash.
 //!
 //! ```text
-//! insert -> device failed? -> admission -> by size --> large log, or small objects     the other store's version goes first
+//! insert -> device failed? -> admission -> by size --> the other store's version is removed -> large log, or small
 //! lookup -> device failed? -> large log --- not there, or another key's ---> small objects
 //! ```
 //! | where | what |
 //! |---|---|
-//! | `options`, `device_size`, `layout` | what can be chosen; bytes given and bytes there; how capacity and memory are divided |
+//! | `options`, `device_size`, `layout` | options; sizes of files and devices; division of capacity and memory |
 //! | `state` | the tier: its parts, and what needs no file of its own |
 //! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
 //! | `open`, `close`, `created_files` | start and stop; files that a refused start removes again |
 //! | `insert`, `lookup` | objects in and out |
-//! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; the table of them on the device |
+//! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; their table on the device |
 //! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
 //!
-//! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the other store,
-//! and inserts of one key go one after the other; so what ends in one store never uncovers something in the other.
+//! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the
+//! other store, and inserts of one key go one after the other; so what ends in one store never uncovers something in
+//! the other.
 //!
-//! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device; nothing else does.
+//! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device;
+//! nothing else does.
 
 mod capacity_split;
 mod close;

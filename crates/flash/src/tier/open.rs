@@ -9,9 +9,9 @@
 //!     v                                   v
 //!    warm                                warm
 //! ```
-//! What comes next happens only after the superblock says on the device that the tier runs: so a checkpoint is believed once, and what
-//! an empty start left behind is never found again. Each start draws a run, and writes it in the order of [`crate::removals`]: first to the head of the log beside the
-//! run before, then to the superblock, then to the head alone.
+//! No step follows before the superblock on the device has the state `running`. So a checkpoint is used once, and
+//! objects from before an empty start are never found again. Each start draws a run number and writes it in the order
+//! of `deletion_log`: to the log's head beside the last run number, to the superblock, to the head alone.
 
 use super::capacity_split::CapacitySplit;
 use super::created_files::CreatedFiles;
@@ -37,8 +37,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 2 KiB
-/// each, and bounded, since a restart holds all of it in memory.
+/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large
+/// ones with 2 KiB each, and bounded, since a restart holds all of it in memory.
 const RING_SHARE: u64 = 64;
 const MIN_RING_BLOCKS: u64 = 16;
 const MAX_RING_BLOCKS: u64 = 16 << 10;
@@ -48,10 +48,11 @@ const ANOTHER_RUN: &str =
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
 /// Where what a log of removals lacks outlives the process, but no start of the machine.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// So many seconds a clock may go back, as clocks do that are set right. Until it has caught up, flash goes by the later time.
+/// Seconds that the clock may be set back. Until the clock has caught up, flash uses the later time.
 const MAX_BACK: u32 = 600;
 
-/// A device that was opened; what it holds has not been looked at. Unless it is started, it leaves no file that was not there.
+/// A device that was opened; what it holds has not been looked at. Unless it is started, it leaves no file that was not
+/// there.
 pub struct Opening {
     device: Arc<dyn Device>,
     shape: Partition,
@@ -112,8 +113,8 @@ impl Tier {
         Opening::of(device, identity, options.removals.clone(), options)
     }
 
-    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing anything. What is there
-    /// is locked for a moment.
+    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing
+    /// anything. What is there is locked for a moment.
     ///
     /// # Errors
     ///
@@ -130,7 +131,8 @@ impl Tier {
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when the memory is.
+    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when
+    /// the memory is.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let options = TierOptions { warm_restart: false, ..options.clone() };
         let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
@@ -254,15 +256,15 @@ impl Opening {
         self.empty_reason = Some(reason.to_owned());
     }
 
-    /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser ways it works than it
-    /// could. `now` is in seconds since 1970. Waits for the device: after a clean stop for reading the checkpoint, about 1 % of the
-    /// capacity at most; after a crash for two reads per region, and for all small objects, unless they are more than
-    /// [`TierOptions::scan_bytes`].
+    /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser
+    /// ways it works than it could. `now` is in seconds since 1970. Waits for the device: after a clean stop for
+    /// reading the checkpoint, about 1 % of the capacity at most; after a crash for two reads per region, and for all
+    /// small objects, unless they are more than [`TierOptions::scan_bytes`].
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when the device does
-    /// not take what keeps a later start from finding what is gone.
+    /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when
+    /// the device does not take what keeps a later start from finding what is gone.
     pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
         let removals = self.open_deletion_log()?;
         let resumed = match self.options.warm_restart {
@@ -522,8 +524,8 @@ impl Opening {
         Ok(OpenedStores { large, small, incarnations, pools, latest: now, log })
     }
 
-    /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it would take too long to
-    /// find them.
+    /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it
+    /// would take too long to find them.
     fn recover_small(
         &mut self,
         (incarnations, pools): (Incarnations, &TierPools),
@@ -568,13 +570,14 @@ impl Opening {
     }
 }
 
-/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash does so, too; what a running server or a later
-/// start may need stays.
+/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash
+/// does so, too; what a running server or a later start may need stays.
 pub fn remove_stale_wal_buffers() {
     deletion_log::remove_stale(Path::new(MEMORY_FOLDER));
 }
 
-/// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will be.
+/// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will
+/// be.
 pub(super) fn deletion_log_path(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
     let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
     let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));

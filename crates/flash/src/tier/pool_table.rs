@@ -8,11 +8,11 @@
 //! entry   0      16       18      24
 //!         | name | number | zeros | bytes of small objects |
 //! ```
-//! Little-endian. The name is XXH3 of it with the seeds 0 and 1: names of pools are told apart by these 128 bits. `next` is a number that no
-//! incarnation of this life has or had, and all above it are such, too. A running tier draws numbers below the `next` on
-//! the device, so a start after a crash draws none that an object on flash has. The bytes of small objects are those at
-//! a clean stop. The checksum is XXH3 of the 32 bytes before it and then of the entries, with the life of the large
-//! objects as the first seed; so a table of an earlier life is none.
+//! Little-endian. The name is XXH3 of it with the seeds 0 and 1: names of pools are told apart by these 128 bits.
+//! `next` is a number that no incarnation of this life has or had, and all above it are such, too. A running tier draws
+//! numbers below the `next` on the device, so a start after a crash draws none that an object on flash has. The bytes
+//! of small objects are those at a clean stop. The checksum is XXH3 of the 32 bytes before it and then of the entries,
+//! with the life of the large objects as the first seed; so a table of an earlier life is none.
 
 use crate::codec::{FieldReader, FieldWriter};
 use crate::device::{BLOCK, Buffer, Device};

@@ -6,13 +6,15 @@ use crate::object::{ScanContent, ScannedObject};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A walk over all objects, which goes on whenever [`TierScan::advance`] is called: at any pace, from any thread that may wait for
-/// the device, beside everything else. In between it holds nothing of the tier, and no memory but a few numbers.
+/// A walk over all objects, which goes on whenever [`TierScan::advance`] is called: at any pace, from any thread that
+/// may wait for the device, beside everything else. In between it holds nothing of the tier, and no memory but a few
+/// numbers.
 ///
-/// An object that is there from the walk's beginning to its end is met at least once. A small one is met exactly once; a large one
-/// is met again if reclaim gave it another life after it was met. What cannot be read is not met, and counted. What was removed, overwritten,
-/// flushed or expired before a call of `advance` is not met by it, and of what ends during the call nothing whose visit had not begun then.
-/// What comes in during the walk may be met or not. Visits note no hits.
+/// An object that is there from the walk's beginning to its end is met at least once. A small one is met exactly once;
+/// a large one is met again if reclaim gave it another life after it was met. What cannot be read is not met, and
+/// counted. What was removed, overwritten, flushed or expired before a call of `advance` is not met by it, and of what
+/// ends during the call nothing whose visit had not begun then. What comes in during the walk may be met or not. Visits
+/// note no hits.
 pub struct TierScan {
     tier: Arc<Tier>,
     wanted: ScanContent,
@@ -35,9 +37,10 @@ impl Tier {
 }
 
 impl TierScan {
-    /// Calls `visit` with the objects of the next piece, of 256 KiB, in no order; there may be none. False at the end of the walk,
-    /// which comes early if the device has failed or the tier was closed. `now` is in seconds since 1970. Waits for the device, with
-    /// one read at a time. Memory is that of the piece, or with values that of the longest value.
+    /// Calls `visit` with the objects of the next piece, of 256 KiB, in no order; there may be none. False at the end
+    /// of the walk, which comes early if the device has failed or the tier was closed. `now` is in seconds since 1970.
+    /// Waits for the device, with one read at a time. Memory is that of the piece, or with values that of the longest
+    /// value.
     pub fn advance(&mut self, now: u32, mut visit: impl FnMut(ScannedObject<'_>)) -> bool {
         let Self { tier, wanted, large, phase } = self;
         let now = tier.observe_time(now);

@@ -1,5 +1,5 @@
-//! The store of small objects, which is absent until the capacity is split. Small objects are in the log of large objects
-//! until then, and for as long as too few of them arrive.
+//! The store of small objects, which is absent until the capacity is split. Small objects are in the log of large
+//! objects until then, and for as long as too few of them arrive.
 
 use crate::small::{SmallDrop, SmallStore, Stats};
 use crate::{Error, FlashHash, FlashLookup, Key, Object, OnLookup, ScannedObject, Token};

@@ -76,7 +76,8 @@ impl Tier {
         Some(())
     }
 
-    /// Opens the store of small objects in front of a boundary, or in front of an earlier one if the memory is too small.
+    /// Opens the store of small objects in front of a boundary, or in front of an earlier one if the memory is too
+    /// small.
     fn split_at(&self, layout: &TierLayout, boundary: u64, options: &TierOptions) -> Option<()> {
         let mut split = layout.split_at_most(boundary, options)?;
         split.leave_to_large(self.large.index_bytes() / 4 * 5);

@@ -8,6 +8,7 @@ use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
 use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
 use crate::large::LargeLog;
+use crate::pools::{FlashPool, PoolStats};
 use crate::small::PAGE;
 use crate::{FlashHash, Token};
 use std::ops::Range;
@@ -15,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it is used.
+/// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it
+/// is used.
 pub(super) const LARGE: u64 = 1 << 62;
 /// Inserts of one key go one after the other: they share one of so many locks.
 pub(super) const STRIPES: usize = 64;
@@ -56,8 +58,8 @@ pub struct Tier {
     pub(super) is_unlogged: AtomicBool,
     pub(super) superblock_bytes: AtomicU64,
     pub(super) capacity_split: CapacitySplit,
-    /// What the bounds of both indexes have beyond the division of [`super::TierOptions::memory_bytes`], or less than it.
-    /// Changes under the mutex of the split.
+    /// What the bounds of both indexes have beyond the division of [`super::TierOptions::memory_bytes`], or less than
+    /// it. Changes under the mutex of the split.
     pub(super) beyond_division: AtomicI64,
     /// The value of `beyond_division` that a split of the capacity waits for; [`NONE_AWAITED`] without one.
     pub(super) awaited_beyond: AtomicI64,
@@ -90,8 +92,8 @@ impl Tier {
         self.device.submit(request).is_ok()
     }
 
-    /// Has the calling thread move by itself what its lookups read, for as long as it keeps this. None where that does not work, or
-    /// the thread has such a ring.
+    /// Has the calling thread move by itself what its lookups read, for as long as it keeps this. None where that does
+    /// not work, or the thread has such a ring.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
         Arc::clone(&self.device).thread_ring()
     }
@@ -101,8 +103,8 @@ impl Tier {
         self.device.has_thread_ring()
     }
 
-    /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that does not work, or
-    /// the thread has a ring.
+    /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that
+    /// does not work, or the thread has a ring.
     pub fn blocking_ring(&self) -> Option<BlockingRing> {
         Arc::clone(&self.device).blocking_ring()
     }
@@ -117,8 +119,8 @@ impl Tier {
         self.device.stop();
     }
 
-    /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about every
-    /// 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
+    /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about
+    /// every 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
         let now = self.observe_time(now);
         self.check_deletion_log();
@@ -135,8 +137,8 @@ impl Tier {
         }
     }
 
-    /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by itself.
-    /// A device that does nothing is waited for half a minute.
+    /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by
+    /// itself. A device that does nothing is waited for half a minute.
     pub fn settle(self: &Arc<Self>, now: u32) {
         let deadline = Instant::now() + MAX_SETTLE;
         self.maintain(now);
@@ -160,8 +162,8 @@ impl Tier {
         large.or_else(|| self.small.could_exist(hash).then_some(PAGE)).map(|bytes| bytes as u64)
     }
 
-    /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is so loses
-    /// none. A tier that was closed, or whose device has failed, has room for all that it drops.
+    /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is
+    /// so loses none. A tier that was closed, or whose device has failed, has room for all that it drops.
     pub fn has_space(&self) -> bool {
         let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
         takes_nothing || self.small.has_space() && self.large.has_space()
@@ -177,8 +179,8 @@ impl Tier {
         self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
     }
 
-    /// Takes an object away: no lookup that begins later finds it, none that is under way, and none after a crash. Says whether
-    /// flash may have held one.
+    /// Takes an object away: no lookup that begins later finds it, none that is under way, and none after a crash. Says
+    /// whether flash may have held one.
     pub fn remove(&self, hash: FlashHash) -> bool {
         let was_small = self.remove_small(hash);
         self.remove_large(hash) || was_small
@@ -273,8 +275,9 @@ impl Tier {
         Some(self.awaited_beyond.load(Relaxed)).filter(|&beyond| beyond != NONE_AWAITED && !takes_nothing)
     }
 
-    /// Gives the indexes this memory: what was released, and beyond that more than [`super::TierOptions::memory_bytes`].
-    /// False, and nothing changes, while a split sets the bounds: to be tried again.
+    /// Gives the indexes this memory: what was released, and beyond that more than
+    /// [`super::TierOptions::memory_bytes`]. False, and nothing changes, while a split sets the bounds: to be tried
+    /// again.
     pub fn grow_memory(&self, bytes: u64, reserve: u64) -> bool {
         let Ok(_split) = self.capacity_split.split.try_lock() else { return false };
         let to_small = self.small.wanted_memory(reserve as usize).min(bytes as usize);
@@ -297,9 +300,27 @@ impl Tier {
         released as u64
     }
 
+    /// Bytes that the indexes were given less those that they have released, since the start.
+    pub fn moved_memory(&self) -> i64 {
+        self.beyond_division.load(Relaxed)
+    }
+
     /// Bytes of both indexes.
     pub fn index_bytes(&self) -> u64 {
         (self.large.index_bytes() + self.small.index_bytes()) as u64
+    }
+
+    /// Bytes of both indexes for the objects of each of these pools, in proportion to their bytes on flash.
+    pub fn pool_index_bytes<'a>(&self, pools: impl Iterator<Item = &'a FlashPool>) -> Vec<u64> {
+        let (all_large, all_small) = self.pools.live.total_bytes();
+        let large = (all_large, self.large.index_bytes() as u64);
+        let small = (all_small, self.small.index_bytes() as u64);
+        pools.map(|pool| pool.index_part(large, small)).collect()
+    }
+
+    /// Counters and gauges of a pool.
+    pub fn pool_stats(&self, pool: &FlashPool) -> PoolStats {
+        pool.stats(self.pool_index_bytes(std::iter::once(pool))[0])
     }
 
     pub fn capacity_bytes(&self) -> u64 {
@@ -317,8 +338,8 @@ impl Tier {
         self.small.verify();
     }
 
-    /// The latest time that anyone has named, which this may be. Whoever names a new second notes it for a restart: what had expired
-    /// stays so when the clock goes back.
+    /// The latest time that anyone has named, which this may be. Whoever names a new second notes it for a restart:
+    /// what had expired stays so when the clock goes back.
     pub(super) fn observe_time(&self, now: u32) -> u32 {
         if self.latest.load(Relaxed) >= now {
             return self.latest.load(Relaxed);
@@ -331,8 +352,8 @@ impl Tier {
         self.latest.load(Relaxed)
     }
 
-    /// Whether the device has failed. Judges it once a second: whoever comes first does so, since the thread that maintains may
-    /// wait for a device that does nothing.
+    /// Whether the device has failed. Judges it once a second: whoever comes first does so, since the thread that
+    /// maintains may wait for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
             let beside = self.removals.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);

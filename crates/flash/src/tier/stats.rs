@@ -60,7 +60,8 @@ pub struct Drops {
     pub failed: u64,
 }
 
-/// Objects that were there and ended, by cause, of large ones in several places each part; what was removed, overwritten or flushed does not count.
+/// Objects that were there and ended, by cause, of large ones in several places each part; what was removed,
+/// overwritten or flushed does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
     pub expired: u64,
@@ -114,7 +115,8 @@ impl TierStats {
         mean(self.small.counts.inserted_bytes, self.small.counts.inserted)
     }
 
-    /// Bytes of the large objects that are there, estimated: as many as there are, of the mean of all that were inserted.
+    /// Bytes of the large objects that are there, estimated: as many as there are, of the mean of all that were
+    /// inserted.
     pub fn large_used_bytes(&self) -> u64 {
         let max = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
         ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(max)
@@ -126,8 +128,8 @@ impl TierStats {
         ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(max)
     }
 
-    /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long as little has left
-    /// the buffers.
+    /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long
+    /// as little has left the buffers.
     pub fn write_amplification(&self) -> f64 {
         mean(self.written.recurring(), self.inserted_bytes)
     }

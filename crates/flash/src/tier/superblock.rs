@@ -1,4 +1,5 @@
-//! The first block of the capacity: how the rest is divided, which lives of the device it is, and whether it was left in order.
+//! The first block of the capacity: how the rest is divided, which lives of the device it is, and whether it was left
+//! in order.
 //!
 //! ```text
 //! 0      8        12            16        24          32          40        48        56
@@ -11,16 +12,17 @@
 //! checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
-//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any more. A life is drawn whenever its store starts empty: it is the seed of all checksums in
-//! that store, so nothing of an earlier life passes for an object. `run` is drawn by each start, never 0, and stands in the log of removals, too: a
-//! file that was put back from an earlier run has another one, so a start neither believes an old log nor adds a current log to an old flash
-//! (`removals`: how both change together).
+//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any
+//! more. A life is drawn whenever its store starts empty: it is the seed of all checksums in that store, so nothing of
+//! an earlier life passes for an object. `run` is drawn by each start, never 0, and stands in the log of removals, too:
+//! a file that was put back from an earlier run has another one, so a start neither believes an old log nor adds a
+//! current log to an old flash (`removals`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
 //! | 0, running | as from a start on | of the machine, or 0: no crash is recovered from | 0 | at the start |
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
-//! | 2, clean without a log | the same, of a tier without a log of removals, or with one that does not have everything | 0 | the same | at the stop |
+//! | 2, clean without a log | the same; no log of removals, or an incomplete one | 0 | the same | at the stop |
 
 use crate::deletion_log::Incarnations;
 use crate::device::{BLOCK, Buffer};

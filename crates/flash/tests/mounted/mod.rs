@@ -8,8 +8,9 @@ use std::process::Command;
 /// In a process that runs a test by itself, where its filesystem is mounted.
 const MOUNTED: &str = "EBBTIDE_TEST_MOUNTED";
 
-/// Runs the rest of a test on a new filesystem: the test's process starts itself in a namespace of its own, with this test
-/// alone. Where the system allows no such namespace, as in some containers, that is told, and the test does not run.
+/// Runs the rest of a test on a new filesystem: the test's process starts itself in a namespace of its own, with this
+/// test alone. Where the system allows no such namespace, as in some containers, that is told, and the test does not
+/// run.
 pub fn run(test: &str, kind: &str, options: &str, body: impl FnOnce(&Path)) {
     if let Some(directory) = env::var_os(MOUNTED) {
         return body(Path::new(&directory));

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use ebbtide::memcached::{ByteSize, Cache, Policy, PolicyModels, StoreOptions, corrected_curve};
-use ebbtide_control::controller::{Controller, ControllerOptions, Decision as Choice, PoolReading, Situation, Target};
+use ebbtide_control::controller::{Controller, ControllerOptions, PoolReading, Situation, Target};
 use ebbtide_control::division::{self, DivisionError, Tenant};
 use ebbtide_control::{Curve, HitRatio, Options, Point, Profiler, Rate, memory_sizes};
-use serde::Serialize;
 
+use super::decision::Decision;
 use super::player::ReplayCounts;
 use super::pool_file::PoolSpec;
 use crate::Error;
@@ -20,7 +20,7 @@ use crate::trace::{Op, Request};
 use crate::workload::{mix, unit};
 
 /// Time between two decisions.
-const INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Accesses of this long ago weigh half in a curve, and in a rate.
 const PROFILE_HALF_LIFE_SECONDS: f64 = 1800.0;
 const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
@@ -28,37 +28,15 @@ const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 const POINTS_PER_OCTAVE: usize = 8;
 /// A pool is full that uses so much of its memory, and evicts.
 const FULL_SHARE: f64 = 0.9;
-/// Models of a pool, at most, and the bytes of memory of which models see all keys.
+/// Models of a pool, at most, and the memory in bytes up to which models see all keys.
 const MAX_MODELS: usize = 16;
-const MODELLED_BYTES: u64 = 256 << 20;
+pub(super) const MODELLED_BYTES: u64 = 256 << 20;
 /// The curve of a pool with a target hit ratio ends at so many times the memory of all pools.
 const BEYOND_TOTAL: u64 = 4;
 /// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes
 /// beside them.
 const USUAL_DENSITY: f64 = 0.92;
 const OBJECT_OVERHEAD_BYTES: u64 = 16;
-
-/// A change of the division during a replay. The names of the fields are the names in the JSON object.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Decision {
-    /// Time of the trace.
-    pub seconds: f64,
-    /// Whether it returns memory that earlier moves had misplaced.
-    pub is_undo: bool,
-    pub moves: Vec<MoveReport>,
-    /// The decision in words.
-    pub reason: String,
-}
-
-/// Memory that passed from a pool to another one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MoveReport {
-    pub from: Option<String>,
-    pub to: String,
-    pub bytes: u64,
-    pub gained_hits_per_second: f64,
-    pub lost_hits_per_second: f64,
-}
 
 /// A profile of one pool's requests.
 pub(super) struct PoolProfile {
@@ -78,7 +56,6 @@ pub(super) struct AutoDivision {
     /// The share of the keys that the models see.
     model_rate: f64,
     decided: Duration,
-    pub(super) decisions: Vec<Decision>,
     targets: Vec<Target>,
 }
 
@@ -94,7 +71,7 @@ fn observe(profiler: &mut Profiler, request: &Request, now: u64) {
 }
 
 /// Feeds models with a request.
-fn model(models: &mut PolicyModels, request: &Request, now_ms: u64) {
+pub(super) fn model(models: &mut PolicyModels, request: &Request, now_ms: u64) {
     let (bytes, ttl) = ((request.key_size.into(), request.value_size.into()), ttl_of(request.ttl_seconds));
     let hash = mix(!request.key);
     match request.op {
@@ -148,7 +125,6 @@ impl AutoDivision {
             total_bytes: total.as_bytes(),
             model_rate,
             decided: Duration::ZERO,
-            decisions: Vec::new(),
             targets: Vec::new(),
         })
     }
@@ -166,13 +142,23 @@ impl AutoDivision {
         }
     }
 
-    /// Decides, when it is time, and changes the memory of the caches.
-    pub(super) fn advance(&mut self, now: Duration, caches: &[Cache], counts: &[&ReplayCounts]) -> Result<(), Error> {
+    /// The hit ratios have changed for another reason than memory. The curves stay those of the first policy.
+    pub(super) fn measure_anew(&mut self) {
+        self.controller.measure_anew();
+    }
+
+    /// Decides, when it is time, and changes the memory of the caches. Answers the decision.
+    pub(super) fn advance(
+        &mut self,
+        now: Duration,
+        caches: &[Cache],
+        counts: &[&ReplayCounts],
+    ) -> Result<Option<Decision>, Error> {
         let now_ms = now.as_millis() as u64;
         self.profiles.iter_mut().for_each(|profile| profile.models.maintain(now_ms));
         let since = now.saturating_sub(self.decided);
         if since < INTERVAL {
-            return Ok(());
+            return Ok(None);
         }
         self.decided = now;
         for (profile, counts) in self.profiles.iter_mut().zip(counts) {
@@ -191,15 +177,14 @@ impl AutoDivision {
         };
         self.targets = self.controller.targets(&situation);
         let choice = self.controller.decide(&situation).map_err(refused)?;
-        let Some(bytes) = choice.bytes() else { return Ok(()) };
+        let Some(bytes) = choice.bytes() else { return Ok(None) };
         // Those that shrink first: all together never have more than the total.
         let mut order: Vec<usize> = (0..caches.len()).collect();
         order.sort_by_key(|&at| bytes[at] > pools[at].memory_bytes);
         for at in order.into_iter().filter(|&at| bytes[at] != pools[at].memory_bytes) {
             caches[at].resize(ByteSize::bytes(bytes[at])).map_err(Error::Cache)?;
         }
-        self.decisions.push(Decision::new(now, &choice));
-        Ok(())
+        Ok(Some(Decision::of_division(now, &choice)))
     }
 
     fn reading(&self, at: usize, cache: &Cache, counts: &ReplayCounts) -> PoolReading {
@@ -239,24 +224,6 @@ impl AutoDivision {
 
 fn refused(error: DivisionError) -> Error {
     Error::Configuration { option: "--divide", value: "auto".to_owned(), reason: error.to_string() }
-}
-
-impl Decision {
-    fn new(now: Duration, choice: &Choice) -> Self {
-        let step = |step: &ebbtide_control::controller::Move| MoveReport {
-            from: step.from.clone(),
-            to: step.to.clone(),
-            bytes: step.bytes,
-            gained_hits_per_second: step.gained_hits_per_second,
-            lost_hits_per_second: step.lost_hits_per_second,
-        };
-        Self {
-            seconds: now.as_secs_f64(),
-            is_undo: matches!(choice, Choice::Undo { .. }),
-            moves: choice.moves().iter().map(step).collect(),
-            reason: choice.to_string(),
-        }
-    }
 }
 
 /// The best division that stays, from all requests of a trace with the numbers of their pools: bytes of each pool.

@@ -18,7 +18,10 @@
 
 mod audit;
 mod auto_division;
+mod auto_policy;
 mod batches;
+mod controllers;
+mod decision;
 mod grid;
 mod player;
 mod pool_file;
@@ -28,8 +31,8 @@ mod run;
 mod segment_log;
 mod sizes;
 
-pub use auto_division::{Decision, MoveReport};
 pub(crate) use batches::{Batches, Routed};
+pub use decision::{Decision, MoveReport, PolicyReport};
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
 pub use pools::{Divide, PoolReport};
@@ -73,6 +76,10 @@ pub struct ReplayArgs {
     /// that it earns: as a controller sees them in the replay (auto), or as the whole trace shows them before (optimal)
     #[arg(long, value_name = "HOW", requires = "pools", default_value_t, value_enum)]
     pub divide: Divide,
+    /// Policies that the controller may give to the cache, or to each pool, beside the policy that it starts with;
+    /// needs one thread
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    pub controller_policies: Vec<Policy>,
     #[command(flatten)]
     pub flash: FlashArgs,
     /// Threads that share the cache; keys are divided among them
@@ -125,6 +132,7 @@ impl ReplayArgs {
             jobs: None,
             pools: None,
             divide: Divide::Static,
+            controller_policies: Vec::new(),
             flash: FlashArgs::default(),
             threads: 1,
             format: None,

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::audit::Findings;
-use super::auto_division::Decision;
+use super::decision::Decision;
 use super::pools::PoolReport;
 use crate::Error;
 use crate::flash::FlashReport;

@@ -14,7 +14,9 @@ use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Stats, StoreOptio
 use super::ReplayArgs;
 use super::audit::Findings;
 use super::auto_division::AutoDivision;
+use super::auto_policy::AutoPolicies;
 use super::batches::{BATCH, Batches, Routed};
+use super::controllers::Controllers;
 use super::grid::Cell;
 use super::player::{Player, ReplayCounts};
 use super::pool_file::{self, PoolSpec};
@@ -42,10 +44,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     };
     let pools = Pools { specs: pool_file::read(file)? };
     let is_auto = args.divide == Divide::Auto;
-    if is_auto && args.threads > 1 {
-        let reason = "the controller of --divide auto needs one thread".to_owned();
-        return Err(Error::Configuration { option: "--threads", value: args.threads.to_string(), reason });
-    }
+    check_threads(args)?;
     // A pool that shrinks to its floor must still take its largest value.
     let floor_bytes = FLOOR_BYTES.max(if is_auto { args.max_value.map_or(0, |value| 2 * value.as_bytes()) } else { 0 });
     let weights = pools.weights(args.divide, (cell.memory, floor_bytes), || {
@@ -72,24 +71,33 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         })
     };
     let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
-    let mut auto = match is_auto {
-        true => Some(auto_division(args, cell, &pools, floor_bytes)?),
-        false => None,
-    };
+    let template = pool_template(args, cell, is_auto.then_some(floor_bytes));
+    let mut controllers = Controllers::default();
+    if is_auto {
+        let specs = pools.specs.clone();
+        controllers.division = Some(AutoDivision::new(specs, floor_bytes, cell.memory, &template)?);
+    }
+    if !args.controller_policies.is_empty() {
+        let pool = |(spec, cache): (&PoolSpec, &Cache)| {
+            (spec.share.name.clone(), cache.policy(), cache.stats().memory_limit_bytes)
+        };
+        let named = pools.specs.iter().zip(&caches).map(pool).collect();
+        controllers.policies = Some(AutoPolicies::new(&args.controller_policies, named, template));
+    }
     let mut router = pools.route(reader)?;
     let (trace, format) = (router.name().to_owned(), router.format());
     let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
-    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches, auto.as_mut())?;
+    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches, &mut controllers)?;
     let pool_report = |((spec, cache), counts): ((&PoolSpec, &Cache), &ReplayCounts)| PoolReport {
         name: spec.share.name.clone(),
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
         memory_bytes: cache.stats().memory_limit_bytes,
-        target: auto.as_ref().and_then(|auto| auto.target(&spec.share.name)),
+        target: controllers.division.as_ref().and_then(|division| division.target(&spec.share.name)),
     };
     report.pools = Some(pools.specs.iter().zip(&caches).zip(&played).map(pool_report).collect());
-    report.decisions = Some(auto.map_or_else(Vec::new, |auto| auto.decisions));
+    report.decisions = Some(controllers.into_decisions());
     Ok(report)
 }
 
@@ -112,16 +120,34 @@ fn replay_one(mut reader: TraceReader, args: &ReplayArgs, cell: Cell) -> Result<
     report
 }
 
-/// The controller of pools that can all shrink to their floor.
-fn auto_division(args: &ReplayArgs, cell: Cell, pools: &Pools, floor_bytes: u64) -> Result<AutoDivision, Error> {
-    let template = StoreOptions {
+/// Refuses threads with a controller, which sees the requests in their order.
+fn check_threads(args: &ReplayArgs) -> Result<(), Error> {
+    let controller = match args.divide {
+        Divide::Auto => "--divide auto",
+        _ if !args.controller_policies.is_empty() => "--controller-policies",
+        _ => return Ok(()),
+    };
+    if args.threads == 1 {
+        return Ok(());
+    }
+    let reason = format!("the controller of {controller} needs one thread");
+    Err(Error::Configuration { option: "--threads", value: args.threads.to_string(), reason })
+}
+
+/// The options of the stores of a replay, for models of them; with `floor_bytes` of pools that can all shrink to that.
+fn pool_template(args: &ReplayArgs, cell: Cell, floor_bytes: Option<u64>) -> StoreOptions {
+    let of_floor = floor_bytes.map(|bytes| bytes / FLOOR_SEGMENTS);
+    let smallest = floor_bytes.unwrap_or(cell.memory.as_bytes());
+    let defaults = StoreOptions::default();
+    StoreOptions {
         policy: cell.policy,
         objective: args.objective,
-        segment_bytes: Some(args.segment_size.map_or(floor_bytes / FLOOR_SEGMENTS, ByteSize::as_bytes) as u32),
-        value_bytes_max: args.max_value.unwrap_or(VALUE_LIMIT).as_bytes().min(floor_bytes / 2),
-        ..StoreOptions::default()
-    };
-    AutoDivision::new(pools.specs.clone(), floor_bytes, cell.memory, &template)
+        memory_bytes: cell.memory.as_bytes(),
+        segment_bytes: args.segment_size.map(ByteSize::as_bytes).or(of_floor).map(|bytes| bytes as u32),
+        value_bytes_max: args.max_value.unwrap_or(VALUE_LIMIT).as_bytes().min(smallest / 2),
+        merge_run: args.merge_run.unwrap_or(defaults.merge_run),
+        ..defaults
+    }
 }
 
 /// Replays what `source` gives until it gives `None`; `trace` and `format` name it.
@@ -136,7 +162,15 @@ pub(crate) fn replay_requests(
     let builder = args.max_value.into_iter().fold(builder, CacheBuilder::max_value);
     let cache = args.flash.add_flash_tier(builder, cell.number).build()?;
     let routed = || Ok(source()?.map(|request| Routed { request, pool: 0 }));
-    let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache], None)?;
+    check_threads(args)?;
+    let mut controllers = Controllers::default();
+    if !args.controller_policies.is_empty() {
+        let pools = vec![("default".to_owned(), cell.policy, cell.memory.as_bytes())];
+        let template = pool_template(args, cell, None);
+        controllers.policies = Some(AutoPolicies::new(&args.controller_policies, pools, template));
+    }
+    let (mut report, _) = replay_routed(routed, (trace, format), args, cell, &[cache], &mut controllers)?;
+    report.decisions = (!controllers.is_off()).then(|| controllers.into_decisions());
     Ok(report)
 }
 
@@ -148,7 +182,7 @@ fn replay_routed(
     args: &ReplayArgs,
     cell: Cell,
     caches: &[Cache],
-    auto: Option<&mut AutoDivision>,
+    controllers: &mut Controllers,
 ) -> Result<(ReplayReport, Vec<ReplayCounts>), Error> {
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
@@ -163,7 +197,7 @@ fn replay_routed(
     let segments = args.segments.as_ref().map(|path| SegmentLog::create(path, args.overwrite)).transpose()?;
     let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], segments, ..Played::default() };
     match args.threads {
-        1 => play_on_this_thread(caches, &mut batches, team(), warmup, &mut played, auto)?,
+        1 => play_on_this_thread(caches, &mut batches, team(), warmup, &mut played, controllers)?,
         threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
     }
     if let Some(segments) = played.segments.take() {
@@ -280,20 +314,18 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
     mut team: Team,
     mut warmup: u64,
     played: &mut Played,
-    mut auto: Option<&mut AutoDivision>,
+    controllers: &mut Controllers,
 ) -> Result<(), Error> {
     let mut requests = Vec::with_capacity(BATCH);
     while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
         let start = Instant::now();
         played.maintain(caches, now)?;
-        if let Some(auto) = &mut auto {
+        if !controllers.is_off() {
             let counts: Vec<&ReplayCounts> = team.0.iter().map(|player| &player.counts).collect();
-            auto.advance(now, caches, &counts)?;
+            controllers.advance(now, caches, &counts)?;
         }
         for routed in requests.drain(..) {
-            if let Some(auto) = &mut auto {
-                auto.observe(&routed.request, routed.pool, now.as_secs());
-            }
+            controllers.observe(&routed.request, routed.pool, now);
             team.play(&routed, now.as_millis() as u64);
             if warmup > 0 {
                 warmup -= 1;

@@ -85,6 +85,8 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
     }
     let bytes = samples(|r| r.flash.unwrap_or_default().bytes);
     page.gauge("ebbtide_pool_flash_bytes", "Bytes of the pool on flash: written and not reclaimed.", &bytes);
+    let bytes = samples(|r| r.flash.unwrap_or_default().index_bytes);
+    page.gauge("ebbtide_pool_flash_index_bytes", "Memory of the index of flash for objects of the pool.", &bytes);
     let counters: [PoolMetric; 3] = [
         ("ebbtide_pool_flash_hits_total", "Lookups that found an object of the pool on flash.", |r| {
             r.flash.unwrap_or_default().hits

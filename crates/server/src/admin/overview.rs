@@ -98,6 +98,7 @@ fn pool(reading: &PoolReading) -> Value {
         "flash": flash.map(|flash| json!({
             "hits": flash.hits,
             "bytes": flash.bytes,
+            "index_bytes": flash.index_bytes,
             // A pool alone may have all of flash.
             "share_bytes": Some(flash.share_bytes).filter(|bytes| *bytes != u64::MAX),
             "written_bytes": flash.written_bytes,

@@ -1,11 +1,6 @@
-//! The pools of keys: each command goes to the pool of its key, and a run of gets is resolved pool by pool.
-//!
-//! ```text
-//! keys of a run   u1 s1 u2 p1 s2      their pools   users sess users pages sess
-//! looked up       (u1 u2) (s1 s2) (p1)   one batch per pool, so that cache misses overlap
-//! answered        u1 s1 u2 p1 s2         in the order of the keys
-//! ```
-//! Without pools a run is one batch that is answered while it is looked up.
+//! The pools of keys: each command goes to the pool of its key, and a run of gets is one batch over all pools, so that
+//! cache misses overlap. Keys are answered while they are looked up, in their order. A key of a compact pool ends a
+//! batch, and another batch continues behind it.
 
 use std::ops::ControlFlow;
 
@@ -90,53 +85,75 @@ impl Executor {
         self.count_gets(pool, hits, misses);
     }
 
-    /// As `answer_batch`, of keys of any pools. The keys behind one that breaks are looked up all the same if they are
-    /// of another pool.
+    /// As `answer_batch`, of keys of any pools.
     #[inline(never)]
     fn answer_pools<'a>(
         &'a self,
         keys: &[&[u8]],
         mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<(), Option<bool>>,
     ) {
-        let mut pools = [0; RUN_KEYS];
-        let pools = &mut pools[..keys.len()];
-        pools.iter_mut().zip(keys).for_each(|(pool, key)| *pool = self.router.find(key));
-        if pools.iter().all(|pool| *pool == pools[0]) && self.router.compact(pools[0]).is_none() {
-            return self.answer_pool(pools[0], keys, answer);
+        let mut numbers = [0; RUN_KEYS];
+        let numbers = &mut numbers[..keys.len()];
+        numbers.iter_mut().zip(keys).for_each(|(number, key)| *number = self.router.find(key));
+        if numbers.iter().all(|number| *number == numbers[0]) && self.router.compact(numbers[0]).is_none() {
+            return self.answer_pool(numbers[0], keys, answer);
         }
-        let mut lookups = [const { None }; RUN_KEYS];
-        self.look_up_by_pool(keys, pools, &mut lookups);
-        for (index, pool) in pools.iter().enumerate() {
-            let lookup = lookups[index].take().expect("each key was looked up");
-            match answer(index, lookup) {
-                ControlFlow::Continue(Some(is_hit)) => self.count_gets(*pool, is_hit.into(), (!is_hit).into()),
-                ControlFlow::Continue(None) => {}
-                ControlFlow::Break(()) => return,
+        let compact = |index: usize| self.router.compact(numbers[index]);
+        (0..keys.len())
+            .for_each(|index| compact(index).into_iter().for_each(|pool| pool.prefetch(&keys[index..=index])));
+        let (mut hits, mut misses) = (0, 0);
+        let mut answer_one = |index: usize, lookup| {
+            match answer(index, lookup)? {
+                Some(true) => {
+                    hits += 1;
+                    self.router.gets(numbers[index]).hits.add(1);
+                }
+                Some(false) => {
+                    misses += 1;
+                    self.router.gets(numbers[index]).misses.add(1);
+                }
+                None => {}
             }
+            ControlFlow::Continue(())
+        };
+        let mut from = 0;
+        while from < keys.len() {
+            let (answered, outcome) = match compact(from) {
+                Some(pool) => (1, answer_one(from, pool.look_up(keys[from]))),
+                None => {
+                    let length = (from..keys.len()).take_while(|index| compact(*index).is_none()).count();
+                    (
+                        length,
+                        self.answer_stores(&numbers[from..][..length], &keys[from..][..length], |index, lookup| {
+                            answer_one(from + index, lookup)
+                        }),
+                    )
+                }
+            };
+            if outcome.is_break() {
+                break;
+            }
+            from += answered;
         }
+        self.counters().get_hits.add(hits);
+        self.counters().get_misses.add(misses);
     }
 
-    /// Looks up the keys, a batch for each pool.
-    fn look_up_by_pool<'a>(&'a self, keys: &[&[u8]], pools: &[usize], lookups: &mut [Option<Lookup<'a>>; RUN_KEYS]) {
-        for (first, pool) in pools.iter().enumerate() {
-            if lookups[first].is_some() {
-                continue;
-            }
-            let mut batch: [&[u8]; RUN_KEYS] = [&[]; RUN_KEYS];
-            let mut positions = [0; RUN_KEYS];
-            let mut length = 0;
-            for position in (first..keys.len()).filter(|position| pools[*position] == *pool) {
-                (batch[length], positions[length]) = (keys[position], position);
-                length += 1;
-            }
-            if let Some(compact) = self.router.compact(*pool) {
-                compact.prefetch(&batch[..length]);
-                (0..length).for_each(|index| lookups[positions[index]] = Some(compact.look_up(batch[index])));
-                continue;
-            }
-            let found = |index: usize, lookup| lookups[positions[index]] = Some(lookup);
-            self.router.pool(*pool).get_batch(&batch[..length], found);
-        }
+    /// Looks up keys of pools that are not compact, as one batch.
+    #[inline(always)]
+    fn answer_stores<'a>(
+        &'a self,
+        numbers: &[usize],
+        keys: &[&[u8]],
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let key_of = |index: usize| (self.router.pool(numbers[index]), keys[index]);
+        let mut outcome = ControlFlow::Continue(());
+        Pool::get_batch_of_pools(keys.len(), key_of, |index, lookup| {
+            outcome = answer(index, lookup);
+            outcome
+        });
+        outcome
     }
 
     /// Flushes all pools.

@@ -199,6 +199,9 @@ impl Executor {
         if let Some(division) = self.shared.sizing.division() {
             stat(out, "pool_division", division);
         }
+        if let Some(policies) = self.shared.sizing.policies() {
+            stat(out, "pool_policies", policies);
+        }
         if let Some(flash) = self.cache.flash_stats() {
             stat(out, "flash_health", health(flash.tier.device.health));
             statistics::write_stats(FLASH, &flash, out);

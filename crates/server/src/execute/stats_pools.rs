@@ -51,6 +51,7 @@ impl Executor {
                 let numbers = [
                     ("flash_hits", flash.hits),
                     ("flash_bytes", flash.bytes),
+                    ("flash_index_bytes", flash.index_bytes),
                     ("flash_bytes_written", flash.written_bytes),
                     ("flash_refused_by_share", flash.refused_by_share),
                 ];

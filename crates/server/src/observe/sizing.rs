@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::memcached::{
-    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolTarget,
-    PoolTargetState, Verdict,
+    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolPolicyChange,
+    PoolTarget, PoolTargetState, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +22,8 @@ pub struct Sizing {
     latest: Mutex<LatestVerdict>,
     /// What the controller said last; empty before that, with one pool, and where it is off.
     division: Mutex<String>,
+    /// What it said last of policies; empty where it may not change them.
+    policies: Mutex<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +51,7 @@ impl Sizing {
         let verdict = controller.profile(DEFAULT_POOL).and_then(|profile| profile.verdict(miss_ratio));
         *lock(&self.latest) = LatestVerdict { verdict, miss_ratio };
         controller.state().clone_into(&mut lock(&self.division));
+        *lock(&self.policies) = policies_in_words(controller);
         said
     }
 
@@ -57,11 +60,16 @@ impl Sizing {
         Some(lock(&self.division).clone()).filter(|text| !text.is_empty())
     }
 
+    /// The newest change of a pool's policy, and why policies stay, in words.
+    pub fn policies(&self) -> Option<String> {
+        Some(lock(&self.policies).clone()).filter(|text| !text.is_empty())
+    }
+
     /// The decisions as JSON, the newest first; `started_unix_ms` is when the cache's time began.
     pub fn decisions(&self, started_unix_ms: u64) -> Value {
         let controller = lock(&self.controller);
         let Some(controller) = controller.as_ref() else {
-            return json!({ "controller": "off", "targets": [], "decisions": [] });
+            return json!({ "controller": "off", "policies": null, "targets": [], "decisions": [] });
         };
         let mode = match controller.mode() {
             ControllerMode::Off => "off",
@@ -71,7 +79,9 @@ impl Sizing {
         let decisions = controller.decisions().map(|decision| decision_json(decision, started_unix_ms));
         let newest: Vec<Value> = decisions.collect::<Vec<_>>().into_iter().rev().collect();
         let targets: Vec<Value> = controller.targets().iter().map(target_json).collect();
-        json!({ "controller": mode, "state": self.division(), "targets": targets, "decisions": newest })
+        json!({
+            "controller": mode, "state": self.division(), "policies": self.policies(), "targets": targets,
+            "decisions": newest })
     }
 
     /// The verdict in a line; `None` before enough was seen, and without an admin interface.
@@ -130,6 +140,14 @@ impl Sizing {
     }
 }
 
+/// The newest change of a policy, and the state of the pool `default`.
+fn policies_in_words(controller: &PoolController) -> String {
+    let changes: Vec<_> = controller.decisions().filter_map(|decision| decision.policy.as_ref()).collect();
+    let state = controller.policy_state(DEFAULT_POOL);
+    let texts = changes.last().map(ToString::to_string).into_iter();
+    texts.chain(state.map(|state| format!("{DEFAULT_POOL}: {state}"))).collect::<Vec<_>>().join("; ")
+}
+
 /// A decision in words, for the log and the events.
 fn words(decision: &PoolDecision) -> String {
     let prefix = if decision.is_applied { "pools" } else { "pools (dry run)" };
@@ -151,7 +169,20 @@ fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
         "applied": decision.is_applied,
         "undo": decision.is_undo,
         "moves": decision.moves.iter().map(step).collect::<Vec<_>>(),
+        "policy": decision.policy.as_ref().map(policy_json),
         "reason": decision.reason,
+    })
+}
+
+fn policy_json(changed: &PoolPolicyChange) -> Value {
+    let PoolPolicyChange { pool, change } = changed;
+    json!({
+        "pool": pool,
+        "from": change.from,
+        "to": change.to,
+        "miss_ratio_before": rounded(change.miss_ratio_before),
+        "miss_ratio_after": rounded(change.miss_ratio_after),
+        "gets": change.gets,
     })
 }
 

@@ -1,78 +1,40 @@
-//! Longest prefix match over keys, in an immutable sorted table.
+//! Longest prefix match over keys, in an immutable hash table.
 //!
 //! ```text
-//! prefixes   "a"   "a:"   "a:b"   "b"       sorted
-//! parents     -    "a"    "a:"     -        the longest other prefix that a prefix begins with
-//! heads      the first eight bytes of each, as numbers: searched first, eight of them are a cache line
+//! prefixes   "a"   "a:"   "a:b"   "b"
+//! lengths    3   2   1                   each once, the longest first
 //! ```
-//! Let `p` be the greatest prefix that is not greater than the key, and `m` the longest one that the key begins with.
-//! All strings from `m` to the key begin with `m`, so `p` does: `m` is `p` or one of the prefixes of `p`. A lookup
-//! takes two binary searches and follows as many links as prefixes are nested.
+//! A lookup hashes the first bytes of the key once for each length, until a prefix of that length is found. Prefixes
+//! have a few lengths. In a binary search over sorted prefixes each step would compare texts in memory, since prefixes
+//! of tenants have their first bytes in common.
 
-/// The end of a chain of nested prefixes.
-const NONE: u32 = u32::MAX;
+use std::collections::HashMap;
+
+use rapidhash::fast::RandomState;
 
 /// Prefixes, each with the number of its pool.
 #[derive(Debug, Default)]
 pub struct PrefixTable {
-    heads: Box<[u64]>,
-    prefixes: Box<[Prefix]>,
-}
-
-#[derive(Debug)]
-struct Prefix {
-    bytes: Box<[u8]>,
-    pool: u32,
-    /// The longest other prefix that this one begins with.
-    parent: u32,
-}
-
-/// The first eight bytes, zeros behind a shorter text: never greater for a smaller text.
-fn head(text: &[u8]) -> u64 {
-    match text.first_chunk() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; 8];
-            bytes[..text.len()].copy_from_slice(text);
-            u64::from_be_bytes(bytes)
-        }
-    }
+    /// Each length of a prefix once, descending.
+    lengths: Box<[usize]>,
+    pools: HashMap<Box<[u8]>, usize, RandomState>,
 }
 
 impl PrefixTable {
     /// Prefixes with the numbers of their pools. Each prefix is there once.
     pub fn new<'p>(prefixes: impl IntoIterator<Item = (&'p [u8], usize)>) -> Self {
-        let mut sorted: Vec<_> = prefixes.into_iter().collect();
-        sorted.sort_unstable();
-        let mut table: Vec<Prefix> = Vec::with_capacity(sorted.len());
-        for (bytes, pool) in sorted {
-            let mut parent = table.len().checked_sub(1).map_or(NONE, |last| last as u32);
-            // Ends: a parent is before its child in the table.
-            while parent != NONE && !bytes.starts_with(&table[parent as usize].bytes) {
-                parent = table[parent as usize].parent;
-            }
-            table.push(Prefix { bytes: bytes.into(), pool: pool as u32, parent });
-        }
-        Self { heads: table.iter().map(|prefix| head(&prefix.bytes)).collect(), prefixes: table.into() }
+        let pools: HashMap<Box<[u8]>, usize, RandomState> =
+            prefixes.into_iter().map(|(bytes, pool)| (bytes.into(), pool)).collect();
+        let mut lengths: Vec<usize> = pools.keys().map(|prefix| prefix.len()).collect();
+        lengths.sort_unstable_by(|one, other| other.cmp(one));
+        lengths.dedup();
+        Self { lengths: lengths.into(), pools }
     }
 
     /// The number of the pool whose prefix is the longest one that the key begins with; 0 without one.
     pub fn find(&self, key: &[u8]) -> usize {
-        let head = head(key);
-        let start = self.heads.partition_point(|other| *other < head);
-        let same = self.heads[start..].partition_point(|other| *other == head);
-        let same = &self.prefixes[start..start + same];
-        let count = start + same.partition_point(|prefix| *prefix.bytes <= *key);
-        let mut at = count.checked_sub(1).map_or(NONE, |last| last as u32);
-        // Ends: a parent is before its child in the table.
-        while at != NONE {
-            let prefix = &self.prefixes[at as usize];
-            if key.starts_with(&prefix.bytes) {
-                return prefix.pool as usize;
-            }
-            at = prefix.parent;
-        }
-        0
+        let mut prefixes = self.lengths.iter().filter_map(|length| key.get(..*length));
+        prefixes.find_map(|prefix| self.pools.get(prefix)).copied().unwrap_or(0)
     }
 }
 
@@ -110,7 +72,6 @@ mod tests {
         }
         let fill = b"12345678";
         for start in 1..40 {
-            // Behind eight equal bytes, too, where heads do not tell prefixes apart.
             for lead in [&fill[..0], &fill[..6], &fill[..]] {
                 let chosen: Vec<Vec<u8>> =
                     texts.iter().skip(start).step_by(start).map(|text| [lead, &text[..]].concat()).collect();

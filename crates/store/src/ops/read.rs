@@ -193,6 +193,16 @@ impl Store {
         self.segments.prefetch_header(slot.segment());
     }
 
+    /// Prefetches the items that may have a key.
+    #[inline(always)]
+    fn prefetch_matches(&self, candidates: Candidates, hash: u64) {
+        self.index.each_match(candidates, hash, |slot| {
+            self.prefetch_item(slot);
+            // The size is not known yet: most items, or the first part that is copied, end here.
+            (1..BATCH_LINES).for_each(|line| self.segments.arena.prefetch(slot.location().plus(64 * line)));
+        });
+    }
+
     /// Looks up a run of keys and calls `answer` once for each, in order, until it breaks. Keys after the break are not
     /// looked up.
     pub fn get_batch<'s>(
@@ -213,11 +223,7 @@ impl Store {
                 candidates[i] = self.index.prefetch(hashes[i]);
             }
             for i in 0..run.len() {
-                self.index.each_match(candidates[i], hashes[i], |slot| {
-                    self.prefetch_item(slot);
-                    // The size is not known yet: most items, or the first part that is copied, end here.
-                    (1..BATCH_LINES).for_each(|line| self.segments.arena.prefetch(slot.location().plus(64 * line)));
-                });
+                self.prefetch_matches(candidates[i], hashes[i]);
             }
             for (i, key) in run.iter().enumerate() {
                 let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Access::Counted);
@@ -226,6 +232,40 @@ impl Store {
                 }
             }
             first += run.len();
+        }
+    }
+
+    /// As `get_batch`, of `count` keys of several stores in one memory, each with its store. `participant` is of that
+    /// memory.
+    #[inline]
+    pub fn get_batch_of_stores<'s, 'k>(
+        participant: &Participant,
+        count: usize,
+        key_of: impl Fn(usize) -> (&'s Self, &'k [u8]),
+        now_ms: u64,
+        mut answer: impl FnMut(usize, Option<Item<'s>>) -> ControlFlow<()>,
+    ) {
+        for first in (0..count).step_by(BATCH) {
+            let run = first..count.min(first + BATCH);
+            let pin = participant.pin();
+            let mut hashes = [0; BATCH];
+            let mut candidates = [Candidates { first: 0, second: 0 }; BATCH];
+            for i in run.clone() {
+                let (store, key) = key_of(i);
+                hashes[i - first] = store.hash(key);
+                candidates[i - first] = store.index.prefetch(hashes[i - first]);
+            }
+            for i in run.clone() {
+                key_of(i).0.prefetch_matches(candidates[i - first], hashes[i - first]);
+            }
+            for i in run {
+                let (store, key) = key_of(i);
+                let moment = store.moment(now_ms);
+                let item = store.look_up(participant, pin.clone(), key, hashes[i - first], moment, Access::Counted);
+                if answer(i, item).is_break() {
+                    return;
+                }
+            }
         }
     }
 }

@@ -272,15 +272,15 @@ fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
 fn removal_beside_a_stop(folder: &TempDir) -> Duration {
     let (log, stall) = stalled(folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
-    let waited = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| log.stop());
         thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
         log.log_removal(StoreKind::Large, hash(2), 2);
-        started.elapsed()
-    });
-    drop(stall);
-    waited
+        let waited = started.elapsed();
+        drop(stall);
+        waited
+    })
 }
 
 #[test]
@@ -454,7 +454,8 @@ fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
 #[test]
 fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
     let folder = folder();
-    let (log, stall) = stalled(&folder);
+    let (mut log, stall) = stalled(&folder);
+    log.max_drain = Duration::from_millis(100);
     log.log_removal(StoreKind::Small, hash(1), 1);
     assert_eq!(log.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
     log.log_removal(StoreKind::Small, hash(2), 2);

@@ -1,8 +1,8 @@
 //! What happened to each key, and whether a hit may be.
 //!
-//! Every operation has a begin and an end on one clock. A version may be seen by a lookup if its insert began before the lookup
-//! ended and nothing else happened to the key wholly between the insert's end and the lookup's begin. A version whose insert
-//! was dropped may never be seen.
+//! Every operation has a begin and an end on one clock. A version may be seen by a lookup if its insert began before
+//! the lookup ended and nothing else happened to the key wholly between the insert's end and the lookup's begin. A
+//! version whose insert was dropped may never be seen.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

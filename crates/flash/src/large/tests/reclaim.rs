@@ -197,7 +197,8 @@ fn a_device_that_fails_for_good_leaves_nothing_to_insert_into() {
 
 #[test]
 fn large_objects_cost_few_bytes_more_than_they_have() {
-    // Exponential sizes with a mean of 8 KiB; regions of 1 MiB, a sixteenth of the default, show footers and ends larger.
+    // Exponential sizes with a mean of 8 KiB; regions of 1 MiB, a sixteenth of the default, show footers and ends
+    // larger.
     let log = on_memory(32, Options { region_bytes: 1 << 20, ..small() });
     let mut random = Random::new(1);
     for i in 0..20_000 {

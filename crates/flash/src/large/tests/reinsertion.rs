@@ -491,7 +491,8 @@ fn of_what_is_read_at_once_no_more_is_copied_than_there_is_room_for() {
 #[test]
 fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
     let device = Eventful::new(CHECKPOINT.end as usize);
-    let options = Options { reinsertion: Reinsertion::Forced(1), ..without_patience() };
+    let max_checkpoint_wait = Duration::from_millis(100);
+    let options = Options { reinsertion: Reinsertion::Forced(1), max_checkpoint_wait, ..without_patience() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     hit_all(&log, fill(&log, 4, 9 << 10));
     let (resume, stuck) = mpsc::channel::<()>();

@@ -339,7 +339,7 @@ impl RegionSummary {
 #[test]
 fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
     let (mut hits, mut cuts) = (0, 0);
-    for seed in seeds(300, 750) {
+    for seed in seeds(120, 750) {
         let mut summary = RegionSummary::new(seed, true, Delivery::AtOnce);
         for crash in 0..4 {
             let write = summary.device.writes() + summary.random.between(1, 30);
@@ -381,7 +381,7 @@ const MAX_STEPS: usize = 5000;
 
 #[test]
 fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
-    let (mut hits, mut lost, seeds) = (0, 0, seeds(120, 300));
+    let (mut hits, mut lost, seeds) = (0, 0, seeds(48, 300));
     let (min_hits, min_lost) = (seeds.end * 100 / 3, seeds.end * 10 / 3);
     for seed in seeds {
         println!("seed {seed}");

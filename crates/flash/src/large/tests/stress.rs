@@ -1,4 +1,5 @@
-//! Threads that insert, look up, remove, flush and maintain on a device that is slow and fails; every hit is judged by a history.
+//! Threads that insert, look up, remove, flush and maintain on a device that is slow and fails; every hit is judged by
+//! a history.
 
 use super::super::options::Options;
 use super::super::{LargeLog, Reclaim, Reinsertion};

@@ -84,13 +84,13 @@ fn run(seed: u64, bytes: usize, keys: u64, options: Options, roomy: bool) {
     println!("seed {seed}, {bytes} bytes, {keys} keys, {options:?}");
     let store = store(bytes, options);
     let mut run = Run { random: Random(seed), store, map: HashMap::new(), now: 1, hits: 0, outdated: 0, roomy };
-    for _ in 0..60_000 {
+    for _ in 0..30_000 {
         run.step(keys);
     }
     run.store.maintain(run.now);
     (0..keys).for_each(|key| run.look(key));
     run.store.verify();
-    assert!(run.hits > 3000, "{} hits, {:?}", run.hits, run.store.stats());
+    assert!(run.hits > 1500, "{} hits, {:?}", run.hits, run.store.stats());
     assert!(run.outdated * 100 < run.hits, "{} of {} tokens are outdated", run.outdated, run.hits);
     assert_eq!(run.store.stats().counts.corrupt_pages, 0);
 }

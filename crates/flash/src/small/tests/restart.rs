@@ -116,7 +116,7 @@ fn after_a_crash_nothing_comes_back_that_is_gone() {
         let options = Options { log_percent, rewrite_threshold, segment_bytes: 8192, salt: seed, ..Options::default() };
         println!("seed {seed}, {options:?}");
         let mut world = World::new(seed, options);
-        let crashes = 40;
+        let crashes = 15;
         (0..crashes).for_each(|_| world.crash());
         assert!(world.hits > 200 * crashes, "{} hits", world.hits);
     }

@@ -299,7 +299,8 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
 fn a_stop_does_not_wait_for_ever_for_a_device_that_does_nothing() {
     let device = Knowing::new(16 * MIB, Knowledge::Silent);
     let end = device.capacity() - MIB as u64;
-    let options = Options { zeros_ahead: true, ..Options::default() };
+    let max_checkpoint_wait = Duration::from_millis(100);
+    let options = Options { zeros_ahead: true, max_checkpoint_wait, ..Options::default() };
     let store = SmallStore::new(device, 8192..end, options).unwrap();
     put(&store, &key(1), b"one", 0, 1).unwrap();
     let (sender, receiver) = mpsc::channel();

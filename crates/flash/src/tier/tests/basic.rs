@@ -140,7 +140,8 @@ fn another_key_with_the_same_tag_is_passed_over() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();
     let hash = FlashHash::of(b"mine");
-    // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the small one.
+    // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the
+    // small one.
     let foreign = crate::Object {
         key: Key { hash, ..Key::new(b"foreign") },
         value: &[&[7; 5000]],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Enough for the indexes of 300 B and 16 KiB, but not for these objects, far more than flash can hold.
 #[test]
 fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
-    for (share, bytes, min) in [(0.95, 8, 20_000), (0.05, 2100, 2000)] {
+    for (share, bytes, min) in [(0.95, 8, 8000), (0.05, 2100, 800)] {
         let base = TierOptions { small_share: Some(share), memory_bytes: 2 << 20, ..TierOptions::default() };
         let device = || Arc::new(MemoryDevice::new(32 << 20));
         let open_error = Tier::on(device(), &TierOptions { memory_bytes: 1 << 16, ..base.clone() }).err().unwrap();
@@ -16,10 +16,10 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
         assert!(mebibytes.contains("raise that to 1 MiB"), "{mebibytes}");
         let tier = Tier::on(device(), &TierOptions { memory_bytes: 1 << 20, ..base }).unwrap();
         let (mut taken, mut found) = (0, 0);
-        let objects = (3 * (32 << 20)) / (bytes as u64 + 16);
-        for number in 0..objects.min(600_000) {
+        let objects = ((3 * (32 << 20)) / (bytes as u64 + 16)).min(240_000);
+        for number in 0..objects {
             let (key, value) = (number.to_le_bytes(), vec![number as u8; bytes]);
-            let is_late = number > objects.min(600_000) * 9 / 10;
+            let is_late = number > objects * 9 / 10;
             let token = put(&tier, &key, &value, 1);
             taken += u64::from(token.is_some() && is_late);
             if number % 64 == 0 {
@@ -33,8 +33,8 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
     }
 }
 
-/// Values as long as any may be, of more parts than there are buffers for what is short, go to a device that is slow: two at a time, and
-/// short ones find their buffers beside them.
+/// Values as long as any may be, of more parts than there are buffers for what is short, go to a device that is slow:
+/// two at a time, and short ones find their buffers beside them.
 #[test]
 fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
     const LONGEST: u64 = 3 << 20;
@@ -85,8 +85,8 @@ fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
     tier.verify();
 }
 
-/// Long values come seldom, and one behind the other, to a log that short ones fill: all but the first two are taken wherever there was room,
-/// and the upkeep makes some.
+/// Long values come seldom, and one behind the other, to a log that short ones fill: all but the first two are taken
+/// wherever there was room, and the upkeep makes some.
 #[test]
 fn long_values_find_room_whenever_they_come() {
     for (mib, share) in [(32, None), (64, Some(0.5))] {

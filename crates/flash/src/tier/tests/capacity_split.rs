@@ -16,7 +16,8 @@ fn tier(small_share: Option<f64>) -> Arc<Tier> {
     Tier::on(Arc::new(MemoryDevice::new(CAPACITY as usize)), &options).unwrap()
 }
 
-/// Puts so many times the capacity, of which a share by bytes is small; says how many bytes of each kind are there then.
+/// Puts so many times the capacity, of which a share by bytes is small; says how many bytes of each kind are there
+/// then.
 fn fill(tier: &Arc<Tier>, times: u64, small_share: f64) -> [u64; 2] {
     let (mut put_bytes, mut keys) = ([0, 0], Vec::new());
     while put_bytes[0] + put_bytes[1] < times * CAPACITY {

@@ -1,5 +1,5 @@
-//! Random operations against a plain map, on a device that delays, reorders and fails. A hit must be a version that was current
-//! at some moment of its lookup.
+//! Random operations against a plain map, on a device that delays, reorders and fails. A hit must be a version that was
+//! current at some moment of its lookup.
 
 use super::{Stopping, put_until, serve, value_of};
 use crate::device::{Delivery, Faults, FaultyDevice};

@@ -236,7 +236,8 @@ fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
     assert_eq!(count(&run), all, "nothing was given up for it");
 }
 
-/// With real threads: what was removed before a piece began is not met in it, and what nobody touches is met in every walk.
+/// With real threads: what was removed before a piece began is not met in it, and what nobody touches is met in every
+/// walk.
 #[test]
 fn walks_beside_threads_that_insert_remove_and_maintain() {
     let device = Arc::new(FaultyDevice::new(16 << 20, 1, Delivery::Later { queue_depth: 24 }));

@@ -1,6 +1,6 @@
-//! Threads on a device that is slow, reorders and fails. Every hit must be a version that was current at some moment of its
-//! lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it. Some keys have two
-//! writers: of these at most one store may have a version in the end.
+//! Threads on a device that is slow, reorders and fails. Every hit must be a version that was current at some moment of
+//! its lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it. Some
+//! keys have two writers: of these at most one store may have a version in the end.
 
 use super::{SMALL, Stopping, put, put_until, serve, tier_on};
 use crate::device::{Delivery, Faults, FaultyDevice, MemoryDevice};

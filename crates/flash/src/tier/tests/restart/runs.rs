@@ -1,4 +1,5 @@
-//! The run number: a flash and a log of removals that were not left by the same run, and kills between the writes of a start.
+//! The run number: a flash and a log of removals that were not left by the same run, and kills between the writes of a
+//! start.
 
 use super::*;
 
@@ -18,7 +19,8 @@ impl World {
         self.device.sync().unwrap();
     }
 
-    /// Other keys take the place of all that flash has, then each key is another one: no removal is logged for what flash has no more.
+    /// Other keys take the place of all that flash has, then each key is another one: no removal is logged for what
+    /// flash has no more.
     fn turn_over(&mut self) {
         for number in 0..6000 {
             self.demote(KEYS + number % (10 * KEYS));
