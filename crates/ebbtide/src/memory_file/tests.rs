@@ -130,6 +130,16 @@ fn a_superblock_that_contradicts_the_file_is_cold() {
             cold(file.start(|superblock| superblock.image_bytes = bytes));
         }
         cold(file.start(|superblock| superblock.image_bytes -= 1));
+        let times: [fn(&mut Superblock) -> &mut u64; 5] = [
+            |superblock| &mut superblock.stopped.wall_ms,
+            |superblock| &mut superblock.stopped.boot_ms,
+            |superblock| &mut superblock.time.epoch_seconds,
+            |superblock| &mut superblock.time.now_ms,
+            |superblock| &mut superblock.time.skipped_ms,
+        ];
+        for time in times {
+            assert!(cold(file.start(|superblock| *time(superblock) = u64::MAX)).contains("no possible"));
+        }
     }
 }
 
