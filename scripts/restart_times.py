@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Measures restarts and the cost of a memory file.
 
-    scripts/restart_times.py restart      stop, start to first hit, objects lost: mapped file, saved file, memcached -e
+    scripts/restart_times.py restart      stop, start to first hit, objects lost: mapped file, the same with all values
+                                          checked, saved file, memcached -e
     scripts/restart_times.py throughput   gets and sets with a mapped file beside anonymous memory, same rounds
+                                          with --small-index also with the index on small pages
     scripts/restart_times.py empty        start of an empty 16 GiB mapped file to the first answer
 
 Objects have 20 bytes of key and 40 bytes of value. "start" is the time from the start of the process to the first hit,
@@ -107,7 +109,7 @@ def start(command, log):
     return subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
 
 
-def restart_row(name, program, path, objects, clients):
+def restart_row(name, program, path, objects, clients, is_touched=False):
     megabytes = max(64, objects * OBJECT_BYTES >> 20)
     port = free_port()
     user = ["-u", "root"] if os.geteuid() == 0 else []
@@ -129,6 +131,8 @@ def restart_row(name, program, path, objects, clients):
         held = path.stat().st_blocks * 512
         # memcached takes a start within two seconds for a clock that was set back, and begins empty.
         time.sleep(3)
+        if is_touched:
+            path.touch()
         began = time.monotonic()
         process = start(command, log)
         first_hit(process, port, objects - 1)
@@ -150,23 +154,34 @@ def restart(args):
         with tempfile.TemporaryDirectory(dir=args.folder) as folder, tempfile.TemporaryDirectory(dir=args.disk) as disk:
             os.chmod(folder, 0o777)
             restart_row("mapped", args.binary, pathlib.Path(folder) / "memory", objects, args.clients)
+            restart_row("mapped, written to", args.binary, pathlib.Path(folder) / "memory", objects, args.clients, True)
             restart_row("saved", args.binary, pathlib.Path(disk) / "memory", objects, args.clients)
             if shutil.which(MEMCACHED):
                 restart_row("memcached -e", MEMCACHED, pathlib.Path(folder) / "memcached", objects, args.clients)
 
 
+class SmallPages(Server):
+    """A server without huge pages of anonymous memory: its index lies on small ones, as in a file on such a tmpfs."""
+
+    def _start(self, command):
+        wrapper = "import ctypes, os, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+        super()._start([sys.executable, "-c", wrapper, *command])
+
+
 def throughput(args):
     keys = args.objects[0]
-    print(f"{keys:,} keys, values of 40 bytes, pipeline of 64; operations per second, ratio to anonymous memory")
-    print("| round | get, anonymous | get, mapped | ratio | set, anonymous | set, mapped | ratio |\n|---|---|---|---|---|---|---|")
+    modes = ["anonymous", "mapped"] + (["small index"] if args.small_index else [])
+    columns = [f"{kind}, {mode}" for kind in ("get", "set") for mode in modes]
+    print(f"{keys:,} keys, values of 40 bytes, pipeline of 64; operations per second, ratio to the mode before")
+    print("| round | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
     for number in range(args.rounds):
         rates = {}
-        order = ["anonymous", "mapped"] if number % 2 == 0 else ["mapped", "anonymous"]
-        for mode in order:
+        for mode in modes if number % 2 == 0 else reversed(modes):
             with tempfile.TemporaryDirectory(dir=args.folder) as folder:
                 os.chmod(folder, 0o777)
                 flags = ["-m", max(64, keys * OBJECT_BYTES >> 20), "--admin", "off"]
-                server = Server(args.binary, flags + (["-e", f"{folder}/memory"] if mode == "mapped" else []))
+                kind = SmallPages if mode == "small index" else Server
+                server = kind(args.binary, flags + (["-e", f"{folder}/memory"] if mode != "anonymous" else []))
                 common = ["--keys", keys, "--value-size", 40, "--pipeline", 64]
                 bench(server, *common, "--popularity", "scan", "--requests", keys, "--get-ratio", 0)
                 for kind, ratio in (("get", 1), ("set", 0)):
@@ -176,8 +191,9 @@ def throughput(args):
                 server.process.wait()
         cells = [f"{number + 1}"]
         for kind in ("get", "set"):
-            plain, mapped = rates[kind, "anonymous"], rates[kind, "mapped"]
-            cells += [f"{plain:,.0f}", f"{mapped:,.0f}", f"{mapped / plain:.3f}"]
+            cells.append(f"{rates[kind, modes[0]]:,.0f}")
+            cells += [f"{rates[kind, mode]:,.0f} ({rates[kind, mode] / rates[kind, before]:.3f})"
+                      for before, mode in zip(modes, modes[1:])]
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
@@ -206,6 +222,7 @@ def main():
     parser.add_argument("--clients", type=int, default=2, help="processes that fill")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=10_000_000)
+    parser.add_argument("--small-index", action="store_true", help="throughput: also with the index on small pages")
     parser.add_argument("--megabytes", type=int, default=16_384)
     args = parser.parse_args()
     args.objects = [int(number) for number in args.objects.split(",")]

@@ -392,6 +392,14 @@ def test_the_day_before_is_drawn_where_it_is_known(dashboard, browser, tmp_path)
         seen.until(lambda: "a day before 25 %" in seen.reading("ratio"), "the ratio of then")
         seen.chart("throughput").send_keys(Keys.END)
         seen.until(lambda: "a day before 100/s" in seen.reading("throughput"), "the gets of then")
+        told = seen.until(lambda: plain(seen.text("compare-note")), "the sentence")
+        assert "100 % of gets hit, a day before 25 %" in told and told.endswith("gets, then 100/s.")
+        seen.find("#chart-ratio summary").click()
+        assert "a day before" in seen.until(lambda: seen.find("#chart-ratio details thead").text, "the table")
+        # Of a time without history the page says so.
+        assert seen.api("history?range=60&ago=259200")["points"] == []
+        told = seen.script("live.overview.uptime_seconds = 9; takeBefore({ points: [], step_seconds: 60 }); return document.getElementById('compare-note').textContent")
+        assert "no history of that time" in told
         box.send_keys(Keys.SPACE)
         seen.until(lambda: "a day before" not in seen.find("#chart-ratio").text, "that it is gone")
         assert seen.console() == []
@@ -469,6 +477,75 @@ def test_charts_show_the_traffic_with_units_and_as_tables(dashboard):
     dashboard.find("#chart-throughput summary").click()
     table = dashboard.until(lambda: dashboard.find("#chart-throughput details table").text, "the table")
     assert "Minute" in table and "gets" in table and "/s" in table
+
+
+def test_misses_are_beside_hits_on_an_axis_that_says_its_beginning(dashboard):
+    dashboard.open()
+    assert "axis begins" not in dashboard.find("#chart-ratio").text, "nothing is known yet"
+    traffic(dashboard.server, [b"key"], gets=95, misses=5)
+    dashboard.until(lambda: "axis begins at 90 %; misses at the right" in plain(dashboard.find("#chart-ratio").text), "the axis")
+    dashboard.chart("ratio").send_keys(Keys.END)
+    dashboard.until(lambda: "hits of gets 95 %, misses 5 %" in dashboard.reading("ratio"), "both ratios")
+    ticks = "return [...document.querySelectorAll('#chart-ratio .plot text')].map((text) => text.textContent)"
+    assert {"90 %", "95 %", "100 %", "10 %", "5 %", "0 %"} <= {plain(tick) for tick in dashboard.script(ticks)}
+
+
+def test_dead_memory_says_whether_it_is_bad(dashboard):
+    dashboard.open()
+    look = "showMemory({ limit_bytes: 100, dead_bytes: arguments[0] }, arguments[1]); return document.getElementById('memory-parts').textContent"
+    for dead, evicted, told in [(50, 0, "not bad: "), (10, 7, "not bad: "), (50, 7, "bad: much of it while objects are evicted"), (50, None, "reused")]:
+        # The next answer of the server writes its text again.
+        assert f"not filled yet; {told}" in dashboard.script(look, dead, evicted), (dead, evicted)
+
+
+def test_nothing_is_claimed_before_its_answer(dashboard, browser):
+    held = "const answer = window.fetch; window.fetch = (path, ...rest) => /keys|curves/.test(path) && !window.released ? new Promise(() => {}) : answer(path, ...rest);"
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": held})
+    try:
+        traffic(dashboard.server, [b"key"])
+        dashboard.open()
+        dashboard.until(lambda: dashboard.value("items") == 1, "an item")
+        page = dashboard.script("return document.querySelector('main').innerText")
+        assert "Nothing is stored yet." not in page and "Too few gets" not in page
+        # An answer from before the first look at the objects.
+        census = {"prefixes": [], "sizes": [], "largest": [], "census": None, "hidden": None, "delimiter": ":"}
+        dashboard.script("showKeys(arguments[0])", census)
+        assert "were not looked at yet" in dashboard.find("#keys").text and "Nothing is stored" not in dashboard.find("#keys").text
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script["identifier"]})
+
+
+def test_a_page_that_slept_for_an_hour_fills_its_gap(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=40)
+    dashboard.until(lambda: dashboard.value("items") == 1, "an item")
+    # From now on all times, of the server and of the page, are an hour later.
+    dashboard.script(
+        """
+        const [hour, answer, now, since] = [3_600_000, window.fetch, Date.now, performance.now.bind(performance)];
+        window.asked = [];
+        Date.now = () => now.call(Date) + hour;
+        performance.now = () => since() + hour;
+        window.fetch = async (path, ...rest) => {
+          window.asked.push(path);
+          const told = await (await answer(path, ...rest)).json();
+          if (path === "/api/overview") { told.time_unix_ms += hour; told.uptime_seconds += 3600; }
+          if (path === "/api/history") for (const point of told.points) point.time_unix_ms += hour;
+          return { ok: true, json: async () => told };
+        };
+        """
+    )
+    dashboard.until(lambda: "/api/history" in dashboard.script("return window.asked"), "that it asks for what it missed")
+    dashboard.until(lambda: dashboard.script("return live.points.length > 0 && live.points.every((point) => point.time > Date.now() - 16 * 60_000)"), "new points")
+    dashboard.until(lambda: dashboard.script("return live.seen.length") > 1, "rates of the present")
+    assert dashboard.text("state") == "Live" and not dashboard.find("#lost").is_displayed()
+    page = dashboard.script("return document.querySelector('main').innerText")
+    assert "NaN" not in page and "Infinity" not in page
+    # The clock of the server is set back: later points are gone, too.
+    dashboard.script("window.asked.length = 0; live.overview.time_unix_ms += 3_600_000; for (const point of live.points) point.time += 3_600_000")
+    dashboard.until(lambda: "/api/history" in dashboard.script("return window.asked"), "that it asks again")
+    dashboard.until(lambda: dashboard.script("return live.points.every((point) => point.time <= live.overview.time_unix_ms)"), "an order")
+    assert dashboard.console() == []
 
 
 def test_nothing_is_not_a_number_on_an_idle_server(dashboard):
@@ -637,7 +714,7 @@ def test_flash_has_a_section_where_there_is_some(browser, dashboard, tmp_path):
     with Server(EBBTIDE, "-m", "12", "--admin", admin, "--flash", f"{tmp_path / 'flash'}:128m", *PATIENT_FLASH) as server:
         flash = Dashboard(browser, server, f"http://{admin}")
         flash.open()
-        flash.until(lambda: "Everything was taken." in flash.find("#flash").text, "the section")
+        flash.until(lambda: "No object has left memory yet." in flash.find("#flash").text, "the section")
         with server.connect() as connection:
             for number in range(3000):
                 connection.ask(b"set key%d 0 0 9000\r\n" % number + b"x" * 9000 + b"\r\n")

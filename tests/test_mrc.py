@@ -1,8 +1,13 @@
 """`ebbtide mrc`: curves of small traces, whose misses are known exactly, as a user reads them."""
 
 import csv
+import fcntl
 import json
+import os
+import pty
+import struct
 import subprocess
+import termios
 import xml.etree.ElementTree
 
 import harness
@@ -275,3 +280,27 @@ def test_the_model_of_the_engine_is_near_a_replay(tmp_path):
         assert modelled[policy] == pytest.approx(points, abs=0.015), policy
     notes = [curve["note"] for curve in report["curves"]]
     assert all("2 of 3 points by a model of segments" in note for note in notes), notes
+
+
+def test_the_plot_fits_a_narrow_terminal_without_utf8(loop):
+    for columns in (20, 40):
+        shown, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C"}
+        command = [harness.EBBTIDE, "mrc", str(loop), "--policy", "lru"]
+        with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
+            os.close(terminal)
+            text = b""
+            while True:
+                try:
+                    piece = os.read(shown, 65536)
+                except OSError:  # The terminal of a process that has exited.
+                    break
+                if not piece:
+                    break
+                text += piece
+        os.close(shown)
+        assert process.returncode == 0 and text.isascii() and b"\x1b" not in text, text
+        plot = text.decode().replace("\r", "").split("\n\n")[-1].splitlines()
+        assert any("|" in row for row in plot) and any("+---" in row for row in plot), plot
+        assert max(map(len, plot)) <= columns, plot

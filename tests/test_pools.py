@@ -1,6 +1,7 @@
 """Pools: keys to pools by their longest prefix, over every protocol, and memory that no other tenant takes."""
 
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pymemcache.client.base import Client
 from test_udp import Datagrams
 
+MEMCACHED_TOOL = "/usr/share/memcached/scripts/memcached-tool"
 TENANTS = [f"t{number}:" for number in range(8)]
 RULES = [flag for tenant in TENANTS for flag in ("--pool", f"{tenant[:-1]}:prefix={tenant}")]
 
@@ -211,6 +213,36 @@ def test_pools_are_slab_classes(server, client):
     of_items = pool_stats(server, "items")
     assert {name: numbers["number"] for name, numbers in of_items.items()} == {"1": 1, "3": 2, "4": 1}
     assert slabs["3"]["get_hits"] == pool_stats(server)["t1"]["hits"] > 0
+
+
+def test_clients_read_the_classes_of_many_pools():
+    """memcached has classes up to 63; a pool has any class up to 1024."""
+    names = [f"p{number}" for number in range(99)]
+    rules = [flag for name in names for flag in ("--pool", f"{name}:prefix={name}:")]
+    with Server(EBBTIDE, "-m", "256", "-I", "64k", *rules) as server:
+        client = connect(server)
+        assert client.set_many({f"{name}:key": b"x" * 100 for name in names}) == []
+        classes = {str(number) for number in range(2, 101)}
+
+        def numbers(lines, pattern):
+            found = (re.fullmatch(pattern, line.strip()) for line in lines)
+            return {match[1]: int(match[2]) for match in found if match}
+
+        def ask(*command):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done
+            return done.stdout.splitlines()
+
+        # libmemcached, memcached's Perl script, and pymemcache.
+        for argument, pattern in (("items", r"items:(\d+):number: (\d+)"), ("slabs", r"(\d+):cmd_set: (\d+)")):
+            found = numbers(ask("memcstat", f"--servers=127.0.0.1:{server.port}", f"--args={argument}"), pattern)
+            assert {name: count for name, count in found.items() if count} == dict.fromkeys(classes, 1), argument
+        lines = ask(MEMCACHED_TOOL, f"127.0.0.1:{server.port}", "display")
+        rows = [line.split() for line in lines[1:]]
+        # Class, bytes of an item, age, pages, and the number of items.
+        assert {row[0]: int(row[4]) for row in rows if row[4] != "0"} == dict.fromkeys(classes, 1), lines
+        items = client.stats("items")
+        assert {name: items[f"items:{name}:number".encode()] for name in classes} == dict.fromkeys(classes, 1)
 
 
 def test_a_reset_begins_the_counts_of_all_pools_anew(server, client):

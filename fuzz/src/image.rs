@@ -23,7 +23,7 @@ const NOW_MS: u64 = 1_000_000;
 const KEYS: u32 = 300;
 const SEGMENT_BYTES: u32 = 4096;
 /// Bytes of a segment's record before its checksum.
-const RECORD_BYTES: usize = 88;
+const RECORD_BYTES: usize = 104;
 
 /// An image, with its segments by their offset in the memory of the engine.
 #[derive(Clone)]

@@ -6,6 +6,8 @@
 
 pub mod binary;
 pub mod image;
+#[cfg(feature = "memory-file")]
+pub mod memory_file;
 pub mod meta;
 mod split;
 mod table;

@@ -24,6 +24,12 @@ fn image() {
     each("image", crate::image::check);
 }
 
+#[cfg(feature = "memory-file")]
+#[test]
+fn memory_file() {
+    each("memory_file", crate::memory_file::check);
+}
+
 #[test]
 fn meta() {
     each("meta", crate::meta::check);

@@ -385,33 +385,50 @@ fn a_handle_keeps_a_mapped_file_locked_and_its_bytes() {
     assert_eq!(second.join().unwrap(), (true, true));
 }
 
-/// Unmounts at the end.
-struct SmallTmpfs(tempfile::TempDir);
+/// A file system of its own, unmounted at the end.
+struct Mounted(tempfile::TempDir);
 
-impl SmallTmpfs {
-    fn mount(size: &str) -> Option<Self> {
+impl Mounted {
+    fn new(kind: &str, options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(folder.path());
+        mount.args(["-t", kind, "-o", options, "none"]).arg(folder.path());
         match mount.output() {
             Ok(output) if output.status.success() => Some(Self(folder)),
             refused => {
-                println!("skipped, no tmpfs can be mounted: {refused:?}");
+                println!("skipped, no {kind} can be mounted: {refused:?}");
                 None
             }
         }
     }
 }
 
-impl Drop for SmallTmpfs {
+impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).output();
     }
 }
 
 #[test]
+fn a_file_on_hugetlbfs_is_refused_and_not_made() {
+    let Some(hugetlbfs) = Mounted::new("hugetlbfs", "pagesize=2M") else { return };
+    let path = hugetlbfs.0.path().join("memory");
+    let look = || MemoryFileMode::of_path(&path).map_err(|error| error.kind());
+    assert_eq!(look(), Err(std::io::ErrorKind::Unsupported));
+    let Err(Error::Configuration { option: "memory_file", reason, .. }) = builder(&path).build() else {
+        panic!("a file that cannot be written was taken");
+    };
+    assert!(reason.contains("a tmpfs with huge=always"), "{reason}");
+    assert!(!path.exists(), "a refused start leaves no file");
+    // A file that is there is neither used nor removed.
+    fs::File::create(&path).unwrap();
+    assert_eq!(look(), Err(std::io::ErrorKind::Unsupported));
+    assert!(builder(&path).build().is_err() && path.exists());
+}
+
+#[test]
 fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
-    let Some(tmpfs) = SmallTmpfs::mount("28m") else { return };
+    let Some(tmpfs) = Mounted::new("tmpfs", "size=28m") else { return };
     let path = tmpfs.0.path().join("memory");
     let refusal = |result: Result<(), Error>| match result {
         Err(Error::Configuration { option: "memory_file", reason, .. }) => reason,

@@ -9,8 +9,9 @@ use common::folders;
 use ebbtide::memcached::{ByteSize, Cache, Clock, MemoryStart, Policy, Ttl};
 use ebbtide_testkit::Random;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -93,6 +94,10 @@ fn restart_repeatedly(path: &Path, restarts: u64, seed: u64) {
         }
         assert!(cache.close().unwrap().saved.is_some());
         drop(cache);
+        if random.below(2) == 0 {
+            // The file counts as changed: the start reads all values.
+            File::open(path).unwrap().set_modified(SystemTime::now()).unwrap();
+        }
         let next_mib = if random.below(2) == 0 { mib } else { 6 + random.below(20) };
         cache = build(next_mib, policies[random.below(3) as usize]);
         let start = cache.memory_start().unwrap();

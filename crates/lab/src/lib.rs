@@ -29,6 +29,7 @@ pub mod flash;
 mod format;
 pub mod generate;
 pub mod keys;
+mod locale;
 mod memory_size;
 pub mod mrc;
 mod portrait;

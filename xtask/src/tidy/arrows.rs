@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("ebbtide-capi", &["ebbtide"]),
     ("ebbtide-python", &["ebbtide"]),
     (TESTKIT, &["ebbtide", "ebbtide-store"]),
-    ("ebbtide-fuzz", &["ebbtide-lab", "ebbtide-protocol", "ebbtide-store"]),
+    ("ebbtide-fuzz", &["ebbtide", "ebbtide-lab", "ebbtide-protocol", "ebbtide-store"]),
     ("xtask", &[]),
 ];
 

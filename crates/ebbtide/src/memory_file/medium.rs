@@ -39,38 +39,35 @@ impl MemoryFileMode {
     /// The mode of a file that may not be there yet.
     ///
     /// # Errors
-    /// Neither the file nor its folder can be looked at.
+    /// Neither the file nor its folder can be looked at. `Unsupported`: no memory file can lie there.
     pub fn of_path(path: &Path) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let existing = if path.symlink_metadata().is_ok() { path } else { folder };
         let is_dax = statx(rustix::fs::CWD, existing, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
             .is_ok_and(|attributes| attributes.stx_attributes.bits() & DAX != 0);
         let device = existing.symlink_metadata()?.dev();
-        Ok(Self::on(statfs(existing)?.f_type as u64, is_dax, device))
+        Self::on(statfs(existing)?.f_type as u64, is_dax, device)
     }
 
     /// The mode of an open file.
     ///
     /// # Errors
-    /// Says why no memory file can lie there.
-    pub(super) fn of(file: &File) -> Result<Self, String> {
-        let look = || -> io::Result<_> {
-            let attributes = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-            let is_dax = attributes.is_ok_and(|attributes| attributes.stx_attributes.bits() & DAX != 0);
-            Ok((fstatfs(file)?.f_type as u64, is_dax, file.metadata()?.dev()))
-        };
-        let (kind, is_dax, device) = look().map_err(|error| format!("cannot be looked at: {error}"))?;
-        if kind == HUGETLBFS {
-            return Err("hugetlbfs files cannot be written: name a file on a tmpfs with huge=always".to_owned());
-        }
-        Ok(Self::on(kind, is_dax, device))
+    /// As [`MemoryFileMode::of_path`].
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let attributes = statx(file.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+        let is_dax = attributes.is_ok_and(|attributes| attributes.stx_attributes.bits() & DAX != 0);
+        Self::on(fstatfs(file)?.f_type as u64, is_dax, file.metadata()?.dev())
     }
 
-    fn on(kind: u64, is_dax: bool, device: u64) -> Self {
+    fn on(kind: u64, is_dax: bool, device: u64) -> io::Result<Self> {
         match kind {
-            TMPFS => Self::Mapped { has_huge_pages: has_huge_pages(device) },
-            _ if is_dax => Self::Mapped { has_huge_pages: true },
-            _ => Self::Saved,
+            TMPFS => Ok(Self::Mapped { has_huge_pages: has_huge_pages(device) }),
+            HUGETLBFS => {
+                let reason = "hugetlbfs files cannot be written: name a file on a tmpfs with huge=always";
+                Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+            }
+            _ if is_dax => Ok(Self::Mapped { has_huge_pages: true }),
+            _ => Ok(Self::Saved),
         }
     }
 

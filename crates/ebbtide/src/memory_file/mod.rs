@@ -6,8 +6,8 @@
 //! ```text
 //! mapped  start   open, lock -> superblock clean? -> map the frames, load the image -> superblock "in use", fsync
 //!                 -> cut the image off, give back frames that no pool has -> serve
-//!         stop    superblock "stopping" -> image behind the frames -> fsync -> superblock "clean" -> fsync; the
-//!                 mapping keeps the lock
+//!         stop    superblock "stopping" -> image behind the frames -> fsync -> superblock "clean" -> fsync -> mark
+//!                 (see `modification_mark`); the mapping keeps the lock
 //! saved   start   open, lock -> superblock clean? -> load the image, read the frames -> superblock "in use", truncate,
 //!                 fsync -> serve
 //!         stop    superblock "stopping" -> frames and image -> fsync -> superblock "clean" -> fsync -> unlock
@@ -23,6 +23,7 @@
 mod blocks;
 mod bounded_file;
 mod medium;
+mod modification_mark;
 mod open;
 mod pool_images;
 mod superblock;
@@ -65,6 +66,9 @@ pub enum MemoryStart {
         stopped_for: Duration,
         /// What loading took.
         took: Duration,
+        /// Whether the values were read and compared with their checksums. A mapped file to which nobody has written
+        /// since the stop needs no such check.
+        are_values_checked: bool,
         /// The version of the program that wrote the file.
         written_by: String,
     },
@@ -75,8 +79,11 @@ pub enum MemoryStart {
 impl std::fmt::Display for MemoryStart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Warm { objects, dropped_pools, stopped_for, took, written_by } => {
+            Self::Warm { objects, dropped_pools, stopped_for, took, are_values_checked, written_by } => {
                 write!(f, "memory is warm: {objects} objects, stopped {stopped_for:.0?} ago, loaded in {took:.2?}")?;
+                if *are_values_checked {
+                    f.write_str(", all values checked")?;
+                }
                 if written_by != superblock::PROGRAM {
                     write!(f, ", written by version {written_by}")?;
                 }
@@ -295,12 +302,14 @@ impl Opened {
         let read = |at: u64, bytes: &mut [u8]| self.file.read_exact_at(bytes, FRAMES_OFFSET + at);
         let read = (!self.mode.is_mapped()).then_some(read);
         let reserve = |memory_bytes| self.reserve(memory_bytes, superblock.frames);
-        let loaded = pool_images::load(plan, &mut reader, reserve, read).map_err(|error| match error {
-            ImageError::Io(error) => format!("it is damaged: {error}"),
-            ImageError::Foreign(reason) => reason,
-            ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
-            ImageError::Store(error) => format!("what it holds cannot be brought to this memory: {error}"),
-        });
+        let are_unchanged = self.mode.is_mapped() && modification_mark::take(&self.file, &superblock);
+        let loaded =
+            pool_images::load(plan, &mut reader, reserve, (read, are_unchanged)).map_err(|error| match error {
+                ImageError::Io(error) => format!("it is damaged: {error}"),
+                ImageError::Foreign(reason) => reason,
+                ImageError::Damaged(reason) => format!("it is damaged: {reason}"),
+                ImageError::Store(error) => format!("what it holds cannot be brought to this memory: {error}"),
+            });
         let LoadedPools { memory, stores, tables, objects, dropped } = loaded?;
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
@@ -310,6 +319,7 @@ impl Opened {
             dropped_pools: dropped,
             stopped_for,
             took: started.elapsed(),
+            are_values_checked: !are_unchanged,
             written_by: superblock.program,
         };
         Ok(Restored { stores, tables, memory, time, start })
@@ -415,6 +425,9 @@ impl MemoryFile {
             file.write_all_at(&superblock.encode(), 0)?;
             kill_point(KillPoint::StopClean);
             file.sync_all()?;
+            if is_mapped {
+                modification_mark::set(&file, &superblock);
+            }
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
         let written: io::Result<_> = write();

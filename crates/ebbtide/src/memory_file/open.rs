@@ -33,6 +33,12 @@ pub(super) fn refused(path: &Path, reason: impl Into<String>) -> Error {
 /// A file that another user could have put there or could change is refused, and so is one that another process holds
 /// for longer than half a minute. A refused file is left as it is.
 pub(super) fn open(path: &Path) -> Result<Opened, Error> {
+    // Before the file is made: a refused start leaves none.
+    if let Err(error) = MemoryFileMode::of_path(path)
+        && error.kind() == io::ErrorKind::Unsupported
+    {
+        return Err(refused(path, error.to_string()));
+    }
     let deadline = Instant::now() + LOCK_WAIT;
     let file = loop {
         let file = open_or_make(path)?;
@@ -56,7 +62,7 @@ pub(super) fn open(path: &Path) -> Result<Opened, Error> {
             "it holds something else, which would be lost: name another path, or remove the file",
         ));
     }
-    let mode = MemoryFileMode::of(&file).map_err(|reason| refused(path, reason))?;
+    let mode = MemoryFileMode::of(&file).map_err(|error| refused(path, error.to_string()))?;
     Ok(Opened { path: path.to_owned(), file, mode })
 }
 

@@ -108,12 +108,12 @@ pub(super) fn save(
 
 /// Makes the stores of a plan: those that the stream has from it, the others empty; and the tables that it has.
 /// `reserve` answers memory for all pools, of which one may have this many bytes. `read` reads the bytes of segments
-/// and frames, unless they are in that memory.
+/// and frames, unless they are in that memory: unchanged since the save, if `are_unchanged`.
 pub(super) fn load(
     plan: &Plan,
     source: &mut impl Read,
     reserve: impl Fn(u64) -> Result<EngineMemory, Error>,
-    mut read: Option<impl FnMut(u64, &mut [u8]) -> io::Result<()>>,
+    (mut read, are_unchanged): (Option<impl FnMut(u64, &mut [u8]) -> io::Result<()>>, bool),
 ) -> Result<LoadedPools, ImageError> {
     let is_alone = plan.is_single();
     let mut memory: Option<EngineMemory> = None;
@@ -131,7 +131,7 @@ pub(super) fn load(
             None => Ok(memory.insert(reserve(max_bytes)?).clone()),
         };
         let options = &plan.stores[at].options;
-        let bytes = (segment_bytes(&mut read), &on_threads as OnThreads<'_>);
+        let bytes = (segment_bytes(&mut read, are_unchanged), &on_threads as OnThreads<'_>);
         let (store, loaded) = Store::load_in(options, source, is_alone, bytes, reserve)?;
         bring_within(&store, options.memory_bytes, is_alone)?;
         objects += loaded.items;
@@ -149,7 +149,7 @@ pub(super) fn load(
             dropped.push(name);
             continue;
         };
-        let bytes = (segment_bytes(&mut read), &on_threads as OnThreads<'_>);
+        let bytes = (segment_bytes(&mut read, are_unchanged), &on_threads as OnThreads<'_>);
         let loaded = CompactTable::load(plan.compact[at].1.sizes, source, bytes, &memory)?;
         let Some((table, items)) = loaded else {
             dropped.push(name);
@@ -173,9 +173,13 @@ fn checked_count(count: u32) -> Result<u32, ImageError> {
 }
 
 /// Where the bytes are: `read` reads them, or they are in place.
-fn segment_bytes<R: FnMut(u64, &mut [u8]) -> io::Result<()>>(read: &mut Option<R>) -> SegmentBytes<'_> {
+fn segment_bytes<R: FnMut(u64, &mut [u8]) -> io::Result<()>>(
+    read: &mut Option<R>,
+    are_unchanged: bool,
+) -> SegmentBytes<'_> {
     match read {
         Some(read) => SegmentBytes::Read(read),
+        None if are_unchanged => SegmentBytes::Unchanged,
         None => SegmentBytes::InPlace,
     }
 }

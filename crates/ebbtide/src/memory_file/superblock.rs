@@ -74,6 +74,9 @@ pub(super) struct Superblock {
 /// The version of this program.
 pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
+/// Milliseconds and seconds of a superblock are less than this: 35,000 years. Arithmetic with them does not overflow.
+const TIME_END: u64 = 1 << 50;
+
 /// The state of a file with an image. The others say why there is none.
 const CLEAN: u32 = 0;
 const LATE: u32 = 1;
@@ -210,6 +213,9 @@ impl Superblock {
             return Err(format!("the last stop could not save memory: {reason}"));
         }
         let number = |at: usize| number(block, at);
+        if [32, 40, 64, 72, 80].into_iter().any(|at| number(at) >= TIME_END) {
+            return Err("the file is damaged: its time is no possible one".to_owned());
+        }
         let boot = u128::from_le_bytes(block[48..64].try_into().expect("sixteen bytes"));
         Ok(Self {
             frames: short_number(block, 12),

@@ -30,9 +30,13 @@ fn a_start_that_ends_early_changes_nothing() {
         let before = std::fs::read(&path).unwrap();
         let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
         // Both pools are loaded, then one of them is given up with its frames.
-        for pools in [vec![pool], Vec::new()] {
+        for (number, pools) in [vec![pool], Vec::new()].into_iter().enumerate() {
             let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
-            assert!(matches!(memory.opened, Some((_, MemoryStart::Warm { .. }))));
+            let Some((opened, start @ MemoryStart::Warm { are_values_checked, .. })) = &memory.opened else {
+                panic!("it is warm");
+            };
+            // The memory of a start may have been used: the next start reads it.
+            assert_eq!(*are_values_checked, number > 0 || !opened.mode.is_mapped(), "{start}");
             drop(memory);
             assert!(std::fs::read(&path).unwrap() == before);
         }
@@ -67,13 +71,19 @@ impl LeftFile {
         builder.clock(Clock::Manual).memory_file(path).build()
     }
 
-    /// Starts from the file with another superblock. Every object is there after a warm start, none after a cold one.
+    /// Starts from the file with another superblock, and without a mark.
     fn start(&self, change: impl FnOnce(&mut Superblock)) -> MemoryStart {
+        self.start_marked(change, |_, _| ())
+    }
+
+    /// The same after `mark`. Every object is there after a warm start, none after a cold one.
+    fn start_marked(&self, change: impl FnOnce(&mut Superblock), mark: impl FnOnce(&File, &Superblock)) -> MemoryStart {
         std::fs::write(self.path(), &self.whole).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
         let mut superblock = Superblock::read(&file).unwrap();
         change(&mut superblock);
         file.write_all_at(&superblock.encode(), 0).unwrap();
+        mark(&file, &superblock);
         drop(file);
         let cache = Self::build(&self.path()).unwrap();
         let start = cache.memory_start().unwrap().clone();
@@ -120,6 +130,16 @@ fn a_superblock_that_contradicts_the_file_is_cold() {
             cold(file.start(|superblock| superblock.image_bytes = bytes));
         }
         cold(file.start(|superblock| superblock.image_bytes -= 1));
+        let times: [fn(&mut Superblock) -> &mut u64; 5] = [
+            |superblock| &mut superblock.stopped.wall_ms,
+            |superblock| &mut superblock.stopped.boot_ms,
+            |superblock| &mut superblock.time.epoch_seconds,
+            |superblock| &mut superblock.time.now_ms,
+            |superblock| &mut superblock.time.skipped_ms,
+        ];
+        for time in times {
+            assert!(cold(file.start(|superblock| *time(superblock) = u64::MAX)).contains("no possible"));
+        }
     }
 }
 
@@ -140,6 +160,57 @@ fn a_clock_set_back_is_cold_only_after_a_boot() {
         assert!(matches!(rebooted(300), MemoryStart::Warm { .. }));
         let MemoryStart::Cold { reason } = rebooted(10_000) else { panic!("lives would be a guess") };
         assert!(reason.contains("the wall clock was set back"), "{reason}");
+    }
+}
+
+#[test]
+fn only_an_unchanged_file_is_taken_unread() {
+    for left in folders().map(LeftFile::in_folder) {
+        let is_mapped = MemoryFileMode::of_path(&left.path()).unwrap().is_mapped();
+        let is_checked = |start: MemoryStart| match start {
+            MemoryStart::Warm { are_values_checked, .. } => are_values_checked,
+            MemoryStart::Cold { reason } => panic!("{reason}"),
+        };
+        let set = modification_mark::set;
+        let marked = |mark: &dyn Fn(&File, &Superblock)| is_checked(left.start_marked(|_| (), mark));
+        assert_eq!(marked(&set), !is_mapped, "as a stop leaves it");
+        assert!(marked(&|_, _| ()), "without a mark");
+        assert!(marked(&|file, left| set(file, &Superblock { image_bytes: 1, ..left.clone() })), "of another stop");
+        assert!(is_checked(left.start_marked(|left| left.stopped.boot ^= 1, set)), "of another boot");
+        assert!(is_checked(left.start_marked(|left| left.stopped.boot = 0, set)), "of a boot that is not known");
+        let written = |file: &File, superblock: &Superblock| {
+            set(file, superblock);
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, FRAMES_OFFSET).unwrap();
+            file.write_all_at(&byte, FRAMES_OFFSET).unwrap();
+        };
+        assert!(marked(&written), "written to");
+        let extended = |file: &File, superblock: &Superblock| {
+            set(file, superblock);
+            let length = file.metadata().unwrap().len();
+            file.set_len(length + 1).unwrap();
+        };
+        assert!(marked(&extended), "of another length");
+        let copied = |file: &File, superblock: &Superblock| {
+            set(file, superblock);
+            let copy = left.folder.path().join("copy");
+            std::fs::copy(left.path(), &copy).unwrap();
+            let modified = file.metadata().unwrap().modified().unwrap();
+            OpenOptions::new().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+            std::fs::rename(copy, left.path()).unwrap();
+        };
+        assert!(marked(&copied), "a copy with the time of the file");
+        // A stop marks what it leaves, and a start takes the mark.
+        let stop = || LeftFile::build(&left.path()).unwrap().close().unwrap();
+        stop();
+        let cache = LeftFile::build(&left.path()).unwrap();
+        assert_eq!(is_checked(cache.memory_start().unwrap().clone()), !is_mapped);
+        cache.close().unwrap();
+        drop(cache);
+        let file = OpenOptions::new().read(true).write(true).open(left.path()).unwrap();
+        let superblock = Superblock::read(&file).unwrap();
+        assert_eq!(modification_mark::take(&file, &superblock), is_mapped);
+        assert!(!modification_mark::take(&file, &superblock), "a mark is used once");
     }
 }
 

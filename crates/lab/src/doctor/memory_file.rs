@@ -24,7 +24,13 @@ pub fn examine(path: &Path, memory: ByteSize) -> Finding {
     };
     let mode = match MemoryFileMode::of_path(path) {
         Ok(mode) => mode,
-        Err(error) => return Finding::problem(NAME, format!("{}: {error}", path.display()), "name a readable path"),
+        Err(error) => {
+            let advice = match error.kind() {
+                io::ErrorKind::Unsupported => "mount a tmpfs with huge=always, and name a file there",
+                _ => "name a readable path",
+            };
+            return Finding::problem(NAME, format!("{}: {error}", path.display()), advice);
+        }
     };
     let is_mapped = mode != MemoryFileMode::Saved;
     let is_memory = is_mapped || filesystem.f_type as u64 == RAMFS;

@@ -1,8 +1,9 @@
 //! The curves as a plot of characters.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use ratatui::buffer::Buffer;
+use ratatui::crossterm::terminal;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::symbols::Marker;
@@ -10,8 +11,11 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
 use super::report::Report;
 use super::svg::rounded;
+use crate::locale::takes_utf8;
 
-const WIDTH: u16 = 78;
+/// Columns of the plot; a terminal with fewer gets a narrower plot, as wrapped rows are no plot.
+const MAX_WIDTH: u16 = 78;
+const MIN_WIDTH: u16 = 20;
 const HEIGHT: u16 = 18;
 /// A character for each curve, as a plot that is piped has no colours.
 const MARKS: &str = "*o+x#@ABCDEFGHIJKLMNPQRSTUVWYZ";
@@ -48,15 +52,32 @@ pub(super) fn draw(report: &Report, out: &mut impl Write) -> io::Result<()> {
         .y_axis(
             Axis::default().bounds([0.0, highest]).labels([0.0, highest / 2.0, highest].map(|y| format!("{y:.2}"))),
         );
-    let mut buffer = Buffer::empty(Rect::new(0, 0, WIDTH, HEIGHT));
+    let (width, is_utf8) = (width(), takes_utf8());
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
     chart.render(buffer.area, &mut buffer);
     writeln!(out)?;
     for row in 0..HEIGHT {
-        let line: String = (0..WIDTH).map(|column| buffer[(column, row)].symbol()).collect();
+        let line: String = (0..width).map(|column| shown(buffer[(column, row)].symbol(), is_utf8)).collect();
         writeln!(out, "{}", line.trim_end())?;
     }
     for (labelled, mark) in report.curves.iter().zip(marks()) {
         writeln!(out, "{mark} {}", labelled.name())?;
     }
     Ok(())
+}
+
+fn width() -> u16 {
+    let columns = io::stdout().is_terminal().then(terminal::size).and_then(Result::ok).map(|(columns, _)| columns);
+    columns.map_or(MAX_WIDTH, |columns| columns.clamp(MIN_WIDTH, MAX_WIDTH))
+}
+
+/// The lines of the axes in ASCII where the terminal does not take UTF-8.
+fn shown(symbol: &str, is_utf8: bool) -> &str {
+    match symbol {
+        _ if is_utf8 => symbol,
+        "─" => "-",
+        "│" => "|",
+        "└" => "+",
+        other => other,
+    }
 }

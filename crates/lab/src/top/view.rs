@@ -15,6 +15,7 @@ use super::overview::{self, Intervals};
 use super::table::{Sort, Table};
 use super::tables;
 use crate::format::{count, duration};
+use crate::locale::takes_utf8;
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
@@ -47,12 +48,8 @@ impl Looks {
     /// `NO_COLOR` and a dumb terminal have no colors; the locale says whether the terminal takes UTF-8.
     pub fn of_environment() -> Self {
         let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value).unwrap_or_default().to_lowercase();
         let is_dumb = value("TERM").is_none_or(|term| term == "dumb");
-        Self {
-            has_colors: value("NO_COLOR").is_none() && !is_dumb,
-            is_utf8: locale.contains("utf-8") || locale.contains("utf8"),
-        }
+        Self { has_colors: value("NO_COLOR").is_none() && !is_dumb, is_utf8: takes_utf8() }
     }
 }
 

@@ -41,6 +41,7 @@ pub fn overview(state: &AdminState) -> Value {
         "uptime_seconds": shared.uptime().as_secs(),
         "started_unix_ms": state.started_unix.as_millis() as u64,
         "history_since_unix_ms": observer.history_since_unix_ms(),
+        "history_file": shared.options.history_file.is_some(),
         "threads": shared.options.threads,
         "memory": { "resident_bytes": resident_bytes() },
         "flash": flash,

@@ -1,4 +1,4 @@
-//! Checks the segments of an image against its index, and counts what is live in them.
+//! Checks the segments of an image against its index, and their counts of live items.
 //!
 //! ```text
 //! segment    checksum over the bytes in use -> in a segment of items: whole items up to the write offset
@@ -7,9 +7,9 @@
 //! value      the bodies of a live chained value are its own, as many as its bytes fill
 //! ```
 //! Segments are read from their first to their last byte, and the lookups of a batch of items overlap: no item is
-//! reached through the index in random order. An item has one location and is counted once, so where as many items are
-//! live as slots are in use, each slot names a whole item in a bucket of its key. Nothing is read outside the segments
-//! of the image, whatever the bytes are.
+//! reached through the index in random order. An item has one location and is counted once, so where a segment has as
+//! many live items as slots (see `slot_counts`), each slot names a whole item in a bucket of its key. Nothing is read
+//! outside the segments of the image, whatever the bytes are.
 //!
 //! Thread safety: any number of threads call `work` at once. A segment is checked by the thread that took its number.
 
@@ -18,7 +18,7 @@ use crate::hash::KeyHash;
 use crate::index::{Candidates, Index};
 use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, Segments, State};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -67,7 +67,6 @@ pub(super) struct CheckedSegments<'s> {
     is_in_place: bool,
     /// The first record that no thread has taken.
     next: AtomicUsize,
-    live_items: AtomicU64,
     claimed_bodies: AtomicUsize,
     /// Locations with one tag in the buckets of a key: they are read when all segments are known to be whole.
     same_tags: Mutex<Vec<(Location, Location)>>,
@@ -100,7 +99,6 @@ impl<'s> CheckedSegments<'s> {
             bodies: records.iter().filter(|record| record.state == State::Body).map(body).collect(),
             is_in_place,
             next: AtomicUsize::new(0),
-            live_items: AtomicU64::new(0),
             claimed_bodies: AtomicUsize::new(0),
             same_tags: Mutex::default(),
             damage: OnceLock::new(),
@@ -120,13 +118,10 @@ impl<'s> CheckedSegments<'s> {
         }
     }
 
-    /// The result, after the last thread has left `work`. `slots`: slots in use.
-    pub fn result(&self, slots: u64) -> Result<(), Damage> {
+    /// The result, after the last thread has left `work`.
+    pub fn result(&self) -> Result<(), Damage> {
         if let Some(damage) = self.damage.get() {
             return Err(damage);
-        }
-        if self.live_items.load(Ordering::Relaxed) != slots {
-            return Err("a slot points at no item");
         }
         if self.claimed_bodies.load(Ordering::Relaxed) != self.bodies.len() {
             return Err("a segment belongs to no value");
@@ -155,8 +150,12 @@ impl<'s> CheckedSegments<'s> {
         }
         if record.state != State::Body {
             let live = self.check_items(record)?;
-            self.segments.header(record.segment).restore_live(live.items, live.bytes, live.body_bytes);
-            self.live_items.fetch_add(live.items.into(), Ordering::Relaxed);
+            let header = self.segments.header(record.segment);
+            if (live.items, live.bytes, live.body_bytes)
+                != (header.live_items(), header.live_bytes(), header.body_bytes())
+            {
+                return Err("a segment holds other live items than it counts");
+            }
         }
         Ok(())
     }

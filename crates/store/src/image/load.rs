@@ -1,12 +1,13 @@
 //! Makes a store of an image.
 
 use super::checked::{CheckedSegments, SegmentRecord};
+use super::slot_counts::SlotCounts;
 use super::words::Take;
 use super::{MAGIC, VERSION, state_of_word};
 use crate::budget::PageRule;
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
-use crate::index::{BUCKET_SLOTS, Bucket, Split};
+use crate::index::{BUCKET_SLOTS, Bucket, Slot, Split};
 use crate::options::Options;
 use crate::segment::{HeaderWords, Location, SegmentId, State};
 use crate::stats::Counters;
@@ -139,8 +140,11 @@ impl Head {
 
 /// Where the bytes of the segments of an image are.
 pub enum SegmentBytes<'a> {
-    /// At their place already: the memory of the engine is the file that kept them.
+    /// At their place already: the memory of the engine is the file that kept them. They are read once and checked.
     InPlace,
+    /// At their place, as the save left them: the caller knows that nobody has written to the file since. Those of
+    /// segments are not read.
+    Unchanged,
     /// Elsewhere: the function reads those at an offset in the memory of the engine.
     Read(&'a mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>),
 }
@@ -191,13 +195,17 @@ impl Store {
         let rule = if is_alone { PageRule::Huge } else { PageRule::BySize };
         let store = Self::with_memory(options, &reserve(max_bytes)?, rule, Start::FromImage)?;
         store.take_over(&head)?;
-        let is_in_place = matches!(bytes, SegmentBytes::InPlace);
+        let (is_in_place, are_unchanged) =
+            (matches!(bytes, SegmentBytes::InPlace), matches!(bytes, SegmentBytes::Unchanged));
         let records = store.load_segments(&mut take, bytes)?;
-        let items = store.load_buckets(&head, &mut take)?;
-        let checked = CheckedSegments::new(&store.segments, (&store.hash, &store.index), &records, is_in_place);
-        on_threads(&|| checked.work());
-        checked.result(items).map_err(|damage| ImageError::Damaged(damage.to_owned()))?;
-        drop(checked);
+        let mut slots = SlotCounts::new(&records);
+        let items = store.load_buckets(&head, &mut take, &mut slots)?;
+        check(slots.are_live(&store.segments, &records), "a segment has other slots than live items")?;
+        if !are_unchanged {
+            let checked = CheckedSegments::new(&store.segments, (&store.hash, &store.index), &records, is_in_place);
+            on_threads(&|| checked.work());
+            checked.result().map_err(|damage| ImageError::Damaged(damage.to_owned()))?;
+        }
         let sealed = records.iter().filter(|record| record.state == State::Sealed);
         sealed.for_each(|record| store.segments.seal(record.segment));
         store.counters.restore(&head.counters, items);
@@ -237,15 +245,23 @@ impl Store {
         Ok(())
     }
 
-    /// Fills the index. Answers how many slots are in use.
-    fn load_buckets(&self, head: &Head, take: &mut Take<'_, impl Read>) -> Result<u64, ImageError> {
+    /// Fills the index, and counts the slots of each segment. Answers how many slots are in use.
+    fn load_buckets(
+        &self,
+        head: &Head,
+        take: &mut Take<'_, impl Read>,
+        slots: &mut SlotCounts,
+    ) -> Result<u64, ImageError> {
         let mut items = 0;
         for bucket in 0..head.split.buckets() {
             let mut words = [0; BUCKET_SLOTS + 1];
             for (word, bytes) in words.iter_mut().zip(take.array::<{ size_of::<Bucket>() }>()?.chunks_exact(8)) {
                 *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
             }
-            items += words[1..].iter().filter(|slot| **slot != 0).count() as u64;
+            for slot in words[1..].iter().map(|word| Slot::from_word(*word)).filter(|slot| !slot.is_empty()) {
+                check(slots.count(slot), "a slot points at no item")?;
+                items += 1;
+            }
             check(self.index.restore_words(bucket, words), "a bucket is locked")?;
         }
         Ok(items)
@@ -295,6 +311,7 @@ impl Store {
             owner_hash: words.owner_hash,
         };
         if state == State::Body {
+            check((words.live_bytes, words.body_bytes) == (0, 0), "a body counts live items")?;
             header.is_body.store(1, Ordering::Relaxed);
             header.next.store(words.next, Ordering::Relaxed);
             header.pass_to(State::Body);
@@ -325,5 +342,8 @@ fn take_header(take: &mut Take<'_, impl Read>) -> Result<HeaderWords, ImageError
         latest_expiry_seconds: take.u64()?,
         next_expiry_seconds: take.u64()?,
         expired_bytes: take.u64()?,
+        live_items: take.u32()?,
+        live_bytes: take.u32()?,
+        body_bytes: take.u64()?,
     })
 }

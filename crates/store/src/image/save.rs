@@ -145,4 +145,5 @@ fn put_header(words: &HeaderWords, put: &mut Put) {
     put.u64(words.origin_seconds).u64(words.generation).u64(words.opened_ms).u64(words.stamp).u64(words.owner_hash);
     put.u32(words.write_offset).u32(words.written_items).u64(words.latest_expiry_seconds);
     put.u64(words.next_expiry_seconds).u64(words.expired_bytes);
+    put.u32(words.live_items).u32(words.live_bytes).u64(words.body_bytes);
 }

@@ -107,7 +107,7 @@ unsafe impl Zeroed for Header {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 128 && std::mem::offset_of!(Header, counters) == 64);
 
-/// The numbers of a header but for its state and what is live, as an image keeps them.
+/// The numbers of a header but for its state, as an image keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderWords {
     pub shift: u8,
@@ -125,6 +125,9 @@ pub struct HeaderWords {
     pub latest_expiry_seconds: u64,
     pub next_expiry_seconds: u64,
     pub expired_bytes: u64,
+    pub live_items: u32,
+    pub live_bytes: u32,
+    pub body_bytes: u64,
 }
 
 impl Header {
@@ -146,6 +149,9 @@ impl Header {
             latest_expiry_seconds: self.latest_expiry_seconds(),
             next_expiry_seconds: self.next_expiry_seconds(),
             expired_bytes: counters.expired_bytes.load(Ordering::Relaxed),
+            live_items: self.live_items(),
+            live_bytes: self.live_bytes(),
+            body_bytes: self.body_bytes(),
         }
     }
 
@@ -165,14 +171,9 @@ impl Header {
         counters.latest_expiry_seconds.store(words.latest_expiry_seconds, Ordering::Relaxed);
         counters.next_expiry_seconds.store(words.next_expiry_seconds, Ordering::Relaxed);
         counters.expired_bytes.store(words.expired_bytes, Ordering::Relaxed);
-    }
-
-    /// Gives an open segment of an image what is live in it.
-    #[cfg(not(loom))]
-    pub fn restore_live(&self, items: u32, bytes: u32, body_bytes: u64) {
-        self.counters.live_items.store(items, Ordering::Relaxed);
-        self.counters.live_bytes.store(bytes, Ordering::Relaxed);
-        self.counters.body_bytes.store(body_bytes, Ordering::Relaxed);
+        counters.live_items.store(words.live_items, Ordering::Relaxed);
+        counters.live_bytes.store(words.live_bytes, Ordering::Relaxed);
+        counters.body_bytes.store(words.body_bytes, Ordering::Relaxed);
     }
 
     #[inline(always)]

@@ -82,7 +82,13 @@ impl Location {
 
     #[inline(always)]
     pub fn segment(self) -> SegmentId {
-        SegmentId::new((self.0 >> OFFSET_BITS) as u32)
+        SegmentId::new(self.segment_number())
+    }
+
+    /// The number of the segment; 0, which no segment has, only in bits from outside.
+    #[inline(always)]
+    pub fn segment_number(self) -> u32 {
+        (self.0 >> OFFSET_BITS) as u32
     }
 
     #[inline(always)]

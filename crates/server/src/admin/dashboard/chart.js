@@ -49,6 +49,12 @@ const hitRatioOf = (points) => {
   const gets = points.reduce((sum, point) => sum + (point.gets ?? 0), 0);
   return gets > 0 ? points.reduce((sum, point) => sum + (point.hits ?? 0), 0) / gets : null;
 };
+const missRatioOf = (points) => {
+  const hits = hitRatioOf(points);
+  return hits === null ? null : 1 - hits;
+};
+
+const isDrawn = (line) => line.mark !== undefined;
 
 // The points of the chosen time in steps of `seconds`: [{time, values}], oldest first.
 function gather(points, series, seconds, now) {
@@ -103,18 +109,21 @@ function pointAt(time) {
 }
 
 class Chart {
-  // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; `axis` makes the ticks from all values;
-  // `scale` bends the axis.
-  constructor(host, { title, note, series, format, axis, none, scale = (value) => value, height = 190 }) {
-    Object.assign(this, { title, series, format, axis, none, scale, height, steps: [], before: [], earlier: [], width: 0, points: [], now: 0, started: null });
+  // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; without a mark the series has a reading but no
+  // line. `axis` makes the ticks from the values of all lines; `opposite` makes the numbers of a second axis at the
+  // right from these ticks; `scale` bends the axis.
+  constructor(host, { title, note, series, format, axis, none, opposite = null, scale = (value) => value, height = 190 }) {
+    Object.assign(this, { title, series, format, axis, none, opposite, scale, height, steps: [], before: [], earlier: [], width: 0, points: [], now: 0, started: null });
+    this.right = opposite ? LEFT : RIGHT;
     const id = `${host.id}-title`;
     this.when = el("span", { class: "when at" });
+    this.axisNote = el("span", { class: "when" });
     this.readings = series.map(() => el("b", {}, DASH));
     this.yesterday = el("b", {}, DASH);
     this.yesterdayItem = el("li", { class: "grey", hidden: "" },
       svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: "series dots", d: "M2 4H20" })), el("span", {}, `${series[0].name} a day before`), this.yesterday);
     const legend = series.map((line, index) => el("li", { class: line.hue },
-      svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: `series ${line.mark}`, d: "M2 4H20" })),
+      ...(isDrawn(line) ? [svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: `series ${line.mark}`, d: "M2 4H20" }))] : []),
       el("span", {}, line.name), this.readings[index]));
     this.svg = svg("svg", { height, "aria-hidden": "true" });
     this.plot = el("div", {
@@ -123,7 +132,7 @@ class Chart {
     }, this.svg);
     this.table = el("table", { "aria-labelledby": id });
     this.details = el("details", {}, el("summary", {}, "As a table", el("span", { class: "hidden" }, `: ${title}`)), this.table);
-    host.append(el("div", { class: "head" }, el("h2", { id }, title), ...(note ? [el("span", { class: "when" }, note)] : []), this.when), el("ul", { class: "legend" }, ...legend, this.yesterdayItem), this.plot, this.details);
+    host.append(el("div", { class: "head" }, el("h2", { id }, title), ...(note ? [el("span", { class: "when" }, note)] : []), this.axisNote, this.when), el("ul", { class: "legend" }, ...legend, this.yesterdayItem), this.plot, this.details);
     this.listen();
     new ResizeObserver(() => this.resize()).observe(this.plot);
     cursor.charts.push(this);
@@ -140,7 +149,7 @@ class Chart {
   }
 
   follow(event) {
-    const share = (event.clientX - this.plot.getBoundingClientRect().left - LEFT) / (this.width - LEFT - RIGHT);
+    const share = (event.clientX - this.plot.getBoundingClientRect().left - LEFT) / (this.width - LEFT - this.right);
     pointAt(this.now - span.ms + Math.min(1, Math.max(0, share)) * span.ms);
   }
 
@@ -187,29 +196,31 @@ class Chart {
 
   // `before`: the points of a day before, shifted to now; empty without a comparison.
   update(points, now, started, events, before) {
+    const isOther = (before.length > 0) !== (this.before.length > 0);
     Object.assign(this, { points, now, started, events, before });
     this.yesterdayItem.toggleAttribute("hidden", before.length === 0);
     this.draw();
-    if (this.details.open && now - (this.tabulated ?? 0) > 10_000) this.tabulate();
+    if (this.details.open && (isOther || now - (this.tabulated ?? 0) > 10_000)) this.tabulate();
   }
 
   draw() {
     if (!this.width) return;
-    const room = (this.width - LEFT - RIGHT) / 2;
+    const room = (this.width - LEFT - this.right) / 2;
     this.seconds = STEPS_S.find((step) => step >= span.stepSeconds && span.ms / 1000 / step <= room) ?? STEPS_S.at(-1);
     this.steps = gather(this.points, this.series, this.seconds, this.now);
     this.earlierSeconds = Math.max(this.seconds, 60);
     this.earlier = gather(this.before, this.series.slice(0, 1), this.earlierSeconds, this.now);
-    const values = [...this.steps, ...this.earlier].flatMap((step) => step.values).filter(isNumber);
+    const values = [...this.steps, ...this.earlier].flatMap((step) => step.values.filter((value, index) => isNumber(value) && isDrawn(this.series[index])));
     const ticks = this.axis(values);
+    this.tellAxis(ticks, values.length > 0);
     const [low, high] = [ticks[0], ticks.at(-1)].map(this.scale);
-    this.x = (time) => LEFT + ((time - this.now + span.ms) / span.ms) * (this.width - LEFT - RIGHT);
+    this.x = (time) => LEFT + ((time - this.now + span.ms) / span.ms) * (this.width - LEFT - this.right);
     this.y = (value) => TOP + (1 - (this.scale(value) - low) / (high - low)) * (this.height - TOP - BOTTOM);
     this.cross = svg("g");
     const fill = ticks[0] === 0 && values.length ? [this.area(0)] : [];
-    const lines = this.series.map((line, index) => svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(this.runs(index)) })));
+    const lines = this.series.map((line, index) => !isDrawn(line) ? "" : svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(this.runs(index)) })));
     const earlier = svg("g", { class: "grey" }, svg("path", { class: "series dots earlier", d: this.path(this.runsOf(this.earlier, 0, this.earlierSeconds)) }));
-    const nothing = values.length ? [] : [svg("text", { x: (LEFT + this.width - RIGHT) / 2, y: this.height / 2 - 6, "text-anchor": "middle" }, this.none)];
+    const nothing = values.length ? [] : [svg("text", { x: (LEFT + this.width - this.right) / 2, y: this.height / 2 - 6, "text-anchor": "middle" }, this.none)];
     this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...this.happenings(), ...fill, earlier, ...lines.reverse(), ...nothing, this.cross);
     this.mark();
   }
@@ -218,17 +229,24 @@ class Chart {
     const nodes = [];
     for (const tick of ticks) {
       const y = Math.round(this.y(tick)) + 0.5;
-      nodes.push(svg("line", { class: "rule", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }));
+      nodes.push(svg("line", { class: "rule", x1: LEFT, x2: this.width - this.right, y1: y, y2: y }));
       nodes.push(svg("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, this.format(tick)));
+      if (this.opposite) nodes.push(svg("text", { x: this.width - this.right + 8, y: y + 4 }, this.format(this.opposite(tick))));
     }
     const minute = 60_000;
     const every = LABELS_MIN.find((label) => span.ms / minute / label <= this.width / 85) ?? LABELS_MIN.at(-1);
     for (let time = Math.ceil((this.now - span.ms) / (every * minute)) * every * minute; time <= this.now; time += every * minute) {
       const x = this.x(time);
-      if (x < LEFT + 16 || x > this.width - RIGHT - 16) continue;
+      if (x < LEFT + 16 || x > this.width - this.right - 16) continue;
       nodes.push(svg("text", { x, y: this.height - 5, "text-anchor": "middle" }, every >= 1440 ? day(time) : clock(time)));
     }
     return nodes;
+  }
+
+  // Says where an axis begins that does not begin at 0, and what the second axis counts.
+  tellAxis(ticks, isKnown) {
+    const begin = ticks[0] > 0 ? this.format(ticks[0]) : "0";
+    setText(this.axisNote, isKnown && this.opposite ? `axis begins at ${begin}; misses at the right` : "");
   }
 
   // What happened, as marks with their reason; the list of events says the same to screen readers.
@@ -245,7 +263,7 @@ class Chart {
   beginning() {
     if (!isNumber(this.started) || this.started < this.now - span.ms) return [];
     const x = Math.round(this.x(this.started)) + 0.5;
-    const late = x > this.width - 70;
+    const late = x > this.width - this.right - 60;
     return [svg("line", { class: "begin", x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM }), svg("text", { x: late ? x - 5 : x + 5, y: TOP + 10, "text-anchor": late ? "end" : "start" }, "started")];
   }
 
@@ -295,7 +313,7 @@ class Chart {
     setText(this.when, !step ? "" : pointed || cursor.stale ? `at ${clockSeconds(step.time)}` : "now");
     if (!pointed) return this.cross.replaceChildren();
     const x = this.x(step.time).toFixed(1);
-    const dots = step.values.map((value, index) => (isNumber(value) ? svg("g", { class: this.series[index].hue }, svg("circle", { class: "point", cx: x, cy: this.y(value), r: 4 })) : null));
+    const dots = step.values.map((value, index) => (isNumber(value) && isDrawn(this.series[index]) ? svg("g", { class: this.series[index].hue }, svg("circle", { class: "point", cx: x, cy: this.y(value), r: 4 })) : null));
     this.cross.replaceChildren(svg("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: this.height - BOTTOM }), ...dots.filter(Boolean));
   }
 
@@ -303,9 +321,12 @@ class Chart {
   tabulate() {
     if (!this.details.open) return this.table.replaceChildren();
     this.tabulated = this.now;
-    const head = el("tr", {}, el("th", { scope: "col" }, "Minute"), ...this.series.map((line) => el("th", { scope: "col", class: "n" }, line.name)));
-    const rows = gather(this.points, this.series, Math.max(60, this.seconds ?? 60), this.now).reverse().map((step) =>
-      el("tr", {}, el("th", { scope: "row" }, clock(step.time)), ...step.values.map((value) => el("td", { class: "n" }, this.format(value)))));
+    const head = el("tr", {}, el("th", { scope: "col" }, "Minute"), ...this.series.map((line) => el("th", { scope: "col", class: "n" }, line.name)),
+      ...(this.before.length ? [el("th", { scope: "col", class: "n" }, `${this.series[0].name} a day before`)] : []));
+    const rows = gather(this.points, this.series, Math.max(60, this.seconds ?? 60), this.now).reverse().map((step) => {
+      const values = this.before.length ? [...step.values, this.earlierAt(step.time)] : step.values;
+      return el("tr", {}, el("th", { scope: "row" }, clock(step.time)), ...values.map((value) => el("td", { class: "n" }, this.format(value))));
+    });
     this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...rows));
   }
 }

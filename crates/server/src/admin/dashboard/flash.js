@@ -56,6 +56,7 @@ function showFlash(flash) {
   showFacts("flash-facts", facts);
   shares("flash-hits", flash.hits, TIERS, "blue solid", count);
   shares("flash-writes", flash.written_bytes, CAUSES, "green solid", bytes);
+  setText(byId("flash-drops-none"), flash.inserted_bytes_total > 0 ? "Everything was taken." : "No object has left memory yet.");
   const named = (kind) => Object.entries(flash[kind]).map(([reason, number]) => [`${kind} ${reason}`, number]);
   shares("flash-drops", Object.fromEntries([...named("refusals"), ...named("drops")]), NOT_TAKEN, "orange solid", count);
 }

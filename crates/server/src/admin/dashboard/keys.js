@@ -7,6 +7,9 @@ function showKeys(answer) {
   const about = census === null ? "" : census.complete ? `all ${count(census.objects_looked_at)} objects` : `a sample of ${count(census.objects_looked_at)} objects`;
   const note = hidden ? `Keys are not told: ${hidden}.` : `Keys up to their first \u201c${delimiter}\u201d. Memory is from ${about || "no object yet"}; traffic is of the last seconds, sampled.`;
   setText(byId("keys-note"), note);
+  // Objects of the last seconds are not in the census yet.
+  const none = live.overview.items > 0 ? "The objects were not looked at yet; a look is due every 2 to 15 s." : "Nothing is stored yet.";
+  for (const id of ["prefixes-none", "sizes-none", "largest-none"]) setText(byId(id), none);
   const most = Math.max(1e-9, ...prefixes.map((row) => row.memory_share ?? 0));
   fill("prefixes", prefixes.map((row) => [
     row.prefix,

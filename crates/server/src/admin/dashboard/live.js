@@ -20,7 +20,10 @@ const latencyOrNone = (value) => (isNumber(value) && value > 0 ? value : null);
 const zeroAxis = (binary, least) => (values) => axisTo(Math.max(least, ...values), binary);
 
 const charts = [
-  new Chart(byId("chart-ratio"), { title: "Hit ratio", none: "No gets in this time", format: percent, axis: axisOfRatio, series: [{ name: "hits of gets", of: hitRatioOf, hue: "blue", mark: "" }] }),
+  new Chart(byId("chart-ratio"), {
+    title: "Hit ratio", none: "No gets in this time", format: percent, axis: axisOfRatio, opposite: (ratio) => 1 - ratio,
+    series: [{ name: "hits of gets", of: hitRatioOf, hue: "blue", mark: "" }, { name: "misses", of: missRatioOf, hue: "grey" }],
+  }),
   new Chart(byId("chart-throughput"), {
     title: "Throughput", none: "No data yet", format: rate, axis: zeroAxis(false, 1),
     series: [{ name: "gets", of: meanOf("gets"), hue: "blue", mark: "" }, { name: "hits", of: meanOf("hits"), hue: "green", mark: "dots" }, { name: "sets", of: meanOf("sets"), hue: "orange", mark: "dash" }],
@@ -41,7 +44,7 @@ const charts = [
   new Chart(byId("chart-items"), { title: "Items", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "stored", of: meanOf("items"), hue: "blue", mark: "" }] }),
 ];
 
-const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], before: [], asked: {} };
+const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], before: [], beforeKnown: false, asked: {} };
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
@@ -90,6 +93,12 @@ function restarted(before, after) {
   return after.uptime_seconds < before.uptime_seconds || after.pid !== before.pid || Math.abs(after.started_unix_ms - before.started_unix_ms) > 5000;
 }
 
+// Whether nothing is missing between two answers, and the clock of the server was not set back.
+function isNext(before, after) {
+  const pause = after.time_unix_ms - before.time_unix_ms;
+  return pause > 0 && pause <= GAP_MS;
+}
+
 // The server's history replaces what the page has from its first point on; what is older stays.
 function takeHistory(history) {
   const fresh = (history.points ?? []).map((point) => pointOfHistory(point, history.step_seconds || 1));
@@ -118,6 +127,10 @@ function takeLong(history) {
 function takeBefore(history) {
   if (!byId("compare").checked) return;
   const step = history.step_seconds || 1;
+  const isEmpty = !history.points?.length;
+  // In its first second a server answers without points; the next answer is asked for at once.
+  if (isEmpty) live.asked.before = undefined;
+  live.beforeKnown = !isEmpty || live.overview.uptime_seconds > 5;
   live.before = (history.points ?? []).map((point) => ({ ...pointOfHistory(point, step), time: point.time_unix_ms + DAY_MS }));
   drawCharts();
 }
@@ -126,8 +139,29 @@ function askBefore() {
   if (byId("compare").checked) askNowAndThen(`/api/history?range=${span.ms / 1000}&ago=${DAY_MS / 1000}`, LONG_PERIOD_MS, takeBefore, "before");
 }
 
+// How much of the chosen time the server knows, where it is not all.
+function tellKnown(points, { time_unix_ms: now, history_since_unix_ms: since, history_file: hasFile }) {
+  const secondsSince = (time) => (isNumber(time) ? (now - time) / 1000 : 0);
+  const [shown, kept] = [secondsSince(points[0]?.time), secondsSince(since)];
+  const hint = hasFile ? "" : " With --history-file it keeps a week over restarts.";
+  const told = shown > span.ms / 1000 - 120 ? "" : kept > shown + 120 && span.ms <= LONG_MS ? `The last ${duration(shown)} in seconds; choose 1 hour or more for the ${duration(kept)} before.`
+    : `The server knows the last ${duration(shown)}.${hint}`;
+  setText(byId("range-note"), told);
+}
+
+// The chosen time beside the same time a day before, in one sentence.
+function tellComparison(points) {
+  const isAsked = byId("compare").checked && live.beforeKnown;
+  const inside = (all) => all.filter((point) => point.time > live.overview.time_unix_ms - span.ms);
+  const [now, then] = [inside(points), inside(live.before)];
+  const told = !isAsked ? "" : !then.length ? "The server has no history of that time: it did not run, or kept no file."
+    : `In this time ${percent(hitRatioOf(now))} of gets hit, a day before ${percent(hitRatioOf(then))}; ${rate(meanOf("gets")(now))} gets, then ${rate(meanOf("gets")(then))}.`;
+  setText(byId("compare-note"), told);
+}
+
 function compare() {
   live.asked.before = undefined;
+  live.beforeKnown = false;
   live.before = [];
   askBefore();
   drawCharts();
@@ -138,9 +172,8 @@ function drawCharts() {
   if (overview === null) return;
   const points = span.ms > LONG_MS ? live.long : live.points;
   for (const chart of charts) chart.update(points, overview.time_unix_ms, overview.started_unix_ms, overview.events, live.before);
-  const first = points.length ? points[0].time : overview.time_unix_ms;
-  const kept = (overview.time_unix_ms - first) / 1000;
-  setText(byId("range-note"), kept < span.ms / 1000 - 120 ? `The server knows the last ${duration(kept)}.` : "");
+  tellKnown(points, overview);
+  tellComparison(points);
 }
 
 function chooseRange() {
@@ -148,6 +181,7 @@ function chooseRange() {
   span.stepSeconds = 1;
   live.asked["/api/history"] = undefined;
   live.asked.before = undefined;
+  live.beforeKnown = false;
   live.before = [];
   pointAt(null);
   if (span.ms > LONG_MS) askNowAndThen(`/api/history?range=${span.ms / 1000}`, LONG_PERIOD_MS, takeLong);
@@ -164,7 +198,7 @@ async function poll() {
   live.asking = true;
   try {
     const overview = await ask("/api/overview");
-    const pause = before === null || live.lostSince !== null || restarted(before, overview) || overview.time_unix_ms - before.time_unix_ms > GAP_MS;
+    const pause = before === null || live.lostSince !== null || restarted(before, overview) || !isNext(before, overview);
     answers = { overview, history: pause ? await ask("/api/history") : null };
   } catch {
     return lose();
@@ -194,7 +228,7 @@ function accept(before, { overview, history }) {
   showHeadlines(overview, live.points, overview.time_unix_ms);
   showHeadline(overview.headline, live.points, overview.time_unix_ms);
   drawCharts();
-  showMemory(overview.memory);
+  showMemory(overview.memory, evictedNow());
   showDivision(overview);
   showReasons(overview, live.rates);
   showHotKeys(overview.hot_keys ?? [], overview.hot_keys_hidden);
@@ -212,6 +246,9 @@ function accept(before, { overview, history }) {
   if ((overview.pools ?? []).length > 1) askNowAndThen("/api/decisions", DECISIONS_PERIOD_MS, showDecisions);
   if (curve.askedAt === null || performance.now() - curve.askedAt > CURVE_MS) askCurve();
 }
+
+// Evictions a second, in the last seconds; null where nothing is known.
+const evictedNow = () => (live.rates === null ? null : Object.entries(live.rates.reasons).reduce((sum, [reason, value]) => sum + (reason.startsWith("evictions ") ? value : 0), 0));
 
 // The last picture stays, greyed; the next try is later each time.
 function lose() {

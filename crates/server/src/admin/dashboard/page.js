@@ -44,13 +44,23 @@ function stack(bar, parts) {
 const MEMORY_PARTS = [
   ["live_bytes", "Live", "blue solid", "items that can be read"],
   ["expired_bytes", "Expired", "orange hatch", "not taken back yet"],
-  ["dead_bytes", "Dead", "purple grain", "overwritten, deleted or not filled yet; compaction takes it back, nothing to do"],
+  ["dead_bytes", "Dead", "purple grain", "overwritten, deleted or not filled yet"],
   ["index_bytes", "Index", "green solid", "where each key is"],
   ["metadata_bytes", "Metadata", "grey stripes", "headers and tables"],
   ["free_bytes", "Free", "free", "segments without items"],
 ];
 
-function showMemory(memory) {
+// From this share of the memory on dead bytes cost hits when objects are evicted.
+const MUCH_DEAD = 0.2;
+
+// Whether dead memory is bad, and what to do. `evicted`: evictions a second; null where they are not known.
+function deadAdvice(share, evicted) {
+  if (share < MUCH_DEAD || evicted === 0) return "not bad: it is reused before an object is evicted, nothing to do";
+  if (evicted === null) return "reused before an object is evicted";
+  return "bad: much of it while objects are evicted; fewer different TTLs or a smaller --segment-size leave less unfilled";
+}
+
+function showMemory(memory, evicted) {
   const limit = memory.limit_bytes || 1;
   const parts = MEMORY_PARTS.filter(([key]) => isNumber(memory[key]));
   stack(byId("memory-bar"), parts.map(([key, name, look]) => ({ share: memory[key] / limit, look, title: `${name}: ${bytes(memory[key])}` })));
@@ -60,7 +70,8 @@ function showMemory(memory) {
     const item = list.children[index] ?? list.appendChild(el("li", {}, el("span", { class: `swatch ${look}`, "aria-hidden": "true" }),
       el("span", {}, `${name} `, el("data", { id: `memory-${key}` })), el("span", { class: "what" })));
     show(`memory-${key}`, memory[key], bytes(memory[key]));
-    setText(item.lastElementChild, `${percent(memory[key] / limit)}, ${what}`);
+    const advice = key === "dead_bytes" && memory[key] > 0 ? `; ${deadAdvice(memory[key] / limit, evicted)}` : "";
+    setText(item.lastElementChild, `${percent(memory[key] / limit)}, ${what}${advice}`);
   });
 }
 
@@ -244,7 +255,7 @@ function showHeadlines(overview, recent, now) {
   const ratio = hitRatioOf(minute);
   const get = overview.commands.get;
   show("hit-ratio", ratio, percent(ratio));
-  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : `in the last minute, ${percent(1 - ratio)} misses`}; ${percent(ratioOf(get.hits, get.misses))} since start`);
+  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : `in the last minute, ${percent(1 - ratio)} misses`}; ${get.hits + get.misses > 0 ? `${percent(ratioOf(get.hits, get.misses))} since start` : "none since start"}`);
   const [gets, sets] = [meanOf("gets")(moment), meanOf("sets")(moment)];
   show("throughput", isNumber(gets) ? gets + sets : null, rate(isNumber(gets) ? gets + sets : null));
   setText(byId("throughput-sub"), `${rate(gets)} gets, ${rate(sets)} sets`);
