@@ -10,7 +10,7 @@ use ebbtide_testkit::{Random, Stamp};
 use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -102,16 +102,18 @@ impl Setup {
     }
 
     pub fn spawn(&self, seed: u64, kill: Option<Kill>) -> Victim {
-        Victim::start("a_kill_at_any_step_leaves_nothing_old", &self.folder, |command| {
-            command.env(FOLDER, &self.folder).env(SEED, seed.to_string());
-            command.env(HAS_FLASH, if self.has_flash { "1" } else { "0" });
-            command.env(HAS_POOLS, if self.has_pools { "1" } else { "0" });
-            match kill {
-                Some(Kill::At(point, passes)) => _ = command.env(KILL, format!("{}:{passes}", point as u8)),
-                Some(Kill::AfterSteps(steps)) => _ = command.env(STEPS, steps.to_string()),
-                None => {}
-            }
-        })
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([&test_name("a_kill_at_any_step_leaves_nothing_old"), "--exact", "--nocapture"]);
+        command.env(FOLDER, &self.folder).env(SEED, seed.to_string());
+        command.env(HAS_FLASH, if self.has_flash { "1" } else { "0" });
+        command.env(HAS_POOLS, if self.has_pools { "1" } else { "0" });
+        match kill {
+            Some(Kill::At(point, passes)) => _ = command.env(KILL, format!("{}:{passes}", point as u8)),
+            Some(Kill::AfterSteps(steps)) => _ = command.env(STEPS, steps.to_string()),
+            None => {}
+        }
+        command.stdout(Stdio::null()).stderr(Stdio::from(fs::File::create(self.folder.join("stderr")).unwrap()));
+        Victim(command.spawn().unwrap())
     }
 }
 
@@ -125,15 +127,6 @@ impl Drop for Victim {
 }
 
 impl Victim {
-    /// Starts this program with one test of this module, and with the environment that `set` gives it.
-    pub fn start(test: &str, folder: &Path, set: impl FnOnce(&mut Command)) -> Self {
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args([&test_name(test), "--exact", "--nocapture"]).stdout(Stdio::null());
-        command.stderr(Stdio::from(fs::File::create(folder.join("stderr")).unwrap()));
-        set(&mut command);
-        Self(command.spawn().unwrap())
-    }
-
     pub fn is_running(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }

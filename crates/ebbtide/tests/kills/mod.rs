@@ -8,7 +8,6 @@
 mod child;
 mod journal;
 mod pools;
-mod structured;
 
 use crate::common::folders;
 use child::{Kill, Setup};
