@@ -8,8 +8,8 @@
 //! - `isolation`: one tenant is flooded with ten times its memory, values of all sizes: hits of the others, in memory
 //!   and with flash.
 //!
-//! `--scale` changes all sizes, for a trial; `many` needs 10. All parts take about six minutes and 6 GiB. Not measured: a machine with
-//! other work, pools of different policies.
+//! `--scale` changes all sizes, for a trial; `many` needs 10. All parts take about six minutes and 6 GiB. Not measured:
+//! a machine with other work, pools of different policies.
 
 use ebbtide::{ByteSize, Cache, CacheBuilder, Error, Pool, PoolOptions};
 use ebbtide_testkit::Random;
