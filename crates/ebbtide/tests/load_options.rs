@@ -257,7 +257,7 @@ fn kinds_of_entries_survive_flash_and_restarts() {
         insert_with_all_flags(&cache);
         cache.close().unwrap();
         drop(cache);
-        // A transfer that a stalled filesystem delays beyond the close keeps the file locked.
+        // A transfer that a stalled filesystem delays beyond the close would keep the file locked.
         let is_in_use = |error: &Error| error.to_string().contains("in use");
         let cache = try_again(build, is_in_use);
         cache.maintain(2 * MINUTE);
