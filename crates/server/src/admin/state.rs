@@ -116,8 +116,8 @@ impl AdminState {
             evictions_now: minute.evictions,
             refused_for_memory_now,
             health: self.shared.cache.flash_health(),
-            largest: match self.shared.keys_hidden() {
-                None => lock(&self.census).latest.as_ref().and_then(Census::largest_prefix),
+            unread: match self.shared.keys_hidden() {
+                None => lock(&self.census).latest.as_ref().and_then(Census::unread_prefix),
                 Some(_) => None,
             },
             sizing: self.shared.sizing.advice(),

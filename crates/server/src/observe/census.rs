@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::groups::{GroupSketch, prefix_name, prefix_of};
-use super::headline::LargestPrefix;
+use super::headline::UnreadPrefix;
 use crate::pools::PoolSet;
 
 /// Objects that a census looks at, all pools together.
@@ -103,14 +103,17 @@ impl Census {
         classes.map(|(class, &counts)| SizeClass { bytes_min: 1 << class, bytes_max: (2 << class) - 1, counts })
     }
 
-    /// The prefix with the most memory.
-    pub fn largest_prefix(&self) -> Option<LargestPrefix> {
+    /// The prefix whose objects that were never read have the most memory.
+    pub fn unread_prefix(&self) -> Option<UnreadPrefix> {
         let [all_bytes, ..] = self.prefixes.total();
-        let bytes = |prefix: &[u8]| self.prefixes.get(prefix)[0];
-        let largest = self.prefixes.prefixes().max_by(|a, b| bytes(a).total_cmp(&bytes(b)))?;
-        let [bytes, items, unread] = self.prefixes.get(largest);
-        Some(LargestPrefix {
-            name: prefix_name(largest),
+        let unread_bytes = |prefix: &[u8]| {
+            let [bytes, items, unread] = self.prefixes.get(prefix);
+            bytes * unread / items.max(1.0)
+        };
+        let prefix = self.prefixes.prefixes().max_by(|a, b| unread_bytes(a).total_cmp(&unread_bytes(b)))?;
+        let [bytes, items, unread] = self.prefixes.get(prefix);
+        Some(UnreadPrefix {
+            name: prefix_name(prefix),
             memory_share: bytes / all_bytes.max(1.0),
             unread_share: unread / items.max(1.0),
         })
@@ -155,5 +158,20 @@ impl Census {
             self.largest.insert(at, object());
             self.largest.truncate(LARGEST);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_told_while_another_prefix_has_more_memory() {
+        let mut census = Census::default();
+        assert!(census.unread_prefix().is_none());
+        census.prefixes.add(b"user:", [600.0, 6.0, 1.0]);
+        census.prefixes.add(b"flood:", [400.0, 8.0, 8.0]);
+        let told = census.unread_prefix().unwrap();
+        assert_eq!((&*told.name, told.memory_share, told.unread_share), ("flood:", 0.4, 1.0));
     }
 }

@@ -34,9 +34,9 @@ impl GetCounts {
     }
 }
 
-/// The prefix with the most memory.
+/// The prefix whose objects that were never read have the most memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LargestPrefix {
+pub struct UnreadPrefix {
     pub name: String,
     pub memory_share: f64,
     pub unread_share: f64,
@@ -53,7 +53,7 @@ pub struct Facts {
     pub refused_for_memory_now: u64,
     pub health: Option<Health>,
     /// `None` where keys are not told.
-    pub largest: Option<LargestPrefix>,
+    pub unread: Option<UnreadPrefix>,
     /// What more memory would give, in words.
     pub sizing: Option<String>,
 }
@@ -106,13 +106,13 @@ fn fall(facts: &Facts) -> Option<String> {
     let fell = format!("The hit ratio fell from {} to {}", percent(before), percent(now));
     Some(match unread_prefix(facts) {
         Some(cause) => format!("{fell}. {cause}"),
-        None if facts.evictions_now > 0 => format!("{fell} while memory is full. See who uses it under Keys."),
+        None if facts.evictions_now > 0 => format!("{fell} while memory is full. See \"Who uses the memory\"."),
         None => format!("{fell}, and nothing is evicted: clients ask for other keys, or values expired."),
     })
 }
 
 fn unread_prefix(facts: &Facts) -> Option<String> {
-    let LargestPrefix { name, memory_share, unread_share } = facts.largest.as_ref()?;
+    let UnreadPrefix { name, memory_share, unread_share } = facts.unread.as_ref()?;
     (*memory_share >= MIN_MEMORY_SHARE && *unread_share >= MIN_UNREAD_SHARE).then(|| {
         format!(
             "Keys of {name} take {} of the memory, and {} of them were never read.",
@@ -138,23 +138,23 @@ mod tests {
         GetCounts { gets, hits }
     }
 
-    fn flood() -> Option<LargestPrefix> {
-        Some(LargestPrefix { name: "flood:".to_owned(), memory_share: 0.71, unread_share: 0.985 })
+    fn flood() -> Option<UnreadPrefix> {
+        Some(UnreadPrefix { name: "flood:".to_owned(), memory_share: 0.71, unread_share: 0.985 })
     }
 
     #[test]
     fn a_fall_is_told_with_the_prefix_that_caused_it() {
         let facts = Facts { items: 9, now: counts(1000, 610), before: counts(9000, 8280), ..Facts::default() };
-        let (level, told) = headline(&Facts { largest: flood(), evictions_now: 5, ..facts.clone() });
+        let (level, told) = headline(&Facts { unread: flood(), evictions_now: 5, ..facts.clone() });
         assert_eq!(level, Level::Bad);
         assert_eq!(
             told,
             "The hit ratio fell from 92.0 % to 61.0 %. Keys of flood: take 71.0 % of the memory, and 98.5 % of them \
              were never read."
         );
-        let read = LargestPrefix { unread_share: 0.1, ..flood().unwrap() };
-        let (_, told) = headline(&Facts { largest: Some(read), evictions_now: 5, ..facts.clone() });
-        assert!(told.ends_with("while memory is full. See who uses it under Keys."), "{told}");
+        let read = UnreadPrefix { unread_share: 0.1, ..flood().unwrap() };
+        let (_, told) = headline(&Facts { unread: Some(read), evictions_now: 5, ..facts.clone() });
+        assert!(told.ends_with("while memory is full. See \"Who uses the memory\"."), "{told}");
         let (_, told) = headline(&facts);
         assert!(told.ends_with("clients ask for other keys, or values expired."), "{told}");
     }
