@@ -130,7 +130,9 @@ pub struct PolicyChoice {
     names: Vec<String>,
     bans: Vec<Ban>,
     base: Option<Base>,
+    /// Of the present policy: their measured miss ratios are those of no other.
     windows: VecDeque<Window>,
+    present: Option<usize>,
     trial: Option<Trial>,
 }
 
@@ -138,7 +140,7 @@ impl PolicyChoice {
     /// A choice among policies with these names.
     pub fn new(names: Vec<String>) -> Self {
         let bans = vec![Ban::default(); names.len()];
-        Self { names, bans, base: None, windows: VecDeque::new(), trial: None }
+        Self { names, bans, base: None, windows: VecDeque::new(), present: None, trial: None }
     }
 
     /// The candidates.
@@ -149,6 +151,10 @@ impl PolicyChoice {
     /// Decides, and remembers the decision. The caller applies a change, or calls [`PolicyChoice::forget_change`].
     pub fn decide(&mut self, reading: &PolicyReading<'_>) -> PolicyDecision {
         self.trial.take_if(|trial| trial.to != reading.present);
+        if self.present.replace(reading.present) != Some(reading.present) {
+            self.windows.clear();
+            self.base = None;
+        }
         let Some(window) = self.window(reading) else { return PolicyDecision::Keep(self.waiting()) };
         if self.windows.len() == MAX_WINDOWS {
             self.windows.pop_front();

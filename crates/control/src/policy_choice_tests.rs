@@ -158,6 +158,19 @@ fn other_models_and_a_switch_by_hand_begin_another_window() {
     assert_eq!(by_hand.present, 1);
     by_hand.present = 0;
     // The models still prefer b, and the trial of b has ended.
-    let changes = by_hand.run(2, &[0.30, 0.20], 0.0, 0.001);
+    let changes = by_hand.run(MIN_WINDOWS + 1, &[0.30, 0.20], 0.0, 0.001);
     assert!(changes.len() == 1 && changes[0].to == "b", "{changes:?}");
+}
+
+#[test]
+fn an_undone_policy_leaves_no_windows_to_the_next_trial() {
+    let mut simulation = Simulation::new(3);
+    let mut changes = Vec::new();
+    // The models promise of b and c what neither does.
+    for _ in 0..100 {
+        let offset = [0.0, 0.30, 0.10][simulation.present];
+        changes.extend(simulation.run(1, &[0.30, 0.20, 0.25], offset, 0.002));
+    }
+    let named: Vec<_> = changes.iter().map(|change| (change.to.as_str(), change.is_undo)).collect();
+    assert_eq!(named, [("b", false), ("a", true), ("c", false), ("a", true)]);
 }

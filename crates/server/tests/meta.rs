@@ -44,6 +44,20 @@ fn uses_are_told_as_they_were_before() {
 }
 
 #[test]
+fn a_key_behind_a_full_output_is_used_once() {
+    let server = TestServer::new();
+    let large = value(200_000);
+    let header = format!("ms large {}\r\n", large.len());
+    assert_bytes(&server.talk(&[header.as_bytes(), &large, b"\r\nms a 1\r\nx\r\n"].concat()), b"HD\r\nHD\r\n");
+    // Two large values fill the output: the run of gets ends before the key `a`.
+    let answer = server.talk(b"mg large v\r\nmg large v\r\nmg a h\r\nmg a h\r\n");
+    let hit = [b"VA 200000\r\n", &large[..], b"\r\n"].concat();
+    assert_bytes(&answer[2 * hit.len().min(answer.len() / 2)..], b"HD h0\r\nHD h1\r\n");
+    assert!(answer.starts_with(&[&hit[..], &hit].concat()));
+    assert_eq!((server.stat("get_hits"), server.stat("get_misses")), (4, 0));
+}
+
+#[test]
 fn keys_may_come_in_base64() {
     let server = TestServer::new();
     check(

@@ -100,7 +100,12 @@ impl Store {
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
-        let segments = self.segments_of(memory_bytes, changing.as_ref())?;
+        self.set_budget(memory_bytes, changing.as_ref())
+    }
+
+    /// As `resize`, for a caller that holds the lock of the budget.
+    fn set_budget(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>) -> Result<(), Error> {
+        let segments = self.segments_of(memory_bytes, leaving)?;
         let limit = self.segments.limit();
         if segments > limit {
             let admitted = self.segments.admit(segments - limit);
@@ -179,11 +184,15 @@ impl Store {
     /// `Options` if the budget does not hold the history beside the index: the policy stays.
     pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
         let _switching = lock(&self.policy_state.switching);
-        let history_bytes = self.memory_bytes() / HISTORY_SHARE;
+        let mut history_bytes = 0;
         if !self.policy_state.has_history_of(policy) {
+            // The budget is read under its lock: with an older number a resize beside this one would be lost.
+            let changing = lock(&self.budget.changing);
+            let memory_bytes = self.memory_bytes();
+            history_bytes = memory_bytes / HISTORY_SHARE;
             let added_bytes = History::bytes(policy, history_bytes);
             self.budget.add_history(added_bytes);
-            if let Err(error) = self.resize(self.memory_bytes()) {
+            if let Err(error) = self.set_budget(memory_bytes, changing.as_ref()) {
                 self.budget.remove_history(added_bytes);
                 return Err(error);
             }
@@ -363,6 +372,26 @@ mod tests {
         assert_eq!(store.segments.usable(), store.segments.limit());
         assert!(store.segments.limit() > limit);
         store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn another_policy_keeps_a_resize_beside_it() {
+        let options = Options { memory_bytes: 4 << 20, policy: Policy::Fifo, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let changing = lock(&store.budget.changing);
+        std::thread::scope(|scope| {
+            let switch = scope.spawn(|| store.set_policy(Policy::S3Fifo));
+            while store.policy_state.switching.try_lock().is_ok() {
+                std::thread::yield_now();
+            }
+            // The other thread has time to reach the lock of the budget; the result is the same if it does not.
+            (0..1000).for_each(|_| std::thread::yield_now());
+            store.set_budget(3 << 20, changing.as_ref()).unwrap();
+            drop(changing);
+            switch.join().unwrap().unwrap();
+        });
+        assert_eq!((store.policy(), store.memory_bytes()), (Policy::S3Fifo, 3 << 20));
+        store.verify(&store.participate(), 1000);
     }
 
     #[test]

@@ -206,14 +206,13 @@ impl Executor {
         failed: &mut bool,
         output: &mut Output,
     ) -> Option<RunStop> {
+        if output.is_full() {
+            return Some(RunStop::Full(from));
+        }
         let mut stop = None;
         let noted = self.notes_gets();
         self.answer_batch(&run.keys[from..run.length], |index, lookup| {
             let index = from + index;
-            if output.is_full() {
-                stop = Some(RunStop::Full(index));
-                return ControlFlow::Break(());
-            }
             let run_key = run.run_keys[index];
             let key = run.keys[index];
             if let AnswerForm::Meta { .. } = run_key.form
@@ -221,7 +220,7 @@ impl Executor {
                 && can_win_recache(item)
             {
                 stop = Some(RunStop::Visit(index, Uses::of(item)));
-                return ControlFlow::Break(());
+                return ControlFlow::Break(None);
             }
             let is_wanted = || !*failed || matches!(run_key.form, AnswerForm::Meta { .. });
             let is_open = index > from || !memory_decides;
@@ -231,12 +230,18 @@ impl Executor {
                 && let Some(probe) = self.probe_flash(key)
             {
                 stop = Some(RunStop::OnFlash(index, probe));
-                return ControlFlow::Break(());
+                return ControlFlow::Break(None);
             }
             if noted {
                 self.note_get(key, lookup.item().map(Item::len));
             }
-            ControlFlow::Continue(answer_key(run, index, &lookup, failed, output))
+            let is_hit = answer_key(run, index, &lookup, failed, output);
+            // Before the next lookup, which would count as a use of a key that is not answered.
+            if output.is_full() && index + 1 < run.length {
+                stop = Some(RunStop::Full(index + 1));
+                return ControlFlow::Break(is_hit);
+            }
+            ControlFlow::Continue(is_hit)
         });
         stop
     }

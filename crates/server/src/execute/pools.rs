@@ -9,6 +9,20 @@ use ebbtide::memcached::{CompactPool, Lookup, Patience, Pool};
 use super::Executor;
 use super::get::RUN_KEYS;
 
+/// Whether a batch continues behind a key, and whether the key counts as a hit or as a miss, if it counts.
+pub(super) type KeyOutcome = ControlFlow<Option<bool>, Option<bool>>;
+
+#[inline(always)]
+fn counted(outcome: KeyOutcome) -> Option<bool> {
+    let (ControlFlow::Continue(is_hit) | ControlFlow::Break(is_hit)) = outcome;
+    is_hit
+}
+
+#[inline(always)]
+fn without_count(outcome: KeyOutcome) -> ControlFlow<()> {
+    if outcome.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 impl Executor {
     /// The pool of a key, as a handle with the patience of the current command.
     #[inline]
@@ -51,13 +65,10 @@ impl Executor {
     }
 
     /// Looks up the keys of a run and calls `answer` for each, in order, until it breaks. `answer` returns whether the
-    /// key counts as a hit or as a miss, if it counts.
+    /// key counts as a hit or as a miss, if it counts. A lookup counts as a use: to stop before a key, `answer` breaks
+    /// at the key before it.
     #[inline(always)]
-    pub(super) fn answer_batch<'a>(
-        &'a self,
-        keys: &[&[u8]],
-        answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<(), Option<bool>>,
-    ) {
+    pub(super) fn answer_batch<'a>(&'a self, keys: &[&[u8]], answer: impl FnMut(usize, Lookup<'a>) -> KeyOutcome) {
         if self.router.is_single() {
             self.answer_pool(0, keys, answer);
         } else {
@@ -67,31 +78,23 @@ impl Executor {
 
     /// As `answer_batch`, of keys of one pool.
     #[inline(always)]
-    fn answer_pool<'a>(
-        &'a self,
-        pool: usize,
-        keys: &[&[u8]],
-        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<(), Option<bool>>,
-    ) {
+    fn answer_pool<'a>(&'a self, pool: usize, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>) -> KeyOutcome) {
         let (mut hits, mut misses) = (0, 0);
         self.router.pool(pool).get_batch_while(keys, |index, lookup| {
-            match answer(index, lookup)? {
+            let outcome = answer(index, lookup);
+            match counted(outcome) {
                 Some(true) => hits += 1,
                 Some(false) => misses += 1,
                 None => {}
             }
-            ControlFlow::Continue(())
+            without_count(outcome)
         });
         self.count_gets(pool, hits, misses);
     }
 
     /// As `answer_batch`, of keys of any pools.
     #[inline(never)]
-    fn answer_pools<'a>(
-        &'a self,
-        keys: &[&[u8]],
-        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<(), Option<bool>>,
-    ) {
+    fn answer_pools<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>) -> KeyOutcome) {
         let mut numbers = [0; RUN_KEYS];
         let numbers = &mut numbers[..keys.len()];
         numbers.iter_mut().zip(keys).for_each(|(number, key)| *number = self.router.find(key));
@@ -103,7 +106,8 @@ impl Executor {
             .for_each(|index| compact(index).into_iter().for_each(|pool| pool.prefetch(&keys[index..=index])));
         let (mut hits, mut misses) = (0, 0);
         let mut answer_one = |index: usize, lookup| {
-            match answer(index, lookup)? {
+            let outcome = answer(index, lookup);
+            match counted(outcome) {
                 Some(true) => {
                     hits += 1;
                     self.router.gets(numbers[index]).hits.add(1);
@@ -114,7 +118,7 @@ impl Executor {
                 }
                 None => {}
             }
-            ControlFlow::Continue(())
+            without_count(outcome)
         };
         let mut from = 0;
         while from < keys.len() {

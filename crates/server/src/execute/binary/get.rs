@@ -103,22 +103,21 @@ impl Executor {
         memory_decides: bool,
         output: &mut Output,
     ) -> Option<PacketStop> {
+        if output.is_full() {
+            return Some(PacketStop::Full(from));
+        }
         let (keys, packets) = (&run.keys[..run.length], &run.packets[..run.length]);
         let mut stop = None;
         let noted = self.notes_gets();
         self.answer_batch(&keys[from..], |index, lookup| {
             let index = from + index;
             let head = packets[index].head;
-            if output.is_full() {
-                stop = Some(PacketStop::Full(index));
-                return ControlFlow::Break(());
-            }
             if !lookup.is_hit()
                 && (index > from || !memory_decides)
                 && let Some(probe) = self.probe_flash(keys[index])
             {
                 stop = Some(PacketStop::OnFlash(index, probe));
-                return ControlFlow::Break(());
+                return ControlFlow::Break(None);
             }
             let name = run.name(index);
             if noted {
@@ -127,6 +126,11 @@ impl Executor {
             match &lookup {
                 Lookup::Hit(item) => write_hit(head, name, item, output),
                 Lookup::Miss => write_miss(head, name, output),
+            }
+            // Before the next lookup, which would count as a use of a key that is not answered.
+            if output.is_full() && index + 1 < run.length {
+                stop = Some(PacketStop::Full(index + 1));
+                return ControlFlow::Break(Some(lookup.is_hit()));
             }
             ControlFlow::Continue(Some(lookup.is_hit()))
         });
