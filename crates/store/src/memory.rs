@@ -177,8 +177,9 @@ impl Store {
         self.policy_state.policy()
     }
 
-    /// Evicts by another policy from now on. Items keep their ages and frequencies. A policy that remembers evicted
-    /// keys begins with no memory of them, in up to a 256th of the budget, which segments give.
+    /// Evicts by another policy from now on. Items keep their ages and frequencies. The first policy that remembers
+    /// evicted keys begins with no memory of them, in up to a 256th of the budget, which segments give. A policy that
+    /// is used again remembers the keys of its last use.
     ///
     /// # Errors
     /// `Options` if the budget does not hold the history beside the index: the policy stays.
