@@ -190,15 +190,24 @@ pub fn run() {
     let text = |name: &str| env::var(name).unwrap();
     let number = |text: &str| text.parse::<u64>().unwrap();
     let folder = PathBuf::from(text(FOLDER));
-    if let Ok(kill) = env::var(KILL) {
+    let kill = env::var(KILL).ok().map(|kill| {
         let (point, passes) = kill.split_once(':').unwrap();
         let point = super::POINTS.into_iter().find(|known| *known as u64 == number(point));
-        arm_kill(point.unwrap(), number(passes));
+        (point.unwrap(), number(passes))
+    });
+    let is_of_start = matches!(kill, Some((KillPoint::StartLoaded | KillPoint::StartInUse, _)));
+    let arm = || kill.into_iter().for_each(|(point, passes)| arm_kill(point, passes));
+    if is_of_start {
+        arm();
     }
     let steps = Steps::until_kill(env::var(STEPS).ok().map(|steps| number(&steps)));
     let has_pools = text(HAS_POOLS) == "1";
     let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1", has_pools };
     let cache = setup.build();
+    if !is_of_start {
+        // A start resizes a memory that the last run has resized: a kill there leaves what the last stop left.
+        arm();
+    }
     let clock = AtomicU64::new(Journal::next_moment(&folder, THREADS));
     let (seed, is_over) = (number(&text(SEED)), AtomicBool::new(false));
     thread::scope(|scope| {
