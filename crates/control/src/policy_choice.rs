@@ -130,8 +130,9 @@ pub struct PolicyChoice {
     names: Vec<String>,
     bans: Vec<Ban>,
     base: Option<Base>,
-    /// Of the present policy: their measured miss ratios are those of no other.
+    /// Windows that were measured under the present policy; a change of the policy clears them.
     windows: VecDeque<Window>,
+    /// The policy of the last reading.
     present: Option<usize>,
     trial: Option<Trial>,
 }

@@ -275,7 +275,7 @@ fn kinds_of_entries_survive_evictions_to_flash() {
         let builder = builder.engine(|engine| engine.flash_max_idle(max_idle_seconds));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
         insert_with_all_flags(&cache);
-        // Of both lives, so that no entry stays in a segment that is being filled.
+        // Fillers have both TTLs of the entries: they fill the open segments of both.
         let stale = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
         for number in 0..12_000_u32 {
             let options = if number % 2 == 0 { stale } else { InsertOptions::new() };

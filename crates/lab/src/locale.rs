@@ -1,4 +1,4 @@
-//! What the locale says of the terminal.
+//! The character set of the terminal, by the locale.
 
 /// Whether the terminal takes UTF-8: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides.
 pub fn takes_utf8() -> bool {

@@ -3,9 +3,9 @@
 //! After its last write a stop sets the modification time of the file to a mark: the second of the stop, and
 //! nanoseconds drawn from the checksum of the superblock and the number of the inode. Each later write, truncation or
 //! hole sets another modification time, and a copy has another inode. So with its mark, and in the boot of the stop,
-//! the file has the bytes that the stop left, and a start of a mapped file reads none of its values. Two causes change
-//! these bytes all the same, as they change the memory of a running process: hardware with defects, and a program of
-//! the same user that stores through a mapping or sets the modification time back.
+//! the file has the bytes that the stop left, and a start of a mapped file reads none of its values. Two changes leave
+//! the mark as it is: those by defective memory, and those by a program of the same user, if it stores through a
+//! mapping or sets the modification time back. Both can change the memory of a running process, too.
 //!
 //! A mark is used once: a start removes it before the memory is in use. A file without one is checked as a whole.
 

@@ -81,7 +81,7 @@ impl LeftFile {
         self.start_marked(change, |_, _| ())
     }
 
-    /// The same after `mark`. Every object is there after a warm start, none after a cold one.
+    /// As `start`, with `mark` called before the file is opened. A warm start has all objects, a cold one none.
     fn start_marked(&self, change: impl FnOnce(&mut Superblock), mark: impl FnOnce(&File, &Superblock)) -> MemoryStart {
         std::fs::write(self.path(), &self.whole).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(self.path()).unwrap();
