@@ -420,7 +420,8 @@ impl MemoryFile {
             let saved = pool_images::save(pools, participant, now_ms, &mut writer, &mut keep)?;
             superblock.image_bytes = writer.finish()?;
             file.sync_data()?;
-            superblock.stopped = Elapsed::now();
+            // One moment: lives do not stand still while the image is written.
+            (superblock.stopped, superblock.time) = (Elapsed::now(), time.saved(time.now_ms()));
             kill_point(KillPoint::StopImage);
             file.write_all_at(&superblock.encode(), 0)?;
             kill_point(KillPoint::StopClean);

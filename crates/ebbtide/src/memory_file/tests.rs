@@ -169,6 +169,22 @@ fn a_clock_set_back_is_cold_only_after_a_boot() {
 }
 
 #[test]
+fn a_save_takes_no_time_from_lives() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = Cache::builder().memory(ByteSize::mib(96)).memory_file(&path).build().unwrap();
+        for number in 0..64_u32 {
+            cache.insert(&number.to_le_bytes(), &vec![7; 900_000]).apply().unwrap();
+        }
+        cache.close().unwrap();
+        let Superblock { time, stopped, .. } = Superblock::read(&File::open(&path).unwrap()).unwrap();
+        // By a few milliseconds the wall clock may run faster than that of the cache.
+        let cache_ms = time.epoch_seconds * 1000 + time.now_ms;
+        assert!(cache_ms + 5 >= stopped.wall_ms, "late by {} ms", stopped.wall_ms - cache_ms);
+    }
+}
+
+#[test]
 fn only_an_unchanged_file_is_taken_unread() {
     for left in folders().map(LeftFile::in_folder) {
         let may_be_unread = may_be_unread(MemoryFileMode::of_path(&left.path()).unwrap());
