@@ -221,6 +221,13 @@ fn only_an_unchanged_file_is_taken_unread() {
             std::fs::rename(copy, left.path()).unwrap();
         };
         assert!(marked(&copied), "a copy with the time of the file");
+        let restored = |file: &File, superblock: &Superblock| {
+            set(file, superblock);
+            let mark = file.metadata().unwrap().modified().unwrap();
+            // As the mark of a stop ten seconds ago, which a program has set just now.
+            file.set_modified(mark - Duration::from_secs(10)).unwrap();
+        };
+        assert!(marked(&restored), "written over by a copy with its time");
         // A stop marks what it leaves, and a start takes the mark.
         let stop = || LeftFile::build(&left.path()).unwrap().close().unwrap();
         stop();
