@@ -7,6 +7,8 @@ use crate::epoch::Participant;
 #[cfg(not(loom))]
 use crate::index::Found;
 use crate::index::{Control, Slot};
+#[cfg(not(loom))]
+use crate::kill_point::{KillPoint, kill_point};
 use crate::lower_tier::LowerTier;
 use crate::store::Store;
 #[cfg(not(loom))]
@@ -50,6 +52,7 @@ impl Store {
             // Acquire pairs with the Release in `advance_generation`.
             let generation = self.generation.load(Ordering::Acquire);
             let is_taken = tier.demote(&item, moment.ms);
+            kill_point(KillPoint::Demotion);
             if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item.item_at(), moment) {
                 // The flush may have invalidated all copies before this one was made.
                 tier.remove(item.key());
@@ -58,6 +61,14 @@ impl Store {
             return is_taken;
         }
         false
+    }
+
+    /// After a demotion by maintenance, when no bucket is locked.
+    #[inline]
+    pub(crate) fn settle_lower_tier(&self, moment: Moment) {
+        if let Some(tier) = self.lower_tier.get() {
+            tier.settle(moment.ms);
+        }
     }
 
     /// A locked key changes: invalidates its copy, and its issued token unless the new item keeps it. True if there may

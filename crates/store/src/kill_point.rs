@@ -39,6 +39,12 @@ pub enum KillPoint {
     StopImage,
     /// The stop of a memory file: its superblock is that of a clean stop.
     StopClean,
+    /// An edit in place: the copy in the lower tier is invalid, and nothing is written.
+    EditInvalidation,
+    /// An edit in place: it is written and published, and its buckets are locked.
+    EditPublication,
+    /// A demotion: the lower tier has taken the item or refused it, and its slot is in place.
+    Demotion,
 }
 
 #[cfg(not(feature = "kill-points"))]

@@ -14,12 +14,15 @@
 
 use crate::ops::Item;
 
-/// Methods other than `flush` are called under the lock of the key's buckets: they must be quick, and must not use the
-/// store.
+/// Methods other than `flush` and `settle` are called under the lock of the key's buckets: they must be quick, and must
+/// not use the store.
 pub trait LowerTier: Send + Sync {
     /// Copies an evicted item, or declines to. In both cases an older copy of the key is not found any more. True if
     /// the tier has a copy of the item now.
     fn demote(&self, item: &Item<'_>, now_ms: u64) -> bool;
+
+    /// Called after demotions without the lock of a bucket: may wait for the device.
+    fn settle(&self, now_ms: u64);
 
     /// Whether `copy` is the copy that a search for the key would find now, and no flush is in progress.
     fn is_current(&self, key: &[u8], copy: u64) -> bool;

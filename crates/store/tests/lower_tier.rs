@@ -3,8 +3,11 @@
 use ebbtide_store::{Edit, IfAbsent, Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock, Weak};
+use std::thread;
+use std::time::Duration;
 
 /// A copy's name and its value.
 type Copy = (u64, Vec<u8>);
@@ -29,6 +32,8 @@ impl LowerTier for Shared {
         self.0.map.lock().unwrap().insert(item.key().to_vec(), (name, value));
         true
     }
+
+    fn settle(&self, _now_ms: u64) {}
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {
         let is_flushing = self.0.is_flushing.load(Ordering::SeqCst);
@@ -251,4 +256,69 @@ fn an_edit_in_place_removes_the_copy_first() {
     assert!(tiers.copies.map.lock().unwrap().is_empty(), "the copy is older than the value");
     assert_eq!(tiers.get(&participant, b"key", 1000), Some([&content[..], b"tail"].concat()));
     tiers.store.verify(&participant, 1000);
+}
+
+/// A tier whose settling has another thread lock the buckets of the key that was demoted last.
+#[derive(Default)]
+struct Settling {
+    store: OnceLock<Weak<Store>>,
+    demoted: Mutex<Option<Vec<u8>>>,
+    settled: AtomicU64,
+}
+
+struct SharedSettling(Arc<Settling>);
+
+impl LowerTier for SharedSettling {
+    fn demote(&self, item: &Item<'_>, _now_ms: u64) -> bool {
+        *self.0.demoted.lock().unwrap() = Some(item.key().to_vec());
+        true
+    }
+
+    fn settle(&self, now_ms: u64) {
+        let Some(key) = self.0.demoted.lock().unwrap().take() else { return };
+        if self.0.settled.fetch_add(1, Ordering::Relaxed) > 2 {
+            return;
+        }
+        let store = self.0.store.get().and_then(Weak::upgrade).expect("its store calls it");
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(store.is_current_copy(&key, store.hash(&key), 1, now_ms)));
+        let answer = receiver.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answer, Ok(false), "the buckets of a demoted key are locked");
+    }
+
+    fn is_current(&self, _key: &[u8], _copy: u64) -> bool {
+        false
+    }
+
+    fn remove(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn flush(&self, advance: &mut dyn FnMut()) {
+        advance();
+    }
+}
+
+#[test]
+fn no_bucket_is_locked_while_the_tier_settles() {
+    let options = Options {
+        memory_bytes: 1 << 20,
+        segment_bytes: Some(4 << 10),
+        value_bytes_max: 1 << 18,
+        ..Options::default()
+    };
+    let (store, tier) = (Arc::new(Store::new(options).unwrap()), Arc::new(Settling::default()));
+    tier.store.set(Arc::downgrade(&store)).unwrap();
+    store.set_lower_tier(Box::new(SharedSettling(Arc::clone(&tier))));
+    let participant = store.participate();
+    for number in 0..10_000_u32 {
+        let key = &number.to_le_bytes();
+        let (hash, flags) = (store.hash(key), 0.into());
+        let write = Write { key, hash, value: &[7; 200], flags, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        while store.write(&participant, &write, 1000).is_err() {
+            store.evict(&participant, 1000);
+        }
+    }
+    assert!(tier.settled.load(Ordering::Relaxed) > 2);
+    store.verify(&participant, 1000);
 }

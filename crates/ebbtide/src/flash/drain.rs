@@ -124,7 +124,9 @@ impl PoolFlash {
                 () if !self.tier.has_space() => self.await_space(now_ms),
                 () => {
                     let offer = |item: &Item<'_>| self.drain_item(item, now_ms, &mut drained);
-                    if !drain.advance(store, participant, now_ms, offer) {
+                    let has_more = drain.advance(store, participant, now_ms, offer);
+                    self.settle(now_ms);
+                    if !has_more {
                         break DrainEnd::Complete;
                     }
                 }
@@ -173,7 +175,7 @@ impl PoolFlash {
             Some(_) => {
                 drained.objects += 1;
                 drained.bytes += bytes as u64;
-                self.note_demotion(value_bytes as u64, now_ms);
+                self.note_demotion(value_bytes as u64);
             }
             None => drained.without_place += 1,
         }

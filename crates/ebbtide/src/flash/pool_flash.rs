@@ -145,7 +145,7 @@ impl PoolFlash {
         if is_taken {
             self.idle.note_demoted();
             self.promotions.note_evicted(item.stored_bytes());
-            self.note_demotion(value_bytes as u64, now_ms);
+            self.note_demotion(value_bytes as u64);
         }
         is_taken
     }
@@ -178,8 +178,12 @@ impl LowerTier for FlashLowerTier {
         let (client_flags, is_annotated) = item.flags().to_parts();
         let object = Object { key, value: &value, client_flags, is_annotated, expiry };
         let is_taken = flash.tier.insert(&object, flash.seconds(now_ms)).is_some();
-        flash.note_demotion(object.value_bytes() as u64, now_ms);
+        flash.note_demotion(object.value_bytes() as u64);
         is_taken
+    }
+
+    fn settle(&self, now_ms: u64) {
+        self.0.shared.settle(now_ms);
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {

@@ -107,6 +107,8 @@ pub(crate) struct FlashTier {
     pub maintaining: Mutex<()>,
     /// Since the last maintenance that demotions asked for: bytes, and a fixed weight for each object.
     demoted: AtomicU64,
+    /// With a manual clock: that maintenance is due.
+    is_settle_due: AtomicBool,
     pub promoted: AtomicU64,
     pub promotions_refused: AtomicU64,
     pub served: AtomicU64,
@@ -147,6 +149,7 @@ impl FlashTier {
             is_stopping: AtomicBool::new(false),
             maintaining: Mutex::new(()),
             demoted: AtomicU64::new(0),
+            is_settle_due: AtomicBool::new(false),
             promoted: AtomicU64::new(0),
             promotions_refused: AtomicU64::new(0),
             served: AtomicU64::new(0),
@@ -255,9 +258,9 @@ impl FlashTier {
         }
     }
 
-    /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
-    /// no object is lost because the device is slower than the clock.
-    pub(super) fn note_demotion(&self, bytes: u64, now_ms: u64) {
+    /// An object was demoted: the maintenance is woken in time. With a manual clock it is left to
+    /// [`FlashTier::settle`]: the caller may hold locks.
+    pub(super) fn note_demotion(&self, bytes: u64) {
         let max = self.memory_split.planned_bytes() / MAINTENANCE_SHARE;
         let weight = max / MAINTENANCE_DEMOTIONS + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < max {
@@ -266,10 +269,17 @@ impl FlashTier {
         self.demoted.store(0, Ordering::Relaxed);
         match self.clock {
             Clock::System => self.waker.wake(),
-            Clock::Manual => {
-                let _maintaining = self.maintaining.lock().expect("the maintenance of flash has panicked");
-                self.tier.settle(self.seconds(now_ms));
-            }
+            // Relaxed: a thread that sees it too late leaves the wait to the next one.
+            Clock::Manual => self.is_settle_due.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// With a manual clock waits for the device once enough was demoted, so that no object is lost because the device
+    /// is slower than the clock. No bucket is locked.
+    pub(crate) fn settle(&self, now_ms: u64) {
+        if self.is_settle_due.load(Ordering::Relaxed) && self.is_settle_due.swap(false, Ordering::Relaxed) {
+            let _maintaining = self.maintaining.lock().expect("the maintenance of flash has panicked");
+            self.tier.settle(self.seconds(now_ms));
         }
     }
 

@@ -131,5 +131,6 @@ impl Store {
         if let Some(notice) = notice {
             self.notify_removed(notice, Cause::Memory, moment);
         }
+        self.settle_lower_tier(moment);
     }
 }

@@ -123,6 +123,7 @@ impl Store {
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);
         self.note_unlinked(participant, item, is_live, notice, moment);
+        self.settle_lower_tier(moment);
         if is_live {
             let header = self.segments.header(item.at.segment());
             let evicted = match header.rounds.load(Ordering::Relaxed) {

@@ -110,6 +110,7 @@ impl Store {
         drop(pair);
         self.retire_body(&unlinked);
         self.note_unlinked(participant, &item, is_live, notice, moment);
+        self.settle_lower_tier(moment);
         true
     }
 }

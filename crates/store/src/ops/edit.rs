@@ -14,6 +14,7 @@ use crate::epoch::Participant;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::item::{Extension, ItemAt, Kind};
+use crate::kill_point::{KillPoint, kill_point};
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
@@ -156,7 +157,9 @@ impl Store {
         }
         self.load_tickets.void(hash);
         self.invalidate_copy((key, hash), Condition::Always, true, false);
+        kill_point(KillPoint::EditInvalidation);
         write(item);
+        kill_point(KillPoint::EditPublication);
         pair.mark_changed(&place);
         true
     }
