@@ -3,10 +3,11 @@
 
 use super::journal::{Journal, Seen, What};
 use super::pools::{self, Steps};
-use super::{PATIENCE, test_name};
+use super::{PATIENCE, structures, test_name};
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Pool, Ttl};
 use ebbtide_store::{KillPoint, arm_kill};
 use ebbtide_testkit::{Random, Stamp};
+use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
 const HAS_FLASH: &str = "EBBTIDE_KILLS_FLASH";
-const HAS_POOLS: &str = "EBBTIDE_KILLS_POOLS";
+const VALUES: &str = "EBBTIDE_KILLS_VALUES";
 const SEED: &str = "EBBTIDE_KILLS_SEED";
 /// A point and its passes.
 const KILL: &str = "EBBTIDE_KILLS_POINT";
@@ -39,12 +40,21 @@ const PHASE: u64 = 2000;
 const STEP: Duration = Duration::from_millis(10);
 const COUNTS: u64 = 1 << 20;
 
+/// What a process writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    Plain,
+    /// In three pools, which are removed, added and flushed.
+    InPools,
+    /// Structured ones beside plain ones.
+    Structured,
+}
+
 /// One folder with its cache.
 pub struct Setup {
     pub folder: PathBuf,
     pub has_flash: bool,
-    /// Three pools, which are removed, added and flushed.
-    pub has_pools: bool,
+    pub values: Values,
 }
 
 /// When a process is killed, or ends itself.
@@ -62,10 +72,10 @@ pub struct Victim(Child);
 impl Setup {
     /// Builds the cache. The kernel may end the transfers of a killed process after the process: until then flash is
     /// in use.
-    pub fn build(&self) -> Cache {
+    pub fn build(&self) -> ebbtide::Cache {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.builder().build() {
+            match ebbtide::Cache::builder().engine(|_| self.builder()).build() {
                 Ok(cache) => return cache,
                 Err(error) => {
                     assert!(error.to_string().contains("in use") && Instant::now() < deadline, "{error}");
@@ -77,7 +87,7 @@ impl Setup {
 
     fn builder(&self) -> CacheBuilder {
         let builder = Cache::builder().memory_ceiling(ByteSize::mib(8)).memory_file(self.folder.join("memory"));
-        if self.has_pools {
+        if self.values == Values::InPools {
             let builder = builder.memory(ByteSize::bytes(pools::CACHE_BYTES));
             return pools::configure(builder.flash(self.folder.join("flash"), ByteSize::mib(16)));
         }
@@ -106,7 +116,7 @@ impl Setup {
         command.args([&test_name("a_kill_at_any_step_leaves_nothing_old"), "--exact", "--nocapture"]);
         command.env(FOLDER, &self.folder).env(SEED, seed.to_string());
         command.env(HAS_FLASH, if self.has_flash { "1" } else { "0" });
-        command.env(HAS_POOLS, if self.has_pools { "1" } else { "0" });
+        command.env(VALUES, (self.values as u8).to_string());
         match kill {
             Some(Kill::At(point, passes)) => _ = command.env(KILL, format!("{}:{passes}", point as u8)),
             Some(Kill::AfterSteps(steps)) => _ = command.env(STEPS, steps.to_string()),
@@ -150,9 +160,9 @@ pub fn is_child() -> bool {
 }
 
 /// All kinds of values: small ones, some of which are numbers, and a few that are longer than a segment.
-fn length(key: u32, version: u64, has_pools: bool) -> usize {
+fn length(key: u32, version: u64, values: Values) -> usize {
     let mut random = Random::new(u64::from(key) << 32 ^ version);
-    if has_pools {
+    if values == Values::InPools {
         return pools::length(&mut random);
     }
     match random.below(2000) {
@@ -166,10 +176,10 @@ fn is_number(key: u32) -> bool {
     key.is_multiple_of(4)
 }
 
-fn value(key: u32, version: u64, has_pools: bool) -> Vec<u8> {
+fn value(key: u32, version: u64, values: Values) -> Vec<u8> {
     match is_number(key) {
         true => (version * COUNTS).to_string().into_bytes(),
-        false => Stamp { key: key.into(), version }.value(length(key, version, has_pools)),
+        false => Stamp { key: key.into(), version }.value(length(key, version, values)),
     }
 }
 
@@ -192,7 +202,8 @@ pub fn run() {
     let folder = PathBuf::from(text(FOLDER));
     let kill = env::var(KILL).ok().map(|kill| {
         let (point, passes) = kill.split_once(':').unwrap();
-        let point = super::POINTS.into_iter().find(|known| *known as u64 == number(point));
+        let points = super::POINTS.into_iter().chain(super::EDIT_POINTS);
+        let point = points.into_iter().find(|known| *known as u64 == number(point));
         (point.unwrap(), number(passes))
     });
     let is_of_start = matches!(kill, Some((KillPoint::StartLoaded | KillPoint::StartInUse, _)));
@@ -201,8 +212,9 @@ pub fn run() {
         arm();
     }
     let steps = Steps::until_kill(env::var(STEPS).ok().map(|steps| number(&steps)));
-    let has_pools = text(HAS_POOLS) == "1";
-    let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1", has_pools };
+    let all = [Values::Plain, Values::InPools, Values::Structured];
+    let values = all[number(&text(VALUES)) as usize];
+    let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1", values };
     let cache = setup.build();
     if !is_of_start {
         // A start resizes a memory that the last run has resized: a kill there leaves what the last stop left.
@@ -213,11 +225,13 @@ pub fn run() {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let worker = Worker {
-                cache: &cache,
+                cache: cache.memcached(),
+                structured: (values == Values::Structured).then(|| cache.pool("default").unwrap()),
+                written: HashMap::new(),
                 journal: Journal::open(&folder, thread, &clock),
                 random: Random::new(seed << 8 | u64::from(thread)),
                 thread,
-                has_pools,
+                values,
             };
             let (is_over, steps) = (&is_over, &steps);
             scope.spawn(move || worker.work(is_over, steps));
@@ -229,10 +243,14 @@ pub fn run() {
 
 pub struct Worker<'c> {
     pub cache: &'c Cache,
+    /// For structured values.
+    pub structured: Option<ebbtide::Pool>,
+    /// The structured values that this process has written and removed.
+    pub written: HashMap<u32, Option<Seen>>,
     pub journal: Journal<'c>,
     pub random: Random,
     pub thread: u32,
-    pub has_pools: bool,
+    pub values: Values,
 }
 
 impl Worker<'_> {
@@ -244,16 +262,23 @@ impl Worker<'_> {
             if self.thread == 0 && operation.is_multiple_of(MAINTAIN_EVERY) {
                 self.maintain(operation);
             }
-            if self.thread == 0 && self.has_pools {
+            if self.thread == 0 && self.values == Values::InPools {
                 self.change_pools(operation, steps);
             }
             // Each key has one writer: what it acknowledged has an order.
-            let key = self.random.below((KEYS / THREADS).into()) as u32 * THREADS + self.thread;
+            let keys = u64::from(KEYS / THREADS);
+            let structured = self.structured.clone();
+            let number = if structured.is_some() { self.structured_key(keys) } else { self.random.below(keys) };
+            let key = number as u32 * THREADS + self.thread;
+            if let Some(pool) = structured.filter(|_| structures::is_structured(key)) {
+                self.change_structure(&pool, key);
+                continue;
+            }
             let writes = [95, 60, 10][(operation / PHASE % 3) as usize];
             match self.random.below(100) {
                 drawn if drawn < writes => self.set(key),
                 _ if self.thread == 0
-                    && !self.has_pools
+                    && self.values == Values::Plain
                     && operation < OPERATIONS / 2
                     && self.random.below(4000) == 0 =>
                 {
@@ -271,13 +296,13 @@ impl Worker<'_> {
     }
 
     fn maintain(&mut self, operation: u64) {
-        if !self.has_pools {
+        if self.values != Values::InPools {
             self.cache.maintain(Duration::from_millis(operation));
         }
         if self.random.below(4) == 0 {
-            let (less, more) = match self.has_pools {
-                true => (pools::CACHE_BYTES, pools::LARGER_BYTES),
-                false => (CACHE_BYTES, LARGER_BYTES),
+            let (less, more) = match self.values {
+                Values::InPools => (pools::CACHE_BYTES, pools::LARGER_BYTES),
+                Values::Plain | Values::Structured => (CACHE_BYTES, LARGER_BYTES),
             };
             let bytes = if self.random.chance(50) { less } else { more };
             self.cache.resize(ByteSize::bytes(bytes)).unwrap();
@@ -288,7 +313,7 @@ impl Worker<'_> {
         let version = self.journal.begin(key, What::Set);
         let ttl = if self.random.chance(10) { Ttl::seconds(100_000) } else { Ttl::Never };
         // A write that is refused leaves no value.
-        let value = value(key, version, self.has_pools);
+        let value = value(key, version, self.values);
         let insert = |(pool, key): (Pool, [u8; 4])| pool.insert(&key, &value).ttl(ttl).apply().is_ok();
         let is_stored = self.pool(key).is_some_and(insert);
         self.journal.end(key, if is_stored { What::Set } else { What::Delete }, version);

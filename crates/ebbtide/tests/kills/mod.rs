@@ -8,10 +8,12 @@
 mod child;
 mod journal;
 mod pools;
+mod structures;
 
 use crate::common::folders;
-use child::{Kill, Setup};
-use ebbtide::memcached::{Cache, MemoryStart, Pool};
+use child::{Kill, Setup, Values};
+use ebbtide::Cache;
+use ebbtide::memcached::{MemoryStart, Pool};
 use ebbtide_store::KillPoint;
 use ebbtide_testkit::{Random, seeds};
 use journal::Known;
@@ -45,11 +47,24 @@ const POINTS: [KillPoint; 17] = [
     KillPoint::StopClean,
 ];
 
+/// Points of edits and of the moves of what is edited.
+const EDIT_POINTS: [KillPoint; 8] = [
+    KillPoint::EditInvalidation,
+    KillPoint::EditPublication,
+    KillPoint::Demotion,
+    KillPoint::Publication,
+    KillPoint::RelocationCopy,
+    KillPoint::RelocationSlot,
+    KillPoint::Removal,
+    KillPoint::StopClean,
+];
+
 /// Passes of a point before the kill, at most: points of a start and a stop are passed once, a step of the index
 /// hundreds of times.
 fn passes(point: KillPoint, random: &mut Random) -> u64 {
     match point {
         KillPoint::Publication | KillPoint::Commit | KillPoint::Removal => random.below(20_000),
+        KillPoint::EditInvalidation | KillPoint::EditPublication | KillPoint::Demotion => random.below(10_000),
         KillPoint::SplitSlot | KillPoint::Displacement | KillPoint::RelocationCopy | KillPoint::RelocationSlot => {
             random.below(2000)
         }
@@ -83,11 +98,15 @@ struct Lives {
 impl Lives {
     fn new(folder: &Path, has_flash: bool, seed: u64) -> Self {
         let folder = folder.join(if has_flash { "flash" } else { "memory" });
-        Self::of(Setup { folder, has_flash, has_pools: false }, seed)
+        Self::of(Setup { folder, has_flash, values: Values::Plain }, seed)
     }
 
     fn with_pools(folder: &Path, seed: u64) -> Self {
-        Self::of(Setup { folder: folder.join("pools"), has_flash: true, has_pools: true }, seed)
+        Self::of(Setup { folder: folder.join("pools"), has_flash: true, values: Values::InPools }, seed)
+    }
+
+    fn with_structures(folder: &Path, seed: u64) -> Self {
+        Self::of(Setup { folder: folder.join("structures"), has_flash: true, values: Values::Structured }, seed)
     }
 
     fn of(setup: Setup, seed: u64) -> Self {
@@ -149,7 +168,7 @@ impl Lives {
     fn check(&mut self, kill: Option<Option<KillPoint>>) {
         let reason = kill.and_then(|point| expected_reason(point, self.setup.has_flash));
         let cache = self.setup.build();
-        match (cache.memory_start().unwrap(), reason) {
+        match (cache.memcached().memory_start().unwrap(), reason) {
             (MemoryStart::Warm { .. }, None) => {}
             (MemoryStart::Cold { reason }, Some(expected)) if reason.contains(expected) => {}
             (start, expected) => panic!("killed at {kill:?}, {expected:?} expected: {start}"),
@@ -159,23 +178,30 @@ impl Lives {
 
     fn check_any(&mut self, was_stopped: bool) {
         let cache = self.setup.build();
-        let start = cache.memory_start().unwrap();
+        let start = cache.memcached().memory_start().unwrap();
         assert!(!was_stopped || matches!(start, MemoryStart::Warm { .. }), "{start}");
         self.look(cache);
     }
 
     /// Compares each value with the journal, and stops.
-    fn look(&mut self, cache: Cache) {
+    fn look(&mut self, library: Cache) {
         self.known.read(&self.setup.folder);
+        let cache = library.memcached();
         let flash = cache.flash_stats().map_or_else(String::new, |stats| stats.notices.join(", "));
         println!("{}; {flash}", cache.memory_start().unwrap());
         let pool = |name: String| (name.clone(), cache.pool(&name).unwrap());
         let pools: HashMap<String, Pool> = cache.pools().into_iter().map(pool).collect();
         for key in 0..child::KEYS {
-            let (pool, in_cache) = if self.setup.has_pools { pools::place(key) } else { ("default", key) };
-            let pool = &pools[pool];
-            if let Some(value) = pool.get(&in_cache.to_le_bytes()).hit() {
-                let seen = child::read(key, &value.to_vec());
+            let seen = match self.setup.values {
+                Values::Structured if structures::is_structured(key) => structures::read(&library, key).unwrap(),
+                values => {
+                    let (pool, key_in_pool) =
+                        if values == Values::InPools { pools::place(key) } else { ("default", key) };
+                    let value = pools[pool].get(&key_in_pool.to_le_bytes()).hit();
+                    value.map(|value| child::read(key, &value.to_vec()))
+                }
+            };
+            if let Some(seen) = seen {
                 self.known.saw(key, seen).unwrap_or_else(|wrong| panic!("{wrong}; {}", cache.memory_start().unwrap()));
                 self.found += 1;
             }
@@ -242,4 +268,21 @@ fn a_kill_between_changes_of_pools_leaves_nothing_removed() {
     seeds(1, 400).for_each(|_| lives.kill_at_random());
     println!("values found after kills: {}, {} on flash", lives.found, lives.from_flash);
     assert!(lives.from_flash > 1000, "{} values on flash", lives.from_flash);
+}
+
+#[test]
+fn a_kill_amid_edits_loses_and_tears_none() {
+    let folders = folders();
+    let mut lives: Vec<Lives> =
+        folders.iter().zip(0..).map(|(folder, seed)| Lives::with_structures(folder.path(), seed)).collect();
+    let cases = lives.len();
+    for seed in seeds(1, 200) {
+        for (number, point) in EDIT_POINTS.into_iter().enumerate() {
+            lives[(number + seed as usize) % cases].kill_at(point);
+        }
+    }
+    seeds(4, 1000).for_each(|seed| lives[seed as usize % cases].kill_at_random());
+    let (found, from_flash) = lives.iter().fold((0, 0), |sum, lives| (sum.0 + lives.found, sum.1 + lives.from_flash));
+    println!("values found after kills: {found}, {from_flash} on flash");
+    assert!(from_flash > 1000, "{from_flash} values on flash");
 }

@@ -6,7 +6,7 @@
 //! another pool is a foreign one.
 
 use super::PATIENCE;
-use super::child::{KEYS, THREADS, Worker};
+use super::child::{KEYS, THREADS, Values, Worker};
 use super::journal::What;
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Error, FlashOptions, Pool, PoolOptions};
 use ebbtide_testkit::Random;
@@ -117,7 +117,7 @@ impl Worker<'_> {
 
     /// The pool of a key, unless it is being replaced.
     pub fn pool(&self, key: u32) -> Option<(Pool, [u8; 4])> {
-        let (name, key) = if self.has_pools { place(key) } else { (NAMES[0], key) };
+        let (name, key) = if self.values == Values::InPools { place(key) } else { (NAMES[0], key) };
         self.cache.pool(name).ok().map(|pool| (pool, key.to_le_bytes()))
     }
 }
