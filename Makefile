@@ -136,7 +136,7 @@ clients: tested
 # As its users install it, but for the profile: a build for release would take minutes.
 python:
 	python3 -m venv target/python
-	target/python/bin/python -m pip install --quiet --disable-pip-version-check pytest==9.2.0
+	target/python/bin/python -m pip install --quiet --disable-pip-version-check pytest==9.2.0 numpy==2.4.6
 	MATURIN_PEP517_ARGS="--profile dev" target/python/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --force-reinstall --no-deps ./python
 	target/python/bin/python -m pytest python/tests

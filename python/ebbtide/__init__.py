@@ -1,37 +1,56 @@
 """An in-process cache: TTL-indexed segments in memory and on flash, pools, warm restart."""
 
 from ._ebbtide import (
+    NEGATIVE,
+    AppendBuffer,
     Cache,
     Closed,
+    CompactPool,
     ConfigurationError,
     Error,
     Items,
     Map,
+    Negative,
     NotNumeric,
     OutOfMemory,
     Pool,
+    RangeMap,
+    Ticket,
     TooLarge,
     UnknownPool,
     Words,
     WrongStructure,
     __version__,
 )
+from .curves import Curve, Profile
 from .memoize import memoize
+from .traces import Trace, read_trace, write_trace
 
 __all__ = [
+    "AppendBuffer",
     "Cache",
     "Closed",
+    "CompactPool",
     "ConfigurationError",
+    "Curve",
     "Error",
     "Items",
     "Map",
+    "NEGATIVE",
+    "Negative",
     "NotNumeric",
     "OutOfMemory",
     "Pool",
+    "Profile",
+    "RangeMap",
+    "Ticket",
     "TooLarge",
+    "Trace",
     "UnknownPool",
     "Words",
     "WrongStructure",
     "__version__",
     "memoize",
+    "read_trace",
+    "write_trace",
 ]

@@ -1,6 +1,7 @@
 //! A cache: its options, its pools, its end.
 
 use crate::arguments::{size, ttl};
+use crate::compact::CompactPool;
 use crate::error::{closed, of, value};
 use crate::pool::Pool;
 use ebbtide::{Policy, PoolOptions};
@@ -88,15 +89,34 @@ impl Cache {
         max: Option<Bound<'_, PyAny>>,
         weight: u32,
     ) -> PyResult<Pool> {
-        let mut options = PoolOptions::named(name).weight(weight);
-        if let Some(min) = min {
-            options = options.min(size(&min, "min")?);
-        }
-        if let Some(max) = max {
-            options = options.max(size(&max, "max")?);
-        }
-        self.open()?.add_pool(&options).map_err(of)?;
+        self.open()?.add_pool(&pool_options(name, min, max, weight)?).map_err(of)?;
         self.pool(name)
+    }
+
+    /// A compact pool by its name.
+    fn compact_pool(&self, name: &str) -> PyResult<CompactPool> {
+        let pool = self.open()?.compact_pool(name).map_err(of)?;
+        Ok(CompactPool::new(pool, Arc::clone(&self.is_closed)))
+    }
+
+    /// Adds a compact pool: all keys have `key` bytes and all values `value` bytes, 128 together at most. With `ttl`
+    /// its entries may expire, at 4 more bytes each.
+    #[pyo3(signature = (name, *, key, value=0, ttl=false, min=None, max=None, weight=1))]
+    #[expect(clippy::too_many_arguments, reason = "the keyword arguments of the Python method")]
+    fn add_compact_pool(
+        &self,
+        name: &str,
+        key: usize,
+        value: usize,
+        ttl: bool,
+        min: Option<Bound<'_, PyAny>>,
+        max: Option<Bound<'_, PyAny>>,
+        weight: u32,
+    ) -> PyResult<CompactPool> {
+        let options = pool_options(name, min, max, weight)?;
+        let options = if ttl { options.compact_with_ttl(key, value) } else { options.compact(key, value) };
+        self.open()?.add_pool(&options).map_err(of)?;
+        self.compact_pool(name)
     }
 
     /// Removes a pool with all its entries; handles of it miss, and refuse writes.
@@ -128,4 +148,20 @@ impl Cache {
     fn __exit__(&self, python: Python<'_>, _arguments: &Bound<'_, PyAny>) -> PyResult<()> {
         self.close(python)
     }
+}
+
+fn pool_options(
+    name: &str,
+    min: Option<Bound<'_, PyAny>>,
+    max: Option<Bound<'_, PyAny>>,
+    weight: u32,
+) -> PyResult<PoolOptions> {
+    let mut options = PoolOptions::named(name).weight(weight);
+    if let Some(min) = min {
+        options = options.min(size(&min, "min")?);
+    }
+    if let Some(max) = max {
+        options = options.max(size(&max, "max")?);
+    }
+    Ok(options)
 }

@@ -6,8 +6,10 @@
 
 mod arguments;
 mod cache;
+mod compact;
 mod error;
 mod pool;
+mod profile;
 mod structured;
 
 use pyo3::prelude::*;
@@ -19,6 +21,13 @@ fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pool::Items>()?;
     module.add_class::<structured::Words>()?;
     module.add_class::<structured::Map>()?;
+    module.add_class::<structured::RangeMap>()?;
+    module.add_class::<structured::AppendBuffer>()?;
+    module.add_class::<compact::CompactPool>()?;
+    module.add_class::<compact::Negative>()?;
+    module.add_class::<compact::Ticket>()?;
+    module.add_class::<profile::PoolProfile>()?;
+    module.add("NEGATIVE", compact::negative(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::add(module)
 }

@@ -2,7 +2,7 @@
 
 use crate::arguments;
 use crate::error::{closed, of};
-use crate::structured::{Map, Words};
+use crate::structured::{AppendBuffer, Map, RangeMap, Words};
 use ebbtide::{InsertOptions, Value};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -78,6 +78,43 @@ impl Pool {
         let (key, value) = (arguments::key(key)?, arguments::value(value)?);
         let options = options(ttl)?;
         self.run(python, |pool| pool.insert_with(&*key, &*value, options))?.map_err(of)
+    }
+
+    /// Up to `length` bytes of a value, from `offset` on; None after a miss. Of a long value only the parts that hold
+    /// these bytes are read.
+    fn get_range<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        offset: usize,
+        length: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let python = key.py();
+        let key = arguments::key(key)?;
+        let part = self.run(python, |pool| pool.get_range(&*key, offset, length))?;
+        Ok(part.map(|part| PyBytes::new(python, &part)))
+    }
+
+    /// Inserts if the key is absent. False, with nothing changed, if it is present.
+    #[pyo3(signature = (key, value, ttl=None))]
+    fn add(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<bool> {
+        let python = key.py();
+        let (key, value, options) = (arguments::key(key)?, arguments::value(value)?, options(ttl)?);
+        self.run(python, |pool| pool.insert_if_absent(&*key, &*value, options))?.map_err(of)
+    }
+
+    /// Overwrites if the value is `expected` at that moment. False, with nothing changed, if it is another or absent.
+    #[pyo3(signature = (key, expected, value, ttl=None))]
+    fn compare_and_swap(
+        &self,
+        key: &Bound<'_, PyAny>,
+        expected: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+    ) -> PyResult<bool> {
+        let python = key.py();
+        let (key, options) = (arguments::key(key)?, options(ttl)?);
+        let (expected, value) = (arguments::value(expected)?, arguments::value(value)?);
+        self.run(python, |pool| pool.compare_and_swap(&*key, &*expected, &*value, options))?.map_err(of)
     }
 
     /// Inserts all entries of a dict.
@@ -156,6 +193,23 @@ impl Pool {
     /// The map of a key, whose entries are bytes that are read and changed one by one. Creates nothing.
     fn map(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<Map> {
         Ok(Map { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
+    /// The range map of a key: a map whose entries are ordered by their keys' bytes. Creates nothing.
+    fn range_map(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<RangeMap> {
+        Ok(RangeMap { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
+    /// The append buffer of a key: records of bytes in the order in which they were appended. Creates nothing.
+    fn append_buffer(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<AppendBuffer> {
+        Ok(AppendBuffer { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
+    /// Changes the bounds of this pool's memory. All pools are divided anew.
+    fn set_bounds(&self, min: &Bound<'_, PyAny>, max: &Bound<'_, PyAny>) -> PyResult<()> {
+        let python = min.py();
+        let (min, max) = (arguments::size(min, "min")?, arguments::size(max, "max")?);
+        self.run(python, |pool| pool.resize(min, max))?.map_err(of)
     }
 
     /// The name of the pool.

@@ -1,12 +1,14 @@
-//! Structured values: words, and maps of bytes to bytes.
+//! Structured values: words, maps and range maps of bytes to bytes, append buffers.
 
 use crate::arguments;
 use crate::error::of;
 use crate::pool::{Pool, options};
+use ebbtide::structured::{InKeyOrder, WithoutOrder};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::borrow::Cow;
+use std::ops;
 
 /// The words of a key: see `Pool.words`.
 #[pyclass(frozen, module = "ebbtide")]
@@ -63,87 +65,159 @@ impl Words {
     }
 }
 
-/// The map of a key: see `Pool.map`.
+type Opened<Order> = ebbtide::structured::Map<Vec<u8>, Vec<u8>, Order>;
+
+/// The class of a kind of map, with methods of its own.
+macro_rules! map_class {
+    ($(#[$doc:meta])* $class:ident, $kind:ty, $open:ident, { $($more:tt)* }) => {
+        $(#[$doc])*
+        #[pyclass(frozen, module = "ebbtide")]
+        pub struct $class {
+            pub pool: Py<Pool>,
+            pub key: Vec<u8>,
+        }
+
+        impl $class {
+            fn run<T: Send>(
+                &self,
+                python: Python<'_>,
+                operation: impl FnOnce(Opened<$kind>) -> Result<T, ebbtide::Error> + Send,
+            ) -> PyResult<T> {
+                self.pool.get().run(python, |pool| operation(pool.$open(&self.key)))?.map_err(of)
+            }
+
+            fn find<'py>(&self, entry: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+                let python = entry.py();
+                let entry = arguments::key(entry)?.into_owned();
+                let value = self.run(python, |map| map.get(&entry))?;
+                Ok(value.map(|value| PyBytes::new(python, &value)))
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            /// The value of an entry as bytes, or `default`.
+            #[pyo3(signature = (key, default=None))]
+            fn get<'py>(
+                &self,
+                key: &Bound<'py, PyAny>,
+                default: Option<Bound<'py, PyAny>>,
+            ) -> PyResult<Option<Bound<'py, PyAny>>> {
+                Ok(self.find(key)?.map(Bound::into_any).or(default))
+            }
+
+            /// Writes all entries of a dict as one operation. An absent map is created, with this TTL.
+            #[pyo3(signature = (entries, ttl=None))]
+            fn update(&self, entries: &Bound<'_, PyDict>, ttl: Option<f64>) -> PyResult<()> {
+                let options = options(ttl)?;
+                let pair = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+                    Ok((arguments::key(&key)?.into_owned(), arguments::value(&value)?.into_owned()))
+                };
+                let pairs = entries.iter().map(pair).collect::<PyResult<Vec<(Vec<u8>, Vec<u8>)>>>()?;
+                self.run(entries.py(), |map| map.insert_many(pairs.iter().map(|(key, value)| (key, value)), options))
+            }
+
+            /// Removes an entry. False if it was absent.
+            fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+                let entry = arguments::key(key)?.into_owned();
+                self.run(key.py(), |map| map.remove(&entry))
+            }
+
+            /// All entries, from one moment; empty if the map is absent.
+            fn items<'py>(&self, python: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+                let entries = self.run(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
+                let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
+                Ok(entries.unwrap_or_default().into_iter().map(bytes).collect())
+            }
+
+            fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+                self.find(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+            }
+
+            fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+                let (entry, value): (Vec<u8>, Cow<'_, [u8]>) = (arguments::key(key)?.into_owned(), arguments::value(value)?);
+                let value = value.into_owned();
+                self.run(key.py(), |map| map.insert(&entry, &value))
+            }
+
+            fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+                if self.delete(key)? { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
+            }
+
+            fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.find(key)?.is_some())
+            }
+
+            fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
+                self.run(python, |map| Ok(map.snapshot()?.map(|map| map.len()).transpose()?.unwrap_or(0)))
+            }
+
+            $($more)*
+        }
+    };
+}
+
+map_class!(
+    /// The map of a key: see `Pool.map`.
+    Map,
+    WithoutOrder,
+    map,
+    {}
+);
+
+map_class!(
+    /// The range map of a key: see `Pool.range_map`.
+    RangeMap,
+    InKeyOrder,
+    range_map,
+    {
+        /// The entries with keys from `start` to before `stop`, in the order of their bytes, from one moment; None is
+        /// no bound.
+        #[pyo3(signature = (start=None, stop=None))]
+        fn range<'py>(
+            &self,
+            python: Python<'py>,
+            start: Option<Bound<'py, PyAny>>,
+            stop: Option<Bound<'py, PyAny>>,
+        ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+            let key = |bound: Option<Bound<'py, PyAny>>| -> PyResult<Option<Vec<u8>>> {
+                bound.map(|bound| Ok(arguments::key(&bound)?.into_owned())).transpose()
+            };
+            let start = key(start)?.map_or(ops::Bound::Unbounded, ops::Bound::Included);
+            let stop = key(stop)?.map_or(ops::Bound::Unbounded, ops::Bound::Excluded);
+            let entries = self.run(python, |map| map.range((start, stop)))?;
+            let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
+            Ok(entries.into_iter().map(bytes).collect())
+        }
+    }
+);
+
+/// The append buffer of a key: see `Pool.append_buffer`.
 #[pyclass(frozen, module = "ebbtide")]
-pub struct Map {
+pub struct AppendBuffer {
     pub pool: Py<Pool>,
     pub key: Vec<u8>,
 }
 
-type BytesMap = ebbtide::structured::Map<Vec<u8>, Vec<u8>>;
-
-impl Map {
-    fn run<T: Send>(
-        &self,
-        python: Python<'_>,
-        operation: impl FnOnce(BytesMap) -> Result<T, ebbtide::Error> + Send,
-    ) -> PyResult<T> {
-        self.pool.get().run(python, |pool| operation(pool.map(&self.key)))?.map_err(of)
-    }
-
-    fn find<'py>(&self, entry: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let python = entry.py();
-        let entry = arguments::key(entry)?.into_owned();
-        let value = self.run(python, |map| map.get(&entry))?;
-        Ok(value.map(|value| PyBytes::new(python, &value)))
-    }
-}
-
 #[pymethods]
-impl Map {
-    /// The value of an entry as bytes, or `default`.
-    #[pyo3(signature = (key, default=None))]
-    fn get<'py>(
-        &self,
-        key: &Bound<'py, PyAny>,
-        default: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Ok(self.find(key)?.map(Bound::into_any).or(default))
+impl AppendBuffer {
+    /// Appends a record. An absent buffer is created, with this TTL.
+    #[pyo3(signature = (record, ttl=None))]
+    fn append(&self, record: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<()> {
+        let (record_bytes, options) = (arguments::value(record)?, options(ttl)?);
+        let append = |pool: &ebbtide::Pool| pool.append_buffer(&self.key).append_with(&*record_bytes, options);
+        self.pool.get().run(record.py(), append)?.map_err(of)
     }
 
-    /// Writes all entries of a dict as one operation. An absent map is created, with this TTL.
-    #[pyo3(signature = (entries, ttl=None))]
-    fn update(&self, entries: &Bound<'_, PyDict>, ttl: Option<f64>) -> PyResult<()> {
-        let options = options(ttl)?;
-        let pair = |(key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-            Ok((arguments::key(&key)?.into_owned(), arguments::value(&value)?.into_owned()))
-        };
-        let pairs = entries.iter().map(pair).collect::<PyResult<Vec<(Vec<u8>, Vec<u8>)>>>()?;
-        self.run(entries.py(), |map| map.insert_many(pairs.iter().map(|(key, value)| (key, value)), options))
+    /// All records, the oldest first, from one moment; empty if the buffer is absent.
+    fn records<'py>(&self, python: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let records = self.pool.get().run(python, |pool| pool.append_buffer(&self.key).records())?.map_err(of)?;
+        let bytes = records.iter().flat_map(|records| records.iter().map(|record| PyBytes::new(python, record)));
+        Ok(bytes.collect())
     }
 
-    /// Removes an entry. False if it was absent.
-    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let entry = arguments::key(key)?.into_owned();
-        self.run(key.py(), |map| map.remove(&entry))
-    }
-
-    /// All entries, from one moment; empty if the map is absent.
-    fn items<'py>(&self, python: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
-        let entries = self.run(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
-        let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
-        Ok(entries.unwrap_or_default().into_iter().map(bytes).collect())
-    }
-
-    fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-        self.find(key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
-    }
-
-    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (entry, value): (Vec<u8>, Cow<'_, [u8]>) = (arguments::key(key)?.into_owned(), arguments::value(value)?);
-        let value = value.into_owned();
-        self.run(key.py(), |map| map.insert(&entry, &value))
-    }
-
-    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.delete(key)? { Ok(()) } else { Err(PyKeyError::new_err(key.clone().unbind())) }
-    }
-
-    fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.find(key)?.is_some())
-    }
-
-    fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
-        self.run(python, |map| Ok(map.snapshot()?.map(|map| map.len()).transpose()?.unwrap_or(0)))
+    /// Removes all records but the last `count`. Answers how many were removed.
+    fn retain_last(&self, python: Python<'_>, count: usize) -> PyResult<usize> {
+        self.pool.get().run(python, |pool| pool.append_buffer(&self.key).retain_last(count))?.map_err(of)
     }
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -43,6 +44,22 @@ def test_several_keys_at_once(cache):
     assert dict(cache.items()) == {b"a": b"1", b"b": b"2"}
     cache.clear()
     assert cache.get_many(["a", "b"]) == {}
+
+
+def test_parts_of_a_value_are_read(cache):
+    cache["key"] = b"0123456789"
+    assert cache.get_range("key", 2, 3) == b"234"
+    assert cache.get_range("key", 8, 100) == b"89" and cache.get_range("key", 10, 1) == b""
+    assert cache.get_range("absent", 0, 1) is None
+    with pytest.raises(OverflowError):
+        cache.get_range("key", -1, 1)
+
+
+def test_writes_depend_on_the_present_value(cache):
+    assert cache.add("key", b"first", ttl=60) and not cache.add("key", b"second")
+    assert not cache.compare_and_swap("key", b"second", b"third")
+    assert cache.compare_and_swap("key", b"first", bytearray(b"third"), ttl=60)
+    assert cache["key"] == b"third" and not cache.compare_and_swap("absent", b"", b"new")
 
 
 def test_numbers_count(cache):
@@ -87,6 +104,17 @@ def test_pools_are_apart(cache):
         users.set("key", b"value")
     with pytest.raises(ebbtide.UnknownPool):
         cache.pool("users")
+
+
+def test_bounds_of_a_pool_change(cache):
+    users = cache.add_pool("users", min="4m", max="4m")
+    users.set_bounds("5m", 5 << 20)
+    deadline = time.monotonic() + 60
+    while users.stats()["memory_limit_bytes"] != 5 << 20:
+        assert time.monotonic() < deadline, "memory moves in the background"
+        time.sleep(0.01)
+    with pytest.raises(ebbtide.ConfigurationError):
+        users.set_bounds("1g", "1g")
 
 
 def test_a_memory_file_survives_a_restart(tmp_path):

@@ -73,3 +73,33 @@ def test_what_does_not_fit_is_refused(cache):
     cache.close()
     with pytest.raises(ebbtide.Closed):
         cache.words("words").get()
+
+
+def test_a_range_map_answers_ranges(cache):
+    prices = cache.range_map("prices")
+    assert prices.range() == [] and len(prices) == 0
+    prices.update({"c": b"3", "a": b"1", "b": b"2"}, ttl=60)
+    prices["d"] = b"4"
+    assert prices.range("b", "d") == [(b"b", b"2"), (b"c", b"3")]
+    assert [key for key, _ in prices.range(start=b"c")] == [b"c", b"d"]
+    assert prices.range(stop="b") == [(b"a", b"1")] and prices["d"] == b"4"
+    del prices["a"]
+    assert "a" not in prices and prices.items() == prices.range()
+    with pytest.raises(ebbtide.WrongStructure, match="range map"):
+        cache.map("prices").get("a")
+    with pytest.raises(TypeError, match="int"):
+        prices.range(5)
+
+
+def test_a_buffer_keeps_the_order_of_its_records(cache):
+    events = cache.append_buffer("events")
+    assert events.records() == [] and events.retain_last(1) == 0
+    for record in (b"one", b"", bytearray(b"three")):
+        events.append(record, ttl=60)
+    assert events.records() == [b"one", b"", b"three"]
+    assert events.retain_last(2) == 1 and events.records() == [b"", b"three"]
+    with pytest.raises(ebbtide.TooLarge):
+        events.append(bytes(2 << 20))
+    cache["text"] = b"plain"
+    with pytest.raises(ebbtide.WrongStructure):
+        cache.append_buffer("text").append(b"one")

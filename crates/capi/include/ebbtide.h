@@ -47,13 +47,24 @@ typedef enum ebbtide_status {
     EBBTIDE_STATUS_BROKEN = 10,
     // The value is another structure than the function is for, or none.
     EBBTIDE_STATUS_WRONG_STRUCTURE = 11,
+    // A compact pool has a negative result for the key.
+    EBBTIDE_STATUS_NEGATIVE = 12,
 } ebbtide_status;
 
 // A cache, or one of its pools.
 typedef struct ebbtide_cache ebbtide_cache;
 
+// A compact pool.
+typedef struct ebbtide_compact ebbtide_compact;
+
+// The state of a key before the backend is asked, for `ebbtide_compact_insert_negative_since`.
+typedef struct ebbtide_compact_ticket ebbtide_compact_ticket;
+
 // The value of a hit. It stays as it is whatever happens to its key, until `ebbtide_value_free`.
 typedef struct ebbtide_value ebbtide_value;
+
+// Receives a record, whose bytes are good during the call; false ends the walk.
+typedef bool (*ebbtide_record_visitor)(const uint8_t *record, size_t length, void *context);
 
 // Options of a cache. `ebbtide_options_init` fills in the defaults; strings end with a zero byte, null is "none".
 typedef struct ebbtide_options {
@@ -91,6 +102,41 @@ typedef struct ebbtide_pool_options {
     uint32_t weight;
 } ebbtide_pool_options;
 
+// Counters since the cache was opened, and gauges, of a compact pool.
+typedef struct ebbtide_compact_statistics {
+    // Lookups that found a value.
+    uint64_t hits;
+    // Lookups that found a negative result.
+    uint64_t negative_hits;
+    // Lookups that found neither.
+    uint64_t misses;
+    // Entries, negative and expired ones included.
+    uint64_t entries;
+    // Negative results among the entries.
+    uint64_t negatives;
+    // Entries that fit.
+    uint64_t capacity;
+    // The memory budget.
+    uint64_t memory_limit_bytes;
+    // The used part of the budget.
+    uint64_t memory_used_bytes;
+    // Writes that stored a value.
+    uint64_t inserts;
+    // Writes that stored a negative result.
+    uint64_t negative_inserts;
+    // Entries that left to make space.
+    uint64_t evictions;
+    // Expired and invalidated entries that left.
+    uint64_t expirations;
+} ebbtide_compact_statistics;
+
+// Receives an entry of a map, whose bytes are good during the call; false ends the walk.
+typedef bool (*ebbtide_map_visitor)(const uint8_t *key,
+                                    size_t key_length,
+                                    const uint8_t *value,
+                                    size_t value_length,
+                                    void *context);
+
 // Counters since the cache was opened, and gauges.
 typedef struct ebbtide_statistics {
     // Lookups that found a value.
@@ -115,16 +161,42 @@ typedef struct ebbtide_statistics {
 // the last call counts.
 typedef void (*ebbtide_words_editor)(uint64_t *words, size_t count, void *context);
 
-// Receives an entry of a map, whose bytes are good during the call; false ends the walk.
-typedef bool (*ebbtide_map_visitor)(const uint8_t *key,
-                                    size_t key_length,
-                                    const uint8_t *value,
-                                    size_t value_length,
-                                    void *context);
-
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Appends a record to the buffer of a key. An absent buffer is created, with `ttl_ms` as `ebbtide_insert` knows it; a
+// present one keeps its TTL.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key` and `record` have as many bytes as said.
+enum ebbtide_status ebbtide_buffer_append(const struct ebbtide_cache *cache,
+                                          const uint8_t *key,
+                                          size_t key_length,
+                                          const uint8_t *record,
+                                          size_t record_length,
+                                          uint64_t ttl_ms);
+
+// Removes all records but the last `count`. `removed` may be null; else it gets their number.
+//
+// # Safety
+// As `ebbtide_buffer_append`; `removed` is null or points to a `size_t`.
+enum ebbtide_status ebbtide_buffer_retain_last(const struct ebbtide_cache *cache,
+                                               const uint8_t *key,
+                                               size_t key_length,
+                                               size_t count,
+                                               size_t *removed);
+
+// Calls `visit` with every record, the oldest first, as they are at one moment: `OK`, or `MISS` if the buffer is
+// absent.
+//
+// # Safety
+// As `ebbtide_buffer_append`; `visit` does not leave by `longjmp`.
+enum ebbtide_status ebbtide_buffer_each(const struct ebbtide_cache *cache,
+                                        const uint8_t *key,
+                                        size_t key_length,
+                                        ebbtide_record_visitor visit,
+                                        void *context);
 
 // Opens a cache. With a memory file or flash it begins with what these hold.
 //
@@ -233,6 +305,162 @@ enum ebbtide_status ebbtide_decrement(const struct ebbtide_cache *cache,
 // `cache` is null or a handle that was not freed.
 enum ebbtide_status ebbtide_invalidate_all(const struct ebbtide_cache *cache);
 
+// Adds a compact pool: all keys have `key_length` bytes and all values `value_length`, which may be 0, 128 together at
+// most. With `has_ttl` its entries may expire, at 4 more bytes each. `options` may be null.
+//
+// # Safety
+// As `ebbtide_pool_add`.
+enum ebbtide_status ebbtide_compact_add(const struct ebbtide_cache *cache,
+                                        const char *name,
+                                        size_t key_length,
+                                        size_t value_length,
+                                        bool has_ttl,
+                                        const struct ebbtide_pool_options *options);
+
+// A handle of a compact pool, to be freed by `ebbtide_compact_free`. `ebbtide_pool_remove` removes such a pool, too.
+//
+// # Safety
+// As `ebbtide_pool_add`; `pool` points to memory for a pointer.
+enum ebbtide_status ebbtide_compact_pool(const struct ebbtide_cache *cache,
+                                         const char *name,
+                                         struct ebbtide_compact **pool);
+
+// Frees a handle. Does nothing with null.
+//
+// # Safety
+// `pool` is null or a handle that was not freed; it is not used afterwards.
+void ebbtide_compact_free(struct ebbtide_compact *pool);
+
+// Looks a key up: `OK` for a value, `NEGATIVE` for a negative result, or `MISS`. A value is copied to `value`, which
+// has memory for the value length of the pool; null copies nothing.
+//
+// # Safety
+// `pool` is null or a handle that was not freed; `key` has as many bytes as said; `value` is null or has memory for
+// `value_length` bytes.
+enum ebbtide_status ebbtide_compact_get(const struct ebbtide_compact *pool,
+                                        const uint8_t *key,
+                                        size_t key_length,
+                                        uint8_t *value,
+                                        size_t value_length);
+
+// Writes a value, in place of a negative result. `ttl_ms` is as `ebbtide_insert` knows it, in whole seconds.
+//
+// # Safety
+// `pool` is null or a handle that was not freed; `key` and `value` have as many bytes as said.
+enum ebbtide_status ebbtide_compact_insert(const struct ebbtide_compact *pool,
+                                           const uint8_t *key,
+                                           size_t key_length,
+                                           const uint8_t *value,
+                                           size_t value_length,
+                                           uint64_t ttl_ms);
+
+// Writes that the backend has nothing for a key, in place of a value. Another thread may insert the object between the
+// answer of the backend and this call, which then hides it: `ebbtide_compact_insert_negative_since` does not.
+//
+// # Safety
+// `pool` is null or a handle that was not freed; `key` has as many bytes as said.
+enum ebbtide_status ebbtide_compact_insert_negative(const struct ebbtide_compact *pool,
+                                                    const uint8_t *key,
+                                                    size_t key_length,
+                                                    uint64_t ttl_ms);
+
+// A ticket, to be taken before the backend is asked, and given to `ebbtide_compact_insert_negative_since`.
+//
+// # Safety
+// As `ebbtide_compact_insert_negative`; `ticket` points to memory for a pointer.
+enum ebbtide_status ebbtide_compact_take_ticket(const struct ebbtide_compact *pool,
+                                                const uint8_t *key,
+                                                size_t key_length,
+                                                struct ebbtide_compact_ticket **ticket);
+
+// Writes that the backend has nothing for a key, unless the key was written or removed since the ticket was taken:
+// `OK`, or `MISS` if it was. Frees the ticket in any case.
+//
+// # Safety
+// As `ebbtide_compact_insert_negative`; `ticket` is null or was not freed; it is not used afterwards.
+enum ebbtide_status ebbtide_compact_insert_negative_since(const struct ebbtide_compact *pool,
+                                                          const uint8_t *key,
+                                                          size_t key_length,
+                                                          struct ebbtide_compact_ticket *ticket,
+                                                          uint64_t ttl_ms);
+
+// Removes a key, negative or not: `OK`, or `MISS` if it was absent.
+//
+// # Safety
+// As `ebbtide_compact_insert_negative`.
+enum ebbtide_status ebbtide_compact_remove(const struct ebbtide_compact *pool, const uint8_t *key, size_t key_length);
+
+// Removes the negative result of a key: `OK`, or `MISS` if it has none. A value stays.
+//
+// # Safety
+// As `ebbtide_compact_insert_negative`.
+enum ebbtide_status ebbtide_compact_remove_negative(const struct ebbtide_compact *pool,
+                                                    const uint8_t *key,
+                                                    size_t key_length);
+
+// Makes every entry of the pool absent.
+//
+// # Safety
+// `pool` is null or a handle that was not freed.
+enum ebbtide_status ebbtide_compact_invalidate_all(const struct ebbtide_compact *pool);
+
+// The statistics of a compact pool.
+//
+// # Safety
+// `pool` is null or a handle that was not freed; `statistics` is null or points to memory for the struct.
+enum ebbtide_status ebbtide_compact_stats(const struct ebbtide_compact *pool,
+                                          struct ebbtide_compact_statistics *statistics);
+
+// Looks up many keys at once, which is faster than one after the other. `values` gets a pointer for each key, in their
+// order: a value that is to be freed by `ebbtide_value_free`, or null after a miss.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `keys` and `key_lengths` have `count` elements, and each key has as
+// many bytes as said; `values` has memory for `count` pointers.
+enum ebbtide_status ebbtide_get_many(const struct ebbtide_cache *cache,
+                                     const uint8_t *const *keys,
+                                     const size_t *key_lengths,
+                                     size_t count,
+                                     struct ebbtide_value **values);
+
+// Copies a part of a value: up to `capacity` bytes from `offset` on. `length` is set to the bytes copied: fewer at the
+// end of the value, 0 after it. Of a long value only the parts that hold these bytes are read.
+//
+// # Safety
+// As `ebbtide_insert`; `buffer` has `capacity` bytes that may be written, `length` points to a `size_t`.
+enum ebbtide_status ebbtide_get_range(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      size_t offset,
+                                      uint8_t *buffer,
+                                      size_t capacity,
+                                      size_t *length);
+
+// Inserts if the key is absent: `OK`, or `MISS`, with nothing changed, if it is present.
+//
+// # Safety
+// As `ebbtide_insert`.
+enum ebbtide_status ebbtide_insert_if_absent(const struct ebbtide_cache *cache,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *value,
+                                             size_t value_length,
+                                             uint64_t ttl_ms);
+
+// Overwrites if the value is `expected` at that moment: `OK`, or `MISS`, with nothing changed, if the key has another
+// value or none.
+//
+// # Safety
+// As `ebbtide_insert`; `expected` has as many bytes as said.
+enum ebbtide_status ebbtide_compare_and_swap(const struct ebbtide_cache *cache,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *expected,
+                                             size_t expected_length,
+                                             const uint8_t *value,
+                                             size_t value_length,
+                                             uint64_t ttl_ms);
+
 // Fills in the defaults. Does nothing with null.
 //
 // # Safety
@@ -266,6 +494,63 @@ enum ebbtide_status ebbtide_pool(const struct ebbtide_cache *cache, const char *
 // # Safety
 // As `ebbtide_pool_add`.
 enum ebbtide_status ebbtide_pool_remove(const struct ebbtide_cache *cache, const char *name);
+
+// Changes the bounds of the memory of the pool of this handle. All pools are divided anew.
+//
+// # Safety
+// `pool` is null or a handle that was not freed.
+enum ebbtide_status ebbtide_pool_resize(const struct ebbtide_cache *pool, uint64_t min_bytes, uint64_t max_bytes);
+
+// Writes an entry of the range map of a key. An absent map is created, with `ttl_ms` as `ebbtide_insert` knows it; a
+// present one keeps its TTL. Entries have keys of 1 to 255 bytes.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key`, `entry` and `value` have as many bytes as said.
+enum ebbtide_status ebbtide_range_map_insert(const struct ebbtide_cache *cache,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *entry,
+                                             size_t entry_length,
+                                             const uint8_t *value,
+                                             size_t value_length,
+                                             uint64_t ttl_ms);
+
+// Looks an entry up, as `ebbtide_map_get`.
+//
+// # Safety
+// As `ebbtide_range_map_insert`; `value` points to memory for a pointer.
+enum ebbtide_status ebbtide_range_map_get(const struct ebbtide_cache *cache,
+                                          const uint8_t *key,
+                                          size_t key_length,
+                                          const uint8_t *entry,
+                                          size_t entry_length,
+                                          struct ebbtide_value **value);
+
+// Removes an entry: `OK`, or `MISS` if it or the map was absent.
+//
+// # Safety
+// As `ebbtide_range_map_insert`.
+enum ebbtide_status ebbtide_range_map_remove(const struct ebbtide_cache *cache,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *entry,
+                                             size_t entry_length);
+
+// Calls `visit` with the entries whose keys are at least `from` and less than `to`, in the order of their bytes, as
+// they are at one moment. Null stands for no bound. An absent map has no entry.
+//
+// # Safety
+// As `ebbtide_range_map_insert`; `from` and `to` are null or have as many bytes as said; `visit` does not leave by
+// `longjmp`.
+enum ebbtide_status ebbtide_range_map_each(const struct ebbtide_cache *cache,
+                                           const uint8_t *key,
+                                           size_t key_length,
+                                           const uint8_t *from,
+                                           size_t from_length,
+                                           const uint8_t *to,
+                                           size_t to_length,
+                                           ebbtide_map_visitor visit,
+                                           void *context);
 
 // The statistics of the pool of this handle.
 //

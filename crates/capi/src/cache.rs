@@ -33,7 +33,7 @@ impl ebbtide_cache {
         let handle = unsafe { pointer.as_ref() }.ok_or_else(|| Failure::argument("cache is null"))?;
         // Pairs with the store of `ebbtide_close`: what the close wrote has happened for a caller that is refused.
         if handle.is_closed.load(Ordering::Acquire) {
-            return Err(Failure(ebbtide_status::Closed, "the cache was closed".to_owned()));
+            return Err(Failure::closed());
         }
         Ok(handle)
     }

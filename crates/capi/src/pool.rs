@@ -36,9 +36,24 @@ pub unsafe extern "C" fn ebbtide_pool_options_init(options: *mut ebbtide_pool_op
 
 /// # Safety
 /// `name` is null or of a string that ends with a zero byte.
-unsafe fn pool_name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
+pub(crate) unsafe fn pool_name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
     // SAFETY: the caller promises the string.
     unsafe { text(name, "name")? }.ok_or_else(|| Failure::argument("name is null"))
+}
+
+/// The options of a pool of this name.
+///
+/// # Safety
+/// `options` is null or was filled by `ebbtide_pool_options_init`.
+pub(crate) unsafe fn pool_options(name: &str, options: *const ebbtide_pool_options) -> Result<PoolOptions, Failure> {
+    let pool = PoolOptions::named(name);
+    // SAFETY: the caller promises the options.
+    let Some(options) = (unsafe { options.as_ref() }) else { return Ok(pool) };
+    if options.size != size_of::<ebbtide_pool_options>() {
+        return Err(Failure::argument("options.size is wrong: call ebbtide_pool_options_init first"));
+    }
+    let pool = pool.min(ByteSize::bytes(options.min_bytes)).weight(options.weight);
+    Ok(if options.max_bytes > 0 { pool.max(ByteSize::bytes(options.max_bytes)) } else { pool })
 }
 
 /// Adds a pool. `options` may be null.
@@ -54,19 +69,8 @@ pub unsafe extern "C" fn ebbtide_pool_add(
 ) -> ebbtide_status {
     guard(|| {
         // SAFETY: the caller promises handle, string and options.
-        let (handle, name, options) =
-            unsafe { (ebbtide_cache::open(cache)?, pool_name(name)?, options.as_ref().copied()) };
-        let mut pool = PoolOptions::named(name);
-        if let Some(options) = options {
-            if options.size != size_of::<ebbtide_pool_options>() {
-                return Err(Failure::argument("options.size is wrong: call ebbtide_pool_options_init first"));
-            }
-            pool = pool.min(ByteSize::bytes(options.min_bytes)).weight(options.weight);
-            if options.max_bytes > 0 {
-                pool = pool.max(ByteSize::bytes(options.max_bytes));
-            }
-        }
-        handle.cache.add_pool(&pool)?;
+        let (handle, options) = unsafe { (ebbtide_cache::open(cache)?, pool_options(pool_name(name)?, options)?) };
+        handle.cache.add_pool(&options)?;
         Ok(ebbtide_status::Ok)
     })
 }
@@ -102,6 +106,24 @@ pub unsafe extern "C" fn ebbtide_pool_remove(cache: *const ebbtide_cache, name: 
         // SAFETY: the caller promises handle and string.
         let (handle, name) = unsafe { (ebbtide_cache::open(cache)?, pool_name(name)?) };
         handle.cache.remove_pool(name)?;
+        Ok(ebbtide_status::Ok)
+    })
+}
+
+/// Changes the bounds of the memory of the pool of this handle. All pools are divided anew.
+///
+/// # Safety
+/// `pool` is null or a handle that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ebbtide_pool_resize(
+    pool: *const ebbtide_cache,
+    min_bytes: u64,
+    max_bytes: u64,
+) -> ebbtide_status {
+    guard(|| {
+        // SAFETY: the caller promises a handle that lives.
+        let handle = unsafe { ebbtide_cache::open(pool)? };
+        handle.pool.resize(ByteSize::bytes(min_bytes), ByteSize::bytes(max_bytes))?;
         Ok(ebbtide_status::Ok)
     })
 }

@@ -33,6 +33,8 @@ pub enum ebbtide_status {
     Broken = 10,
     /// The value is another structure than the function is for, or none.
     WrongStructure = 11,
+    /// A compact pool has a negative result for the key.
+    Negative = 12,
 }
 
 /// Why a function failed: a status and its words.
@@ -41,6 +43,10 @@ pub(crate) struct Failure(pub ebbtide_status, pub String);
 impl Failure {
     pub fn argument(text: impl Into<String>) -> Self {
         Self(ebbtide_status::InvalidArgument, text.into())
+    }
+
+    pub fn closed() -> Self {
+        Self(ebbtide_status::Closed, "the cache was closed".to_owned())
     }
 }
 
@@ -54,7 +60,10 @@ impl From<Error> for Failure {
             Error::WrongStructure { .. } => ebbtide_status::WrongStructure,
             Error::StructureTooLarge { .. } => ebbtide_status::TooLarge,
             Error::UnknownPool { .. } | Error::PoolRemoved { .. } => ebbtide_status::UnknownPool,
-            Error::PoolExists { .. } | Error::Configuration { .. } => ebbtide_status::InvalidArgument,
+            Error::PoolExists { .. }
+            | Error::Configuration { .. }
+            | Error::CompactLength { .. }
+            | Error::CompactTtl => ebbtide_status::InvalidArgument,
             _ => ebbtide_status::Refused,
         };
         Self(status, error.to_string())

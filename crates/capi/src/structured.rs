@@ -219,18 +219,30 @@ pub unsafe extern "C" fn ebbtide_map_each(
     context: *mut c_void,
 ) -> ebbtide_status {
     guard(|| {
-        let visit = visit.ok_or_else(|| Failure::argument("visit is null"))?;
         // SAFETY: the caller promises handle and bytes.
         let map = unsafe { map(cache, key, key_length)? };
-        let Some(snapshot) = map.snapshot()? else { return Ok(ebbtide_status::Miss) };
-        for (entry, value) in snapshot.entries()? {
-            // SAFETY: the caller promises a function of this kind.
-            if !unsafe { visit(entry.as_ptr(), entry.len(), value.as_ptr(), value.len(), context) } {
-                break;
-            }
-        }
-        Ok(ebbtide_status::Ok)
+        let entries = map.snapshot()?.map(|map| map.entries()).transpose()?;
+        // SAFETY: the caller promises a function of this kind.
+        let visited = unsafe { visit_all(entries.iter().flatten(), visit, context)? };
+        Ok(if entries.is_some() { visited } else { ebbtide_status::Miss })
     })
+}
+
+/// # Safety
+/// As `ebbtide_map_each`.
+pub(crate) unsafe fn visit_all<'a>(
+    entries: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
+    visit: ebbtide_map_visitor,
+    context: *mut c_void,
+) -> Result<ebbtide_status, Failure> {
+    let visit = visit.ok_or_else(|| Failure::argument("visit is null"))?;
+    for (entry, value) in entries {
+        // SAFETY: the caller promises a function of this kind.
+        if !unsafe { visit(entry.as_ptr(), entry.len(), value.as_ptr(), value.len(), context) } {
+            break;
+        }
+    }
+    Ok(ebbtide_status::Ok)
 }
 
 /// # Safety

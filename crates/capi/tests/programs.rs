@@ -60,6 +60,11 @@ fn a_c_program_runs_clean_with_the_static_library() {
 }
 
 #[test]
+fn collections_of_a_c_program_run_clean() {
+    assert_eq!(compiled("cc", "collections.c", true, &[]), "everything holds\n");
+}
+
+#[test]
 fn threads_of_a_cpp_program_share_a_cache() {
     let out = compiled("c++", "threads.cpp", true, &[]);
     assert_eq!(out, "every increment was counted\n");
