@@ -26,7 +26,7 @@ RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
 .PHONY: help build tested run test terabyte soak tools check unit unit-inside unit-outside loom conformance clients \
-    python fuzz deb clean
+    python fuzz miri deb clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -39,6 +39,7 @@ help:
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=30 each)"
+	@echo "make miri         formats and arithmetic of the store under Miri"
 	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
 	@echo "make soak         the random tests at full length: hours"
 
@@ -146,6 +147,13 @@ fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build --no-default-features --sanitizer none "$$target"; done
 	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
 	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
+
+# Formats and arithmetic of the store under Miri, which needs a nightly compiler with `miri` and `rust-src`. Miri cannot
+# run whole stores in useful time, threads with a membarrier, files that are mapped, flash devices or sockets; the tests of
+# hashes by the million (`index::split_word`, `ttl`) take too long.
+miri:
+	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked --package ebbtide-store --lib -- \
+	    item:: index::slot compact::layout time:: token_table::
 
 # The Debian package, from the released binary.
 deb: build

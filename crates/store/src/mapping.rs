@@ -33,6 +33,9 @@ pub use modelled::Table;
 
 /// Bytes of physical memory, or `None` if the system does not say.
 pub fn physical_memory_bytes() -> Option<u64> {
+    if cfg!(miri) {
+        return None;
+    }
     // SAFETY: sysconf reads no memory of ours.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     Some(u64::try_from(pages).ok()? * u64::try_from(size).ok()?)
@@ -103,7 +106,7 @@ mod real {
                     std::ptr::null_mut(),
                     reserved_bytes,
                     libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if cfg!(miri) { 0 } else { libc::MAP_NORESERVE },
                     -1,
                     0,
                 )
@@ -133,6 +136,9 @@ mod real {
                 Pages::Huge => libc::MADV_HUGEPAGE,
                 Pages::Small => libc::MADV_NOHUGEPAGE,
             };
+            if cfg!(miri) {
+                return;
+            }
             // SAFETY: the range lies in the mapping, and advice changes no byte. It may be refused, by a system without
             // huge pages for example: then the system's own choice serves.
             unsafe { libc::madvise(self.base().add(from).cast(), to - from, advice) };
