@@ -12,22 +12,24 @@
 //! A ticket is found by the hash of its key alone: a change of another key with the same hash voids it, too, which
 //! costs a publication and nothing else.
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// A change looks at one word of its shard, so that loads of other keys rarely cost it a lock. Loom models have one.
+/// A change takes a lock only if its shard has tickets, so that loads of other keys rarely cost it one. Loom models
+/// have one shard.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+
+const _: () = assert!(SHARDS <= u64::BITS as usize, "a bit for each shard");
 
 /// The loads that have started and not ended.
 pub(crate) struct LoadTickets {
+    /// A bit for each shard: whether it has tickets. Written under the lock of the shard. One word, so that a change
+    /// reads no line of the shards: with many stores that would be a cache miss.
+    shards_in_use: AtomicU64,
     shards: Box<[Shard]>,
     next_number: AtomicU64,
 }
 
-struct Shard {
-    /// Entries of `tickets`.
-    active: AtomicU32,
-    tickets: Mutex<Vec<Ticket>>,
-}
+type Shard = Mutex<Vec<Ticket>>;
 
 struct Ticket {
     number: u64,
@@ -38,57 +40,59 @@ struct Ticket {
 
 impl LoadTickets {
     pub fn new() -> Self {
-        let shard = || Shard { active: AtomicU32::new(0), tickets: Mutex::new(Vec::new()) };
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), next_number: AtomicU64::new(1) }
+        let shards = (0..SHARDS).map(|_| Mutex::new(Vec::new())).collect();
+        Self { shards_in_use: AtomicU64::new(0), shards, next_number: AtomicU64::new(1) }
+    }
+
+    #[inline(always)]
+    fn number(hash: u64) -> usize {
+        (hash >> 32) as usize % SHARDS
     }
 
     fn shard(&self, hash: u64) -> &Shard {
-        &self.shards[(hash >> 32) as usize % SHARDS]
+        &self.shards[Self::number(hash)]
     }
 
     /// Adds a ticket. The caller holds the bucket locks of the key.
     pub fn add(&self, hash: u64, generation: u64) -> u64 {
-        let shard = self.shard(hash);
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let mut tickets = lock(&shard.tickets);
+        let mut tickets = lock(self.shard(hash));
         tickets.push(Ticket { number, hash, generation, is_void: false });
         // Relaxed: a change of this key looks at the word under the same bucket locks.
-        shard.active.fetch_add(1, Ordering::Relaxed);
+        self.shards_in_use.fetch_or(1 << Self::number(hash), Ordering::Relaxed);
         number
     }
 
     /// Removes a ticket.
     pub fn remove(&self, hash: u64, number: u64) {
-        let shard = self.shard(hash);
-        let mut tickets = lock(&shard.tickets);
+        let mut tickets = lock(self.shard(hash));
         if let Some(position) = tickets.iter().position(|ticket| ticket.number == number) {
             tickets.swap_remove(position);
-            shard.active.fetch_sub(1, Ordering::Relaxed);
+        }
+        if tickets.is_empty() {
+            self.shards_in_use.fetch_and(!(1 << Self::number(hash)), Ordering::Relaxed);
         }
     }
 
     /// A key changes: voids the tickets of its hash. The caller holds the bucket locks of the key.
     #[inline(always)]
     pub fn void(&self, hash: u64) {
-        let shard = self.shard(hash);
-        if shard.active.load(Ordering::Relaxed) > 0 {
-            shard.void(hash);
+        if self.shards_in_use.load(Ordering::Relaxed) >> Self::number(hash) & 1 == 1 {
+            self.void_in_shard(hash);
         }
     }
 
     /// Whether nothing has changed since the ticket was added, and no flush has advanced the generation. Exact if
     /// the caller holds the bucket locks of the key.
     pub fn is_valid(&self, hash: u64, number: u64, generation: u64) -> bool {
-        let tickets = lock(&self.shard(hash).tickets);
+        let tickets = lock(self.shard(hash));
         let ticket = tickets.iter().find(|ticket| ticket.number == number);
         ticket.is_some_and(|ticket| !ticket.is_void && ticket.generation == generation)
     }
-}
 
-impl Shard {
     #[cold]
-    fn void(&self, hash: u64) {
-        let mut tickets = lock(&self.tickets);
+    fn void_in_shard(&self, hash: u64) {
+        let mut tickets = lock(self.shard(hash));
         tickets.iter_mut().filter(|ticket| ticket.hash == hash).for_each(|ticket| ticket.is_void = true);
     }
 }

@@ -115,7 +115,10 @@ impl Store {
         if !new.is_none_or(|(new, _)| is_current(new)) {
             return Some(Outcome::Flushed);
         }
-        let place = pair.find(|slot| self.is_key(slot, key));
+        let place = pair.find(|slot| {
+            self.segments.prefetch_header(slot.segment());
+            self.is_key(slot, key)
+        });
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
         if let Some(outcome) = self.check_condition(&pair, (key, hash), condition, (place, live)) {
             return Some(outcome);

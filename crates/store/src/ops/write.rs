@@ -263,6 +263,8 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let size = head.size() as u32;
+        // The buckets arrive while the item is written.
+        self.index.prefetch(target.1);
         let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, head);
         // SAFETY: the reservation owns the range.
