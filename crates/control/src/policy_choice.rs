@@ -28,7 +28,7 @@ const MAX_WINDOWS: usize = 16;
 pub const MIN_GAIN: f64 = 0.005;
 /// Longest time in which a pool refills after a switch.
 const MAX_REFILL_SECONDS: f64 = 600.0;
-/// Time in which a policy that was undone is not tried again. It doubles with each undo, up to 64 times.
+/// Time in which a policy that was undone or refused is not tried again. It doubles with each undo, up to 64 times.
 const RETRY_SECONDS: f64 = 1800.0;
 const MAX_RETRY_DOUBLINGS: u32 = 6;
 /// 99.95 % quantiles of Student's t with 3 to 15 degrees of freedom: each window is a test of each candidate.
@@ -149,7 +149,8 @@ impl PolicyChoice {
         &self.names
     }
 
-    /// Decides, and remembers the decision. The caller applies a change, or calls [`PolicyChoice::forget_change`].
+    /// Decides, and remembers the decision. The caller applies a change, or calls [`PolicyChoice::forget_change`] or
+    /// [`PolicyChoice::refuse_change`].
     pub fn decide(&mut self, reading: &PolicyReading<'_>) -> PolicyDecision {
         self.trial.take_if(|trial| trial.to != reading.present);
         if self.present.replace(reading.present) != Some(reading.present) {
@@ -173,6 +174,19 @@ impl PolicyChoice {
     /// The last change was not applied.
     pub fn forget_change(&mut self) {
         self.trial = None;
+    }
+
+    /// The pool refused the last change: the policy waits like one that was undone.
+    pub fn refuse_change(&mut self, now_seconds: f64) {
+        if let Some(trial) = self.trial.take() {
+            self.ban(trial.to, now_seconds);
+        }
+    }
+
+    fn ban(&mut self, policy: usize, now_seconds: f64) {
+        let Ban { undos, .. } = self.bans[policy];
+        let seconds = RETRY_SECONDS * f64::from(1u32 << undos.min(MAX_RETRY_DOUBLINGS));
+        self.bans[policy] = Ban { until_seconds: now_seconds + seconds, undos: undos + 1 };
     }
 
     fn waiting(&self) -> PolicyKeepReason {
@@ -264,9 +278,7 @@ impl PolicyChoice {
         let measured = newest.map(|window| window.measured).sum::<f64>() / trial.after.len() as f64;
         if more > uncertainty && more > MIN_GAIN * (measured - more) {
             self.trial = None;
-            let ban = &mut self.bans[to];
-            let doubled = RETRY_SECONDS * f64::from(1u32 << ban.undos.min(MAX_RETRY_DOUBLINGS));
-            *ban = Ban { until_seconds: reading.now_seconds + doubled, undos: ban.undos + 1 };
+            self.ban(to, reading.now_seconds);
             return PolicyDecision::Change(self.change((to, from), true, (measured, measured - more)));
         }
         if trial.after.len() == MAX_WINDOWS {

@@ -174,3 +174,20 @@ fn an_undone_policy_leaves_no_windows_to_the_next_trial() {
     let named: Vec<_> = changes.iter().map(|change| (change.to.as_str(), change.is_undo)).collect();
     assert_eq!(named, [("b", false), ("a", true), ("c", false), ("a", true)]);
 }
+
+#[test]
+fn a_refused_policy_waits_and_others_are_tried() {
+    let mut simulation = Simulation::new(3);
+    let mut tried = Vec::new();
+    for _ in 0..2 * RETRY_SECONDS as usize / 10 {
+        let PolicyDecision::Change(change) = simulation.step(&[0.30, 0.20, 0.25], 0.0, 0.002) else { continue };
+        if change.to == "b" {
+            simulation.present = 0;
+            simulation.choice.refuse_change(simulation.now_seconds);
+        }
+        tried.push((change.to, simulation.now_seconds));
+    }
+    let names: Vec<_> = tried.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names[..3], ["b", "c", "b"], "{tried:?}");
+    assert!(tried[2].1 - tried[0].1 >= RETRY_SECONDS, "{tried:?}");
+}

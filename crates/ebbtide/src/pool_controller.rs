@@ -209,7 +209,12 @@ impl PoolController {
             return Ok(false);
         }
         if is_applied {
-            handle.set_policy(to)?;
+            let policy =
+                self.pools.iter_mut().find(|pool| pool.name == change.pool).and_then(|pool| pool.policy.as_mut());
+            let policy = policy.expect("it has just decided");
+            if !policy.note_applied(handle.set_policy(to), now_ms)? {
+                return Ok(false);
+            }
             self.controller.measure_anew();
         }
         let (is_undo, reason) = (change.change.is_undo, change.to_string());

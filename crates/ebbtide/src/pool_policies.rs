@@ -7,6 +7,7 @@
 //! A pool's candidates are the policies that the builder allows and the policy that the pool has. All mathematics is in
 //! `ebbtide_control::PolicyChoice`.
 
+use crate::error::Error;
 use crate::pool::Pool;
 use crate::profile::CacheProfile;
 use ebbtide_control::{PolicyChange, PolicyChoice, PolicyDecision, PolicyKeepReason, PolicyReading};
@@ -95,7 +96,38 @@ impl PoolPolicy {
         self.choice.forget_change();
     }
 
+    /// Whether the pool took the last change. A policy that it refused waits.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn note_applied(&mut self, applied: Result<(), Error>, now_ms: u64) -> Result<bool, Error> {
+        match applied {
+            Ok(()) => Ok(true),
+            Err(Error::Closed) => Err(Error::Closed),
+            Err(_) => {
+                self.choice.refuse_change(now_ms as f64 / 1000.0);
+                self.state = PolicyKeepReason::Measuring;
+                Ok(false)
+            }
+        }
+    }
+
     pub fn state(&self) -> &PolicyKeepReason {
         &self.state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_policy_ends_no_step_of_the_controller() {
+        let mut policy = PoolPolicy::new(&[Policy::Lru], Policy::S3Fifo);
+        let refused = Error::Configuration { option: "memory", value: "1".to_owned(), reason: "no".to_owned() };
+        assert_eq!(policy.note_applied(Err(refused), 1000), Ok(false));
+        assert_eq!(policy.note_applied(Err(Error::PoolRemoved { name: "a".to_owned() }), 1000), Ok(false));
+        assert_eq!(policy.note_applied(Err(Error::Closed), 1000), Err(Error::Closed));
+        assert_eq!(policy.note_applied(Ok(()), 1000), Ok(true));
     }
 }
