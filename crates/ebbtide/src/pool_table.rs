@@ -54,6 +54,11 @@ impl PoolTable {
         self.entries.len() == 1 && self.compact.is_empty()
     }
 
+    /// Whether the pool `default` has what is its own.
+    pub fn has_grown(&self) -> bool {
+        self.entries[0].pool.store.memory_bytes() >= self.entries[0].target_bytes
+    }
+
     /// The share of a pool; a pool that has none was removed.
     pub fn share_mut(&mut self, name: &str) -> Result<&mut Share, Error> {
         let stores = self.entries.iter_mut().map(|entry| &mut entry.share);

@@ -267,9 +267,8 @@ impl Pools {
             table.wishes.forget(name);
             pool.remove();
             table.compact.removed.push(pool);
-            let divided = table.divide();
-            self.is_settled.store(false, Ordering::Release);
-            return divided;
+            self.divide_without_removed(&mut table);
+            return Ok(());
         }
         let Some(at) = table.entries.iter().position(|entry| entry.share.name == name) else {
             return Err(Error::UnknownPool { name: name.escape_debug().to_string() });
@@ -283,9 +282,15 @@ impl Pools {
         pool.remove();
         shrink_to(&pool.store, share.floor_bytes);
         table.removed.push(pool);
-        let divided = table.divide();
+        self.divide_without_removed(&mut table);
+        Ok(())
+    }
+
+    /// Has the other pools get the memory of one that was removed. As long as its index keeps so much that shares of
+    /// others do not fit, budgets stay: `settle` divides again when that memory is free.
+    fn divide_without_removed(&self, table: &mut PoolTable) {
+        let _ = table.divide();
         self.is_settled.store(false, Ordering::Release);
-        divided
     }
 
     /// Whether the memory can be divided among these pools, in place of those that there are.
@@ -392,7 +397,7 @@ impl Pools {
             return;
         }
         let mut table = self.table();
-        if table.is_single() && table.removed.is_empty() && table.joining.is_none() {
+        if table.is_single() && table.removed.is_empty() && table.joining.is_none() && table.has_grown() {
             self.is_settled.store(true, Ordering::Relaxed);
             return;
         }
@@ -458,5 +463,50 @@ impl ItemMemory for Pools {
 
     fn has_followed(&self) -> bool {
         self.table().is_within_memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::byte_size::ByteSize;
+    use crate::cache::Cache;
+    use crate::clock::Clock;
+    use crate::pool_options::PoolOptions;
+    use ebbtide_store::Progress;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    #[test]
+    fn a_pool_is_removed_though_the_division_fails() {
+        let pool = |name| PoolOptions::named(name);
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(pool("a")).pool(pool("b").compact(8, 0)).build().unwrap();
+        let pools = &cache.engine().pools;
+        // As if the index of a removed pool kept memory that others are to have.
+        let memory_bytes = std::mem::replace(&mut pools.table().memory_bytes, 1);
+        for name in ["a", "b"] {
+            assert_eq!(pools.remove(name), Ok(()));
+            assert!(!pools.names().iter().any(|present| present == name));
+        }
+        pools.table().memory_bytes = memory_bytes;
+        cache.maintain(Duration::from_secs(1));
+        assert_eq!(cache.stats().memory_limit_bytes, memory_bytes);
+        assert!(cache.engine().default_pool.store.memory_bytes() == memory_bytes);
+        cache.verify();
+    }
+
+    #[test]
+    fn the_last_pool_grows_after_a_refusal() {
+        let cache = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual).build().unwrap();
+        let (pools, pool) = (&cache.engine().pools, &cache.engine().default_pool);
+        let store = &pool.store;
+        // As if it could not grow when the last other pool was dropped.
+        store.resize(6 << 20).unwrap();
+        while store.maintain(&pool.participant(), 1000) == Progress::Working {}
+        pools.is_settled.store(false, Ordering::Release);
+        pools.settle(|| u64::MAX);
+        assert_eq!(store.memory_bytes(), 8 << 20);
+        pools.settle(|| u64::MAX);
+        assert!(pools.is_settled.load(Ordering::Acquire));
     }
 }

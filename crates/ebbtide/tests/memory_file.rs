@@ -4,8 +4,8 @@ mod common;
 
 use common::folders;
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryFileMode, MemoryStart, Mode, Pool,
-    PoolOptions, Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryFileMode, MemoryStart, Mode, Policy,
+    Pool, PoolOptions, Stored, Ttl,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -125,6 +125,33 @@ fn pools_come_back_by_name() {
         let limits = ["default", "kept", "new"].map(|name| pool(&cache, name).stats().memory_limit_bytes);
         assert_eq!(limits.iter().sum::<u64>(), 32 << 20, "{limits:?}");
         assert!(limits.iter().all(|limit| *limit >= 10 << 20), "{limits:?}");
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_start_uses_the_memory_of_histories_that_are_gone() {
+    for pools in [0, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let build = || {
+            let named = |builder: CacheBuilder, pool| builder.pool(PoolOptions::named(format!("pool-{pool}")));
+            (0..pools).fold(builder(&folder.path().join("memory")), named).build().unwrap()
+        };
+        let cache = build();
+        let policy = cache.policy();
+        // Each remembers evicted keys in a way of its own.
+        for policy in [Policy::TwoQ, Policy::MergeSketch, Policy::S3Fifo, Policy::Lru] {
+            cache.set_policy(policy).unwrap();
+        }
+        fill(&cache, 0..20_000);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = build();
+        assert!(is_warm(&cache) && cache.policy() == policy);
+        let segments = cache.stats().segments_total;
+        cache.resize(ByteSize::mib(16)).unwrap();
+        cache.maintain(Duration::from_secs(100));
+        assert_eq!(segments, cache.stats().segments_total, "{pools} more pools");
         cache.verify();
     }
 }

@@ -165,6 +165,9 @@ pub(super) fn load(
         // The memory of pools that shrink is not free yet.
         built.push(store.map_or_else(|| Store::build(pool.first_options(), &memory), Ok)?);
     }
+    // The saved pool had segments beside the histories of all of its policies, the loaded one has one history. Now that
+    // each has its own frames, segments get the rest. A refusal leaves all as it is.
+    built.iter().for_each(|store| drop(store.resize(store.memory_bytes())));
     Ok(LoadedPools { memory, stores: built, tables, objects, dropped })
 }
 
