@@ -54,13 +54,12 @@ tested:
 run: build
 	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
 
+# What computes runs beside what mostly waits.
 test: tools
 	$(MAKE) check
 	$(MAKE) unit
-	$(MAKE) loom
-	$(MAKE) conformance
-	$(MAKE) clients
-	$(MAKE) python
+	$(MAKE) -j2 -Otarget loom conformance
+	$(MAKE) -j2 -Otarget clients python
 	$(MAKE) fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.

@@ -58,7 +58,7 @@ fn options() -> Options {
     Options {
         memory_bytes: 512 << 10,
         memory_bytes_max: Some(1 << 20),
-        segment_bytes: Some(SEGMENT_BYTES),
+        segment_size: Some(SEGMENT_BYTES),
         value_bytes_max: 64 << 10,
         policy: Policy::default(),
         seed: 5,

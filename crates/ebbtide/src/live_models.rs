@@ -146,8 +146,8 @@ impl ModelSet {
         (number, candidates): (u64, &[Policy]),
     ) -> Option<Self> {
         let options = ebbtide_store::Options { memory_bytes, ..store.options().clone() };
-        let segment_bytes = Some(store.options().effective_segment_bytes());
-        let options = ebbtide_store::Options { segment_bytes, memory_bytes_max: None, ..options };
+        let segment_size = Some(store.options().effective_segment_size());
+        let options = ebbtide_store::Options { segment_size, memory_bytes_max: None, ..options };
         let (segments, _) = SegmentModel::segments_of(&options).ok()?;
         let objects = MIN_OBJECTS.max(MIN_OBJECTS_PER_SEGMENT * u64::from(segments.min(MAX_SEGMENTS)));
         let items = store.counter_snapshot().items.max(1) as f64;

@@ -53,10 +53,10 @@ impl PolicyModels {
     /// Models of empty pools, with these memories and policies, 64 at most. Those in which no store works are left out.
     /// `options` are those of the pool; `rate` is the share of the keys that the models will see, by their hash.
     pub fn new(options: &Options, rate: f64, cells: impl IntoIterator<Item = (u64, Policy)>) -> Self {
-        let segment_bytes = options.effective_segment_bytes();
+        let segment_size = Some(options.effective_segment_size());
         let cell = |(memory_bytes, policy): (u64, Policy)| {
             let options = Options { memory_bytes, memory_bytes_max: None, policy, ..options.clone() };
-            let options = Options { segment_bytes: Some(segment_bytes), ..options };
+            let options = Options { segment_size, ..options };
             let model = scaled_model(options, rate)?;
             Some(ModelCell { memory_bytes, policy, model, hits: 0.0, all_hits: 0 })
         };

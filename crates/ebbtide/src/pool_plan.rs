@@ -73,9 +73,9 @@ impl PlannedPool {
     /// the memory that it is about to have, as far as they fit into that.
     pub fn first_options(&self) -> Options {
         let memory_bytes = self.share.floor_bytes.min(self.options.memory_bytes);
-        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
-        let segment_bytes = Some(self.options.effective_segment_bytes().min(max_segment_bytes));
-        Options { memory_bytes, segment_bytes, ..self.options.clone() }
+        let max_segment_size = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
+        let segment_size = Some(self.options.effective_segment_size().min(max_segment_size));
+        Options { memory_bytes, segment_size, ..self.options.clone() }
     }
 }
 

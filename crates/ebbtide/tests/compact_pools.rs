@@ -309,7 +309,8 @@ fn a_start_on_a_changed_file_finds_no_wrong_entry() {
         cache.close().unwrap();
         drop((cache, tiny));
         let whole = std::fs::read(&path).unwrap();
-        let image = (2 << 20) * (1 + u32::from_le_bytes(whole[12..16].try_into().unwrap()) as usize);
+        let frames = u32::from_le_bytes(whole[12..16].try_into().unwrap()) as usize;
+        let image = (2 << 20) + (2080 << 10) * frames;
         let (mut random, mut cold) = (Random::new(seed), 0);
         let used: Vec<usize> = (2 << 20..image).filter(|at| whole[*at] != 0).collect();
         for number in 0..rounds {

@@ -1,4 +1,4 @@
-//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address
+//! The bytes of a store's segments, addressed by `Location`: segment `i` begins `i - 1` segments into the address
 //! space that the store shares with others (see `frames`).
 //!
 //! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
@@ -24,7 +24,7 @@ mod real {
     pub struct Arena {
         /// The first byte of `frames`, which keeps the mapping.
         base: NonNull<u8>,
-        shift: u32,
+        segment_bytes: usize,
         _frames: Arc<Frames>,
     }
 
@@ -36,14 +36,13 @@ mod real {
 
     impl Arena {
         pub fn new(frames: Arc<Frames>, segment_bytes: u32) -> Self {
-            assert!(segment_bytes.is_power_of_two());
             let base = NonNull::new(frames.bytes().base()).expect("a mapping has an address");
-            Self { base, shift: segment_bytes.trailing_zeros(), _frames: frames }
+            Self { base, segment_bytes: segment_bytes as usize, _frames: frames }
         }
 
         #[inline(always)]
         fn address(&self, at: Location) -> *mut u8 {
-            let offset = ((at.segment().index()) << self.shift) + at.offset() as usize;
+            let offset = at.segment().index() * self.segment_bytes + at.offset() as usize;
             // Wrapping, because a prefetch may name a place that is not there.
             self.base.as_ptr().wrapping_add(offset)
         }
@@ -55,7 +54,7 @@ mod real {
         /// holds the slot pointing at it, or owned.
         #[inline(always)]
         pub unsafe fn slice<'a>(&self, at: Location, length: usize) -> &'a [u8] {
-            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            debug_assert!(at.offset() as usize + length <= self.segment_bytes, "a range within its segment");
             // SAFETY: in bounds by the check above; unchanging by the caller's word.
             unsafe { std::slice::from_raw_parts(self.address(at), length) }
         }
@@ -82,7 +81,7 @@ mod real {
         /// The caller must own the unpublished range.
         #[inline(always)]
         pub unsafe fn write(&self, at: Location, bytes: &[u8]) {
-            debug_assert!(at.offset() as usize + bytes.len() <= 1 << self.shift, "a range within its segment");
+            debug_assert!(at.offset() as usize + bytes.len() <= self.segment_bytes, "a range within its segment");
             // SAFETY: in bounds by the check above, exclusive by the caller's word, and `bytes` cannot lie in it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(at), bytes.len()) }
         }
@@ -90,7 +89,7 @@ mod real {
         /// # Safety
         /// As `write`.
         pub unsafe fn write_zeros(&self, at: Location, length: usize) {
-            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            debug_assert!(at.offset() as usize + length <= self.segment_bytes, "a range within its segment");
             // SAFETY: in bounds by the check above, exclusive by the caller's word.
             unsafe { std::ptr::write_bytes(self.address(at), 0, length) }
         }
@@ -98,7 +97,7 @@ mod real {
         /// # Safety
         /// The caller must own the unpublished range for `'a`, and nobody else may access it then.
         pub unsafe fn slice_mut<'a>(&self, at: Location, length: usize) -> &'a mut [u8] {
-            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            debug_assert!(at.offset() as usize + length <= self.segment_bytes, "a range within its segment");
             // SAFETY: in bounds by the check above, exclusive by the caller's word; the arena's memory is initialized.
             unsafe { std::slice::from_raw_parts_mut(self.address(at), length) }
         }
@@ -140,16 +139,16 @@ mod modelled {
 
     pub struct Arena {
         frames: Arc<Frames>,
-        shift: u32,
+        segment_bytes: usize,
     }
 
     impl Arena {
         pub fn new(frames: Arc<Frames>, segment_bytes: u32) -> Self {
-            Self { frames, shift: segment_bytes.trailing_zeros() }
+            Self { frames, segment_bytes: segment_bytes as usize }
         }
 
         fn start(&self, at: Location) -> usize {
-            (at.segment().index() << self.shift) + at.offset() as usize
+            at.segment().index() * self.segment_bytes + at.offset() as usize
         }
 
         fn byte(&self, index: usize) -> u8 {

@@ -74,7 +74,7 @@ impl MemoryLayout {
         options.validate()?;
         let memory = options.memory_bytes;
         let max = options.effective_memory_bytes_max();
-        let segment_bytes = options.effective_segment_bytes();
+        let segment_bytes = options.segment_bytes();
         let bucket_bytes = size_of::<Bucket>() as u64;
         let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
         let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);

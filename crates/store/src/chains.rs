@@ -586,11 +586,12 @@ impl Chains {
 mod tests {
     use super::*;
     use crate::epoch::Domain;
+    use crate::segment::bytes_for;
 
     #[test]
     fn a_destination_expiring_before_its_sources_is_found() {
         let chains = Chains::new(TtlScale::for_open_segments(33), 1, 4);
-        let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
+        let segments = Segments::new(8, 8, bytes_for(4 << 10), 1, Domain::new()).unwrap();
         let bucket = chains.scale.bucket(100);
         let moment = Moment { ms: 1000, quantum: 0 };
         let segment = |latest| {

@@ -1,8 +1,8 @@
 //! Frames: the memory that the stores of one engine share.
 //!
-//! One range of address space is reserved and lent out in frames, each of the size of a huge page. A store cuts its
-//! frames into segments. The number of a segment is its place in the whole range, in units of the segment size of its
-//! store, so that an address needs no table:
+//! One range of address space is reserved and lent out in frames, each a little longer than a huge page. A store cuts
+//! its frames into a power of two of segments. The number of a segment is its place in the whole range, in units of the
+//! segments of its store, so that an address needs no table:
 //!
 //! ```text
 //! frames                       0           1           2           3
@@ -23,7 +23,9 @@ use crate::error::Error;
 #[cfg(not(loom))]
 use crate::frame_file::FrameFile;
 #[cfg(not(loom))]
-use crate::mapping::{HUGE_PAGE_BYTES, Mapping, Pages};
+use crate::mapping::{Mapping, Pages};
+#[cfg(not(loom))]
+use crate::segment::{SEGMENT_SIZE_MAX, bytes_for};
 use crate::sync::{Mutex, lock};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,9 +35,11 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Bytes of a frame.
+/// Bytes of a frame: two of the largest segments.
 #[cfg(not(loom))]
-pub const FRAME_BYTES: usize = HUGE_PAGE_BYTES;
+pub const FRAME_BYTES: usize = 2 * bytes_for(SEGMENT_SIZE_MAX) as usize;
+#[cfg(not(loom))]
+const _: () = assert!(FRAME_BYTES == 2080 << 10, "a frame is whole pages, and drawn in the memory file");
 /// Two of the segments of a model.
 #[cfg(loom)]
 pub const FRAME_BYTES: usize = 128;

@@ -36,6 +36,8 @@ pub const CHAINED_PREFIX_BYTES: u32 = 8;
 pub const KEY_LIMIT: usize = u8::MAX as usize;
 
 const VALUE_LENGTH_BITS: u32 = 20;
+/// The longest value part of an item.
+pub const VALUE_PART_BYTES_MAX: u32 = (1 << VALUE_LENGTH_BITS) - 1;
 const FLAGS_BIT: u32 = 1 << 20;
 const KIND_SHIFT: u32 = 21;
 const KIND_MASK: u32 = 3;
@@ -123,7 +125,7 @@ impl ItemHeader {
     /// The first five bytes.
     #[inline(always)]
     pub fn encode(self) -> [u8; ITEM_HEADER_BYTES as usize] {
-        assert!(self.value_length < 1 << VALUE_LENGTH_BITS, "a value part of {} bytes", self.value_length);
+        assert!(self.value_length <= VALUE_PART_BYTES_MAX, "a value part of {} bytes", self.value_length);
         let word = self.value_length
             | if self.has_flags { FLAGS_BIT } else { 0 }
             | (self.kind as u32) << KIND_SHIFT
@@ -145,7 +147,7 @@ impl ItemHeader {
         };
         let header = Self {
             key_length,
-            value_length: rest & ((1 << VALUE_LENGTH_BITS) - 1),
+            value_length: rest & VALUE_PART_BYTES_MAX,
             has_flags: rest & FLAGS_BIT != 0,
             kind,
             expiry,

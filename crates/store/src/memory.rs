@@ -243,7 +243,7 @@ mod tests {
     fn an_index_at_its_bound_refuses_without_a_retry() {
         let options = Options {
             memory_bytes: 1 << 20,
-            segment_bytes: Some(4 << 10),
+            segment_size: Some(4 << 10),
             value_bytes_max: 1000,
             evicts: false,
             ..Options::default()
@@ -280,7 +280,7 @@ mod tests {
     fn the_index_is_paid_for_ahead_of_need() {
         let options = Options {
             memory_bytes: 64 << 20,
-            segment_bytes: Some(4 << 10),
+            segment_size: Some(4 << 10),
             value_bytes_max: 3000,
             ..Options::default()
         };
@@ -296,12 +296,8 @@ mod tests {
 
     #[test]
     fn an_index_whose_topmost_segment_is_in_use_takes_another_one() {
-        let options = Options {
-            memory_bytes: 4 << 20,
-            segment_bytes: Some(4 << 10),
-            value_bytes_max: 3000,
-            ..Options::default()
-        };
+        let options =
+            Options { memory_bytes: 4 << 20, segment_size: Some(4 << 10), value_bytes_max: 3000, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
         let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();

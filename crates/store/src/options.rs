@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::evict::{Objective, Policy};
 use crate::mapping::physical_memory_bytes;
-use crate::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::segment::{SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN, bytes_for};
 
 /// The options of a store. Every default fits most uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,10 +13,11 @@ pub struct Options {
     /// The limit for `resize`: address space is reserved for it at the start, which costs nothing. Default: four times
     /// the memory, or that of the machine if that is more.
     pub memory_bytes_max: Option<u64>,
-    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 1024, so that an eviction is a small
-    /// step; at least 64 KiB if the memory holds 64 of them, so that items of a few KiB fill a segment; at most 1 MiB,
-    /// because slots hold offsets of 20 bits.
-    pub segment_bytes: Option<u32>,
+    /// The values that a segment has room for, a power of two from 4 KiB to 1 MiB. A 64th part more is for their keys
+    /// and headers: values of a power of two, such as pages of 4 KiB, fill a segment then. Default: memory / 1024, so
+    /// that an eviction is a small step; at least 64 KiB if the memory holds 64 of them, so that items of a few KiB
+    /// fill a segment; at most 1 MiB, because slots hold offsets of 21 bits.
+    pub segment_size: Option<u32>,
     /// The largest value. Default 1 MiB, as memcached.
     pub value_bytes_max: u64,
     /// The eviction policy.
@@ -38,7 +39,7 @@ impl Default for Options {
         Self {
             memory_bytes: 64 << 20,
             memory_bytes_max: None,
-            segment_bytes: None,
+            segment_size: None,
             value_bytes_max: 1 << 20,
             policy: Policy::default(),
             objective: Objective::default(),
@@ -94,13 +95,13 @@ impl Options {
             );
             return refuse("max_value", self.value_bytes_max, reason);
         }
-        if let Some(bytes) = self.segment_bytes
-            && !(bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes))
+        if let Some(bytes) = self.segment_size
+            && !(bytes.is_power_of_two() && (SEGMENT_SIZE_MIN..=SEGMENT_SIZE_MAX).contains(&bytes))
         {
-            let reason = format!("a power of two from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} is needed");
+            let reason = format!("a power of two from {SEGMENT_SIZE_MIN} to {SEGMENT_SIZE_MAX} is needed");
             return refuse("segment_size", bytes.into(), reason);
         }
-        if let Some(bytes) = self.segment_bytes
+        if let Some(bytes) = self.segment_size
             && u64::from(bytes) * 32 > self.memory_bytes
         {
             let reason = "the memory must hold at least 32 segments".into();
@@ -118,19 +119,25 @@ impl Options {
         self.memory_bytes_max.unwrap_or_else(by_machine)
     }
 
-    /// The segment size that is used.
-    pub fn effective_segment_bytes(&self) -> u32 {
-        self.segment_bytes.unwrap_or_else(|| {
+    /// The size of a segment that is used, before the part for keys and headers.
+    pub fn effective_segment_size(&self) -> u32 {
+        self.segment_size.unwrap_or_else(|| {
             let ideal = (self.memory_bytes / 1024).max(ROOMY_SEGMENT_BYTES.min(self.memory_bytes / 64)).max(1);
             let rounded = 1u64 << ideal.ilog2();
-            rounded.clamp(SEGMENT_BYTES_MIN.into(), SEGMENT_BYTES_MAX.into()) as u32
+            rounded.clamp(SEGMENT_SIZE_MIN.into(), SEGMENT_SIZE_MAX.into()) as u32
         })
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u32 {
+        bytes_for(self.effective_segment_size())
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
 
     fn refused(options: Options) -> &'static str {
         match options.validate() {
@@ -147,16 +154,27 @@ mod tests {
             assert_eq!(refused(Options { memory_bytes, ..base.clone() }), "memory");
         }
         assert_eq!(refused(Options { value_bytes_max: 33 << 20, ..base.clone() }), "max_value");
-        assert_eq!(refused(Options { segment_bytes: Some(5000), ..base.clone() }), "segment_size");
-        assert_eq!(refused(Options { segment_bytes: Some(2 << 20), ..base.clone() }), "segment_size");
+        assert_eq!(refused(Options { segment_size: Some(5000), ..base.clone() }), "segment_size");
+        assert_eq!(refused(Options { segment_size: Some(2 << 20), ..base.clone() }), "segment_size");
         assert_eq!(refused(Options { memory_bytes_max: Some(32 << 20), ..base.clone() }), "memory_ceiling");
         assert_eq!(refused(Options { writers: 0, ..base.clone() }), "writers");
         assert_eq!(refused(Options { merge_run: 1, ..base }), "merge_run");
     }
 
     #[test]
+    fn values_of_a_power_of_two_fill_a_segment_with_their_keys() {
+        for size_log in 12..=20 {
+            let options = Options { segment_size: Some(1 << size_log), memory_bytes: 64 << 20, ..Options::default() };
+            for value_log in 12..size_log {
+                let item_bytes = (1 << value_log) + ITEM_HEADER_BYTES + EXTENSION_BYTES_MAX + 40;
+                assert!(options.segment_bytes() / item_bytes >= 1 << (size_log - value_log), "2^{value_log} bytes");
+            }
+        }
+    }
+
+    #[test]
     fn the_segment_size_follows_the_memory() {
-        let bytes = |memory_bytes| Options { memory_bytes, ..Options::default() }.effective_segment_bytes();
+        let bytes = |memory_bytes| Options { memory_bytes, ..Options::default() }.effective_segment_size();
         assert_eq!(bytes(256 << 10), 4 << 10);
         assert_eq!(bytes(1 << 20), 16 << 10);
         assert_eq!(bytes(64 << 20), 64 << 10);

@@ -192,7 +192,7 @@ fn run(terms: Terms) -> Arc<Store> {
 fn every_operation_ends_in_a_tiny_cache() {
     let options = || Options {
         memory_bytes: 512 << 10,
-        segment_bytes: Some(8 << 10),
+        segment_size: Some(8 << 10),
         value_bytes_max: 32 << 10,
         writers: 8,
         ..Options::default()
@@ -206,7 +206,7 @@ fn every_operation_ends_in_a_tiny_cache() {
 fn a_full_cache_that_keeps_everything_loses_nothing() {
     let options = || Options {
         memory_bytes: 4 << 20,
-        segment_bytes: Some(16 << 10),
+        segment_size: Some(16 << 10),
         value_bytes_max: 64 << 10,
         writers: 8,
         evicts: false,
@@ -222,7 +222,7 @@ fn overwritten_bytes_are_found_beside_other_claims() {
     // Twice as much as all values, which are overwritten all the time: most writes find memory only by a compaction.
     let options = || Options {
         memory_bytes: threads() * 40 * 3000 + (256 << 10),
-        segment_bytes: Some(32 << 10),
+        segment_size: Some(32 << 10),
         value_bytes_max: 16 << 10,
         writers: 8,
         evicts: false,
@@ -235,8 +235,7 @@ fn overwritten_bytes_are_found_beside_other_claims() {
 
 #[test]
 fn nothing_is_lost_with_free_memory() {
-    let options =
-        || Options { memory_bytes: 64 << 20, segment_bytes: Some(64 << 10), writers: 8, ..Options::default() };
+    let options = || Options { memory_bytes: 64 << 20, segment_size: Some(64 << 10), writers: 8, ..Options::default() };
     let store =
         run(Terms { options, keys_per_thread: 300, value_bytes: 400, flushes: false, keeps: true, has_room: true });
     assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());

@@ -10,7 +10,7 @@ use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
 use crate::flags::Flags;
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
-use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
+use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind, VALUE_PART_BYTES_MAX};
 use crate::load_tickets::LoadTickets;
 use crate::lower_tier::LowerTier;
 use crate::options::Options;
@@ -434,7 +434,12 @@ impl Head<'_> {
         self.size_with(self.extension.length(self.flags).into())
     }
 
-    /// Bytes of the whole item with the longest extension, which must fit a segment.
+    /// Whether the item, with the longest extension, is in one piece in a segment of so many bytes.
+    pub fn fits(&self, segment_bytes: u32) -> bool {
+        self.value_length <= VALUE_PART_BYTES_MAX && self.size_max() <= segment_bytes.into()
+    }
+
+    /// Bytes of the whole item with the longest extension.
     pub fn size_max(&self) -> u64 {
         self.size_with(EXTENSION_BYTES_MAX.into())
     }

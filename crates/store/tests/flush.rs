@@ -38,7 +38,7 @@ fn make_room(store: &Store, is_over: &AtomicBool) {
 fn items_stored_after_a_flush_stay() {
     let options = Options {
         memory_bytes: 16 << 20,
-        segment_bytes: Some(4 << 10),
+        segment_size: Some(4 << 10),
         value_bytes_max: UPLOAD_BYTES as u64,
         evicts: false,
         ..Options::default()

@@ -61,7 +61,7 @@ impl Tiers {
     fn new() -> Self {
         let options = Options {
             memory_bytes: 1 << 20,
-            segment_bytes: Some(4 << 10),
+            segment_size: Some(4 << 10),
             value_bytes_max: 1 << 18,
             ..Options::default()
         };
@@ -302,7 +302,7 @@ impl LowerTier for SharedSettling {
 #[test]
 fn no_bucket_is_locked_while_the_tier_settles() {
     let options =
-        Options { memory_bytes: 1 << 20, segment_bytes: Some(4 << 10), value_bytes_max: 1 << 18, ..Options::default() };
+        Options { memory_bytes: 1 << 20, segment_size: Some(4 << 10), value_bytes_max: 1 << 18, ..Options::default() };
     let (store, tier) = (Arc::new(Store::new(options).unwrap()), Arc::new(Settling::default()));
     tier.store.set(Arc::downgrade(&store)).unwrap();
     store.set_lower_tier(Box::new(SharedSettling(Arc::clone(&tier))));

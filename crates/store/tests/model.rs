@@ -27,7 +27,7 @@ fn options(memory_bytes: u64, seed: u64) -> Options {
 fn a_store_with_free_memory_matches_the_model() {
     for (seed, segment_bytes) in [(11, 4096), (12, 1 << 16)] {
         let options =
-            Options { segment_bytes: Some(segment_bytes), value_bytes_max: 200_000, ..options(64 << 20, seed) };
+            Options { segment_size: Some(segment_bytes), value_bytes_max: 200_000, ..options(64 << 20, seed) };
         let mut subject = StoreSubject::new(options);
         let shape = shape(&subject, 150);
         check(&mut subject, seed, shape, false, 8000);
@@ -47,7 +47,7 @@ fn a_full_store_may_miss_but_is_never_wrong() {
         ] {
             let seed = 1000 * (number as u64 + 1) + memory_kib;
             let options = Options {
-                segment_bytes: Some(segment_kib << 10),
+                segment_size: Some(segment_kib << 10),
                 value_bytes_max: value_kib << 10,
                 policy,
                 merge_run: 2 + number as u32 % 5,

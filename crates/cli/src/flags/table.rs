@@ -149,7 +149,7 @@ pub const FLAGS: &[Flag] = &[
     own("objective", "name", "what evictions maximize: objects (hits) or bytes (the bytes that\n\
         hits serve) (default: objects)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
-    own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
+    own("segment-size", "num", "values in a segment, with k or m (default: by -m, 4k to 1m)"),
     own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\n\
         block device; several times for several"),
     own("flash-admission", "policy", "which evicted objects are written: all, probability:0.5,\n\

@@ -1,7 +1,7 @@
 //! The first block of a memory file, which makes what follows valid.
 //!
 //! ```text
-//! superblock | 0 ... up to 2 MiB | frames, 2 MiB each | image of the pools, in blocks with checksums
+//! superblock | 0 ... up to 2 MiB | frames, 2080 KiB each | image of the pools, in blocks with checksums
 //!
 //! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | state u32 | ran alone u32 |
@@ -25,10 +25,10 @@ use twox_hash::XxHash3_64;
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 /// Where the frames begin.
-pub(super) const FRAMES_OFFSET: u64 = FRAME_BYTES as u64;
+pub(super) const FRAMES_OFFSET: u64 = 2 << 20;
 
 const MAGIC: [u8; 8] = *b"EBBTIDEM";
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 /// Bytes of the version of a program. A longer one is cut.
 const PROGRAM_BYTES: usize = 24;
 /// Bytes in front of the checksum.
@@ -243,12 +243,12 @@ mod tests {
             program: "10.20.30".to_owned(),
         };
         let block = superblock.encode();
-        assert_eq!(&block[..16], b"EBBTIDEM\x05\0\0\0\x09\0\0\0");
+        assert_eq!(&block[..16], b"EBBTIDEM\x06\0\0\0\x09\0\0\0");
         assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
         assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
         assert_eq!(&block[88..112], b"10.20.30\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&block[112..120], b"\0\0\0\0\x01\0\0\0");
-        assert_eq!(&block[120..128], &0x50E5_5F83_BABC_C501_u64.to_le_bytes(), "golden");
+        assert_eq!(&block[120..128], &0x4AB2_BD75_BAFD_6DDA_u64.to_le_bytes(), "golden");
         assert_eq!(Superblock::decode(&block), Ok(superblock));
         for at in 0..CHECKED_BYTES + 8 {
             let mut damaged = block;

@@ -97,7 +97,7 @@ pub struct ReplayArgs {
     /// Check every answer against an exact model of each key; takes about 100 bytes of memory per key of the trace
     #[arg(long)]
     pub audit: bool,
-    /// Bytes of a segment [default: memory / 1024, but at least memory / 64 or 64k, whichever is less; from 4k to 1m]
+    /// Bytes of values in a segment, from 4k to 1m [default: memory / 1024, but at least memory / 64 or 64k if less]
     #[arg(long, value_name = "SIZE")]
     pub segment_size: Option<ByteSize>,
     /// Segments that one eviction merges [default: 4]

@@ -143,7 +143,7 @@ fn pool_template(args: &ReplayArgs, cell: Cell, floor_bytes: Option<u64>) -> Sto
         policy: cell.policy,
         objective: args.objective,
         memory_bytes: cell.memory.as_bytes(),
-        segment_bytes: args.segment_size.map(ByteSize::as_bytes).or(of_floor).map(|bytes| bytes as u32),
+        segment_size: args.segment_size.map(ByteSize::as_bytes).or(of_floor).map(|bytes| bytes as u32),
         value_bytes_max: args.max_value.unwrap_or(VALUE_LIMIT).as_bytes().min(smallest / 2),
         merge_run: args.merge_run.unwrap_or(defaults.merge_run),
         ..defaults

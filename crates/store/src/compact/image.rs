@@ -34,7 +34,7 @@ use std::io::{self, Read, Write};
 use std::sync::OnceLock;
 
 const MAGIC: [u8; 8] = *b"EBBTABLE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Counters in the head, in this order.
 const COUNTERS: [Event; 6] =
     [Event::StoredValue, Event::StoredNegative, Event::Evicted, Event::Expired, Event::Flushed, Event::Promoted];

@@ -5,6 +5,7 @@ use crate::engine_memory::EngineMemory;
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::Progress;
+use crate::frames::FRAME_BYTES;
 use crate::ops::Stored;
 use crate::ttl::Ttl;
 use std::collections::HashMap;
@@ -187,7 +188,7 @@ fn ninety_percent_full_takes_few_bytes_beside_keys() {
         }
         let (held, raw) = (client.table.held_bytes(), client.table.stats().items * key_bytes as u64);
         assert!(held * 100 <= raw * 115, "{held} bytes for {raw} bytes of keys of {key_bytes} bytes");
-        assert!(client.memory.lent_bytes() <= held.next_multiple_of(2 * MIB), "no frame beside the budget");
+        assert!(client.memory.lent_bytes() <= held.next_multiple_of(FRAME_BYTES as u64), "no frame beside the budget");
         assert!(client.table.stats().memory_used_bytes <= held);
     }
 }
@@ -296,7 +297,7 @@ fn a_smaller_table_gives_its_frames_back() {
     client.resize(5 * MIB);
     client.table.verify();
     let stats = client.table.stats();
-    assert!(client.table.held_bytes() <= 5 * MIB && client.memory.lent_bytes() <= 6 * MIB);
+    assert!(client.table.held_bytes() <= 5 * MIB && client.memory.lent_bytes() <= 3 * FRAME_BYTES as u64);
     assert!(stats.items > stats.capacity * 9 / 10, "{} of {}", stats.items, stats.capacity);
     for number in 0..count {
         let lookup = client.get(&key(number));

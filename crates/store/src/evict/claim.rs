@@ -194,12 +194,8 @@ mod tests {
     use crate::ttl::Ttl;
 
     fn store() -> (Store, Participant) {
-        let options = Options {
-            memory_bytes: 1 << 20,
-            segment_bytes: Some(4 << 10),
-            value_bytes_max: 3900,
-            ..Options::default()
-        };
+        let options =
+            Options { memory_bytes: 1 << 20, segment_size: Some(4 << 10), value_bytes_max: 3900, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
         (store, participant)

@@ -64,7 +64,7 @@ fn a_used_item_of_segment_size_survives() {
 
 #[test]
 fn a_write_waits_briefly_when_all_items_are_used() {
-    let options = Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), ..Options::default() };
+    let options = Options { memory_bytes: 4 << 20, segment_size: Some(4 << 10), ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
     let mut steps_max = 0;
@@ -290,7 +290,7 @@ fn items_that_fit_an_open_destination_need_no_other() {
 fn small_segments(evicts: bool) -> (Store, Participant) {
     let options = Options {
         memory_bytes: 1 << 20,
-        segment_bytes: Some(4 << 10),
+        segment_size: Some(4 << 10),
         value_bytes_max: 3900,
         evicts,
         ..Options::default()
@@ -404,7 +404,7 @@ fn a_writer_of_many_segments_skips_useless_copies() {
 #[test]
 fn maintenance_frees_overwritten_bytes_before_evictions() {
     let options =
-        Options { memory_bytes: 8 << 20, segment_bytes: Some(16 << 10), value_bytes_max: 3900, ..Options::default() };
+        Options { memory_bytes: 8 << 20, segment_size: Some(16 << 10), value_bytes_max: 3900, ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
     let count = (f64::from(store.segments.limit() * store.segments.segment_bytes()) * 0.7 / 412.0) as u32;

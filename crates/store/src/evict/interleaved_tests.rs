@@ -162,7 +162,7 @@ fn options(policy: Policy, memory_kib: u64, segment_kib: u32) -> Options {
     Options {
         memory_bytes: memory_kib << 10,
         memory_bytes_max: Some(memory_kib << 10),
-        segment_bytes: Some(segment_kib << 10),
+        segment_size: Some(segment_kib << 10),
         value_bytes_max: 4000,
         policy,
         writers: 1,

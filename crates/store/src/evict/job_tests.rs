@@ -69,7 +69,7 @@ fn a_job_with_an_old_time_keeps_all_items() {
 
 #[test]
 fn a_slice_bounds_the_copied_bytes() {
-    let options = Options { memory_bytes: 64 << 20, segment_bytes: Some(1 << 20), ..Options::default() };
+    let options = Options { memory_bytes: 64 << 20, segment_size: Some(1 << 20), ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
     for number in 0..90u32 {
@@ -111,12 +111,8 @@ fn nothing_is_relocated_across_a_flush() {
 
 #[test]
 fn evictions_whose_segments_writers_take_are_useful() {
-    let options = Options {
-        memory_bytes: 1 << 20,
-        segment_bytes: Some(16 << 10),
-        value_bytes_max: 1 << 18,
-        ..Options::default()
-    };
+    let options =
+        Options { memory_bytes: 1 << 20, segment_size: Some(16 << 10), value_bytes_max: 1 << 18, ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
     let set = |number: u32| {
@@ -147,7 +143,7 @@ fn evictions_whose_segments_writers_take_are_useful() {
 fn kept_long_and_short(policy: Policy, objective: Objective) -> [bool; 2] {
     let options = Options {
         memory_bytes: 1 << 20,
-        segment_bytes: Some(16 << 10),
+        segment_size: Some(16 << 10),
         value_bytes_max: 1 << 18,
         policy,
         objective,
@@ -201,12 +197,8 @@ fn uses_of_a_young_item_do_not_count_for_2q() {
 /// Plays keys that are used once soon after their insertion, and a loop longer than the old segments keep an item. In
 /// `pairs` the first ones are never used again; else they are used once more, while old segments would keep them.
 fn needs_two_uses_after(pairs: bool) -> bool {
-    let options = Options {
-        memory_bytes: 1 << 20,
-        segment_bytes: Some(16 << 10),
-        value_bytes_max: 1 << 18,
-        ..Options::default()
-    };
+    let options =
+        Options { memory_bytes: 1 << 20, segment_size: Some(16 << 10), value_bytes_max: 1 << 18, ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
     let use_or_set = |number: u32, now: u64| {
@@ -248,7 +240,7 @@ fn items_used_again_need_one_use() {
 #[test]
 fn only_the_oldest_unused_long_values_are_evicted() {
     let options =
-        Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), value_bytes_max: 1 << 20, ..Options::default() };
+        Options { memory_bytes: 4 << 20, segment_size: Some(4 << 10), value_bytes_max: 1 << 20, ..Options::default() };
     let store = Arc::new(Store::new(options).unwrap());
     let participant = store.participate();
     let get = |number: u32| {

@@ -214,7 +214,7 @@ pub(super) mod tests {
     pub fn just_full(writers: usize) -> (Store, Participant, u32) {
         let options = Options {
             memory_bytes: 16 << 20,
-            segment_bytes: Some(16 << 10),
+            segment_size: Some(16 << 10),
             policy: Policy::Fifo,
             writers,
             ..Options::default()
@@ -231,7 +231,7 @@ pub(super) mod tests {
 
     #[test]
     fn dead_segments_go_slice_by_slice() {
-        let store = Store::new(Options { segment_bytes: Some(256 << 10), ..Options::default() }).unwrap();
+        let store = Store::new(Options { segment_size: Some(256 << 10), ..Options::default() }).unwrap();
         let participant = store.participate();
         let fill = |now_ms| {
             for key in 0..50_000u32 {
@@ -370,7 +370,7 @@ pub(super) mod tests {
     fn the_index_grows_by_compactions() {
         let options = Options {
             memory_bytes: 4 << 20,
-            segment_bytes: Some(16 << 10),
+            segment_size: Some(16 << 10),
             policy: Policy::Fifo,
             value_bytes_max: 3900,
             ..Options::default()

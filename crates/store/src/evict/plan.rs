@@ -270,7 +270,7 @@ mod tests {
     fn large() -> (Store, Participant, Vec<u32>) {
         let options = Options {
             memory_bytes: 40 << 20,
-            segment_bytes: Some(4 << 10),
+            segment_size: Some(4 << 10),
             value_bytes_max: 3900,
             policy: crate::Policy::Fifo,
 

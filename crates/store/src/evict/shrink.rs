@@ -127,9 +127,9 @@ mod tests {
 
     /// A store with few free segments, the topmost on top, and the segments that are taken.
     fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
-        let segment_bytes = Some(4 << 10);
+        let segment_size = Some(4 << 10);
         let options =
-            Options { memory_bytes: 1 << 20, segment_bytes, value_bytes_max: 1 << 18, evicts, ..Options::default() };
+            Options { memory_bytes: 1 << 20, segment_size, value_bytes_max: 1 << 18, evicts, ..Options::default() };
         let store = Arc::new(Store::new(options).unwrap());
         let participant = store.participate();
         let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();

@@ -40,7 +40,7 @@ pub struct Loaded {
 
 /// The first numbers of an image.
 struct Head {
-    segment_bytes: u32,
+    segment_size: u32,
     seed: u64,
     created_bytes: u64,
     max_bytes: u64,
@@ -86,7 +86,7 @@ impl Head {
         if version != VERSION {
             return Err(ImageError::Foreign(format!("it has format {version}, this version reads format {VERSION}")));
         }
-        let (segment_bytes, seed, hash) = (take.u32()?, take.u64()?, take.u64()?);
+        let (segment_size, seed, hash) = (take.u32()?, take.u64()?, take.u64()?);
         if crate::hash::KeyHash::new(seed).hash(&MAGIC) != hash {
             return Err(ImageError::Foreign("another hash function was used".to_owned()));
         }
@@ -113,7 +113,7 @@ impl Head {
         }
         let head = Self {
             frames,
-            segment_bytes,
+            segment_size,
             seed,
             created_bytes,
             max_bytes,
@@ -186,7 +186,7 @@ impl Store {
         let options = Options {
             memory_bytes: head.created_bytes,
             memory_bytes_max: Some(max_bytes),
-            segment_bytes: Some(head.segment_bytes),
+            segment_size: Some(head.segment_size),
             seed: head.seed,
             value_bytes_max: options.value_bytes_max.min(head.created_bytes / 2),
             ..options.clone()

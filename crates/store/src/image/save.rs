@@ -85,7 +85,7 @@ impl Store {
         let options = &self.options;
         let memory_max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         let mut put = Put::default();
-        put.bytes(&MAGIC).u32(VERSION).u32(self.segments.segment_bytes());
+        put.bytes(&MAGIC).u32(VERSION).u32(self.options.effective_segment_size());
         put.u64(options.seed).u64(self.hash(&MAGIC));
         put.u64(options.memory_bytes).u64(memory_max).u64(self.memory_bytes());
         put.u32(self.segments.limit()).u32(self.segments.limit() - self.segments.usable());

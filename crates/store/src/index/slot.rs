@@ -1,9 +1,9 @@
 //! Slots and the control word of a bucket.
 //!
 //! ```text
-//! Slot     63        52 51      44 43                  20 19                 0
+//! Slot     63        52 51      44 43                  21 20                 0
 //!         +------------+----------+----------------------+--------------------+
-//!         |   tag:12   |  freq:8  |      segment:24      |     offset:20      |      0 = empty
+//!         |   tag:12   |  freq:8  |      segment:23      |     offset:21      |      0 = empty
 //!         +------------+----------+----------------------+--------------------+
 //!          bit 7 of freq: already counted in this quantum; bits 0-6: the count
 //!
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_slot_is_packed_as_drawn() {
-        let at = Location::new(SegmentId::new(0xABCDEF), 0x12345);
+        let at = Location::new(SegmentId::new(0x2B_CDEF), 0x12345);
         let slot = Slot::new(Tag::of(0xFED0_0000_0000_0000), 5, at);
-        assert_eq!(slot.word(), 0xFED0_5ABC_DEF1_2345);
+        assert_eq!(slot.word(), 0xFED0_5579_BDE1_2345);
         assert_eq!((slot.tag(), slot.frequency(), slot.location()), (Tag(0xFED), 5, at));
         assert!(!slot.is_counted() && slot.counted(0).is_counted());
     }

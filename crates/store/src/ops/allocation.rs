@@ -54,7 +54,7 @@ impl Store {
         let Some(life) = self.lifetime(ttl, moment).filter(|_| length as u64 <= segment_bytes) else { return Ok(None) };
         let (flags, extension, value_length) = (Flags::default(), Extension::default(), length as u32);
         let head = Head { key, flags, extension, kind: Kind::Plain, value_length };
-        if head.size_max() > segment_bytes {
+        if !head.fits(self.segments.segment_bytes()) {
             return Ok(None);
         }
         let reserved = self.reserve(participant, head.size() as u32, life, moment)?;

@@ -13,7 +13,7 @@ use crate::condition::{Condition, Outcome};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::flags::Flags;
-use crate::item::{Extension, ItemAt, Kind};
+use crate::item::{Extension, ItemAt, Kind, VALUE_PART_BYTES_MAX};
 use crate::kill_point::{KillPoint, kill_point};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -174,11 +174,11 @@ impl Store {
     ) -> Result<Outcome, Error> {
         let &NewContent { content, spare, flags, life, condition } = new;
         let shape = Shape::of(content).expect("an edit stores a structured value");
-        let segment_bytes = u64::from(self.segments.segment_bytes());
+        let piece_bytes = self.segments.segment_bytes().min(VALUE_PART_BYTES_MAX);
         let mut head =
             Head { key: target.0, flags, extension: Extension::default(), kind: Kind::Structured, value_length: 0 };
         let overhead = head.size_max() + u64::from(shape.value_length(content.len(), 0)) - content.len() as u64;
-        let limit = self.options.value_bytes_max.min(segment_bytes.saturating_sub(overhead));
+        let limit = self.options.value_bytes_max.min(u64::from(piece_bytes).saturating_sub(overhead));
         if content.len() as u64 > limit {
             return Err(Error::TooLarge { bytes: content.len() as u64, limit });
         }

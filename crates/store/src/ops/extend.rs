@@ -36,10 +36,10 @@ impl Store {
             // The flags and the token of the old value do not apply to the new one.
             let extension = Extension { token: write.token, ..Extension::default() };
             let head = Head { key: write.key, flags: item.flags(), extension, kind, value_length };
-            let outcome = if head.size_max() > u64::from(self.segments.segment_bytes()) {
-                self.extend_chained(participant, write, item, now_ms)?
-            } else {
+            let outcome = if head.fits(self.segments.segment_bytes()) {
                 self.extend_plain(participant, write, item, &head, moment)?
+            } else {
+                self.extend_chained(participant, write, item, now_ms)?
             };
             match outcome {
                 Outcome::Done { .. } => return Ok(self.written(participant, write.mode, outcome)),

@@ -118,7 +118,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let rest = length % segment_bytes;
         let value_length = CHAINED_PREFIX_BYTES + rest as u32;
         let head = Head { key, flags, extension: Extension::default(), kind: Kind::Chained, value_length };
-        let in_tail = if length > segment_bytes && head.size_max() <= segment_bytes { rest } else { 0 };
+        let has_tail = length > segment_bytes && head.fits(store.segments.segment_bytes());
+        let in_tail = if has_tail { rest } else { 0 };
         let in_bodies = length - in_tail;
         let held = store.body_bytes(in_bodies as u32);
         let limit = store.budget.memory_bytes() / UPLOAD_SHARE;

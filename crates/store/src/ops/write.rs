@@ -156,7 +156,7 @@ impl Store {
         let extension = write.mode.extension(write.token);
         let mut head =
             Head { key: write.key, flags: write.flags, extension, kind: Kind::Plain, value_length: length as u32 };
-        if head.size_max() > u64::from(self.segments.segment_bytes()) && !is_over {
+        if !head.fits(self.segments.segment_bytes()) && !is_over {
             return self.write_chained(participant, write, now_ms);
         }
         loop {

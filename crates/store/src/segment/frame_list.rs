@@ -31,6 +31,7 @@ pub struct FrameList {
 impl FrameList {
     pub fn new(frames: Arc<Frames>, segment_bytes: u32) -> Result<Self, Error> {
         let shift = (FRAME_BYTES / segment_bytes as usize).ilog2();
+        assert_eq!((segment_bytes as usize) << shift, FRAME_BYTES, "a frame is a power of two of segments");
         let end = frames.count().min(SEGMENTS_MAX >> shift);
         let list = Table::new(end as usize, Pages::Small)?;
         Ok(Self { owner: frames.enrol(), frames, list, shift, end, chosen: AtomicU32::new(0) })

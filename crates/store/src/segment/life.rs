@@ -379,14 +379,16 @@ impl Segments {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::mapping::HUGE_PAGE_BYTES;
-    use crate::segment::Location;
+    use crate::frames::FRAME_BYTES;
+    use crate::segment::{Location, SEGMENT_SIZE_MIN, bytes_for};
     use crate::sync::AtomicBool;
     use std::time::{Duration, Instant};
 
+    const BYTES: u32 = bytes_for(SEGMENT_SIZE_MIN);
+
     #[test]
     fn a_segment_is_taken_or_dismissed_never_both() {
-        let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
+        let segments = Segments::new(8, 8, BYTES, 1, Domain::new()).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -411,7 +413,7 @@ mod tests {
     fn dismissing_a_segment_walks_through_no_other() {
         // A walk through all below for each would take minutes.
         const COUNT: u32 = 400_000;
-        let segments = Segments::new(COUNT, COUNT, 4096, 1, Domain::new()).unwrap();
+        let segments = Segments::new(COUNT, COUNT, BYTES, 1, Domain::new()).unwrap();
         let began = Instant::now();
         // The topmost is at the bottom of the stack.
         (0..COUNT / 2).for_each(|_| assert!(segments.dismiss_top()));
@@ -422,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_a_handle_holds_does_not_keep_back_what_was_retired_later() {
-        let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
+        let segments = Segments::new(8, 8, BYTES, 1, Domain::new()).unwrap();
         let (held, later) = (segments.take(Purpose::Merge).unwrap(), segments.take(Purpose::Merge).unwrap());
         segments.pin(held, 4096, u64::MAX).unwrap();
         segments.retire(held);
@@ -435,7 +437,7 @@ mod tests {
 
     #[test]
     fn what_was_retired_since_the_fence_waits_for_no_reader() {
-        let segments = Segments::new(64, 64, 4096, 1, Domain::new()).unwrap();
+        let segments = Segments::new(64, 64, BYTES, 1, Domain::new()).unwrap();
         let is_over = AtomicBool::new(false);
         let max = std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -457,7 +459,7 @@ mod tests {
     #[test]
     fn writers_leave_more_to_evictions_where_many_write() {
         for (count, writers, left) in [(512, 1, 1), (512, 4, 2), (512, 8, 4), (512, 64, 4), (64, 16, 1)] {
-            let segments = Segments::new(count, count, 4096, writers, Domain::new()).unwrap();
+            let segments = Segments::new(count, count, BYTES, writers, Domain::new()).unwrap();
             let taken = |purpose| std::iter::from_fn(|| segments.take(purpose)).count() as u32;
             assert_eq!(segments.free_for_writers(), count - left, "of {count} with {writers}");
             assert_eq!(taken(Purpose::Write), count - left);
@@ -467,25 +469,25 @@ mod tests {
     }
 
     #[test]
-    fn dismissed_memory_goes_back_in_whole_huge_pages() {
-        const KIB: usize = 1024;
-        let segments = Segments::new(512, 512, 32 << 10, 1, Domain::new()).unwrap();
-        let bytes = [7; 32 * KIB];
+    fn dismissed_memory_goes_back_in_whole_frames() {
+        let segments = Segments::new(512, 512, bytes_for(32 << 10), 1, Domain::new()).unwrap();
+        let bytes = vec![7; bytes_for(32 << 10) as usize];
         let start = |segment| Location::new(segment, 0);
         for segment in segments.ids() {
             // SAFETY: nobody else knows the store.
             unsafe { segments.arena.write(start(segment), &bytes) };
         }
-        let kept = 2 * HUGE_PAGE_BYTES / (32 * KIB) + 1;
+        let in_frame = FRAME_BYTES / bytes.len();
+        let kept = 2 * in_frame + 1;
         while segments.limit() as usize > kept {
             assert!(segments.dismiss_top());
         }
         segments.admit(512);
         let is_kept = |segment| {
             // SAFETY: as above.
-            unsafe { segments.arena.slice(start(segment), 32 * KIB).iter().all(|byte| *byte == 7) }
+            unsafe { segments.arena.slice(start(segment), bytes.len()).iter().all(|byte| *byte == 7) }
         };
         let still_there = segments.ids().filter(|segment| is_kept(*segment)).count();
-        assert_eq!(still_there, 3 * HUGE_PAGE_BYTES / (32 * KIB), "the page of the topmost segment stays whole");
+        assert_eq!(still_there, 3 * in_frame, "the frame of the topmost segment stays whole");
     }
 }

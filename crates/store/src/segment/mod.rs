@@ -16,15 +16,24 @@ pub use state::State;
 use std::num::NonZeroU32;
 
 /// Bits of a segment's number in a slot.
-const SEGMENT_BITS: u32 = 24;
+const SEGMENT_BITS: u32 = 23;
 /// Bits of an offset within a segment.
-const OFFSET_BITS: u32 = 20;
-/// The largest segment: its offsets are byte addresses of 20 bits.
-pub const SEGMENT_BYTES_MAX: u32 = 1 << OFFSET_BITS;
-/// The smallest segment.
-pub const SEGMENT_BYTES_MIN: u32 = 4 << 10;
+const OFFSET_BITS: u32 = 21;
+/// The largest size of a segment in the options.
+pub const SEGMENT_SIZE_MAX: u32 = 1 << 20;
+/// The smallest size of a segment in the options.
+pub const SEGMENT_SIZE_MIN: u32 = 4 << 10;
+/// The part of a segment's size that it has in addition, for keys and headers.
+const SIZE_PART: u32 = 64;
 /// The largest number of segments.
 pub const SEGMENTS_MAX: u32 = (1 << SEGMENT_BITS) - 1;
+
+/// Bytes of a segment that has room for so many bytes of values (see `Options::segment_size`).
+pub const fn bytes_for(size: u32) -> u32 {
+    size + size / SIZE_PART
+}
+
+const _: () = assert!(bytes_for(SEGMENT_SIZE_MAX) < 1 << OFFSET_BITS);
 
 /// The number of a segment, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +75,7 @@ impl std::fmt::Debug for Location {
 impl Location {
     #[inline(always)]
     pub fn new(segment: SegmentId, offset: u32) -> Self {
-        debug_assert!(offset < SEGMENT_BYTES_MAX);
+        debug_assert!(offset < 1 << OFFSET_BITS);
         Self(u64::from(segment.number()) << OFFSET_BITS | u64::from(offset))
     }
 
@@ -93,14 +102,12 @@ impl Location {
 
     #[inline(always)]
     pub fn offset(self) -> u32 {
-        (self.0 & u64::from(SEGMENT_BYTES_MAX - 1)) as u32
+        (self.0 & ((1 << OFFSET_BITS) - 1)) as u32
     }
 
-    /// The byte `bytes` further on in the same segment. The end of a full segment has no address, so an empty part
-    /// there is named by the last byte of the segment.
+    /// The byte `bytes` further on in the same segment, at most the end of the segment.
     #[inline(always)]
     pub fn plus(self, bytes: u32) -> Self {
-        let offset = (self.offset() + bytes).min(SEGMENT_BYTES_MAX - 1);
-        Self::new(self.segment(), offset)
+        Self::new(self.segment(), self.offset() + bytes)
     }
 }
