@@ -47,7 +47,19 @@ def test_flash_pays_where_it_is_cheap_and_not_where_it_is_dear(trace):
     assert wanted["hybrid"]["hit_ratio"] >= 0.85 - 1e-9
     dear = advice(trace, "--hit-ratio", "0.85", "--flash-price", "50")
     assert not dear["wanted"]["flash_pays"]
-    assert any("stay with DRAM" in sentence for sentence in dear["verdict"])
+    assert any("stay with DRAM: flash would not save" in sentence for sentence in dear["verdict"])
+
+
+def test_a_limit_that_keeps_flash_from_paying_is_named(trace):
+    worn = advice(trace, "--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "0.001")
+    wanted = worn["wanted"]
+    beyond = wanted["beyond_limit"]
+    assert not wanted["flash_pays"] and beyond["price"] < 0.9 * wanted["dram"]["price"]
+    assert beyond["binding"] == "endurance of the flash device" and beyond["binding_used"] > 1
+    days = f"{beyond['flash_life_years'] * 365:.0f} days"
+    assert any("stay with DRAM" in sentence and "endurance" in sentence and days in sentence for sentence in worn["verdict"])
+    paying = advice(trace, "--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "1000")
+    assert paying["wanted"]["beyond_limit"] is None
 
 
 def test_a_hit_ratio_beyond_reach_is_named(trace):

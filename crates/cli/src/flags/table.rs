@@ -97,7 +97,7 @@ pub const FLAGS: &[Flag] = &[
     flag('L', "enable-largepages", None, Given, "huge pages are always asked for"),
     flag('D', "stats-delimiter", Some("char"), Used, "what ends the key prefixes of \"stats detail\", which is\n\
         then on from the start (default: a colon, and off)"),
-    flag('t', "threads", Some("num"), Used, "worker threads (default: 4, or the cores if fewer)"),
+    flag('t', "threads", Some("num"), Used, "worker threads (default: the cores, at most 4)"),
     flag('R', "max-reqs-per-event", Some("num"), Used, "requests of one connection before the others have their turn\n\
         (default: 20)"),
     flag('C', "disable-cas", None, Ignored("cas tokens cost no memory here"), ""),

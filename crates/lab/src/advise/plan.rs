@@ -128,6 +128,9 @@ pub(super) struct Plan {
 const GIB: f64 = (1_u64 << 30) as f64;
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// The limit of a drive that is written too often.
+pub(super) const ENDURANCE: &str = "endurance of the flash device";
+
 /// What a cache of this DRAM and flash does. `miss_ratio`: of LRU by bytes of keys and values.
 /// `dram_miss_ratio`: of the engine by all of its memory.
 pub(super) fn plan(
@@ -159,7 +162,7 @@ pub(super) fn plan(
         ("RAM for the index of flash", index_bytes / dram_bytes.max(1.0)),
         ("reads of the flash device", reads / hardware.flash_iops),
         ("network", network),
-        ("endurance of the flash device", drive_writes / hardware.flash_dwpd),
+        (ENDURANCE, drive_writes / hardware.flash_dwpd),
     ];
     let (binding, binding_used) = used.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).expect("four limits");
     Plan {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use ebbtide::ByteSize;
 use serde::Serialize;
 
-use super::plan::{Demand, Hardware, Latencies, Overheads, Plan, ram_per_item};
+use super::plan::{Demand, ENDURANCE, Hardware, Latencies, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
 use super::search::{Budget, Wanted};
@@ -151,7 +151,10 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
                         hybrid.binding,
                         percent(hybrid.binding_used)
                     )),
-                    _ => verdict.push("stay with DRAM: flash would not save a tenth of the price".to_owned()),
+                    _ => verdict.push(match &wanted.beyond_limit {
+                        Some(plan) => beyond_limit(plan, "reach it at less"),
+                        None => "stay with DRAM: flash would not save a tenth of the price".to_owned(),
+                    }),
                 }
             }
         }
@@ -167,7 +170,10 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
             Some(hybrid) if budget.flash_pays => {
                 verdict.push(format!("flash pays: {} hit {}", words(&hybrid), percent(hybrid.hit_ratio)));
             }
-            _ => verdict.push("stay with DRAM: flash would not avoid a tenth of the misses".to_owned()),
+            _ => verdict.push(match &budget.beyond_limit {
+                Some(plan) => beyond_limit(plan, &format!("hit {}", percent(plan.hit_ratio))),
+                None => "stay with DRAM: flash would not avoid a tenth of the misses".to_owned(),
+            }),
         }
     }
     if let Some(slabs) = slabs.filter(|slabs| slabs.misses_avoided > 0.01) {
@@ -183,6 +189,16 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
         verdict.push("give --hit-ratio or --budget for advice on one size; the table has them all".to_owned());
     }
     verdict
+}
+
+/// Why a mixture that would pay is not advised.
+fn beyond_limit(plan: &Plan, earns: &str) -> String {
+    let life = match plan.flash_life_years {
+        Some(years) if plan.binding == ENDURANCE => format!(", so that the drive lasts {:.0} days", years * 365.0),
+        _ => String::new(),
+    };
+    let times = plan.binding_used;
+    format!("stay with DRAM: {} would {earns}, but takes {times:.1} times the {}{life}", words(plan), plan.binding)
 }
 
 /// The first plan by memory within a hundredth of the best hit ratio.

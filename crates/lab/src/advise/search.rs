@@ -23,6 +23,8 @@ pub(super) struct Wanted {
     pub dram: Option<Plan>,
     pub hybrid: Option<Plan>,
     pub flash_pays: bool,
+    /// Where flash does not pay: the cheapest mixture with which it would, if hardware carried it.
+    pub beyond_limit: Option<Plan>,
 }
 
 /// The best caches for some money.
@@ -32,6 +34,8 @@ pub(super) struct Budget {
     pub dram: Plan,
     pub hybrid: Option<Plan>,
     pub flash_pays: bool,
+    /// Where flash does not pay: the best mixture with which it would, if hardware carried it.
+    pub beyond_limit: Option<Plan>,
 }
 
 /// Whether hardware carries it.
@@ -49,13 +53,19 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
         let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
         smallest_flash(planner, alone * share, hit_ratio)
     });
-    let hybrid = hybrids.filter(is_possible).min_by(|one, other| one.price.total_cmp(&other.price));
-    let flash_pays = match (dram, hybrid) {
-        (Some(dram), Some(hybrid)) => hybrid.price < dram.price * (1.0 - WORTHWHILE),
-        (None, Some(_)) => true,
-        _ => false,
-    };
-    Wanted { hit_ratio, reachable, dram, hybrid, flash_pays }
+    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(is_possible);
+    let cheapest = |plans: Vec<Plan>| plans.into_iter().min_by(|one, other| one.price.total_cmp(&other.price));
+    let (hybrid, beyond) = (cheapest(possible), cheapest(beyond));
+    let pays = |plan: &Plan| dram.is_none_or(|dram| plan.price < dram.price * (1.0 - WORTHWHILE));
+    let flash_pays = hybrid.as_ref().is_some_and(pays);
+    Wanted {
+        hit_ratio,
+        reachable,
+        dram,
+        hybrid,
+        flash_pays,
+        beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)),
+    }
 }
 
 /// With this DRAM, the plan with the least flash that reaches the hit ratio.
@@ -82,8 +92,11 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
         planner.plan(dram, flash)
     };
     let dram = of(1.0);
-    let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(is_possible);
-    let hybrid = hybrids.max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
-    let flash_pays = hybrid.is_some_and(|plan| 1.0 - plan.hit_ratio < (1.0 - dram.hit_ratio) * (1.0 - WORTHWHILE));
-    Budget { money, dram, hybrid, flash_pays }
+    let (possible, beyond): (Vec<_>, Vec<_>) =
+        (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).partition(is_possible);
+    let best = |plans: Vec<Plan>| plans.into_iter().max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
+    let (hybrid, beyond) = (best(possible), best(beyond));
+    let pays = |plan: &Plan| 1.0 - plan.hit_ratio < (1.0 - dram.hit_ratio) * (1.0 - WORTHWHILE);
+    let flash_pays = hybrid.as_ref().is_some_and(pays);
+    Budget { money, dram, hybrid, flash_pays, beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)) }
 }

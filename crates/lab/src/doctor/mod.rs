@@ -43,7 +43,7 @@ pub struct DoctorArgs {
     /// The server's backlog (its -b)
     #[arg(long, short = 'b', value_name = "NUM", default_value_t = 1024)]
     pub backlog: u64,
-    /// The server's threads (its -t) [default: 4, or the cores if fewer]
+    /// The server's threads (its -t) [default: the cores, at most 4]
     #[arg(long, short = 't', value_name = "NUM")]
     pub threads: Option<u64>,
     /// The folder of --flash: direct I/O, file system and drive
