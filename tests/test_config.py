@@ -96,7 +96,7 @@ def test_a_check_says_what_the_numbers_become():
     # The engine's own numbers.
     with Server(EBBTIDE, "-m", 1024, "-I", "2m") as server:
         segments = server.stat("segments_total", "stats ebbtide")
-        assert f"segments         {segments} of 1 MiB" in text
+        assert f"segments         {segments} of 1.0 MiB" in text
         assert "largest value    2 MiB" in text
 
 

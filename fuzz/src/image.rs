@@ -21,7 +21,8 @@ const CHANGE_BYTES: usize = 6;
 const CHANGES_MAX: usize = 64;
 const NOW_MS: u64 = 1_000_000;
 const KEYS: u32 = 300;
-const SEGMENT_BYTES: u32 = 4096;
+const SEGMENT_SIZE: u32 = 4096;
+const SEGMENT_BYTES: u32 = SEGMENT_SIZE + SEGMENT_SIZE / 64;
 /// Bytes of a segment's record before its checksum.
 const RECORD_BYTES: usize = 104;
 
@@ -58,7 +59,7 @@ fn options() -> Options {
     Options {
         memory_bytes: 512 << 10,
         memory_bytes_max: Some(1 << 20),
-        segment_size: Some(SEGMENT_BYTES),
+        segment_size: Some(SEGMENT_SIZE),
         value_bytes_max: 64 << 10,
         policy: Policy::default(),
         seed: 5,

@@ -23,7 +23,9 @@ const KEYS: u32 = 300;
 /// Bytes of the superblock before its checksum, and of those the ones that say whose file it is.
 const SUPERBLOCK_BYTES: usize = 120;
 const ORIGIN_BYTES: usize = 12;
-const FRAME_BYTES: usize = 2 << 20;
+/// Where the frames begin, and the bytes of one.
+const FRAMES_AT: usize = 2 << 20;
+const FRAME_BYTES: usize = 2080 << 10;
 /// Bytes of a block of the image, its checksum included.
 const BLOCK_BYTES: usize = 1 << 20;
 
@@ -89,7 +91,7 @@ fn sound() -> File {
     drop(cache);
     let bytes = std::fs::read(&path).expect("it is there");
     let frames = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
-    File { image: FRAME_BYTES * (1 + frames as usize), bytes }
+    File { image: FRAMES_AT + FRAME_BYTES * frames as usize, bytes }
 }
 
 impl File {
@@ -97,7 +99,7 @@ impl File {
         let place = u32::from_le_bytes([change[0], change[1], change[2], change[3]]) as usize;
         let (from, to) = match place % 4 {
             0 => (ORIGIN_BYTES, SUPERBLOCK_BYTES),
-            1 => (FRAME_BYTES, self.image),
+            1 => (FRAMES_AT, self.image),
             _ => (self.image, self.bytes.len()),
         };
         let byte = &mut self.bytes[from + place / 4 % (to - from)];

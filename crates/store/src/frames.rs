@@ -145,6 +145,13 @@ impl Frames {
 
     /// Lends the lowest free frame whose number is less than `end`.
     pub fn take(&self, owner: Owner, end: u32) -> Option<FrameId> {
+        let frame = self.take_unadvised(owner, end)?;
+        #[cfg(not(loom))]
+        self.advise(frame, Pages::Huge);
+        Some(frame)
+    }
+
+    fn take_unadvised(&self, owner: Owner, end: u32) -> Option<FrameId> {
         let mut loans = lock(&self.loans);
         let Loans { owners, free, .. } = &mut *loans;
         let end = end.min(self.count);
@@ -208,6 +215,9 @@ impl Frames {
     /// # Safety
     /// Nobody may hold a reference into the frame, read it or write it.
     pub unsafe fn give_back(&self, owner: Owner, frame: FrameId) {
+        // A huge page over the border to a frame that is lent would make a part of this one resident again.
+        #[cfg(not(loom))]
+        self.advise(frame, Pages::Small);
         // SAFETY: the caller's. Until the frame is free below nobody else can take it.
         unsafe { self.release(frame, 0, FRAME_BYTES) };
         let mut loans = lock(&self.loans);

@@ -1,7 +1,7 @@
 //! Snapshots of a store: counters, gauges, and the use of its memory.
 
 use crate::index::Bucket;
-use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
+use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES, VALUE_PART_BYTES_MAX};
 use crate::segment::{Header, State};
 use crate::stats::{Counter, CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};
 use crate::store::Store;
@@ -14,7 +14,8 @@ const INLINE_METADATA_BYTES: usize = (ITEM_HEADER_BYTES + 4 + EXTENSION_BYTES_MA
 impl Store {
     /// The largest value of an item in one piece, for a key of `key_length` bytes: longer values are uploads.
     pub fn contiguous_value_bytes(&self, key_length: usize) -> usize {
-        (self.segments.segment_bytes() as usize).saturating_sub(INLINE_METADATA_BYTES + key_length)
+        let in_segment = (self.segments.segment_bytes() as usize).saturating_sub(INLINE_METADATA_BYTES + key_length);
+        in_segment.min(VALUE_PART_BYTES_MAX as usize)
     }
 
     /// All counters and gauges.

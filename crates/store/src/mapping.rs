@@ -41,7 +41,7 @@ pub fn physical_memory_bytes() -> Option<u64> {
     Some(u64::try_from(pages).ok()? * u64::try_from(size).ok()?)
 }
 
-/// The unit in which memory of segments goes back to the system, so that no huge page is broken up.
+/// A huge page of the system.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// With which pages the system shall back memory. A huge page is resident as a whole as soon as one byte of it is

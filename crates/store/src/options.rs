@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::evict::{Objective, Policy};
 use crate::mapping::physical_memory_bytes;
-use crate::segment::{SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN, bytes_for};
+use crate::segment::{SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN, SEGMENTS_MAX, bytes_for};
 
 /// The options of a store. Every default fits most uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,13 @@ impl Options {
         if let Some(bytes) = self.segment_size
             && u64::from(bytes) * 32 > self.memory_bytes
         {
-            let reason = "the memory must hold at least 32 segments".into();
+            let reason = "the memory must hold at least 32 times as much".into();
+            return refuse("segment_size", bytes.into(), reason);
+        }
+        if let Some(bytes) = self.segment_size
+            && self.memory_bytes / u64::from(bytes_for(bytes)) > SEGMENTS_MAX.into()
+        {
+            let reason = format!("the memory would have more than {SEGMENTS_MAX} segments: choose a larger size");
             return refuse("segment_size", bytes.into(), reason);
         }
         if !(2..=MERGE_RUN_MAX).contains(&self.merge_run) {
@@ -156,6 +162,8 @@ mod tests {
         assert_eq!(refused(Options { value_bytes_max: 33 << 20, ..base.clone() }), "max_value");
         assert_eq!(refused(Options { segment_size: Some(5000), ..base.clone() }), "segment_size");
         assert_eq!(refused(Options { segment_size: Some(2 << 20), ..base.clone() }), "segment_size");
+        let many = Options { segment_size: Some(4 << 10), memory_bytes: 40 << 30, ..base.clone() };
+        assert_eq!(refused(many), "segment_size");
         assert_eq!(refused(Options { memory_bytes_max: Some(32 << 20), ..base.clone() }), "memory_ceiling");
         assert_eq!(refused(Options { writers: 0, ..base.clone() }), "writers");
         assert_eq!(refused(Options { merge_run: 1, ..base }), "merge_run");

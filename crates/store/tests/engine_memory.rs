@@ -6,7 +6,7 @@ use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MIB: u64 = 1 << 20;
-const FRAME: u64 = 2 * MIB;
+const FRAME: u64 = 2080 << 10;
 const NOW_MS: u64 = 1000;
 
 fn options(memory_bytes: u64) -> Options {

@@ -33,18 +33,25 @@ fn fill(store: &Store, participant: &Participant) {
 
 #[test]
 fn small_stores_stay_within_their_budgets() {
+    // Small segments share pages.
+    for segment_size in [4 << 10, 64 << 10] {
+        stores_stay_within_their_budgets(segment_size);
+    }
+}
+
+fn stores_stay_within_their_budgets(segment_size: u32) {
     let Some(before) = resident_bytes() else { return };
     let memory = EngineMemory::reserve(STORES * 5 * MIB, STORES as u32).unwrap();
     let participant = memory.participate();
     let build = |_| {
         let options = Options { memory_bytes: 5 * MIB, value_bytes_max: 64 << 10, writers: 2, ..Options::default() };
-        Store::build(options, &memory).unwrap()
+        Store::build(Options { segment_size: Some(segment_size), ..options }, &memory).unwrap()
     };
     let stores: Vec<_> = (0..STORES).map(build).collect();
     let within = |each: u64, what: &str| {
         let used = resident_bytes().expect("it was there before").saturating_sub(before);
         let allowed = STORES * each * 21 / 20 + 8 * MIB;
-        assert!(used <= allowed, "{what}: {} of {} KiB", used >> 10, allowed >> 10);
+        assert!(used <= allowed, "{what}, segments of {segment_size}: {} of {} KiB", used >> 10, allowed >> 10);
     };
     stores.iter().for_each(|store| fill(store, &participant));
     within(5 * MIB, "full");

@@ -89,7 +89,7 @@ impl Image {
     fn make_checksums_right(&mut self) {
         let records = self.stream[HEAD_BYTES..].chunks_exact_mut(RECORD_BYTES);
         for (record, (at, bytes)) in records.zip(&self.frames) {
-            let secrets = RapidSecrets::seed(at / (2 * MIB));
+            let secrets = RapidSecrets::seed(at / FRAME_BYTES as u64);
             record[8..].copy_from_slice(&rapidhash_v3_inline::<true, false, false>(bytes, &secrets).to_le_bytes());
         }
     }

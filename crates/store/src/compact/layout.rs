@@ -1,7 +1,7 @@
 //! The format of a compact table: frames of sets, sets of entries, and the control word of a set.
 //!
 //! ```text
-//! frame   | control 0 | control 1 | ... | pad to 64 B | set 0 | set 1 | ...                 2 MiB
+//! frame   | control 0 | control 1 | ... | pad to 64 B | set 0 | set 1 | ...              2080 KiB
 //!
 //! set     | entry 0 | entry 1 | ... | entry n-1 | unused |        1 to 8 cache lines
 //!           ^ used last               ^ evicted next: the position is the order of use

@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::evict::History;
 use crate::evict::decisions::{FREE_TARGET_SHARE, PlannedEviction};
 use crate::index::{BUCKET_SLOTS, Slot, Tag};
-use crate::item::{CHAINED_PREFIX_BYTES, EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
+use crate::item::{CHAINED_PREFIX_BYTES, EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES, VALUE_PART_BYTES_MAX};
 use crate::options::Options;
 use crate::segment::{Location, SHORT_SHARE, SegmentId, reserve, reserve_max};
 use crate::store::HISTORY_SHARE;
@@ -279,7 +279,7 @@ impl SegmentModel {
     fn shape_of(&self, bytes: u64, expiry_seconds: u64) -> ItemShape {
         let segment_bytes = u64::from(self.layout.segment_bytes);
         let whole = bytes + u64::from(ITEM_HEADER_BYTES);
-        if whole + u64::from(EXTENSION_BYTES_MAX) <= segment_bytes {
+        if whole + u64::from(EXTENSION_BYTES_MAX) <= segment_bytes && bytes <= VALUE_PART_BYTES_MAX.into() {
             return ItemShape { size: whole, body_bytes: 0, expiry_seconds };
         }
         let size = bytes % segment_bytes + u64::from(ITEM_HEADER_BYTES + CHAINED_PREFIX_BYTES);

@@ -151,22 +151,20 @@ impl FrameList {
         if self.chosen.load(Ordering::Relaxed) == frame.0 + 1 {
             self.chosen.store(0, Ordering::Relaxed);
         }
-        #[cfg(not(loom))]
-        self.frames.advise(frame, Pages::Huge);
         // SAFETY: the caller's: nobody looks at the bytes of an absent segment.
         unsafe { self.frames.give_back(self.owner, frame) };
     }
 
-    /// Gives the pages of one segment back.
+    /// Gives the pages of a segment and of those behind it in its frame back. Small segments share pages with the next
+    /// one: what was released before does not count for them.
     ///
     /// # Safety
-    /// The segment is absent, its frame is this store's, and no `admit` runs.
-    pub unsafe fn release(&self, segment: SegmentId) {
+    /// These segments are absent, the frame is this store's, and no `admit` runs.
+    pub unsafe fn release_from(&self, segment: SegmentId) {
         let index = segment.index() as u32;
-        let bytes = FRAME_BYTES >> self.shift;
-        let start = (index & ((1 << self.shift) - 1)) as usize * bytes;
+        let start = (index & ((1 << self.shift) - 1)) as usize * (FRAME_BYTES >> self.shift);
         // SAFETY: the caller's.
-        unsafe { self.frames.release(FrameId(index >> self.shift), start, start + bytes) };
+        unsafe { self.frames.release(FrameId(index >> self.shift), start, FRAME_BYTES) };
     }
 
     /// Gives all frames back.

@@ -137,7 +137,7 @@ impl Segments {
         unsafe {
             match emptied {
                 Some(frame) => self.frames.give_back(frame),
-                None if self.has_small_pages.load(Ordering::Relaxed) => self.frames.release(top),
+                None if self.has_small_pages.load(Ordering::Relaxed) => self.frames.release_from(top),
                 None => {}
             }
         }
