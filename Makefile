@@ -10,9 +10,11 @@ DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-d
     libcache-memcached-fast-perl nutcracker curl php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # The database of an example; without it the test of the example is skipped, and says so.
 DATABASE := postgresql
-# What reads a client's bytes or an image of a store, how long each is fuzzed, and the fuzzer's version.
-FUZZ := text meta binary image
-FUZZ_SECONDS := 30
+# What reads a client's bytes, an image of a store or a memory file, how long each is fuzzed, and the fuzzer's version.
+FUZZ := text meta binary image memory_file
+# The same for all of them: each crate is built once.
+FUZZ_FEATURES := --no-default-features --features memory-file
+FUZZ_SECONDS := 20
 CARGO_FUZZ := 0.13.2
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -38,7 +40,7 @@ help:
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
-	@echo "make fuzz         parsers and images of stores against random bytes (FUZZ_SECONDS=30 each)"
+	@echo "make fuzz         parsers, images of stores and memory files against random bytes (FUZZ_SECONDS=20 each)"
 	@echo "make miri         formats and arithmetic of the store under Miri"
 	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
 	@echo "make soak         the random tests at full length: hours"
@@ -143,8 +145,8 @@ python:
 
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
-	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 4 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run --no-default-features \
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build $(FUZZ_FEATURES) --sanitizer none "$$target"; done
+	printf '%s\n' $(FUZZ) | xargs -P 5 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run $(FUZZ_FEATURES) \
 	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # Formats and arithmetic of the store under Miri, which needs a nightly compiler with `miri` and `rust-src`. Miri cannot
