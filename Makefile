@@ -150,8 +150,8 @@ fuzz:
 	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # Formats and arithmetic of the store under Miri, which needs a nightly compiler with `miri` and `rust-src`. Miri cannot
-# run whole stores in useful time, threads with a membarrier, files that are mapped, flash devices or sockets; the tests of
-# hashes by the million (`index::split_word`, `ttl`) take too long.
+# run whole stores in useful time, threads with a membarrier, files that are mapped, flash devices or sockets; the tests
+# of hashes by the million (`index::split_word`, `ttl`) take too long.
 miri:
 	CARGO_TARGET_DIR=target/miri cargo +nightly miri test --locked --package ebbtide-store --lib -- \
 	    item:: index::slot compact::layout time:: token_table::

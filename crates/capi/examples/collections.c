@@ -1,5 +1,5 @@
-/* Compact pools and negative results, range maps, append buffers, parts of values, several keys at once, and writes that
- * depend on the present value. Each line that must hold is checked; the program ends with 0 if all hold. */
+/* Compact pools and negative results, range maps, append buffers, parts of values, several keys at once, and writes
+ * that depend on the present value. Each line that must hold is checked; the program ends with 0 if all hold. */
 #include "ebbtide.h"
 
 #include <stdio.h>

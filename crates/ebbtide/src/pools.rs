@@ -286,8 +286,8 @@ impl Pools {
         Ok(())
     }
 
-    /// Has the other pools get the memory of one that was removed. As long as its index keeps so much that shares of
-    /// others do not fit, budgets stay: `settle` divides again when that memory is free.
+    /// Divides the memory of a removed pool among the others. If its index still has too much of it for their shares,
+    /// their budgets stay, and `settle` divides again when that memory is free.
     fn divide_without_removed(&self, table: &mut PoolTable) {
         let _ = table.divide();
         self.is_settled.store(false, Ordering::Release);

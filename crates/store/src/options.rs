@@ -13,10 +13,10 @@ pub struct Options {
     /// The limit for `resize`: address space is reserved for it at the start, which costs nothing. Default: four times
     /// the memory, or that of the machine if that is more.
     pub memory_bytes_max: Option<u64>,
-    /// The values that a segment has room for, a power of two from 4 KiB to 1 MiB. A 64th part more is for their keys
-    /// and headers: values of a power of two, such as pages of 4 KiB, fill a segment then. Default: memory / 1024, so
-    /// that an eviction is a small step; at least 64 KiB if the memory holds 64 of them, so that items of a few KiB
-    /// fill a segment; at most 1 MiB, because slots hold offsets of 21 bits.
+    /// Bytes of values in a segment: a power of two from 4 KiB to 1 MiB. The segment is a 64th part longer, for keys
+    /// and headers, so that values of a power of two, such as pages of 4 KiB, fill it. Default: memory / 1024, because
+    /// each eviction then empties a small part; at least the lesser of memory / 64 and 64 KiB, because items of a few
+    /// KiB leave much of a smaller segment empty; at most 1 MiB, because slots hold offsets of 21 bits.
     pub segment_size: Option<u32>,
     /// The largest value. Default 1 MiB, as memcached.
     pub value_bytes_max: u64,

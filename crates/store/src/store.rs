@@ -434,7 +434,7 @@ impl Head<'_> {
         self.size_with(self.extension.length(self.flags).into())
     }
 
-    /// Whether the item, with the longest extension, is in one piece in a segment of so many bytes.
+    /// Whether a segment of `segment_bytes` holds the item in one piece, also with the longest extension.
     pub fn fits(&self, segment_bytes: u32) -> bool {
         self.value_length <= VALUE_PART_BYTES_MAX && self.size_max() <= segment_bytes.into()
     }

@@ -40,7 +40,7 @@ const PHASE: u64 = 2000;
 const STEP: Duration = Duration::from_millis(10);
 const COUNTS: u64 = 1 << 20;
 
-/// What a process writes.
+/// The kind of values that a child writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     Plain,

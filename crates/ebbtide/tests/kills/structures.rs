@@ -192,7 +192,7 @@ impl Worker<'_> {
     /// One operation on a structured key.
     pub fn change_structure(&mut self, pool: &Pool, key: u32) {
         let found = read(pool, key).unwrap();
-        // What this process has acknowledged is what it finds, if it finds anything.
+        // A key may have been evicted. If it is there, its value is the one that this process acknowledged last.
         if let (Some(found), Some(known)) = (found, self.written.get(&key)) {
             assert_eq!(Some(found), *known, "key {key}");
         }

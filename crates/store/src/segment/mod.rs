@@ -23,12 +23,12 @@ const OFFSET_BITS: u32 = 21;
 pub const SEGMENT_SIZE_MAX: u32 = 1 << 20;
 /// The smallest size of a segment in the options.
 pub const SEGMENT_SIZE_MIN: u32 = 4 << 10;
-/// The part of a segment's size that it has in addition, for keys and headers.
+/// A segment is longer than its size by this part of it, for keys and headers.
 const SIZE_PART: u32 = 64;
 /// The largest number of segments.
 pub const SEGMENTS_MAX: u32 = (1 << SEGMENT_BITS) - 1;
 
-/// Bytes of a segment that has room for so many bytes of values (see `Options::segment_size`).
+/// Bytes of a segment of this size (see `Options::segment_size`).
 pub const fn bytes_for(size: u32) -> u32 {
     size + size / SIZE_PART
 }
