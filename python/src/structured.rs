@@ -7,7 +7,6 @@ use ebbtide::structured::{InKeyOrder, WithoutOrder};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use std::borrow::Cow;
 use std::ops;
 
 /// The words of a key: see `Pool.words`.
@@ -66,6 +65,11 @@ impl Words {
 }
 
 type Opened<Order> = ebbtide::structured::Map<Vec<u8>, Vec<u8>, Order>;
+
+/// A key and its value.
+fn entry_of<'py>(python: Python<'py>, (key, value): &(Vec<u8>, Vec<u8>)) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+    (PyBytes::new(python, key), PyBytes::new(python, value))
+}
 
 /// The class of a kind of map, with methods of its own.
 macro_rules! map_class {
@@ -126,8 +130,7 @@ macro_rules! map_class {
             /// All entries, from one moment; empty if the map is absent.
             fn items<'py>(&self, python: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
                 let entries = self.run(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
-                let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
-                Ok(entries.unwrap_or_default().into_iter().map(bytes).collect())
+                Ok(entries.unwrap_or_default().into_iter().map(|entry| entry_of(python, &entry)).collect())
             }
 
             fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
@@ -135,8 +138,8 @@ macro_rules! map_class {
             }
 
             fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-                let (entry, value): (Vec<u8>, Cow<'_, [u8]>) = (arguments::key(key)?.into_owned(), arguments::value(value)?);
-                let value = value.into_owned();
+                let entry: Vec<u8> = arguments::key(key)?.into_owned();
+                let value: Vec<u8> = arguments::value(value)?.into_owned();
                 self.run(key.py(), |map| map.insert(&entry, &value))
             }
 
@@ -186,8 +189,7 @@ map_class!(
             let start = key(start)?.map_or(ops::Bound::Unbounded, ops::Bound::Included);
             let stop = key(stop)?.map_or(ops::Bound::Unbounded, ops::Bound::Excluded);
             let entries = self.run(python, |map| map.range((start, stop)))?;
-            let bytes = |(key, value): (Vec<u8>, Vec<u8>)| (PyBytes::new(python, &key), PyBytes::new(python, &value));
-            Ok(entries.into_iter().map(bytes).collect())
+            Ok(entries.into_iter().map(|entry| entry_of(python, &entry)).collect())
         }
     }
 );
