@@ -96,6 +96,7 @@ check:
 	cargo fmt --all --check
 	cargo update --quiet --workspace --locked --manifest-path compare/Cargo.toml
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo check --package ebbtide-store --features coherence --bench locks --locked
 	cargo xtask tidy
 
 # Tests inside the crates and those of their interfaces run side by side, as many of the latter wait. The binaries are

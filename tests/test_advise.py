@@ -82,6 +82,45 @@ def test_slab_classes_are_no_better_first_come_than_optimal(trace):
     assert abs(sum(one["share_of_gets"] for one in slabs["classes"]) - 1) < 1e-6
 
 
+HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n"
+
+
+def test_objects_too_large_for_memcached_take_none_of_its_pages(tmp_path):
+    path = tmp_path / "large.csv"
+    small = "".join(f"{number // 100},{number % 150},20,100,get,0\n" for number in range(3000))
+    path.write_text(HEADER + "0,999,20,500000000,get,0\n" + small)
+    found = advice(path, "--hit-ratio", "90%")
+    slabs = found["slabs"]
+    assert slabs["first_come_hit_ratio"] > 0.9 and max(one["chunk_bytes"] for one in slabs["classes"]) < 1000
+    assert abs(slabs["share_of_gets_too_large"] - 1 / 3001) < 1e-6
+    assert any("over 1 MiB, which a memcached refuses" in caveat for caveat in found["caveats"])
+
+
+def test_slab_classes_may_be_powers_of_two(trace):
+    slabs = advice(trace, "--hit-ratio", "60%", "--slab-chunk", "64", "--slab-factor", "2")["slabs"]
+    assert {one["chunk_bytes"] for one in slabs["classes"]} <= {64 << power for power in range(14)}
+
+
+def test_a_drive_with_less_spare_space_lives_shorter_under_small_objects(tmp_path):
+    path = tmp_path / "small.csv"
+    state, lines = 1, []
+    for number in range(40_000):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        lines.append(f"{number // 20},{int(8000 * ((state >> 33) / 2**31) ** 3)},20,300,get,0\n")
+    path.write_text(HEADER + "".join(lines))
+    flags = ["--hit-ratio", "0.7", "--flash-price", "0.01", "--flash-dwpd", "10000"]
+    least, most = (advice(path, *flags, "--flash-spare", spare)["wanted"]["hybrid"] for spare in ("7", "900"))
+    assert least["flash_life_years"] < 0.3 * most["flash_life_years"]
+    assert least["device_amplification"] > 4 and abs(most["device_amplification"] - 1) < 0.01
+
+
+def test_one_prefix_is_told_to_be_one(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("".join(f"{number},users:{number % 50},8,500,1,get,0\n" for number in range(1000)))
+    found = advice(path, "--by", "prefix", "--format", "twitter")
+    assert found["pools"] is None and any("nothing to divide" in caveat for caveat in found["caveats"])
+
+
 def test_the_page_has_the_numbers_of_the_json(trace, tmp_path):
     page = tmp_path / "report.html"
     found = json.loads(run("advise", trace, "--json", "--hit-ratio", "70%", "--html", page).stdout)
@@ -101,6 +140,10 @@ def test_the_page_has_the_numbers_of_the_json(trace, tmp_path):
         (["--dram-price", "0"], "--dram-price"),
         (["--flash-dwpd", "0"], "--flash-dwpd"),
         (["--slab-factor", "1"], "--slab-factor"),
+        (["--slab-chunk", "8"], "--slab-chunk"),
+        (["--hit-ms=-5"], "--hit-ms"),
+        (["--miss-ms", "nan"], "--miss-ms"),
+        (["--flash-spare=-1"], "--flash-spare"),
     ],
 )
 def test_contradictions_are_refused_by_name(trace, arguments, named):

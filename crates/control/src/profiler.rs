@@ -203,6 +203,19 @@ impl Profiler {
         }
     }
 
+    /// Keeps at most so many keys from now on.
+    pub fn limit_sampled(&mut self, max: usize) {
+        self.options.max_sampled = Some(max);
+        self.keep_within_limit();
+    }
+
+    /// Lowers the threshold while there are too many; what falls out was never there, and the rest stands for more.
+    fn keep_within_limit(&mut self) {
+        while self.options.max_sampled.is_some_and(|max| self.sample.len() > max) {
+            self.lower_rate();
+        }
+    }
+
     fn lower_rate(&mut self) {
         self.sampler.lower();
         self.sample.retain(|key, bytes| self.sampler.takes(key, bytes), |bytes| self.sampler.weight(bytes));
@@ -330,12 +343,9 @@ impl Profiler {
         }
     }
 
-    /// Lowers the threshold while there are too many; what falls out was never there, and the rest stands for more.
     fn put_sampled(&mut self, key: u64, bytes: f64, expires_at: u64) {
         self.sample.put(key, bytes, self.sampler.weight(bytes), expires_at);
-        while self.options.max_sampled.is_some_and(|max| self.sample.len() > max) {
-            self.lower_rate();
-        }
+        self.keep_within_limit();
     }
 
     fn expire(&mut self, now_seconds: u64) {

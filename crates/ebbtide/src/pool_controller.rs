@@ -168,7 +168,9 @@ impl PoolController {
     /// Profiles the pools that there are.
     fn follow_pools(&mut self) {
         // A profile holds its pool: one that was removed is let go.
+        let pools_before = self.pools.len();
         self.pools.retain(|pool| !pool.profile.is_removed());
+        let mut has_changed = self.pools.len() != pools_before;
         let now_ms = self.cache.engine().clock.now_ms();
         for name in self.cache.pools() {
             let is_left_out = self.mode == ControllerMode::Off && name != DEFAULT_POOL;
@@ -182,7 +184,12 @@ impl PoolController {
                 let policy = policy.map(|allowed| PoolPolicy::new(allowed, pool.policy()));
                 let profile = CacheProfile::of_pool(&pool);
                 self.pools.push(ProfiledPool { name, profile, policy, rate: Rate::default(), since_ms: now_ms });
+                has_changed = true;
             }
+        }
+        if has_changed {
+            let (profiles, bytes) = (self.pools.len(), self.cache.stats().memory_limit_bytes);
+            self.pools.iter_mut().for_each(|pool| pool.profile.share_memory(profiles, bytes));
         }
     }
 

@@ -25,6 +25,12 @@ const MEMORY_SHARE: u64 = 1000;
 const SAMPLED_KEY_BYTES: u64 = 128;
 const MIN_SAMPLED: u64 = 2048;
 const MAX_SAMPLED: u64 = 8192;
+/// The share of the memory of a cache that the keys of all its profiles may take, and bytes that they may take in any
+/// case. The profile of a pool among hundreds of small ones has few keys, and says nothing before a thousand sampled
+/// gets.
+const MEMORY_SHARE_OF_ALL: u64 = 100;
+const MIN_BYTES_OF_ALL: u64 = 1 << 20;
+const MIN_SAMPLED_AMONG_MANY: u64 = 64;
 /// Sampled accesses in a second, at most: the profile takes about a microsecond for each.
 const MAX_SAMPLES_PER_SECOND: u64 = 8000;
 /// What was seen this long ago weighs half.
@@ -115,12 +121,11 @@ impl CacheProfile {
     /// Begins to sample the accesses of a pool.
     pub fn of_pool(pool: &Pool) -> Self {
         let PoolState { store, clock, .. } = &*pool.0.pool;
-        let max_sampled = store.options().memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES;
         let now_ms = clock.now_ms();
         store.sample_accesses(1.0);
         Self {
             pool: pool.clone(),
-            profiler: Profiler::new(Options::live(max_sampled.clamp(MIN_SAMPLED, MAX_SAMPLED) as usize)),
+            profiler: Profiler::new(Options::live(max_sampled(pool) as usize)),
             models: LiveModels::default(),
             candidates: None,
             share: 1.0,
@@ -133,6 +138,14 @@ impl CacheProfile {
             dropped: 0,
             evictions: VecDeque::new(),
         }
+    }
+
+    /// Bounds the sample of a pool that is one of `profiles` of a cache with this memory.
+    pub(crate) fn share_memory(&mut self, profiles: usize, cache_bytes: u64) {
+        let all = (cache_bytes / MEMORY_SHARE_OF_ALL).max(MIN_BYTES_OF_ALL);
+        let each = all / SAMPLED_KEY_BYTES / profiles.max(1) as u64;
+        let max = max_sampled(&self.pool).min(each.max(MIN_SAMPLED_AMONG_MANY));
+        self.profiler.limit_sampled(max as usize);
     }
 
     /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
@@ -333,6 +346,12 @@ impl Drop for CacheProfile {
     fn drop(&mut self) {
         self.pool.0.pool.store.sample_accesses(0.0);
     }
+}
+
+/// Keys in the sample of a pool by itself, at most.
+fn max_sampled(pool: &Pool) -> u64 {
+    let memory_bytes = pool.0.pool.store.options().memory_bytes;
+    (memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES).clamp(MIN_SAMPLED, MAX_SAMPLED)
 }
 
 fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u64) {

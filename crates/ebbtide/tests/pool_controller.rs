@@ -188,6 +188,28 @@ fn nothing_moves_while_the_cache_shrinks() {
 }
 
 #[test]
+fn the_profiles_of_many_pools_share_a_hundredth_of_the_memory() {
+    const POOLS: u64 = 100;
+    let builder = Cache::builder().memory(ByteSize::mib(400)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+    let named = |number: u64| format!("pool{number}");
+    let builder = (0..POOLS).fold(builder, |builder, number| builder.pool(PoolOptions::named(named(number))));
+    let cache = builder.pool(PoolOptions::named("default").weight(0)).build().unwrap();
+    let mut controller = PoolController::new(&cache, ControllerMode::DryRun, ControllerOptions::default()).unwrap();
+    for second in 1..=8 {
+        for pool in (0..POOLS).map(|number| cache.pool(&named(number)).unwrap()) {
+            (0..3000).for_each(|key| look_aside(&pool, key));
+        }
+        cache.maintain(Duration::from_secs(second));
+        controller.update().unwrap();
+    }
+    let sampled = |number: u64| controller.profile(&named(number)).unwrap().curve(None).map(|curve| curve.sampled_keys);
+    let keys: Vec<usize> = (0..POOLS).filter_map(sampled).collect();
+    assert!(keys.len() as u64 > POOLS / 2, "{} curves", keys.len());
+    let most = (400 * MIB / 100 / 128 / (POOLS + 1)) as usize;
+    assert!(keys.iter().all(|keys| *keys <= most && *keys > most / 4), "{most}: {keys:?}");
+}
+
+#[test]
 fn a_target_hit_ratio_has_its_memory_or_its_price() {
     // Hits of `again` earn more than those of `once`, which nobody asks for twice: without a target it gives memory.
     let once = PoolOptions::named("once").target_hit_ratio(HitRatio::new(0.5).unwrap());

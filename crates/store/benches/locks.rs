@@ -44,7 +44,8 @@ impl<'s> Client<'s> {
     fn set(&mut self, number: u64, now_ms: u64) {
         let key = number.to_le_bytes();
         let (hash, value) = (self.store.hash(&key), [number as u8; VALUE_BYTES]);
-        let write = Write { key: &key, hash, value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash, value: &value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
         self.sets += 1;
         self.commands += 1;
         // Ends: an eviction frees a segment, or another thread is about to.

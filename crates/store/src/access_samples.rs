@@ -82,7 +82,8 @@ impl AccessSamples {
             {
                 let mut samples = lock(stripe);
                 if !samples.is_empty() {
-                    taken.reserve_exact(STRIPE_SAMPLES);
+                    // Room for as many again: of hundreds of pools few are busy.
+                    taken.reserve_exact((2 * samples.len()).min(STRIPE_SAMPLES));
                     std::mem::swap(&mut *samples, &mut taken);
                 }
             }

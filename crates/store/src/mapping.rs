@@ -5,7 +5,7 @@
 //! zeroed bytes.
 
 use crate::error::Error;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// A type of which an array may start as zeroed memory.
 ///
@@ -17,12 +17,40 @@ pub unsafe trait Zeroed {
     fn zeroed() -> Self;
 }
 
-// SAFETY: zero is a number, and atomics need no drop.
-unsafe impl Zeroed for AtomicU32 {
-    #[cfg(loom)]
-    fn zeroed() -> Self {
-        Self::new(0)
+macro_rules! zeroed_atomics {
+    ($($atomic:ty),*) => { $(
+        // SAFETY: zero is a number, and atomics need no drop.
+        unsafe impl Zeroed for $atomic {
+            #[cfg(loom)]
+            fn zeroed() -> Self {
+                Self::new(0)
+            }
+        }
+    )* };
+}
+
+zeroed_atomics!(AtomicU8, AtomicU32, AtomicU64);
+
+/// A zeroed array on the heap. Of a large one the system gives each page when it is touched.
+#[cfg(not(loom))]
+pub fn zeroed_slice<T: Zeroed>(count: usize) -> Box<[T]> {
+    use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+    let layout = Layout::array::<T>(count).expect("it fits into memory");
+    if layout.size() == 0 {
+        return Box::new([]);
     }
+    // SAFETY: the layout has a size above 0.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        handle_alloc_error(layout);
+    }
+    // SAFETY: the allocation has the layout of the slice, and zero bytes are a T each, as T is Zeroed.
+    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast::<T>(), count)) }
+}
+
+#[cfg(loom)]
+pub fn zeroed_slice<T: Zeroed>(count: usize) -> Box<[T]> {
+    (0..count).map(|_| T::zeroed()).collect()
 }
 
 #[cfg(not(loom))]

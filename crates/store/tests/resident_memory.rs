@@ -1,7 +1,7 @@
-//! Many small stores in one process: what is resident is what their budgets say. A test by itself, as it looks at the
-//! memory of the whole process.
+//! What is resident: of many small stores in one process what their budgets say, of a large one that is empty next to
+//! nothing. A test by itself, as it looks at the memory of the whole process.
 
-use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Progress, Store, Ttl, Write};
+use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Policy, Progress, Store, Ttl, Write};
 
 const MIB: u64 = 1 << 20;
 const STORES: u64 = 64;
@@ -31,8 +31,20 @@ fn fill(store: &Store, participant: &Participant) {
     }
 }
 
+/// A server with much memory starts at once: nothing of it is touched ahead, nor what is kept beside it.
+fn empty_stores_touch_nothing() {
+    for policy in Policy::ALL {
+        let Some(before) = resident_bytes() else { return };
+        let store = Store::new(Options { memory_bytes: 16 << 30, policy, ..Options::default() }).unwrap();
+        let used = resident_bytes().expect("it was there before").saturating_sub(before);
+        assert!(used <= 8 * MIB, "{policy:?}: {} KiB", used >> 10);
+        drop(store);
+    }
+}
+
 #[test]
-fn small_stores_stay_within_their_budgets() {
+fn resident_memory_is_what_is_used() {
+    empty_stores_touch_nothing();
     // Small segments share pages.
     for segment_size in [4 << 10, 64 << 10] {
         stores_stay_within_their_budgets(segment_size);

@@ -6,7 +6,8 @@ use ebbtide_control::Curve;
 use plotters::prelude::*;
 
 use super::pools::PoolAdvice;
-use super::report::{Advice, money, size, words};
+use super::report::{Advice, words};
+use super::units::{money, size};
 use crate::Error;
 use crate::mrc::TraceLoad;
 
@@ -72,6 +73,7 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
             ("of them in DRAM", format!("{:.1} %", plan.dram_hit_ratio * 100.0)),
             ("reads of flash a second", format!("{:.1}", plan.flash_reads_per_second)),
             ("drive writes a day", format!("{:.2}", plan.drive_writes_per_day)),
+            ("the drive writes for each byte", format!("{:.2} bytes", plan.device_amplification)),
             ("life of the drive", plan.flash_life_years.map_or("-".to_owned(), |years| format!("{years:.1} years"))),
             ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
             ("first limit", format!("{}, {:.1} % used", plan.binding, plan.binding_used * 100.0)),
@@ -127,7 +129,7 @@ fn slab_table(advice: &Advice) -> String {
     let mut table = format!(
         "<h2>A memcached with slab classes, {}</h2><div class=scroll><table><tr><th>chunk</th><th>gets</th>\
          <th>first come</th><th>hits</th><th>optimal</th><th>hits</th></tr>",
-        size(slabs.memory_bytes as f64)
+        slabs.words()
     );
     for class in &slabs.classes {
         write!(

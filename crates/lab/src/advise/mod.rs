@@ -7,6 +7,7 @@
 //! | `pools` | the memory that pools or prefixes deserve |
 //! | `search` | the cheapest cache for a hit ratio, the best for a budget |
 //! | `slabs` | the same memory in a memcached with slab classes |
+//! | `units` | bytes and money in words |
 //! | `report`, `html` | text, JSON and a page |
 
 mod html;
@@ -16,6 +17,7 @@ mod pools;
 mod report;
 mod search;
 mod slabs;
+mod units;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -64,6 +66,9 @@ pub struct AdviseArgs {
     /// Years of that rating
     #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
     flash_years: f64,
+    /// Percent of the flash that the device has beside it and nobody writes to
+    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
+    flash_spare: f64,
     /// Gigabits in a second that the network carries
     #[arg(long, value_name = "GBIT", default_value_t = 10.0)]
     network: f64,
@@ -91,6 +96,9 @@ pub struct AdviseArgs {
     /// Growth factor of memcached's slab classes to compare with
     #[arg(long, value_name = "FACTOR", default_value_t = 1.25)]
     slab_factor: f64,
+    /// Bytes of the smallest chunk; 64 with a factor of 2 gives the classes of 64 x 2^i bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 96)]
+    slab_chunk: u32,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -176,6 +184,22 @@ fn check(args: &AdviseArgs) -> Result<(), Error> {
             return Err(Error::Configuration { option, value: number.to_string(), reason });
         }
     }
+    let not_negative = [
+        ("--flash-spare", args.flash_spare),
+        ("--hit-ms", args.hit_ms),
+        ("--flash-hit-ms", args.flash_hit_ms),
+        ("--miss-ms", args.miss_ms),
+    ];
+    for (option, number) in not_negative {
+        if !(number.is_finite() && number >= 0.0) {
+            let reason = "give 0 or a number above it".to_owned();
+            return Err(Error::Configuration { option, value: number.to_string(), reason });
+        }
+    }
+    if !(48..=512 << 10).contains(&args.slab_chunk) {
+        let reason = "give 48 bytes, the least that an item takes, to 524288".to_owned();
+        return Err(Error::Configuration { option: "--slab-chunk", value: args.slab_chunk.to_string(), reason });
+    }
     if !(args.slab_factor.is_finite() && args.slab_factor > 1.0) {
         let reason = "classes must grow: give a factor above 1".to_owned();
         return Err(Error::Configuration { option: "--slab-factor", value: args.slab_factor.to_string(), reason });
@@ -201,6 +225,7 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
             flash_iops: args.flash_iops,
             flash_dwpd: args.flash_dwpd,
             flash_years: args.flash_years,
+            flash_spare: args.flash_spare,
             network_bits: args.network * 1e9,
         },
         latencies: Latencies { hit_ms: args.hit_ms, flash_hit_ms: args.flash_hit_ms, miss_ms: args.miss_ms },
@@ -215,14 +240,19 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
         (_, Some(budget)) => budget.dram.dram_bytes,
         _ => load.footprint_bytes as f64 / 4.0,
     };
-    let slabs = slabs::compare(load, memory as u64, args.slab_factor);
-    let pools = match args.by {
-        None => None,
+    let slabs = slabs::compare(load, memory as u64, (f64::from(args.slab_chunk), args.slab_factor));
+    let (pools, undivided) = match args.by {
+        None => (None, None),
         Some(by) => {
             let groups = load.groups(by, jobs)?;
             let memory = args.memory.map_or(memory as u64, ByteSize::as_bytes);
-            pools::advise(load, &groups, (by, args.delimiter), memory, args.dram_price)
+            match pools::advise(load, &groups, (by, args.delimiter), memory, args.dram_price) {
+                Ok(pools) => (Some(pools), None),
+                Err(reason) => (None, Some(reason)),
+            }
         }
     };
-    Ok(Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools)))
+    let mut advice = Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools));
+    advice.caveats.extend(undivided);
+    Ok(advice)
 }

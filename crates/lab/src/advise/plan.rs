@@ -6,10 +6,12 @@
 //! misses                    = curve(d + f)
 //! hits of flash             = curve(d) - curve(d + f)
 //! written to flash          = (misses + sets) * mean * write amplification
+//! life of the drive         = its rating / (written to flash * amplification of the drive)
 //! ```
 //! The curve is that of LRU in bytes of keys and values, as stack distances give it. The method and the limits
 //! (RAM for the index, IOPS, network, endurance) are those of extstore's planning (Dormando 2018).
 
+use ebbtide::flash::page_amplification;
 use serde::Serialize;
 
 /// What is asked of a cache, from a trace.
@@ -88,6 +90,8 @@ pub(super) struct Hardware {
     /// Drive writes a day that the drive is rated for, over its years.
     pub flash_dwpd: f64,
     pub flash_years: f64,
+    /// Percent of the flash that the drive has beside it and nobody writes to, its own reserve included.
+    pub flash_spare: f64,
     /// Bits in a second that the network carries.
     pub network_bits: f64,
 }
@@ -118,6 +122,8 @@ pub(super) struct Plan {
     pub flash_reads_per_second: f64,
     pub flash_written_bytes_per_second: f64,
     pub drive_writes_per_day: f64,
+    /// Bytes that the drive writes for each byte it is given.
+    pub device_amplification: f64,
     /// How long the drive lasts at this rate; none if nothing is written.
     pub flash_life_years: Option<f64>,
     /// What is used up first, and how much of it is used.
@@ -157,12 +163,18 @@ pub(super) fn plan(
         false => 0.0,
     };
     let drive_writes = if flash_bytes > 0.0 { written * DAY_SECONDS / flash_bytes } else { 0.0 };
+    // Small objects are written in pages here and there, others in sequence.
+    let device_amplification = match object_bytes < SMALL_BYTES {
+        true => page_amplification(hardware.flash_spare / 100.0),
+        false => 1.0,
+    };
+    let wear = drive_writes * device_amplification;
     let network = (1.0 - misses) * demand.gets_per_second * demand.hit_bytes * 8.0 / hardware.network_bits;
     let used = [
         ("RAM for the index of flash", index_bytes / dram_bytes.max(1.0)),
         ("reads of the flash device", reads / hardware.flash_iops),
         ("network", network),
-        (ENDURANCE, drive_writes / hardware.flash_dwpd),
+        (ENDURANCE, wear / hardware.flash_dwpd),
     ];
     let (binding, binding_used) = used.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).expect("four limits");
     Plan {
@@ -180,7 +192,8 @@ pub(super) fn plan(
         flash_reads_per_second: reads,
         flash_written_bytes_per_second: written,
         drive_writes_per_day: drive_writes,
-        flash_life_years: (drive_writes > 0.0).then(|| hardware.flash_years * hardware.flash_dwpd / drive_writes),
+        device_amplification,
+        flash_life_years: (wear > 0.0).then(|| hardware.flash_years * hardware.flash_dwpd / wear),
         binding,
         binding_used,
     }
@@ -201,6 +214,7 @@ mod tests {
         flash_iops: 400_000.0,
         flash_dwpd: 2.0,
         flash_years: 5.0,
+        flash_spare: 7.0,
         network_bits: 10e9,
     };
     const LATENCIES: Latencies = Latencies { hit_ms: 0.1, flash_hit_ms: 0.2, miss_ms: 10.0 };

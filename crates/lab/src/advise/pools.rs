@@ -3,6 +3,7 @@
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;
 
+use super::units::size;
 use crate::mrc::{GroupLoad, TraceLoad};
 use crate::trace::{NO_LABEL, PoolsBy};
 
@@ -45,14 +46,18 @@ pub(super) struct PoolShare {
     pub hits_per_million_of_next_mib: f64,
 }
 
-/// Divides `memory_bytes`. `None` without two groups that have objects.
+/// Divides `memory_bytes`, or says why there is nothing to divide.
 pub(super) fn advise(
     load: &TraceLoad,
     groups: &[GroupLoad],
     (by, delimiter): (PoolsBy, u8),
     memory_bytes: u64,
     dram_price: f64,
-) -> Option<PoolAdvice> {
+) -> Result<PoolAdvice, String> {
+    let by_name = match by {
+        PoolsBy::Prefix => "prefix",
+        PoolsBy::Pool => "pool",
+    };
     let sample = u64::from(load.sample);
     let tenant = |group: &GroupLoad| Tenant {
         curve: group.curve.clone(),
@@ -63,10 +68,15 @@ pub(super) fn advise(
     };
     let tenants: Vec<Tenant> = groups.iter().map(tenant).collect();
     let total = memory_bytes / sample;
-    if tenants.len() < 2 || total < STEPS {
-        return None;
+    if tenants.len() < 2 {
+        return Err(format!("--by {by_name}: all gets are of one {by_name}: there is nothing to divide"));
     }
-    let bytes = divide(&tenants, total, total / STEPS).ok()?.bytes;
+    let too_small =
+        || format!("--by {by_name}: {} are too few to divide: give more with --memory", size(memory_bytes as f64));
+    if total < STEPS {
+        return Err(too_small());
+    }
+    let bytes = divide(&tenants, total, total / STEPS).map_err(|error| format!("--by {by_name}: {error}"))?.bytes;
     let gets: f64 = tenants.iter().map(|tenant| tenant.gets).sum();
     let hits = |at: usize, bytes: u64| 1.0 - tenants[at].curve.miss_ratio_at(bytes).unwrap_or(1.0);
     let together =
@@ -74,7 +84,7 @@ pub(super) fn advise(
     let footprint: u64 = groups.iter().map(|group| group.footprint_bytes).sum::<u64>().max(1);
     let part = |group: &GroupLoad| (total as f64 * group.footprint_bytes as f64 / footprint as f64) as u64;
     let proportional: Vec<u64> = groups.iter().map(part).collect();
-    let shared_hit_ratio = 1.0 - load.engine.miss_ratio_at(memory_bytes)?;
+    let shared_hit_ratio = 1.0 - load.engine.miss_ratio_at(memory_bytes).ok_or_else(too_small)?;
     let divided_hit_ratio = together(&bytes);
     let pools = groups.iter().enumerate().map(|(at, group)| PoolShare {
         name: group.name.clone(),
@@ -90,11 +100,8 @@ pub(super) fn advise(
     });
     let pools: Vec<PoolShare> = pools.collect();
     let pays = divided_hit_ratio - shared_hit_ratio > WORTHWHILE;
-    Some(PoolAdvice {
-        by: match by {
-            PoolsBy::Prefix => "prefix",
-            PoolsBy::Pool => "pool",
-        },
+    Ok(PoolAdvice {
+        by: by_name,
         memory_bytes,
         shared_hit_ratio,
         divided_hit_ratio,

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use ebbtide::ByteSize;
 use serde::Serialize;
 
 use super::plan::{Demand, ENDURANCE, Hardware, Latencies, Overheads, Plan, ram_per_item};
@@ -10,6 +9,7 @@ use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
 use super::search::{Budget, Wanted};
 use super::slabs::Slabs;
+use super::units::{money, size};
 use crate::mrc::TraceLoad;
 
 /// A trace of fewer gets than these for each object tells little of what memory would do.
@@ -76,6 +76,7 @@ impl Advice {
         if load.seconds <= 1 {
             caveats.push("the trace has no time: rates are those of one second".to_owned());
         }
+        caveats.extend(slabs.as_ref().and_then(Slabs::caveat));
         caveats.push(
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
@@ -111,10 +112,6 @@ impl Advice {
             caveats,
         }
     }
-}
-
-pub(super) fn size(bytes: f64) -> String {
-    ByteSize::bytes(bytes.max(0.0) as u64).to_string()
 }
 
 fn percent(ratio: f64) -> String {
@@ -229,19 +226,6 @@ fn about_pools(pools: &PoolAdvice) -> String {
     )
 }
 
-/// Two places after the decimal point, more for small amounts.
-pub(super) fn money(amount: f64) -> String {
-    match amount {
-        1000.0.. => format!("{amount:.0}"),
-        0.1.. => format!("{amount:.2}"),
-        amount if amount > 0.0 => {
-            let places = (2.0 - amount.log10().floor()).clamp(2.0, 12.0) as usize;
-            format!("{amount:.places$}")
-        }
-        _ => "0".to_owned(),
-    }
-}
-
 pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     let demand = &advice.demand;
     writeln!(
@@ -279,6 +263,7 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
             ("reads of flash", format!("{:.1} a second", plan.flash_reads_per_second)),
             ("written to flash", format!("{}/s", size(plan.flash_written_bytes_per_second))),
             ("drive writes", format!("{:.2} a day", plan.drive_writes_per_day)),
+            ("the drive writes", format!("{:.2} bytes for each", plan.device_amplification)),
             ("life of the drive", plan.flash_life_years.map_or("-".to_owned(), |years| format!("{years:.1} years"))),
             ("to the backend", format!("{:.1} a second", plan.backend_per_second)),
             ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
@@ -287,7 +272,7 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
         rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<28} {value}"))?;
     }
     if let Some(slabs) = &advice.slabs {
-        writeln!(out, "\nmemcached with slab classes, {}:", size(slabs.memory_bytes as f64))?;
+        writeln!(out, "\nmemcached with slab classes, {}:", slabs.words())?;
         writeln!(out, "{:>8} {:>8} {:>24} {:>24}", "chunk", "gets", "first come", "optimal")?;
         for class in &slabs.classes {
             let with = |bytes: u64, ratio: f64| format!("{} {:>8}", size(bytes as f64), percent(ratio));
@@ -337,18 +322,4 @@ fn pool_table(pools: &PoolAdvice, out: &mut impl Write) -> io::Result<()> {
         percent(pools.divided_hit_ratio)
     )?;
     pools.flags.iter().try_for_each(|flags| writeln!(out, "{flags}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_prices_keep_their_digits() {
-        for (amount, text) in
-            [(0.0, "0"), (12_345.6, "12346"), (12.345, "12.35"), (0.5, "0.50"), (0.00488, "0.00488"), (0.05, "0.0500")]
-        {
-            assert_eq!(money(amount), text);
-        }
-    }
 }

@@ -136,6 +136,11 @@ impl TraceLoad {
             .collect()
     }
 
+    /// Gets, of the trace as it is, of objects that memcached does not take.
+    pub(crate) fn gets_of_too_large(&self) -> u64 {
+        slabs::gets_of_too_large(&self.workload)
+    }
+
     /// The chunk sizes in the order in which the trace as it is first needs one more page of each, with `page_bytes` a
     /// page.
     pub(crate) fn page_requests(&self, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {

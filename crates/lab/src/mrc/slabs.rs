@@ -9,6 +9,8 @@ use crate::trace::loaded::{LoadedTrace, Step, is_get};
 
 /// Bytes of an item of memcached beside key and value: header, CAS token, suffix.
 const ITEM_BYTES: u64 = 56;
+/// A larger item is refused, unless `-I` says otherwise.
+const ITEM_BYTES_MAX: u64 = 1 << 20;
 /// Points of the curve of a class.
 const POINTS: u64 = 48;
 
@@ -29,6 +31,16 @@ fn class_of(sizes: &[u64], step: &Step) -> usize {
     sizes.partition_point(|size| *size < step.bytes() + ITEM_BYTES).min(sizes.len() - 1)
 }
 
+/// Whether memcached takes the object.
+fn is_taken(step: &Step) -> bool {
+    step.bytes() + ITEM_BYTES <= ITEM_BYTES_MAX
+}
+
+/// Gets of objects that memcached does not take: they miss.
+pub(super) fn gets_of_too_large(workload: &LoadedTrace) -> u64 {
+    workload.steps.iter().filter(|step| is_get(step.op) && !is_taken(step)).count() as u64
+}
+
 /// Chunk bytes that an object takes.
 fn chunk_bytes(sizes: &[u64], step: &Step) -> u64 {
     let size = sizes[class_of(sizes, step)];
@@ -40,9 +52,10 @@ pub(super) fn tenants(workload: &LoadedTrace, smallest: f64, factor: f64) -> Vec
     let sizes = chunk_sizes(smallest, factor);
     let tenant = |class: usize| {
         let mut profiler = Profiler::new(Options::default());
-        profile(workload, |step| class_of(&sizes, step) == class, |step| chunk_bytes(&sizes, step), &mut profiler);
+        let is_of_class = |step: &Step| is_taken(step) && class_of(&sizes, step) == class;
+        profile(workload, is_of_class, |step| chunk_bytes(&sizes, step), &mut profiler);
         let gets = profiler.gets();
-        let footprint = workload.footprint_of(|step| class_of(&sizes, step) == class, |step| chunk_bytes(&sizes, step));
+        let footprint = workload.footprint_of(is_of_class, |step| chunk_bytes(&sizes, step));
         if gets == 0.0 || footprint == 0 {
             return None;
         }
@@ -67,7 +80,8 @@ pub(super) fn page_requests(workload: &LoadedTrace, smallest: f64, factor: f64, 
     let mut free = vec![0_u64; sizes.len()];
     let mut seen = vec![false; workload.objects()];
     let mut pages = Vec::new();
-    for step in workload.steps.iter().filter(|step| is_get(step.op) || step.bytes() > 0) {
+    let is_stored = |step: &&Step| (is_get(step.op) || step.bytes() > 0) && is_taken(step);
+    for step in workload.steps.iter().filter(is_stored) {
         if std::mem::replace(&mut seen[step.key as usize], true) {
             continue;
         }

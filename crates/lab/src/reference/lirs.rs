@@ -13,12 +13,16 @@ const ALL: usize = 0;
 const LIR: u32 = 0;
 const RESIDENT: u32 = 1;
 const GONE: u32 = 2;
+/// Q has one part of these of the memory.
+const HIR_PARTS: u64 = 100;
 /// Bytes of S, by the memory: without a bound it would grow with each object that is used once.
 const STACK_SHARE: u64 = 2;
 
 pub(super) struct Lirs {
     limit: u64,
+    /// Bytes of Q: a hundredth of the memory, and one of the smallest objects at least.
     hir_limit: u64,
+    smallest_bytes: u64,
     stack: Queues,
     /// Resident HIR objects.
     queue: Queues,
@@ -29,8 +33,30 @@ pub(super) struct Lirs {
 
 impl Lirs {
     pub(super) fn new(limit: u64) -> Self {
-        let hir_limit = (limit / 100).max(1);
-        Self { limit, hir_limit, stack: Queues::new(1), queue: Queues::new(1), gone: Queues::new(1), lir_bytes: 0 }
+        Self {
+            limit,
+            hir_limit: (limit / HIR_PARTS).max(1),
+            smallest_bytes: u64::MAX,
+            stack: Queues::new(1),
+            queue: Queues::new(1),
+            gone: Queues::new(1),
+            lir_bytes: 0,
+        }
+    }
+
+    /// Sets the bytes of Q again when an object comes that is smaller than all before. Without room for one object
+    /// nothing could enter a cache of fewer than a hundred: the papers and simulators count in objects.
+    fn note_size(&mut self, bytes: u64) {
+        if bytes >= self.smallest_bytes {
+            return;
+        }
+        self.smallest_bytes = bytes;
+        self.hir_limit = (self.limit / HIR_PARTS).max(bytes.min(self.limit / 2)).max(1);
+        self.make_room_in_queue(0);
+        // Ends: each turn takes a LIR object.
+        while self.lir_bytes > self.lir_limit() {
+            self.demote_lowest();
+        }
     }
 
     fn lir_limit(&self) -> u64 {
@@ -136,6 +162,7 @@ impl Lirs {
 
 impl Cache for Lirs {
     fn get(&mut self, key: u64, bytes: u64, _next: u64) -> bool {
+        self.note_size(bytes);
         let hit = self.hit(key);
         if let Some(node) = self.stack.find(key).filter(|_| !hit) {
             // It comes back, with the size that it had.

@@ -10,6 +10,7 @@
 //! follows the number of items: a key is remembered for about as many evictions as the cache has items. One of 32 other
 //! keys is mistaken for a ghost. Races lose ghosts, which is harmless.
 
+use crate::mapping::zeroed_slice;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 const SET_GHOSTS: usize = 8;
@@ -24,7 +25,7 @@ pub struct Ghosts {
 impl Ghosts {
     /// A table of at most `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
-        let sets: Box<[_]> = (0..Self::sets(bytes)).map(|_| AtomicU64::new(0)).collect();
+        let sets: Box<[AtomicU64]> = zeroed_slice(Self::sets(bytes));
         Self { in_use: AtomicUsize::new(sets.len()), sets }
     }
 

@@ -19,6 +19,7 @@
 //! ```
 //! The table is small, and the sample thins out as items get more. Races lose entries or counts, which is harmless.
 
+use crate::mapping::zeroed_slice;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// One in `1 << MIN_PROBE_BITS` keys is a probe at most.
@@ -72,7 +73,7 @@ impl ReturnRates {
     /// A table of at most `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         Self {
-            entries: (0..Self::entries(bytes)).map(|_| AtomicU64::new(0)).collect(),
+            entries: zeroed_slice(Self::entries(bytes)),
             probe_bits: AtomicU32::new(MIN_PROBE_BITS),
             young: Rate::default(),
             old: Rate::default(),

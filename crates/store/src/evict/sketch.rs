@@ -6,6 +6,7 @@
 //! ```
 //! Races lose increments, which an estimate tolerates.
 
+use crate::mapping::zeroed_slice;
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 
 const ROWS: usize = 4;
@@ -24,7 +25,7 @@ impl FrequencySketch {
     /// A sketch of `bytes` bytes, rounded to a power of two of counters per row.
     pub fn new(bytes: u64) -> Self {
         let width = (bytes as usize / ROWS).max(64).next_power_of_two();
-        Self { counters: (0..width * ROWS).map(|_| AtomicU8::new(0)).collect(), width, additions: AtomicU64::new(0) }
+        Self { counters: zeroed_slice(width * ROWS), width, additions: AtomicU64::new(0) }
     }
 
     /// Bytes that `new` takes for the same argument.
