@@ -39,6 +39,11 @@ impl Removal<'_> {
         self.len() == 0
     }
 
+    /// What it took in memory, with its metadata.
+    pub fn stored_bytes(&self) -> u64 {
+        self.removed.item.stored_bytes()
+    }
+
     /// Client flags; 0 of an entry that the library has annotated.
     pub fn flags(&self) -> u32 {
         self.removed.item.flags().of_client()
@@ -60,7 +65,25 @@ impl Removal<'_> {
         self.removed.item.was_used()
     }
 
-    /// About how long ago it was last read or written.
+    /// Whether no read since its write was counted. False for an entry that has survived an eviction: the cache forgets
+    /// the reads before it.
+    pub fn is_unread(&self) -> bool {
+        !self.removed.item.was_used() && !self.removed.item.has_survived()
+    }
+
+    /// About how long ago it was written, at most by the time that its segment took to fill too long; `None` for an
+    /// entry that has survived an eviction.
+    pub fn age(&self) -> Option<Duration> {
+        let written_ms = self.removed.item.written_ms()?;
+        Some(Duration::from_millis(self.removed.now_ms.saturating_sub(written_ms)))
+    }
+
+    /// The range of TTLs in seconds that shared its segment; `None` if its segment does not expire.
+    pub fn ttl_range_seconds(&self) -> Option<(u32, u32)> {
+        self.removed.item.ttl_range_seconds()
+    }
+
+    /// About how long ago it was last read, or written, or has survived an eviction.
     pub fn idle(&self) -> Duration {
         Duration::from_millis(self.removed.item.idle_ms())
     }

@@ -85,6 +85,45 @@ fn expiries_and_flushes_are_told_and_what_callers_do_is_not() {
     cache.verify();
 }
 
+#[test]
+fn an_entry_that_survived_an_eviction_is_not_told_as_unread() {
+    let cache = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual).build().unwrap();
+    type Seen = (bool, bool, Option<Duration>, Option<(u32, u32)>);
+    let told = Arc::new(Mutex::new(Vec::<Seen>::new()));
+    let all = Arc::clone(&told);
+    let listener = move |removal: ebbtide::memcached::Removal<'_>| {
+        let hot = removal.key().starts_with(b"hot");
+        all.lock().unwrap().push((hot, removal.is_unread(), removal.age(), removal.ttl_range_seconds()));
+    };
+    cache.on_removal(listener).unwrap();
+    let hot: Vec<String> = (0..1000).map(|n| format!("hot{n}")).collect();
+    hot.iter().for_each(|key| _ = cache.insert(key.as_bytes(), &[1; 500]).apply().unwrap());
+    // They are read in each of some seconds while others are written, and then not any more.
+    for second in 1..400u64 {
+        cache.maintain(Duration::from_secs(second));
+        if second < 20 {
+            hot.iter().for_each(|key| _ = cache.get(key.as_bytes()).hit());
+        }
+        (0..200).for_each(|n| {
+            _ = cache
+                .insert(format!("cold{second}.{n}").as_bytes(), &[1; 500])
+                .ttl(Ttl::seconds(5000))
+                .apply()
+                .unwrap();
+        });
+    }
+    let told = told.lock().unwrap();
+    let (hot, cold): (Vec<&Seen>, Vec<&Seen>) = told.iter().partition(|(is_hot, ..)| *is_hot);
+    assert!(hot.len() > 50 && hot.iter().all(|(_, is_unread, ..)| !is_unread), "{} of 1000", hot.len());
+    assert!(hot.iter().any(|(_, _, age, _)| age.is_none()), "survivors have no known age");
+    // Few are taken for keys that return, which counts as a use.
+    let unread: Vec<&Seen> = cold.iter().copied().filter(|(_, is_unread, ..)| *is_unread).collect();
+    assert!(cold.len() > 10_000 && unread.len() > cold.len() * 9 / 10, "{} of {}", unread.len(), cold.len());
+    let ages = unread.iter().map(|(_, _, age, _)| age.expect("an age").as_secs());
+    assert!(ages.clone().all(|age| age < 400) && ages.max() > Some(2));
+    assert!(unread.iter().all(|(.., ttl)| ttl.is_some_and(|(min, max)| min <= 5000 && max >= 5000)));
+}
+
 /// The body of a long value is there as long as its listener runs.
 #[test]
 fn long_values_are_told_whole() {

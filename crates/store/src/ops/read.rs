@@ -16,6 +16,7 @@ use crate::store::Store;
 use crate::structured::WordsContent;
 use crate::sync::Ordering;
 use crate::time::Moment;
+use crate::ttl::TtlBucket;
 use std::ops::ControlFlow;
 
 /// Keys that are looked up together.
@@ -356,6 +357,25 @@ impl Item<'_> {
     /// reset them.
     pub fn was_used(&self) -> bool {
         self.was_used
+    }
+
+    /// Whether an eviction has kept the item: it may have been used before, although `was_used` is false.
+    pub fn has_survived(&self) -> bool {
+        self.store.segments.header(self.item.at.segment()).rounds.load(Ordering::Relaxed) > 0
+    }
+
+    /// The approximate time of the write, in milliseconds of the store's time: that of the segment's first write.
+    /// `None` after a survived eviction, which keeps no such time.
+    pub fn written_ms(&self) -> Option<u64> {
+        let header = self.store.segments.header(self.item.at.segment());
+        (header.rounds.load(Ordering::Relaxed) == 0).then(|| header.stamp_ms())
+    }
+
+    /// The range of TTLs of the item's segment, as in `TtlBucketSnapshot`.
+    pub fn ttl_range_seconds(&self) -> Option<(u32, u32)> {
+        let header = self.store.segments.header(self.item.at.segment());
+        let bucket = TtlBucket::from_index(header.ttl_bucket.load(Ordering::Relaxed).into());
+        self.store.chains.scale.range_seconds(bucket)
     }
 
     /// The approximate time of the last use before this one, or of the write if there was none, in milliseconds of the
