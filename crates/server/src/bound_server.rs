@@ -14,6 +14,7 @@ use crate::acceptor::{self, Acceptor};
 use crate::admin;
 use crate::counters::CommandCounters;
 use crate::dump_thread::DumpThread;
+use crate::evictions::EvictionListener;
 use crate::inbox::Inbox;
 use crate::listen::Listener;
 use crate::observe::{Samples, Sizing};
@@ -127,8 +128,17 @@ impl BoundServer {
         let counting = options.threads + usize::from(!self.datagrams.is_empty());
         let pools = PoolSet::new(&cache, &options.pools, counting)?;
         let listeners = self.listeners;
+        let watching = Arc::new(Watching::default());
+        let evictions = EvictionListener {
+            watching: Arc::clone(&watching),
+            samples: Arc::default(),
+            is_sampling: self.admin.is_some(),
+            prefix_delimiter: options.prefix_delimiter,
+        };
+        pools.entries.iter().try_for_each(|entry| evictions.listen(entry)).map_err(Error::Cache)?;
         let shared = Arc::new(Shared {
-            watching: watch_evictions(&pools)?,
+            watching,
+            evictions,
             pools: PublishedPools::new(pools),
             dump_thread: DumpThread::default(),
             prefix_stats: PrefixStats::new(options.prefix_delimiter, options.count_prefixes),
@@ -137,6 +147,7 @@ impl BoundServer {
             certificates: self.certificates,
             samples: (0..counting).map(|_| Samples::default()).collect(),
             sizing: Sizing::default(),
+            recent: Mutex::default(),
             admin_address: self.admin.as_ref().map(admin::AdminListener::address),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
@@ -170,15 +181,6 @@ impl Server {
         server.listen()?;
         Ok(server)
     }
-}
-
-/// The watchers of a server with this cache.
-fn watch_evictions(pools: &PoolSet) -> Result<Arc<Watching>, Error> {
-    let watching = Arc::new(Watching::default());
-    for entry in &pools.entries {
-        watching.watch_evictions(&entry.pool).map_err(Error::Cache)?;
-    }
-    Ok(watching)
 }
 
 /// Increases the process's limit of open files to `needed`, as far as that is allowed.

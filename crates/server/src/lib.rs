@@ -49,6 +49,7 @@ mod connection_wait;
 mod counters;
 mod dump_thread;
 mod error;
+mod evictions;
 mod execute;
 mod flash_gets;
 mod fleet;

@@ -11,8 +11,9 @@ use slab::Slab;
 use crate::connection_info::ConnectionInfo;
 use crate::counters::{CommandCounters, CommandTotals};
 use crate::dump_thread::DumpThread;
+use crate::evictions::EvictionListener;
 use crate::flash_gets::FlashGets;
-use crate::observe::{Samples, Sizing};
+use crate::observe::{Recent, Samples, Sizing, TrafficSketch};
 use crate::options::ServerOptions;
 use crate::pools::PublishedPools;
 use crate::stats_prefix::PrefixStats;
@@ -28,6 +29,7 @@ pub struct Shared {
     pub admin_address: Option<SocketAddr>,
     pub counters: Vec<CommandCounters>,
     pub watching: Arc<Watching>,
+    pub evictions: EvictionListener,
     pub dump_thread: DumpThread,
     pub prefix_stats: PrefixStats,
     /// Present when a listener uses TLS.
@@ -36,6 +38,8 @@ pub struct Shared {
     pub samples: Vec<Samples>,
     /// Profiles the accesses where there is an admin interface.
     pub sizing: Sizing,
+    /// The numbers of the last minute, as of the last second; those of a default without an admin interface.
+    pub recent: Mutex<Recent>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,
@@ -59,6 +63,7 @@ pub struct Shared {
 pub struct StatsBaseline {
     pub totals: CommandTotals,
     pub cache: ebbtide::memcached::Stats,
+    pub unread_evictions: u64,
     /// Gets from flash.
     pub gets: FlashGets,
     pub accepted: u64,
@@ -95,11 +100,21 @@ impl Shared {
         CommandTotals::sum(self.counters.iter())
     }
 
+    /// Sampled accesses by key prefix, of all workers.
+    pub fn traffic(&self) -> TrafficSketch {
+        let mut sum = TrafficSketch::default();
+        for samples in &self.samples {
+            sum.merge(&lock(&samples.traffic));
+        }
+        sum
+    }
+
     pub fn reset_stats(&self) {
         self.pools.current().reset(&self.totals());
         *lock(&self.baseline) = StatsBaseline {
             totals: self.totals(),
             cache: self.cache.stats(),
+            unread_evictions: self.pools.current().unread_evictions(),
             gets: self.cache.flash_stats().map(|flash| FlashGets::of(&flash)).unwrap_or_default(),
             accepted: self.accepted.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),

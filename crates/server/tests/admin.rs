@@ -137,6 +137,72 @@ fn history_and_latencies_come_second_by_second() {
     assert!(seen["hot_keys"][0]["share"].as_f64() > Some(0.9));
 }
 
+/// The lines of `stats ebbtide` with this beginning, as numbers.
+fn own_stats(server: &TestServer, beginnings: &[&str]) -> Vec<(String, f64)> {
+    let text = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
+    let pairs = text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
+    let wanted = pairs.filter(|(name, _)| beginnings.iter().any(|beginning| name.starts_with(beginning)));
+    wanted.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
+}
+
+#[test]
+fn numbers_of_now_agree_at_one_moment() {
+    let cache = Cache::builder().memory(ByteSize::mib(8)).build().expect("a cache");
+    let server = TestServer::around(cache, with_admin());
+    let mut written = 0;
+    server.wait_for("evictions and gets of the last minute", || {
+        let range = written..written + 500;
+        written = range.end;
+        server.talk(&range.flat_map(|n| set(&format!("flood:{n}"), &[b'x'; 10_000])).collect::<Vec<_>>());
+        server.talk(b"set user:1 0 0 1\r\nv\r\nget user:1 user:1 user:1 user:2\r\n");
+        let now = &json(&server, "/api/overview")["now"];
+        now["hit_ratio"].as_f64() > Some(0.0)
+            && now["evictions_per_second"]["all"].as_f64() > Some(0.0)
+            && now["evicted_age_seconds"].is_f64()
+            && now["unread_share"].as_f64() > Some(0.5)
+    });
+    let mut seen = (Value::Null, Value::Null, Vec::new());
+    server.wait_for("all answers from the same second", || {
+        let before = json(&server, "/api/overview");
+        let own = own_stats(&server, &["now_", "unread", "evicted_"]);
+        let keys = json(&server, "/api/keys");
+        let is_same = json(&server, "/api/overview")["now"] == before["now"];
+        seen = (before, keys, own);
+        is_same
+    });
+    let (overview, keys, own) = seen;
+    let now = &overview["now"];
+    let told = |name: &str| own.iter().find(|(found, _)| found == name).map(|(_, value)| *value);
+    for (name, path) in [
+        ("now_seconds", "/seconds"),
+        ("now_hit_ratio", "/hit_ratio"),
+        ("now_get_per_second", "/commands_per_second/get"),
+        ("now_set_per_second", "/commands_per_second/set"),
+        ("now_evicted_per_second", "/evictions_per_second/all"),
+        ("now_evicted_memory_per_second", "/evictions_per_second/memory"),
+        ("now_bytes_read_per_second", "/network_per_second/bytes_read"),
+        ("unread_share", "/unread_share"),
+        ("evicted_idle_seconds", "/evicted_idle_seconds"),
+        ("evicted_age_seconds", "/evicted_age_seconds"),
+        ("evicted_unread_share", "/evicted_unread_share"),
+    ] {
+        let number = now.pointer(path).and_then(Value::as_f64);
+        // A text of JSON is read to the last digit but one.
+        let is_equal = told(name).zip(number).is_some_and(|(told, number)| (told - number).abs() <= 1e-12 * number);
+        assert!(is_equal, "{name}: {:?}, {path}: {number:?}", told(name));
+    }
+    // The verdict says the hit ratio of the same minute, and the groups of keys share its evictions.
+    let percent = format!("{:.1} % of gets hit", now["hit_ratio"].as_f64().expect("a ratio") * 100.0);
+    let sentence = overview["headline"]["sentence"].as_str().expect("a sentence");
+    assert!(sentence.starts_with(&percent), "{sentence} without {percent}");
+    let all = now["evictions_per_second"]["all"].as_f64().expect("a rate");
+    for groups in [&keys["prefixes"], &keys["evicted"]["pools"], &keys["evicted"]["sizes"], &keys["evicted"]["ttls"]] {
+        let rates = groups.as_array().expect("a list").iter();
+        let sum: f64 = rates.map(|row| row["evictions_per_second"].as_f64().expect("a rate")).sum();
+        assert!((sum - all).abs() < 1e-6 * all, "{sum} of {all}: {groups}");
+    }
+}
+
 #[test]
 fn keys_are_not_told_where_listing_them_is_switched_off() {
     for allow_dump in [true, false] {

@@ -98,7 +98,7 @@ fn keys_on_flash_are_found_and_marked() {
         assert_eq!(of(true), names.iter().map(String::as_str).collect(), "{filter}");
         assert_eq!(of(false).len(), near, "{filter}");
         let entry = found.iter().find(|entry| entry["on_flash"] == true).expect("one");
-        assert_eq!((&entry["idle_seconds"], &entry["never_read"]), (&Value::Null, &Value::Null));
+        assert_eq!((&entry["idle_seconds"], &entry["unread"]), (&Value::Null, &Value::Null));
         assert!(entry["bytes"].as_u64().is_some_and(|bytes| bytes >= 100), "{entry}");
     }
 }
@@ -110,7 +110,7 @@ fn an_entry_says_what_the_object_is() {
     let answer = json(&server, "/api/entries?filter=a%2520");
     let entry = &answer["entries"][0];
     assert_eq!((entry["key"].as_str(), entry["id"].as_str()), (Some("a%20%ff"), Some("a%2520%25ff")));
-    assert_eq!((entry["pool"].as_str(), entry["never_read"].as_bool()), (Some("default"), Some(true)));
+    assert_eq!((entry["pool"].as_str(), entry["unread"].as_bool()), (Some("default"), Some(true)));
     assert!((90..=100).contains(&entry["ttl_seconds"].as_u64().expect("a TTL")), "{entry}");
     let read = json(&server, "/api/entries?filter=read");
     assert_eq!(read["entries"][0]["ttl_seconds"], Value::Null);
@@ -144,7 +144,7 @@ fn a_value_needs_a_confirmation_and_counts_no_use() {
     assert_eq!((text["text"].as_str(), text["flags"].as_u64()), (Some("value"), Some(7)));
     let bytes = told("/api/value?id=bytes");
     assert_eq!((bytes["text"].as_str(), bytes["is_text"].as_bool()), (Some("a\\x00\\xff"), Some(false)));
-    assert_eq!(json(&server, "/api/entries?filter=text")["entries"][0]["never_read"], true);
+    assert_eq!(json(&server, "/api/entries?filter=text")["entries"][0]["unread"], true);
     assert_eq!(get(&server, "/api/value?id=absent", CONFIRM).0, 404);
     assert_eq!(get(&server, "/api/value", CONFIRM).0, 400);
 }

@@ -47,6 +47,13 @@ fn names_and_their_order_stay() {
     let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
     let options = ServerOptions { admin: Some(admin), ..options() };
     let server = TestServer::around(cache.build().expect("a cache"), options);
+    server.talk(b"set k 0 0 1\r\nv\r\n");
+    server.wait_for("gets of the last minute, and a look at the objects", || {
+        server.talk(b"get k\r\n");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let own = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
+        own.contains("now_hit_ratio") && own.contains("unread_share")
+    });
     let mut names = Vec::new();
     stats(&server, "", &mut names);
     stats(&server, " ebbtide", &mut names);

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{TestServer, options, set, stat};
-use ebbtide_server::ServerOptions;
+use ebbtide::memcached::{ByteSize, Cache};
+use ebbtide_server::{PoolRule, ServerOptions};
 
 fn names(stats: &[u8]) -> Vec<String> {
     let text = String::from_utf8(stats.to_vec()).expect("text");
@@ -133,9 +134,12 @@ fn settings_show_the_options() {
         ("verbosity", 1),
         ("item_size_max", 16 << 20),
         ("maxbytes", 256 << 20),
+        ("segment_size", 266_240),
+        ("pools", 1),
     ] {
         assert_eq!(stat(&stats, name), number, "{name}");
     }
+    assert!(String::from_utf8_lossy(&stats).contains("STAT policy s3fifo\r\n"));
     server.talk(b"verbosity 0\r\n");
     assert_eq!(stat(&server.talk(b"stats settings\r\n"), "verbosity"), 0);
 }
@@ -152,6 +156,39 @@ fn the_pool_is_slab_class_one() {
     names(&slabs);
     assert_eq!(stat(&slabs, "1:get_hits"), 1);
     assert_eq!(stat(&slabs, "active_slabs"), 1);
+}
+
+#[test]
+fn evictions_of_unread_objects_are_counted() {
+    let cache = Cache::builder().memory(ByteSize::mib(8)).build().expect("a cache");
+    let server = TestServer::around(cache, options());
+    let sets =
+        |from: usize| (from..from + 5_000).flat_map(|n| set(&format!("k{n}"), &[b'x'; 1000])).collect::<Vec<_>>();
+    server.talk(&sets(0));
+    server.talk(&sets(5_000));
+    let items = server.talk(b"stats items\r\n");
+    let evicted = stat(&items, "items:1:evicted");
+    assert!(evicted > 1000, "{evicted}");
+    assert_eq!(stat(&items, "items:1:evicted_unfetched"), evicted, "nothing was read");
+    assert_eq!(stat(&server.talk(b"stats\r\n"), "evicted_unfetched"), evicted);
+    assert!(stat(&items, "items:1:evicted_time") < 60);
+    server.talk(b"stats reset\r\n");
+    assert_eq!(stat(&server.talk(b"stats items\r\n"), "items:1:evicted_unfetched"), 0);
+    assert_eq!(stat(&server.talk(b"stats\r\n"), "evicted_unfetched"), 0);
+}
+
+#[test]
+fn refused_writes_are_counted_by_pool() {
+    let users = PoolRule { prefixes: vec![b"user:".to_vec()], max_bytes: Some(8 << 20), ..PoolRule::named("users") };
+    let cache = Cache::builder().memory(ByteSize::mib(64)).evict(false).pool(users.options()).build().expect("a cache");
+    let server = TestServer::around(cache, ServerOptions { pools: vec![users], ..options() });
+    server.talk(&set("other", b"v"));
+    let answers = server.talk(&(0..20_000).flat_map(|n| set(&format!("user:{n}"), &[b'x'; 1000])).collect::<Vec<_>>());
+    let refused = String::from_utf8(answers).expect("text").matches("SERVER_ERROR out of memory").count() as u64;
+    assert!(refused > 1000, "{refused}");
+    let items = server.talk(b"stats items\r\n");
+    assert_eq!((stat(&items, "items:1:outofmemory"), stat(&items, "items:2:outofmemory")), (0, refused));
+    assert_eq!(stat(&server.talk(b"stats\r\n"), "store_no_memory"), refused);
 }
 
 #[test]
@@ -199,7 +236,7 @@ fn memory_by_ttl_and_by_size_is_told() {
     let sizes = server.talk(b"stats ebbtide sizes\r\n");
     // Key, value and a few bytes of metadata: 1006 to 1023 and 7 to 15 bytes.
     assert_eq!((stat(&sizes, "512:items"), stat(&sizes, "512:bytes_max"), sum(&sizes, "items")), (100, 1023, 150));
-    assert_eq!((stat(&sizes, "512:never_read"), stat(&sizes, "complete")), (100, 1));
+    assert_eq!((stat(&sizes, "512:unread"), stat(&sizes, "complete")), (100, 1));
     assert_eq!(server.talk(b"stats ebbtide keys\r\n"), b"ERROR\r\n");
 }
 

@@ -37,7 +37,7 @@ impl AdminChoice {
     }
 }
 
-/// Latencies of one kind of command in microseconds, of the last ten seconds.
+/// Latencies of one kind of command in microseconds, of the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
@@ -71,12 +71,14 @@ pub struct PrefixUse {
     pub bytes: f64,
     pub memory_share: Option<f64>,
     pub items: f64,
-    pub never_read_share: Option<f64>,
+    pub unread_share: Option<f64>,
     pub gets_per_second: f64,
     pub hit_ratio: Option<f64>,
     pub evictions_per_second: f64,
+    /// Mean times from the last use, and from the write, to the eviction.
     pub evicted_idle_seconds: Option<f64>,
-    pub evicted_never_read_share: Option<f64>,
+    pub evicted_age_seconds: Option<f64>,
+    pub evicted_unread_share: Option<f64>,
 }
 
 /// Memory of the segments of one range of TTLs.
@@ -99,7 +101,7 @@ pub struct SizeUse {
     pub bytes_max: u64,
     pub bytes: f64,
     pub items: f64,
-    pub never_read_share: Option<f64>,
+    pub unread_share: Option<f64>,
 }
 
 /// One of the largest objects of a sample.
@@ -110,7 +112,7 @@ pub struct LargeObject {
     pub bytes: u64,
     pub ttl_seconds: Option<u64>,
     pub idle_seconds: u64,
-    pub never_read: bool,
+    pub unread: bool,
     /// Of its gets that were sampled.
     pub hit_ratio: Option<f64>,
 }

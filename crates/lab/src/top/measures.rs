@@ -1,4 +1,5 @@
-//! What two samples say about the time between them.
+//! What a server does now. An Ebbtide server tells the rates of the last minute, as its dashboard does; other rates are
+//! differences of two samples.
 
 use serde::Serialize;
 
@@ -14,8 +15,15 @@ pub struct TopReport {
     pub uptime_seconds: Option<u64>,
     pub threads: Option<u64>,
     pub interval_seconds: Option<f64>,
-    /// Of the gets of the interval.
+    /// The time that the server's own rates and its hit ratio are of, the last minute; `None` if it does not tell them,
+    /// and they are of the interval.
+    pub window_seconds: Option<f64>,
+    /// Of the gets of the window, or of the interval.
     pub hit_ratio: Option<f64>,
+    /// Of the gets of the interval.
+    pub interval_hit_ratio: Option<f64>,
+    /// Commands of all kinds in the interval.
+    pub interval_operations_per_second: Option<f64>,
     /// Of all gets that the server has counted.
     pub hit_ratio_total: Option<f64>,
     /// Commands of all kinds.
@@ -150,16 +158,35 @@ pub struct Network {
 /// A count of a sample; `None` if the server does not tell it.
 type Counted = fn(&StatsSample) -> Option<u64>;
 
-/// The reasons of Ebbtide first, then those that memcached counts, too.
-const REASONS: [(&str, Counted); 8] = [
-    ("evicted: memory was full", |s| s.own_number("evictions")?.checked_sub(s.own_number("index_replaced")?)),
-    ("evicted: no slot in the index", |s| s.own_number("index_replaced")),
-    ("expired", |s| s.own_number("expired")?.checked_sub(s.own_number("flushed")?)),
-    ("flushed", |s| s.own_number("flushed")),
-    ("evicted", |s| s.number("evictions").filter(|_| !s.is_ours())),
-    ("expired", |s| s.sum(&["reclaimed", "crawler_reclaimed"]).filter(|_| !s.is_ours())),
-    ("refused: no memory", |s| s.number("store_no_memory")),
-    ("refused: too large", |s| s.number("store_too_large")),
+/// Counts by reason, each with the name of its rate in `stats ebbtide`. The reasons of Ebbtide first, then those that
+/// memcached counts, too.
+const REASONS: [(&str, &str, Counted); 8] = [
+    ("evicted: memory was full", "now_evicted_memory_per_second", |s| {
+        s.own_number("evictions")?.checked_sub(s.own_number("index_replaced")?)
+    }),
+    ("evicted: no slot in the index", "now_evicted_index_full_per_second", |s| s.own_number("index_replaced")),
+    ("expired", "now_expired_segment_per_second", |s| s.own_number("expired")?.checked_sub(s.own_number("flushed")?)),
+    ("flushed", "now_flushed_per_second", |s| s.own_number("flushed")),
+    ("evicted", "", |s| s.number("evictions").filter(|_| !s.is_ours())),
+    ("expired", "", |s| s.sum(&["reclaimed", "crawler_reclaimed"]).filter(|_| !s.is_ours())),
+    ("refused: no memory", "", |s| s.number("store_no_memory")),
+    ("refused: too large", "", |s| s.number("store_too_large")),
+];
+
+/// Counters that add up to the commands of all kinds.
+const COMMANDS: [&str; 12] = [
+    "get_hits",
+    "get_misses",
+    "cmd_set",
+    "delete_hits",
+    "delete_misses",
+    "touch_hits",
+    "touch_misses",
+    "incr_hits",
+    "incr_misses",
+    "decr_hits",
+    "decr_misses",
+    "cmd_flush",
 ];
 
 /// Counters that only grow while a server lives. If one has fallen, all have started anew.
@@ -200,15 +227,22 @@ impl Span<'_> {
         CounterRate { per_second: self.per_second(names), total: self.now.sum(names) }
     }
 
-    fn operation(&self, names: &[&str]) -> OperationRate {
-        OperationRate { per_second: self.per_second(names), total: self.now.sum(names), hit_ratio: None }
+    /// A counter whose rate the server tells under a name.
+    fn told_counter(&self, told: &str, names: &[&str]) -> CounterRate {
+        let counter = self.counter(names);
+        CounterRate { per_second: self.now.own_decimal(told).or(counter.per_second), ..counter }
+    }
+
+    fn operation(&self, told: &str, names: &[&str]) -> OperationRate {
+        let CounterRate { per_second, total } = self.told_counter(told, names);
+        OperationRate { per_second, total, hit_ratio: None }
     }
 
     /// An operation whose count is the sum of its hits and its other outcomes.
-    fn looked_up(&self, hits: &str, others: &[&str]) -> OperationRate {
+    fn looked_up(&self, told: &str, hits: &str, others: &[&str]) -> OperationRate {
         let all: Vec<&str> = std::iter::once(hits).chain(others.iter().copied()).collect();
         let hit_ratio = ratio(self.growth(&[hits]), self.growth(&all));
-        OperationRate { hit_ratio, ..self.operation(&all) }
+        OperationRate { hit_ratio, ..self.operation(told, &all) }
     }
 
     fn flash(&self) -> Option<FlashRates> {
@@ -254,10 +288,11 @@ impl Span<'_> {
     }
 
     fn removals(&self) -> Vec<RemovalRate> {
-        let rate = |(reason, counted): (&'static str, Counted)| {
+        let rate = |(reason, told, counted): (&'static str, &str, Counted)| {
             let total = counted(self.now)?;
             let growth = self.before.and_then(|before| total.checked_sub(counted(before)?));
-            let per_second = growth.and_then(|growth| Some(growth as f64 / self.seconds()?));
+            let of_interval = growth.and_then(|growth| Some(growth as f64 / self.seconds()?));
+            let per_second = self.now.own_decimal(told).or(of_interval);
             Some(RemovalRate { reason, per_second, total })
         };
         REASONS.into_iter().filter_map(rate).collect()
@@ -289,16 +324,19 @@ impl TopReport {
     pub fn new(target: &str, before: Option<&StatsSample>, now: &StatsSample, admin: AdminReport) -> Self {
         let span = Span { before: before.filter(|before| goes_on(before, now)), now };
         let operations = Operations {
-            get: span.looked_up("get_hits", &["get_misses"]),
-            set: span.operation(&["cmd_set"]),
-            delete: span.looked_up("delete_hits", &["delete_misses"]),
-            touch: span.looked_up("touch_hits", &["touch_misses"]),
-            incr: span.looked_up("incr_hits", &["incr_misses"]),
-            decr: span.looked_up("decr_hits", &["decr_misses"]),
-            cas: span.looked_up("cas_hits", &["cas_misses", "cas_badval"]),
-            meta: span.operation(&["cmd_meta"]),
-            flush: span.operation(&["cmd_flush"]),
+            get: span.looked_up("now_get_per_second", "get_hits", &["get_misses"]),
+            set: span.operation("now_set_per_second", &["cmd_set"]),
+            delete: span.looked_up("now_delete_per_second", "delete_hits", &["delete_misses"]),
+            touch: span.looked_up("now_touch_per_second", "touch_hits", &["touch_misses"]),
+            incr: span.looked_up("now_incr_per_second", "incr_hits", &["incr_misses"]),
+            decr: span.looked_up("now_decr_per_second", "decr_hits", &["decr_misses"]),
+            cas: span.looked_up("now_cas_per_second", "cas_hits", &["cas_misses", "cas_badval"]),
+            meta: span.operation("now_meta_per_second", &["cmd_meta"]),
+            flush: span.operation("now_flush_per_second", &["cmd_flush"]),
         };
+        let of_interval = operations.get.hit_ratio;
+        let hit_ratio = now.own_decimal("now_hit_ratio").or(of_interval);
+        let operations = Operations { get: OperationRate { hit_ratio, ..operations.get }, ..operations };
         // A cas is also a set, and a meta command also what it does.
         let counted = [operations.get, operations.set, operations.delete, operations.touch, operations.incr]
             .into_iter()
@@ -309,7 +347,10 @@ impl TopReport {
             uptime_seconds: now.number("uptime"),
             threads: now.number("threads"),
             interval_seconds: span.seconds(),
-            hit_ratio: operations.get.hit_ratio,
+            window_seconds: now.own_decimal("now_seconds").filter(|seconds| *seconds > 0.0),
+            hit_ratio,
+            interval_hit_ratio: of_interval,
+            interval_operations_per_second: span.per_second(&COMMANDS),
             hit_ratio_total: ratio(now.number("get_hits"), now.sum(&["get_hits", "get_misses"])),
             operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
             operations,
@@ -325,9 +366,9 @@ impl TopReport {
             },
             flash: span.flash(),
             pools: span.pools(),
-            evictions: span.counter(&["evictions"]),
+            evictions: span.told_counter("now_evicted_per_second", &["evictions"]),
             // memcached counts apart what its crawler found.
-            expirations: span.counter(&["reclaimed", "crawler_reclaimed"]),
+            expirations: span.told_counter("now_expired_per_second", &["reclaimed", "crawler_reclaimed"]),
             connections: Connections {
                 open: now.number("curr_connections"),
                 limit: now.number("max_connections"),
@@ -335,8 +376,8 @@ impl TopReport {
                 rejected: span.counter(&["rejected_connections"]),
             },
             network: Network {
-                read_bytes: span.counter(&["bytes_read"]),
-                written_bytes: span.counter(&["bytes_written"]),
+                read_bytes: span.told_counter("now_bytes_read_per_second", &["bytes_read"]),
+                written_bytes: span.told_counter("now_bytes_written_per_second", &["bytes_written"]),
             },
             removals: span.removals(),
             cpu_cores: span.cpu_cores(),
@@ -376,6 +417,23 @@ mod tests {
         assert_eq!(report.cpu_cores, Some(1.0));
         assert_eq!((report.memory.limit_bytes, report.memory.used_bytes), (Some(64), Some(32)));
         assert_eq!(report.server, "ebbtide 9.9");
+    }
+
+    #[test]
+    fn rates_of_the_last_minute_are_those_that_the_server_tells() {
+        let now =
+            "pid 7\nuptime 12\nget_hits 190\nget_misses 110\ncmd_set 25\nreclaimed 4\nevictions 9\nbytes_read 3000";
+        let own = "version 1\nevictions 9\nindex_replaced 0\nnow_seconds 60\nnow_hit_ratio 0.25\nnow_get_per_second 7.5\n\
+                   now_evicted_per_second 1.5\nnow_evicted_memory_per_second 1.5\nnow_bytes_read_per_second 11";
+        let report = report(Some(BEFORE), now, own);
+        assert_eq!((report.window_seconds, report.interval_seconds), (Some(60.0), Some(2.0)));
+        assert_eq!((report.hit_ratio, report.interval_hit_ratio), (Some(0.25), Some(0.9)));
+        assert_eq!((report.operations.get.per_second, report.operations.get.hit_ratio), (Some(7.5), Some(0.25)));
+        assert_eq!((report.evictions.per_second, report.removals[0].per_second), (Some(1.5), Some(1.5)));
+        assert_eq!(report.network.read_bytes.per_second, Some(11.0));
+        // What is not told is of the interval.
+        assert_eq!(report.operations.set.per_second, Some(10.0));
+        assert_eq!(report.interval_operations_per_second, Some(60.0));
     }
 
     #[test]

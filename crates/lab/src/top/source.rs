@@ -62,6 +62,11 @@ impl StatsSample {
     }
 
     /// From `stats ebbtide`.
+    pub fn own_decimal(&self, name: &str) -> Option<f64> {
+        self.own.get(name)?.parse().ok()
+    }
+
+    /// From `stats ebbtide`.
     pub fn own_text(&self, name: &str) -> Option<String> {
         self.own.get(name).cloned()
     }

@@ -105,17 +105,18 @@ pub fn prefixes(report: &TopReport) -> Table {
         cells: vec![
             per_second(Some(prefix.evictions_per_second)),
             size(Some(prefix.bytes as u64)),
-            share(prefix.evicted_never_read_share),
+            share(prefix.evicted_unread_share),
             seconds(prefix.evicted_idle_seconds.map(|seconds| seconds as u64)),
+            seconds(prefix.evicted_age_seconds.map(|seconds| seconds as u64)),
             share(prefix.memory_share),
-            share(prefix.never_read_share),
+            share(prefix.unread_share),
             per_second(Some(prefix.gets_per_second)),
             share(prefix.hit_ratio),
         ],
     };
     Table {
         name: "prefix",
-        columns: vec!["evicted", "memory", "unread", "idle", "share", "never read", "gets", "hit ratio"],
+        columns: vec!["evicted", "memory", "evicted unread", "idle", "age", "share", "unread", "gets", "hit ratio"],
         rows: report.admin.prefixes.iter().map(row).collect(),
         empty: nothing(&report.admin, "prefixes", "Nothing is stored."),
     }
@@ -156,11 +157,11 @@ pub fn ttls(report: &TopReport) -> Table {
 pub fn sizes(report: &TopReport) -> Table {
     let row = |class: &SizeUse| Row {
         name: format!("{} to {}", bytes(Some(class.bytes_min)), bytes(Some(class.bytes_max.saturating_add(1)))),
-        cells: vec![size(Some(class.bytes as u64)), number(Some(class.items as u64)), share(class.never_read_share)],
+        cells: vec![size(Some(class.bytes as u64)), number(Some(class.items as u64)), share(class.unread_share)],
     };
     Table {
         name: "size",
-        columns: vec!["memory", "items", "never read"],
+        columns: vec!["memory", "items", "unread"],
         rows: report.admin.sizes.iter().map(row).collect(),
         empty: nothing(&report.admin, "memory by size", "Nothing is stored."),
     }

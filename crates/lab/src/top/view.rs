@@ -125,7 +125,7 @@ impl TopView {
 
     /// A new report takes the place of the last one.
     pub fn update(&mut self, report: TopReport) {
-        self.intervals.push_back((report.hit_ratio, report.operations_per_second));
+        self.intervals.push_back((report.interval_hit_ratio, report.interval_operations_per_second));
         if self.intervals.len() > REMEMBERED {
             self.intervals.pop_front();
         }
@@ -532,19 +532,13 @@ mod tests {
                 live_bytes: 1024,
                 items: 3,
             }],
-            sizes: vec![SizeUse {
-                bytes_min: 64,
-                bytes_max: 127,
-                bytes: 512.0,
-                items: 5.0,
-                never_read_share: Some(0.2),
-            }],
+            sizes: vec![SizeUse { bytes_min: 64, bytes_max: 127, bytes: 512.0, items: 5.0, unread_share: Some(0.2) }],
             largest: vec![LargeObject {
                 key: "big".to_owned(),
                 bytes: 4096,
                 ttl_seconds: None,
                 idle_seconds: 9,
-                never_read: false,
+                unread: false,
                 hit_ratio: Some(0.75),
             }],
             ..AdminReport::default()

@@ -154,7 +154,7 @@ fn row(entry: &Entry<'_>, pool: &str) -> Value {
         "bytes": entry.stored_bytes(),
         "ttl_seconds": entry.ttl().map(|ttl| ttl.as_secs()),
         "idle_seconds": entry.idle().map(|idle| idle.as_secs()),
-        "never_read": entry.item().map(|item| !item.was_used()),
+        "unread": entry.item().map(|item| !item.was_used()),
         "on_flash": entry.item().is_none(),
     })
 }

@@ -8,13 +8,15 @@ use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
-use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, hottest, printable};
+use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, Window, hottest, printable};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
-use crate::statistics::{self, CACHE, Readings, SERVER};
+use crate::statistics::{self, CACHE, NOW, Readings, SERVER};
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
+/// The newest points of the history in an overview: a reader that asks each second misses none.
+const POINTS: usize = 5;
 /// Hot keys that are told.
 const HOT_KEYS: usize = 20;
 
@@ -32,7 +34,10 @@ pub fn overview(state: &AdminState) -> Value {
     let (level, sentence) = lock(&state.headline).clone();
     let memory_limit = shared.cache.stats().memory_limit_bytes;
     let [half, present, twice] = shared.sizing.hit_ratios_by_memory(memory_limit);
+    let recent = *lock(&shared.recent);
     let observer = lock(&state.observer);
+    let rate = recent.per_second_or_zero(Window::accesses);
+    let points = observer.points();
     let mut answer = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "protocol_version": crate::VERSION,
@@ -58,9 +63,11 @@ pub fn overview(state: &AdminState) -> Value {
         "division": shared.sizing.division(),
         "latency_us": latencies(&observer),
         "hot_keys_hidden": shared.keys_hidden(),
-        "hot_keys": hot_keys(shared, observer.key_rate()),
+        "hot_keys": hot_keys(shared, rate),
         "events": observer.events().collect::<Vec<_>>(),
+        "points": points.iter().skip(points.len().saturating_sub(POINTS)).collect::<Vec<_>>(),
     });
+    statistics::insert_into(NOW, &recent, &mut answer);
     statistics::insert_into(SERVER, &readings, &mut answer);
     statistics::insert_into(CACHE, &readings, &mut answer);
     answer

@@ -1,6 +1,5 @@
 //! What the answers of the admin interface are made from, and the look at all counters once a second.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -8,15 +7,18 @@ use std::time::Duration;
 
 use super::key_search::KeySearches;
 use crate::observe::{
-    Census, CensusClock, CommandKind, DriveWrites, EventKind, EvictionSamples, Facts, FlashSnapshot, GetCounts,
-    HistoryFile, LatencyHistogram, Level, Observer, Snapshot, headline,
+    Census, CensusClock, CommandKind, DriveWrites, EventKind, Facts, FlashSnapshot, GetCounts, HistoryFile,
+    LatencyHistogram, Level, Observer, Recent, Snapshot, Window, headline,
 };
 use crate::shared::Shared;
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
-/// What is left of a hot key's weight after a second: half of it after ten.
-const HOT_KEYS_DECAY: f64 = 0.933;
+/// What is left of the weight of a key, of an access or of an eviction after a second: half of it after 40, so that its
+/// mean age is about the minute of the other numbers.
+const DECAY: f64 = 0.9828;
+/// Gets that a hit ratio needs which sets the level of the curve.
+const MIN_CURVE_GETS: u64 = 1000;
 /// What is left of the gets of a large object after a second: half of them after ten minutes, for such objects may be
 /// read rarely.
 const LARGE_OBJECTS_DECAY: f64 = 0.998_85;
@@ -29,12 +31,9 @@ pub struct AdminState {
     pub started_unix: Duration,
     pub checks_host: bool,
     pub census: Mutex<CensusClock>,
-    pub evictions: Arc<EvictionSamples>,
     /// The state in one sentence, as of the last second.
     pub headline: Mutex<(Level, String)>,
     pub searches: Mutex<KeySearches>,
-    /// Pools whose removals are listened to.
-    listened: Mutex<HashSet<String>>,
 }
 
 impl AdminState {
@@ -50,10 +49,8 @@ impl AdminState {
             observer: Mutex::new(observer),
             checks_host: address.ip().is_loopback(),
             census: Mutex::default(),
-            evictions: Arc::default(),
             headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
             searches: Mutex::default(),
-            listened: Mutex::default(),
         }
     }
 
@@ -66,20 +63,23 @@ impl AdminState {
         }
         let mut observer = lock(&self.observer);
         for samples in &self.shared.samples {
-            lock(&samples.hot_keys).decay(HOT_KEYS_DECAY);
-            lock(&samples.traffic).decay(HOT_KEYS_DECAY);
+            lock(&samples.hot_keys).decay(DECAY);
+            lock(&samples.traffic).decay(DECAY);
             lock(&samples.watched_keys).decay(LARGE_OBJECTS_DECAY);
         }
-        lock(&self.evictions.groups).decay(HOT_KEYS_DECAY);
+        lock(&self.shared.evictions.samples.groups).decay(DECAY);
         observer.observe(snapshot);
-        let (gets, hits) = observer.gets_and_hits();
+        let window = observer.window();
+        let (gets, hits) = match window {
+            Some(window) if window.gets() >= MIN_CURVE_GETS => (window.gets(), window.totals.get_hits),
+            _ => observer.gets_and_hits(),
+        };
         drop(observer);
         if let Some(decision) = self.shared.sizing.update(gets, hits) {
             eprintln!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
         }
         lock(&self.searches).forget_idle();
-        self.listen_to_evictions();
         let delimiter = self.shared.options.prefix_delimiter;
         let mut clock = lock(&self.census);
         if let Some(census) = clock.advance(&self.shared.pools.current(), delimiter, self.shared.uptime()) {
@@ -87,37 +87,31 @@ impl AdminState {
                 lock(&samples.watched_keys).watch(census.largest.iter().map(|object| &*object.key));
             }
         }
+        let unread_share = clock.latest.as_ref().and_then(Census::unread_share);
         drop(clock);
-        *lock(&self.headline) = headline(&self.facts());
+        let evicted = lock(&self.shared.evictions.samples.groups).total();
+        let recent = Recent { window, unread_share, evicted };
+        *lock(&self.shared.recent) = recent;
+        *lock(&self.headline) = headline(&self.facts(&recent));
     }
 
-    /// Listens to the evictions of each pool that has come since the last second.
-    fn listen_to_evictions(&self) {
-        let mut listened = lock(&self.listened);
-        for entry in &self.shared.pools.current().entries {
-            if listened.insert(entry.rule.name.clone()) {
-                let (samples, delimiter) = (Arc::clone(&self.evictions), self.shared.options.prefix_delimiter);
-                // A pool with as many listeners as it can have shows no evictions by prefix.
-                let _ = entry.pool.on_removal(move |removal| samples.note(&removal, delimiter));
-            }
-        }
-    }
-
-    fn facts(&self) -> Facts {
+    fn facts(&self, recent: &Recent) -> Facts {
         let observer = lock(&self.observer);
-        let (minute, before) = observer.minute_and_before();
-        let refused_for_memory_now = observer.refused_for_memory();
+        let ((gets, hits), items) = (observer.before_window(), observer.items());
         drop(observer);
-        let counts = |gets: u64, hits: u64| GetCounts { gets, hits };
+        let now = |count: fn(&Window) -> u64| recent.window.as_ref().map_or(0, count);
         Facts {
-            items: minute.items,
-            now: counts(minute.gets, minute.hits),
-            before: counts(before.gets, before.hits),
-            evictions_now: minute.evictions,
-            refused_for_memory_now,
+            items,
+            now: GetCounts { gets: now(Window::gets), hits: now(|window| window.totals.get_hits) },
+            before: GetCounts { gets, hits },
+            evictions_now: now(|window| window.evictions),
+            refused_for_memory_now: now(|window| window.totals.store_no_memory),
             health: self.shared.cache.flash_health(),
             unread: match self.shared.keys_hidden() {
-                None => lock(&self.census).latest.as_ref().and_then(Census::unread_prefix),
+                None => {
+                    let traffic = self.shared.traffic();
+                    lock(&self.census).latest.as_ref().and_then(|census| census.unread_prefix(&traffic))
+                }
                 Some(_) => None,
             },
             sizing: self.shared.sizing.advice(),

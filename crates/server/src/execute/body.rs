@@ -31,11 +31,18 @@ pub(super) enum BodyState {
     },
     /// An upload that the cache has aborted for lack of memory.
     Failed {
+        key: Box<[u8]>,
         noreply: bool,
     },
     /// The current value is on flash and cannot be promoted for lack of memory.
     Refused(StoreTarget),
     Discard,
+}
+
+impl BodyState {
+    pub(super) fn failed(target: &StoreTarget) -> Self {
+        Self::Failed { key: target.key.clone(), noreply: target.is_silent() }
+    }
 }
 
 /// How a received value is stored and answered.
@@ -148,7 +155,7 @@ impl Body {
             BodyState::Upload { target, upload } => match upload.write(piece) {
                 Ok(()) => {}
                 Err(Error::WouldWait { .. }) => self.waits_for_memory = true,
-                Err(_) => self.state = BodyState::Failed { noreply: target.is_silent() },
+                Err(_) => self.state = BodyState::failed(target),
             },
             BodyState::Failed { .. } | BodyState::Refused(_) | BodyState::Discard => {}
         }

@@ -99,7 +99,7 @@ impl Executor {
                 self.note_store(key, mode, || ttl, value.len(), written.as_ref().copied());
                 match written {
                     Ok(stored) => {
-                        self.count_stored(false, Ok(stored));
+                        self.count_stored(key, false, Ok(stored));
                         return Ok(stored);
                     }
                     Err(error) => Refusal::of(pool, &error),

@@ -117,11 +117,11 @@ impl Executor {
     fn refuse_for_memory(&self, request: &Request<'_>, output: &mut Output) {
         match request {
             Request::Store(store) => {
-                let line = self.stored_line(store.mode, Err(NO_MEMORY_FOR_PRESENT));
+                let line = self.stored_line(store.key, store.mode, Err(NO_MEMORY_FOR_PRESENT));
                 reply_to(output, store.noreply).line(line);
             }
-            Request::MetaSet(_) => {
-                self.count_stored(false, Err(&NO_MEMORY_FOR_PRESENT));
+            Request::MetaSet(set) => {
+                self.count_stored(set.meta.key_word(), false, Err(&NO_MEMORY_FOR_PRESENT));
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_STORING);
             }
             Request::Touch { noreply, .. } | Request::Arithmetic { noreply, .. } => {

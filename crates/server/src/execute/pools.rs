@@ -53,6 +53,14 @@ impl Executor {
         self.count_gets(self.router.find(key), hits, misses);
     }
 
+    /// Counts a write that was refused for want of memory.
+    pub(super) fn count_refused(&self, key: &[u8]) {
+        self.counters().store_no_memory.add(1);
+        if !self.router.is_single() {
+            self.router.gets(self.router.find(key)).refused.add(1);
+        }
+    }
+
     #[inline]
     fn count_gets(&self, pool: usize, hits: u64, misses: u64) {
         self.counters().get_hits.add(hits);

@@ -47,7 +47,7 @@ impl Executor {
     ) {
         match &target.answer {
             StoreAnswer::Line { mode, noreply } => {
-                let line = self.stored_line(*mode, written.map(|written| written.stored));
+                let line = self.stored_line(&target.key, *mode, written.map(|written| written.stored));
                 reply_to(output, *noreply).line(line);
             }
             StoreAnswer::Meta(meta_answer) => {
@@ -84,7 +84,7 @@ impl Executor {
         upload.set_patience(Patience::Whole);
         body.waits_for_memory = resumed.is_none();
         if let Some(Err(_)) = resumed {
-            body.state = BodyState::Failed { noreply: target.is_silent() };
+            body.state = BodyState::failed(target);
         }
         body.waits_for_memory
     }
@@ -111,8 +111,8 @@ impl Executor {
         let before = |target: &StoreTarget| self.length_before(target.mode, target.asks_length(), &target.key);
         let (target, before, written, life) = match &mut body.state {
             BodyState::Discard => return true,
-            BodyState::Failed { noreply } => {
-                self.counters().store_no_memory.add(1);
+            BodyState::Failed { key, noreply } => {
+                self.count_refused(key);
                 reply_to(output, *noreply).line(reply::OUT_OF_MEMORY_READING);
                 return true;
             }

@@ -33,9 +33,9 @@ impl Executor {
         }
         let verbosity = self.shared.verbosity.load(Ordering::Relaxed);
         stat(out, "verbosity", verbosity);
-        if !self.router.is_single() {
-            stat(out, "pools", self.router.set().rules().count());
-        }
+        stat(out, "policy", self.cache.policy().name());
+        stat(out, "segment_size", self.cache.stats().segment_bytes);
+        stat(out, "pools", self.router.set().rules().count());
         stat(out, "evictions", if self.cache.evicts() { "on" } else { "off" });
         match unix {
             Some((path, _)) => stat(out, "domain_socket", path.display()),

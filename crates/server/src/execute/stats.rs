@@ -15,7 +15,7 @@ use super::{Executor, extstore};
 use crate::VERSION;
 use crate::counters::CommandTotals;
 use crate::flash_gets::{FlashGets, health};
-use crate::statistics::{self, CACHE, FLASH, Readings, SERVER};
+use crate::statistics::{self, CACHE, FLASH, NOW, Readings, SERVER};
 use crate::sync::lock;
 use crate::watch;
 
@@ -28,6 +28,7 @@ pub(super) struct StatsView {
     pub totals: CommandTotals,
     stored: u64,
     pub evictions: u64,
+    unread_evictions: u64,
     pub expired: u64,
     expired_found: u64,
     flushed_found: u64,
@@ -94,6 +95,8 @@ impl Executor {
             totals: shared.totals().since(&baseline.totals),
             stored: cache.stored_total - baseline.cache.stored_total,
             evictions: cache.evictions - baseline.cache.evictions,
+            // Of fewer pools after a reload.
+            unread_evictions: shared.pools.current().unread_evictions().saturating_sub(baseline.unread_evictions),
             expired: cache.expired - baseline.cache.expired,
             expired_found: cache.expired_found - baseline.cache.expired_found,
             flushed_found: cache.flushed_found - baseline.cache.flushed_found,
@@ -152,6 +155,7 @@ impl Executor {
         stat(out, "curr_items", cache.items);
         stat(out, "total_items", counts.stored);
         stat(out, "slab_global_page_pool", cache.segments_free);
+        stat(out, "evicted_unfetched", counts.unread_evictions);
         stat(out, "evictions", counts.evictions);
         stat(out, "reclaimed", counts.expired);
     }
@@ -189,6 +193,10 @@ impl Executor {
         let readings = Readings::of(&self.shared);
         statistics::write_stats(CACHE, &readings, out);
         statistics::write_stats(SERVER, &readings, out);
+        if self.shared.admin_address.is_some() {
+            let recent = *lock(&self.shared.recent);
+            statistics::write_stats(NOW, &recent, out);
+        }
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
         if let Some(address) = self.shared.admin_address {
             stat(out, "admin_address", address);

@@ -37,8 +37,8 @@ impl Executor {
         };
         stat(out, "objects_looked_at", census.looked_at);
         stat(out, "complete", u8::from(census.is_complete));
-        for SizeClass { bytes_min, bytes_max, counts: [bytes, items, never_read] } in census.size_classes() {
-            let numbers = [("bytes", bytes), ("items", items), ("never_read", never_read)];
+        for SizeClass { bytes_min, bytes_max, counts: [bytes, items, unread] } in census.size_classes() {
+            let numbers = [("bytes", bytes), ("items", items), ("unread", unread)];
             stat(out, &format!("{bytes_min}:bytes_max"), bytes_max);
             for (field, number) in numbers {
                 stat(out, &format!("{bytes_min}:{field}"), number.round() as u64);

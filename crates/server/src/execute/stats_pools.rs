@@ -85,7 +85,7 @@ impl Executor {
 
     pub(super) fn items(&self, out: &mut Vec<u8>) {
         for reading in self.pool_readings() {
-            let PoolReading { class, pool, stats, since_reset, .. } = &reading;
+            let PoolReading { class, pool, stats, evicted_idle_seconds, since_reset, .. } = &reading;
             if stats.items == 0 {
                 continue;
             }
@@ -94,10 +94,15 @@ impl Executor {
             item("age", pool.as_ref().map_or(0, |pool| pool.segment_snapshot().age_seconds));
             item("mem_requested", stats.live_bytes);
             item("evicted", since_reset.evictions);
-            if self.router.is_single() {
-                item("outofmemory", self.counts().totals.store_no_memory);
+            // A compact pool keeps no times and no reads.
+            if pool.is_some() {
+                item("evicted_time", *evicted_idle_seconds);
             }
+            item("outofmemory", since_reset.refused);
             item("reclaimed", since_reset.expired);
+            if pool.is_some() {
+                item("evicted_unfetched", since_reset.unread_evictions);
+            }
         }
     }
 

@@ -37,7 +37,7 @@ impl Executor {
                 let Some(stored) = self.park_if_waiting(stored) else { return Next::Parked };
                 let life = || self.ttl(store.exptime);
                 self.note_store(store.key, store_mode(store.mode), life, value.len(), stored.as_ref().copied());
-                reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
+                reply_to(output, store.noreply).line(self.stored_line(store.key, store.mode, stored));
                 Next::Continue
             }
             Some(value) => {
@@ -49,13 +49,13 @@ impl Executor {
     }
 
     /// The answer to a storage command, which is counted.
-    pub(super) fn stored_line(&self, mode: StoreMode, stored: Result<Stored, Error>) -> &'static [u8] {
-        self.count_stored(matches!(mode, StoreMode::Cas(_)), stored.as_ref().copied());
+    pub(super) fn stored_line(&self, key: &[u8], mode: StoreMode, stored: Result<Stored, Error>) -> &'static [u8] {
+        self.count_stored(key, matches!(mode, StoreMode::Cas(_)), stored.as_ref().copied());
         line_of(mode, &stored)
     }
 
     /// Counts a write by its result.
-    pub(super) fn count_stored(&self, is_cas: bool, stored: Result<Stored, &Error>) {
+    pub(super) fn count_stored(&self, key: &[u8], is_cas: bool, stored: Result<Stored, &Error>) {
         let counters = self.counters();
         counters.set_commands.add(1);
         match stored {
@@ -65,7 +65,7 @@ impl Executor {
             Ok(Stored::NotFound) => counters.cas_misses.add(1),
             Err(Error::Structured) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
-            Err(_) => counters.store_no_memory.add(1),
+            Err(_) => self.count_refused(key),
         }
     }
 }

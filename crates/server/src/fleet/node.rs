@@ -2,13 +2,10 @@
 
 use serde_json::{Value, json};
 
-/// Answers that are kept: rates are of the time from the oldest to the newest.
-const KEPT: usize = 10;
-
 pub struct Node {
     pub name: String,
-    /// The latest answers, oldest first.
-    answers: Vec<Value>,
+    /// The latest answer; null before there is one.
+    answer: Value,
     answered_unix_ms: Option<u64>,
     /// Why the node is silent; none while it answers.
     error: Option<String>,
@@ -17,19 +14,12 @@ pub struct Node {
 impl Node {
     pub fn new(name: &str) -> Self {
         let error = Some("not asked yet".to_owned());
-        Self { name: name.to_owned(), answers: Vec::new(), answered_unix_ms: None, error }
+        Self { name: name.to_owned(), answer: Value::Null, answered_unix_ms: None, error }
     }
 
     /// Takes an answer of `/api/overview`.
     pub fn take(&mut self, overview: Value, now_unix_ms: u64) {
-        let has_restarted = |before: &Value| before["started_unix_ms"] != overview["started_unix_ms"];
-        if self.answers.last().is_some_and(has_restarted) {
-            self.answers.clear();
-        }
-        if self.answers.len() == KEPT {
-            self.answers.remove(0);
-        }
-        self.answers.push(overview);
+        self.answer = overview;
         (self.answered_unix_ms, self.error) = (Some(now_unix_ms), None);
     }
 
@@ -39,28 +29,21 @@ impl Node {
     }
 
     pub fn row(&self) -> Value {
-        let newest = self.answers.last().unwrap_or(&Value::Null);
-        let oldest = self.answers.first().unwrap_or(&Value::Null);
-        let number = |overview: &Value, path: &str| overview.pointer(path).and_then(Value::as_f64);
-        let seconds =
-            (number(newest, "/time_unix_ms").unwrap_or(0.0) - number(oldest, "/time_unix_ms").unwrap_or(0.0)) / 1e3;
-        let since = |path: &str| Some(number(newest, path)? - number(oldest, path)?).filter(|_| seconds > 0.0);
-        let (hits, misses) = (since("/commands/get/hits"), since("/commands/get/misses"));
-        let gets = hits.zip(misses).map(|(hits, misses)| hits + misses);
+        let Self { answer, .. } = self;
         json!({
             "node": self.name,
             "error": self.error,
             "answered_unix_ms": self.answered_unix_ms,
-            "level": newest.pointer("/headline/level"),
-            "sentence": newest.pointer("/headline/sentence"),
-            "hit_ratio": hits.zip(gets).filter(|(_, gets)| *gets > 0.0).map(|(hits, gets)| hits / gets),
-            "gets_per_second": gets.map(|gets| gets / seconds),
-            "evictions_per_second": since("/evictions/total").map(|evictions| evictions / seconds),
-            "items": newest.get("items"),
-            "used_bytes": newest.pointer("/memory/used_bytes"),
-            "limit_bytes": newest.pointer("/memory/limit_bytes"),
-            "connections": newest.pointer("/connections/open"),
-            "version": newest.get("version"),
+            "level": answer.pointer("/headline/level"),
+            "sentence": answer.pointer("/headline/sentence"),
+            "hit_ratio": answer.pointer("/now/hit_ratio"),
+            "gets_per_second": answer.pointer("/now/commands_per_second/get"),
+            "evictions_per_second": answer.pointer("/now/evictions_per_second/all"),
+            "items": answer.get("items"),
+            "used_bytes": answer.pointer("/memory/used_bytes"),
+            "limit_bytes": answer.pointer("/memory/limit_bytes"),
+            "connections": answer.pointer("/connections/open"),
+            "version": answer.get("version"),
         })
     }
 }
@@ -81,54 +64,22 @@ pub fn skew(rows: &[Value]) -> Value {
 mod tests {
     use super::*;
 
-    fn overview(second: u64, hits: u64, misses: u64) -> Value {
-        json!({
-            "time_unix_ms": second * 1000, "started_unix_ms": 5, "items": 7,
-            "commands": { "get": { "hits": hits, "misses": misses } },
-            "headline": { "level": "good", "sentence": "fine" },
-        })
-    }
-
     #[test]
-    fn rates_are_between_answers_and_a_silent_node_keeps_its_last() {
+    fn a_row_has_the_numbers_of_now_and_a_silent_node_keeps_its_last() {
         let mut node = Node::new("a:1");
         assert_eq!((&node.row()["error"], &node.row()["hit_ratio"]), (&json!("not asked yet"), &Value::Null));
-        node.take(overview(10, 100, 0), 1);
-        assert_eq!(node.row()["gets_per_second"], Value::Null);
-        node.take(overview(12, 130, 10), 2);
+        let now = json!({ "hit_ratio": 0.75, "commands_per_second": { "get": 20.0 }, "evictions_per_second": { "all": 3.0 } });
+        node.take(json!({ "items": 7, "now": now, "headline": { "level": "good", "sentence": "fine" } }), 2);
         let row = node.row();
         assert_eq!((row["gets_per_second"].as_f64(), row["hit_ratio"].as_f64()), (Some(20.0), Some(0.75)));
+        assert_eq!((row["evictions_per_second"].as_f64(), &row["sentence"]), (Some(3.0), &json!("fine")));
         node.miss("no answer within 3 s".to_owned());
         let row = node.row();
         assert_eq!((&row["error"], &row["items"]), (&json!("no answer within 3 s"), &json!(7)));
         assert_eq!(row["answered_unix_ms"], 2);
-    }
-
-    #[test]
-    fn a_restarted_node_has_no_rates_from_before() {
-        let mut node = Node::new("a:1");
-        node.take(overview(10, 1000, 500), 1);
-        let restarted = |second, hits| {
-            let mut answer = overview(second, hits, 0);
-            answer["started_unix_ms"] = json!(9000);
-            answer
-        };
-        node.take(restarted(12, 3), 2);
-        assert_eq!(node.row()["gets_per_second"], Value::Null);
-        node.take(restarted(14, 7), 3);
-        assert_eq!(node.row()["gets_per_second"].as_f64(), Some(2.0));
-    }
-
-    #[test]
-    fn answers_are_kept_for_a_bounded_time_and_an_answer_ends_the_silence() {
-        let mut node = Node::new("a:1");
-        node.miss("no answer within 3 s".to_owned());
-        for second in 0..100 {
-            node.take(overview(second, second * second, 0), second);
-        }
-        assert_eq!((node.answers.len(), &node.row()["error"]), (KEPT, &Value::Null));
-        // From second 90 to 99.
-        assert_eq!(node.row()["gets_per_second"].as_f64(), Some(189.0));
+        node.take(json!({ "items": 8 }), 5);
+        let row = node.row();
+        assert_eq!((&row["error"], &row["items"], &row["hit_ratio"]), (&Value::Null, &json!(8), &Value::Null));
     }
 
     #[test]

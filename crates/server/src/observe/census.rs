@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-use super::groups::{GroupSketch, prefix_name, prefix_of};
+use super::groups::{CLASSES, GroupSketch, prefix_name, prefix_of, size_class, size_range};
 use super::headline::UnreadPrefix;
+use super::traffic::TrafficSketch;
 use crate::pools::PoolSet;
 
 /// Objects that a census looks at, all pools together.
@@ -18,10 +19,9 @@ const SHORT_INTERVAL: Duration = Duration::from_secs(2);
 const LONG_INTERVAL: Duration = Duration::from_secs(15);
 /// Largest objects that are kept.
 const LARGEST: usize = 20;
-/// Size classes are octaves; class `n` holds 2^n to 2^(n+1) - 1 bytes.
-const CLASSES: usize = 40;
 
-/// Bytes, objects and objects that were never read, of one prefix or size class.
+/// Bytes, objects, and objects without a counted read since their write or the last eviction that they survived; of one
+/// prefix or size class.
 pub type MemoryCounts = [f64; 3];
 
 /// The objects of one octave of sizes.
@@ -41,7 +41,8 @@ pub struct LargeObject {
     pub ttl: Option<Duration>,
     /// Since the last use, or the write.
     pub idle: Duration,
-    pub is_read: bool,
+    /// As of the counts.
+    pub is_unread: bool,
 }
 
 /// What a census has found, scaled to all objects.
@@ -99,22 +100,37 @@ impl Census {
 
     /// The octaves of sizes that hold objects, the smallest first.
     pub fn size_classes(&self) -> impl Iterator<Item = SizeClass> {
-        let classes = self.classes.iter().enumerate().filter(|(_, [_, items, _])| *items > 0.0);
-        classes.map(|(class, &counts)| SizeClass { bytes_min: 1 << class, bytes_max: (2 << class) - 1, counts })
+        let classes = (0u8..).zip(&self.classes).filter(|(_, [_, items, _])| *items > 0.0);
+        classes.map(|(class, &counts)| {
+            let (bytes_min, bytes_max) = size_range(class);
+            SizeClass { bytes_min, bytes_max, counts }
+        })
     }
 
-    /// The prefix whose objects that were never read have the most memory.
-    pub fn unread_prefix(&self) -> Option<UnreadPrefix> {
-        let [all_bytes, ..] = self.prefixes.total();
+    /// The part of the objects without a counted read, as of the counts; `None` without objects.
+    pub fn unread_share(&self) -> Option<f64> {
+        let [_, items, unread] = self.prefixes.total();
+        (items > 0.0).then(|| unread / items)
+    }
+
+    /// The prefix whose unread objects have the most memory, among those with a lower share of the hits in `traffic`
+    /// than of the memory: objects that survived an eviction count as unread until their next read, however useful they
+    /// are.
+    pub fn unread_prefix(&self, traffic: &TrafficSketch) -> Option<UnreadPrefix> {
+        let ([all_bytes, ..], [.., all_hits, _]) = (self.prefixes.total(), traffic.total());
+        let memory_share = |prefix: &[u8]| self.prefixes.get(prefix)[0] / all_bytes.max(1.0);
+        let hit_share = |prefix: &[u8]| if all_hits > 0.0 { traffic.get(prefix)[2] / all_hits } else { 0.0 };
         let unread_bytes = |prefix: &[u8]| {
             let [bytes, items, unread] = self.prefixes.get(prefix);
             bytes * unread / items.max(1.0)
         };
-        let prefix = self.prefixes.prefixes().max_by(|a, b| unread_bytes(a).total_cmp(&unread_bytes(b)))?;
-        let [bytes, items, unread] = self.prefixes.get(prefix);
+        let suspects = self.prefixes.prefixes().filter(|prefix| hit_share(prefix) < memory_share(prefix));
+        let prefix = suspects.max_by(|a, b| unread_bytes(a).total_cmp(&unread_bytes(b)))?;
+        let [_, items, unread] = self.prefixes.get(prefix);
         Some(UnreadPrefix {
             name: prefix_name(prefix),
-            memory_share: bytes / all_bytes.max(1.0),
+            memory_share: memory_share(prefix),
+            hit_share: hit_share(prefix),
             unread_share: unread / items.max(1.0),
         })
     }
@@ -126,13 +142,13 @@ impl Census {
             let has_more = scan.advance(|entry| {
                 let Some(item) = entry.item() else { return };
                 pool.looked_at += 1;
-                let (bytes, is_read) = (entry.stored_bytes(), item.was_used());
-                let counts = [bytes as f64, 1.0, if is_read { 0.0 } else { 1.0 }];
+                let (bytes, is_unread) = (entry.stored_bytes(), !item.was_used());
+                let counts = [bytes as f64, 1.0, if is_unread { 1.0 } else { 0.0 }];
                 pool.prefixes.add(prefix_of(entry.key(), delimiter), counts);
-                let class = (bytes.max(1).ilog2() as usize).min(CLASSES - 1);
+                let class = usize::from(size_class(bytes));
                 pool.classes[class].iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 let (ttl, idle) = (entry.ttl(), entry.idle().unwrap_or_default());
-                pool.note_large(bytes, || LargeObject { key: entry.key().to_vec(), bytes, ttl, idle, is_read });
+                pool.note_large(bytes, || LargeObject { key: entry.key().to_vec(), bytes, ttl, idle, is_unread });
             });
             if !has_more {
                 break;
@@ -168,10 +184,18 @@ mod tests {
     #[test]
     fn a_flood_is_told_while_another_prefix_has_more_memory() {
         let mut census = Census::default();
-        assert!(census.unread_prefix().is_none());
+        let mut traffic = TrafficSketch::default();
+        assert!(census.unread_prefix(&traffic).is_none());
         census.prefixes.add(b"user:", [600.0, 6.0, 1.0]);
         census.prefixes.add(b"flood:", [400.0, 8.0, 8.0]);
-        let told = census.unread_prefix().unwrap();
+        let told = census.unread_prefix(&traffic).unwrap();
         assert_eq!((&*told.name, told.memory_share, told.unread_share), ("flood:", 0.4, 1.0));
+        // The victims have survived evictions, so that no read of them is counted; but it is they that are hit.
+        census.prefixes.add(b"user:", [0.0, 0.0, 5.0]);
+        assert_eq!(census.unread_prefix(&traffic).unwrap().name, "user:");
+        traffic.add(b"user:", [100.0, 100.0, 95.0, 0.0]);
+        traffic.add(b"flood:", [100.0, 5.0, 5.0, 95.0]);
+        let told = census.unread_prefix(&traffic).unwrap();
+        assert_eq!((&*told.name, told.hit_share), ("flood:", 0.05));
     }
 }

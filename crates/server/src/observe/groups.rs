@@ -13,6 +13,19 @@ const MAX_PREFIX_BYTES: usize = 64;
 /// Groups that weigh less are forgotten, which changes no share that is shown.
 const MIN_WEIGHT: f64 = 1.0 / 1024.0;
 
+/// Size classes are octaves; class `n` holds 2^n to 2^(n+1) - 1 bytes.
+pub const CLASSES: usize = 40;
+
+/// The class of an object of so many bytes.
+pub fn size_class(bytes: u64) -> u8 {
+    (bytes.max(1).ilog2() as u8).min(CLASSES as u8 - 1)
+}
+
+/// The least and the most bytes of a class.
+pub fn size_range(class: u8) -> (u64, u64) {
+    (1 << class, (2 << class) - 1)
+}
+
 /// The prefix of a key; empty without one.
 pub fn prefix_of(key: &[u8], delimiter: u8) -> &[u8] {
     let end = key.iter().take(MAX_PREFIX_BYTES).position(|byte| *byte == delimiter);

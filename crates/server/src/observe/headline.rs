@@ -6,7 +6,7 @@ use ebbtide::flash::Health;
 const MIN_GETS: u64 = 500;
 /// A fall of the hit ratio that is worth a sentence.
 const MIN_FALL: f64 = 0.05;
-/// A prefix with this share of the memory, most of it never read, is a cause.
+/// A prefix with this share of the memory, most of it unread, is a cause.
 const MIN_MEMORY_SHARE: f64 = 0.3;
 const MIN_UNREAD_SHARE: f64 = 0.8;
 
@@ -34,11 +34,13 @@ impl GetCounts {
     }
 }
 
-/// The prefix whose objects that were never read have the most memory.
+/// The prefix whose unread objects have the most memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnreadPrefix {
     pub name: String,
     pub memory_share: f64,
+    /// Of the hits of the last minute.
+    pub hit_share: f64,
     pub unread_share: f64,
 }
 
@@ -46,7 +48,7 @@ pub struct UnreadPrefix {
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub items: u64,
-    /// Of the last minute, and of the minutes before.
+    /// Of the last minute, as all counts of now, and of the minutes before.
     pub now: GetCounts,
     pub before: GetCounts,
     pub evictions_now: u64,
@@ -112,11 +114,12 @@ fn fall(facts: &Facts) -> Option<String> {
 }
 
 fn unread_prefix(facts: &Facts) -> Option<String> {
-    let UnreadPrefix { name, memory_share, unread_share } = facts.unread.as_ref()?;
+    let UnreadPrefix { name, memory_share, hit_share, unread_share } = facts.unread.as_ref()?;
     (*memory_share >= MIN_MEMORY_SHARE && *unread_share >= MIN_UNREAD_SHARE).then(|| {
         format!(
-            "Keys of {name} take {} of the memory, and {} of them were never read.",
+            "Keys of {name} take {} of the memory and give {} of the hits; {} of them are unread.",
             percent(*memory_share),
+            percent(*hit_share),
             percent(*unread_share)
         )
     })
@@ -139,7 +142,7 @@ mod tests {
     }
 
     fn flood() -> Option<UnreadPrefix> {
-        Some(UnreadPrefix { name: "flood:".to_owned(), memory_share: 0.71, unread_share: 0.985 })
+        Some(UnreadPrefix { name: "flood:".to_owned(), memory_share: 0.71, hit_share: 0.004, unread_share: 0.985 })
     }
 
     #[test]
@@ -149,8 +152,8 @@ mod tests {
         assert_eq!(level, Level::Bad);
         assert_eq!(
             told,
-            "The hit ratio fell from 92.0 % to 61.0 %. Keys of flood: take 71.0 % of the memory, and 98.5 % of them \
-             were never read."
+            "The hit ratio fell from 92.0 % to 61.0 %. Keys of flood: take 71.0 % of the memory and give 0.4 % of the \
+             hits; 98.5 % of them are unread."
         );
         let read = UnreadPrefix { unread_share: 0.1, ..flood().unwrap() };
         let (_, told) = headline(&Facts { unread: Some(read), evictions_now: 5, ..facts.clone() });

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::events::Event;
 use super::history_file::HistoryFile;
 use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
@@ -56,6 +57,13 @@ impl History {
         let minute = now_unix_ms / MINUTE_MS;
         while self.minutes.back().is_some_and(|point| point.time_unix_ms / MINUTE_MS > minute) {
             self.minutes.pop_back();
+        }
+    }
+
+    /// Writes an event to the file, if there is one.
+    pub fn write_event(&self, place: usize, event: &Event) {
+        if let Some(file) = &self.file {
+            file.write_event(place, event);
         }
     }
 

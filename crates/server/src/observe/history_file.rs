@@ -1,14 +1,18 @@
-//! The minutes of the history on disk: a ring of fixed records, one for each minute of a week.
+//! The history on disk: a ring of fixed records, one for each minute of a week, and the events of each kind.
 //!
 //! ```text
-//! 0    "EBBHIST1"
-//! 8    record of minute 0 of the ring: 13 words of 8 bytes, little endian, and their checksum
-//! 120  record of minute 1
+//! 0        "EBBHIST2"
+//! 8        record of minute 0 of the ring: 13 words of 8 bytes, little endian, and their checksum
+//! 120      record of minute 1
 //! ...
+//! 1128968  events: 8 kinds of 32 places of 512 bytes: begin, last, count, kind u8 and length of the reason u56,
+//!          checksum of the record, reason
 //! ```
 //! A minute's place follows from its time, and a record is written again each second while its minute lasts. So there
 //! is no head that could disagree with the records. A torn or foreign record fails its checksum or its place, and is
-//! skipped; so is a record of the future, which a clock that was wrong has left. Nothing is synchronized: a crash of
+//! skipped; so is a record of the future, which a clock that was wrong has left. An event is written again whenever its
+//! count grows; a new one takes the place of the oldest of its kind. A file of version 1 is one without events, and
+//! becomes one of this version when it is opened. Nothing is synchronized: a crash of
 //! the machine may lose the last minutes. One server at a time has the file, by a lock that the kernel releases with
 //! the process.
 
@@ -21,9 +25,13 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+use super::event_record::{self, EVENT_RECORD};
+use super::events::{Event, EventKind, PLACES};
 use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
-const MAGIC: &[u8; 8] = b"EBBHIST1";
+const MAGIC: &[u8; 8] = b"EBBHIST2";
+/// A file without events.
+const MAGIC_BEFORE: &[u8; 8] = b"EBBHIST1";
 /// The magic number of all versions; one character, the version, follows.
 const FAMILY: &[u8] = b"EBBHIST";
 const WORDS: usize = 13;
@@ -58,7 +66,7 @@ impl HistoryFile {
         let start = &start[..length];
         if start != MAGIC {
             // A kill while a new file was made leaves a part of the magic number.
-            if !MAGIC.starts_with(start) {
+            if start != MAGIC_BEFORE && !MAGIC.starts_with(start) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, refusal(start)));
             }
             file.write_all_at(MAGIC, 0)?;
@@ -82,10 +90,33 @@ impl HistoryFile {
         points
     }
 
+    /// The events that the file holds, of the week up to `now_unix_ms`, with their places.
+    pub fn read_events(&self, now_unix_ms: u64) -> Vec<(usize, Event)> {
+        let first = now_unix_ms.saturating_sub(MINUTES as u64 * MINUTE_MS);
+        let mut record = [0; EVENT_RECORD];
+        let places = (0..EventKind::ALL.len()).flat_map(|kind| (0..PLACES).map(move |place| (kind, place)));
+        let events = places.filter_map(|(kind, place)| {
+            self.file.read_exact_at(&mut record, event_offset(kind, place)).ok()?;
+            let event = event_record::decode(&record).filter(|event| event.kind as usize == kind)?;
+            let is_of_week = event.time_unix_ms >= first && event.last_unix_ms <= now_unix_ms;
+            is_of_week.then_some((place, event))
+        });
+        events.collect()
+    }
+
     /// Writes the record of a minute. A full disk costs the history, and nothing else: the first of several failures is
     /// reported.
     pub fn write(&self, point: &HistoryPoint) {
-        let written = self.file.write_all_at(&encode(point), offset(slot_of(point)));
+        self.write_record(&encode(point), offset(slot_of(point)));
+    }
+
+    /// Writes the event in a place of its kind, as `write`.
+    pub fn write_event(&self, place: usize, event: &Event) {
+        self.write_record(&event_record::encode(event), event_offset(event.kind as usize, place));
+    }
+
+    fn write_record(&self, record: &[u8], offset: u64) {
+        let written = self.file.write_all_at(record, offset);
         let was_failing = self.is_failing.replace(written.is_err());
         if let Err(error) = written
             && !was_failing
@@ -115,6 +146,10 @@ fn slot_of(point: &HistoryPoint) -> u64 {
 
 fn offset(slot: u64) -> u64 {
     MAGIC.len() as u64 + slot * RECORD as u64
+}
+
+fn event_offset(kind: usize, place: usize) -> u64 {
+    offset(MINUTES as u64) + ((kind * PLACES + place) * EVENT_RECORD) as u64
 }
 
 fn encode(point: &HistoryPoint) -> [u8; RECORD] {
@@ -214,6 +249,38 @@ mod tests {
     }
 
     #[test]
+    fn events_have_their_places_behind_the_minutes() {
+        assert_eq!((event_offset(0, 0), event_offset(7, 31)), (1_128_968, 1_128_968 + 255 * 512));
+        let (_folder, path) = file_with(&[at(1)]);
+        let event = |minutes_ago: u64, kind| {
+            let time = NOW - minutes_ago * MINUTE_MS;
+            Event { time_unix_ms: time, kind, reason: format!("{minutes_ago}"), count: 1, last_unix_ms: time }
+        };
+        let file = HistoryFile::open(&path).unwrap();
+        let (flush, resize) = (event(9, EventKind::Flush), event(10, EventKind::Resize));
+        file.write_event(0, &flush);
+        file.write_event(31, &resize);
+        file.write_event(1, &event(8 * 24 * 60, EventKind::Flush));
+        let future = Event { time_unix_ms: NOW + 1, last_unix_ms: NOW + 1, ..event(0, EventKind::Flush) };
+        file.write_event(2, &future);
+        // A record of one kind among those of another.
+        file.write_record(&event_record::encode(&flush), event_offset(EventKind::Resize as usize, 3));
+        assert_eq!(file.read_events(NOW), [(31, resize), (0, flush)]);
+        assert_eq!(file.read(NOW).len(), 1);
+    }
+
+    #[test]
+    fn a_file_of_version_1_is_taken_over() {
+        let (_folder, path) = file_with(&[at(2), at(1)]);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[..8].copy_from_slice(MAGIC_BEFORE);
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(gets(&path), [3, 2]);
+        assert_eq!(HistoryFile::open(&path).unwrap().read_events(NOW), []);
+        assert_eq!(&std::fs::read(&path).unwrap()[..8], MAGIC);
+    }
+
+    #[test]
     fn a_truncated_file_keeps_the_records_before_its_end() {
         let mut points: Vec<HistoryPoint> = (0..5).map(at).collect();
         points.sort_by_key(slot_of);
@@ -231,9 +298,9 @@ mod tests {
     #[test]
     fn another_version_is_refused_by_its_number() {
         let (_folder, path) = file_with(&[]);
-        std::fs::write(&path, b"EBBHIST2 and what follows").unwrap();
+        std::fs::write(&path, b"EBBHIST3 and what follows").unwrap();
         let refused = HistoryFile::open(&path).unwrap_err().to_string();
-        assert!(refused.contains("version 2") && refused.contains("version 1"), "{refused}");
+        assert!(refused.contains("version 3") && refused.contains("version 2"), "{refused}");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! | `probe` | a worker's side: which commands are sampled |
 //! | `histogram` | latencies by command |
 //! | `hot_keys`, `watched_keys` | the keys asked for most; those of the largest objects |
-//! | `observer` | what the admin thread makes of it second by second |
-//! | `events`; `history`, `history_point`, `history_file` | what has happened; points of a week, also on disk |
+//! | `snapshot`; `observer` | a look at all counters; what the admin thread makes of it second by second |
+//! | `events`; `history`, `history_point` | what has happened; points of a week |
+//! | `history_file`, `event_record` | both on disk |
+//! | `window` | the numbers of the last minute, the same for all who show them |
 //! | `groups`; `traffic`, `census` | counts by key prefix; of accesses and evictions, of what is stored |
 //! | `headline` | the state in one sentence |
 //! | `sizing` | whether the cache has the right size |
@@ -16,6 +18,7 @@
 //! admin interface nothing is sampled.
 
 mod census;
+mod event_record;
 mod events;
 mod groups;
 mod headline;
@@ -27,22 +30,26 @@ mod hot_keys;
 mod observer;
 mod probe;
 mod sizing;
+mod snapshot;
 mod traffic;
 mod watched_keys;
 mod wear;
+mod window;
 
 pub use census::{Census, CensusClock, LargeObject, SizeClass};
 pub use events::EventKind;
-pub use groups::prefix_name;
+pub use groups::{prefix_name, size_range};
 pub use headline::{Facts, GetCounts, Level, headline};
 pub use histogram::LatencyHistogram;
 pub use history_file::HistoryFile;
 pub use hot_keys::{HotKeys, HottestKey, hottest, printable};
-pub use observer::{FlashSnapshot, Observer, Snapshot};
+pub use observer::Observer;
 pub use probe::{Probe, Samples};
 pub use sizing::Sizing;
-pub use traffic::{EvictionSamples, EvictionSketch, TrafficSketch};
+pub use snapshot::{FlashSnapshot, Snapshot};
+pub use traffic::{EvictionCounts, EvictionGroups, EvictionSamples, EvictionSketch, TrafficSketch, ttl_of_group};
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
+pub use window::{Recent, Window};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 

@@ -3,48 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ebbtide::flash::{DriveLog, Health};
+use ebbtide::flash::Health;
 use ebbtide::memcached::CounterSnapshot;
 
 use super::events::{Event, EventKind, Events};
 use super::history::History;
 use super::history_file::HistoryFile;
-use super::history_point::{HistoryPoint, MINUTE_MS};
-use super::wear::{DriveWrites, FlashRating, Wear, WearRate};
+use super::history_point::HistoryPoint;
+use super::snapshot::Snapshot;
+use super::wear::{FlashRating, Wear, WearRate};
+use super::window::{WINDOW_SECONDS, Window};
 use super::{CommandKind, LatencyHistogram};
-use crate::counters::CommandTotals;
-
-/// Seconds that "now" means in latencies and rates.
-const WINDOW: usize = 10;
-
-/// All that is counted, at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    pub time_unix_ms: u64,
-    /// Since the server started, by a clock that nobody sets.
-    pub uptime: Duration,
-    pub totals: CommandTotals,
-    pub cache: CounterSnapshot,
-    pub connections: u64,
-    pub connections_limit: u64,
-    pub rejected: u64,
-    pub listen_disabled: u64,
-    /// By the number of the command.
-    pub latencies: Vec<LatencyHistogram>,
-    /// Where there is flash.
-    pub flash: Option<FlashSnapshot>,
-}
-
-/// What is looked at of flash.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FlashSnapshot {
-    pub drive_writes: DriveWrites,
-    pub health: Health,
-    /// Evicted objects that were lost because the device was behind.
-    pub dropped_behind: u64,
-    /// What the drives tell, when they were asked.
-    pub drives: Option<DriveLog>,
-}
 
 /// Remembers what it has seen.
 #[derive(Debug, Default)]
@@ -62,13 +31,13 @@ impl Observer {
         if let Some(before) = self.seen.back() {
             self.history.push(point(before, &now));
             for (kind, reason, count) in events_between(before, &now) {
-                self.events.note(now.time_unix_ms, kind, reason, count);
+                self.note(now.time_unix_ms, kind, reason, count);
             }
         }
         if let Some(flash) = now.flash {
             self.wear.observe(now.uptime, flash.drive_writes, flash.drives);
         }
-        if self.seen.len() > WINDOW {
+        if self.seen.len() > WINDOW_SECONDS {
             self.seen.pop_front();
         }
         self.seen.push_back(now);
@@ -83,9 +52,16 @@ impl Observer {
         self.points().iter().fold((0, 0), |(gets, hits), point| (gets + point.gets, hits + point.hits))
     }
 
-    /// Begins with the minutes of a file, and keeps further ones there.
+    /// Begins with the minutes and the events of a file, and keeps further ones there.
     pub fn with_file(file: Option<HistoryFile>, now_unix_ms: u64) -> Self {
-        Self { history: History::with_file(file, now_unix_ms), ..Self::default() }
+        let earlier = file.as_ref().map_or_else(Vec::new, |file| file.read_events(now_unix_ms));
+        let (events, history) = (Events::of_earlier_run(earlier), History::with_file(file, now_unix_ms));
+        Self { history, events, ..Self::default() }
+    }
+
+    fn note(&mut self, now_unix_ms: u64, kind: EventKind, reason: String, count: u64) {
+        let (place, event) = self.events.note(now_unix_ms, kind, reason, count);
+        self.history.write_event(place, event);
     }
 
     /// Seconds of a point, and the points of the last `seconds`, or of the same time `ago` seconds earlier.
@@ -98,31 +74,32 @@ impl Observer {
         self.history.first_unix_ms()
     }
 
-    /// What the points of the last minute add up to, and those of the minutes before.
-    pub fn minute_and_before(&self) -> (HistoryPoint, HistoryPoint) {
-        let Some(last) = self.points().back() else { return Default::default() };
-        let (mut minute, mut before) = (HistoryPoint::default(), HistoryPoint::default());
-        for point in self.points() {
-            let sum = if point.time_unix_ms + MINUTE_MS > last.time_unix_ms { &mut minute } else { &mut before };
-            sum.add(point);
-        }
-        (minute, before)
+    /// What was counted in the last minute; `None` after the first look.
+    pub fn window(&self) -> Option<Window> {
+        Window::between(self.seen.front()?, self.seen.back()?)
     }
 
-    /// Writes that were refused for want of memory in the last seconds.
-    pub fn refused_for_memory(&self) -> u64 {
-        let ends = self.seen.front().zip(self.seen.back());
-        ends.map_or(0, |(first, last)| last.totals.since(&first.totals).store_no_memory)
+    /// Gets and hits of the minutes before the window.
+    pub fn before_window(&self) -> (u64, u64) {
+        let inside = self.seen.len().saturating_sub(1);
+        let before = self.points().len().saturating_sub(inside);
+        let points = self.points().iter().take(before);
+        points.fold((0, 0), |(gets, hits), point| (gets + point.gets, hits + point.hits))
+    }
+
+    /// Objects at the last look.
+    pub fn items(&self) -> u64 {
+        self.seen.back().map_or(0, |last| last.cache.items)
     }
 
     /// Notes something that the counters do not show.
     pub fn note_event(&mut self, now_unix_ms: u64, kind: EventKind, reason: String) {
-        self.events.note(now_unix_ms, kind, reason, 1);
+        self.note(now_unix_ms, kind, reason, 1);
     }
 
     /// Notes a decision of the controller of pools.
     pub fn note_division(&mut self, now_unix_ms: u64, decision: String) {
-        self.events.note(now_unix_ms, EventKind::Division, decision, 1);
+        self.note(now_unix_ms, EventKind::Division, decision, 1);
     }
 
     /// The newest first.
@@ -130,7 +107,7 @@ impl Observer {
         self.events.newest()
     }
 
-    /// The latencies of the last seconds, of commands that were seen.
+    /// The latencies of the window, of commands that were seen.
     pub fn latencies(&self) -> impl Iterator<Item = (CommandKind, LatencyHistogram)> {
         let ends = self.seen.front().zip(self.seen.back());
         let all = ends.into_iter().flat_map(|(first, last)| {
@@ -149,26 +126,6 @@ impl Observer {
     pub fn wear_rate(&self, capacity: u64, rating: FlashRating) -> WearRate {
         self.wear.wear_rate(capacity, rating)
     }
-
-    /// Accesses to keys per second, in the last seconds.
-    pub fn key_rate(&self) -> f64 {
-        let Some((first, last)) = self.seen.front().zip(self.seen.back()) else { return 0.0 };
-        let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
-        let accesses = accesses(&last.totals.since(&first.totals));
-        if seconds > 0.0 { accesses as f64 / seconds } else { 0.0 }
-    }
-}
-
-/// Commands with a key.
-fn accesses(totals: &CommandTotals) -> u64 {
-    let hits_and_misses = [
-        totals.get_hits + totals.get_misses,
-        totals.touch_hits + totals.touch_misses,
-        totals.delete_hits + totals.delete_misses,
-        totals.incr_hits + totals.incr_misses,
-        totals.decr_hits + totals.decr_misses,
-    ];
-    totals.set_commands + hits_and_misses.iter().sum::<u64>()
 }
 
 fn point(before: &Snapshot, now: &Snapshot) -> HistoryPoint {
@@ -276,7 +233,10 @@ fn trouble(before: Health, now: Health) -> Option<(EventKind, String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::super::histogram::CommandLatencies;
+    use super::super::snapshot::FlashSnapshot;
+    use super::super::wear::DriveWrites;
     use super::*;
+    use crate::counters::CommandTotals;
 
     fn at(second: u64) -> Snapshot {
         let latencies = vec![LatencyHistogram::default(); CommandKind::ALL.len()];
@@ -308,7 +268,8 @@ mod tests {
             ..HistoryPoint::default()
         };
         assert_eq!(*observer.points(), [expected]);
-        assert_eq!(observer.key_rate(), 44.0);
+        let window = observer.window().unwrap();
+        assert_eq!((window.seconds, window.accesses(), window.evictions), (1.0, 44, 2));
     }
 
     #[test]
@@ -321,12 +282,13 @@ mod tests {
                 let time_unix_ms = (1_000_000_000 + 1000 * second).saturating_add_signed(set);
                 observer.observe(Snapshot { totals, time_unix_ms, ..at(second) });
             }
-            assert_eq!(observer.key_rate(), 100.0, "set by {jump_ms} ms");
+            let window = observer.window().unwrap();
+            assert_eq!(window.gets() as f64 / window.seconds, 100.0, "set by {jump_ms} ms");
         }
     }
 
     #[test]
-    fn latencies_are_those_of_the_last_seconds() {
+    fn latencies_are_those_of_the_last_minute() {
         let recorded = CommandLatencies::default();
         let mut observer = Observer::default();
         let look = |second, observer: &mut Observer| {
@@ -335,11 +297,56 @@ mod tests {
             observer.observe(Snapshot { latencies, ..at(second) });
             recorded.add(CommandKind::Touch, 1_000_000, 1);
         };
-        for second in 0..30 {
+        for second in 0..90 {
             look(second, &mut observer);
         }
         let seen: Vec<_> = observer.latencies().map(|(command, histogram)| (command, histogram.count())).collect();
-        assert_eq!(seen, [(CommandKind::Touch, WINDOW as u64)]);
+        assert_eq!(seen, [(CommandKind::Touch, WINDOW_SECONDS as u64)]);
+    }
+
+    #[test]
+    fn the_window_is_the_last_minute() {
+        let mut observer = Observer::default();
+        assert!(observer.window().is_none());
+        for second in 0..=100u64 {
+            // A write is refused in second 40; one of ten gets hits before that and five after.
+            let hits = second.min(40) + 5 * second.saturating_sub(40);
+            let totals = CommandTotals {
+                get_hits: hits,
+                get_misses: 10 * second - hits,
+                store_no_memory: u64::from(second >= 40),
+                ..CommandTotals::default()
+            };
+            observer.observe(Snapshot { totals, ..at(second) });
+            let window = observer.window().filter(|_| second > 0);
+            let refused = window.map(|window| window.totals.store_no_memory);
+            assert_eq!(refused.unwrap_or(0), u64::from((40..100).contains(&second)), "second {second}");
+        }
+        let window = observer.window().unwrap();
+        assert_eq!((window.seconds, window.gets(), window.totals.get_hits), (60.0, 600, 300));
+        assert_eq!(observer.before_window(), (400, 40));
+    }
+
+    #[test]
+    fn events_outlive_a_restart_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        let open = |now_unix_ms| Observer::with_file(Some(HistoryFile::open(&path).unwrap()), now_unix_ms);
+        let mut observer = open(1_000_000);
+        observer.note_event(1_000_000, EventKind::Start, "started".to_owned());
+        for second in 1001..1100 {
+            let totals = CommandTotals { flush_commands: second, ..CommandTotals::default() };
+            observer.observe(Snapshot { totals, ..at(second) });
+        }
+        let before: Vec<Event> = observer.events().cloned().collect();
+        assert_eq!(before.len(), 2);
+        assert_eq!((before[0].kind, before[0].count), (EventKind::Flush, 98));
+        drop(observer);
+        let mut observer = open(2_000_000);
+        observer.note_event(2_000_000, EventKind::Start, "started".to_owned());
+        assert!(observer.events().skip(1).eq(&before), "before its first look");
+        drop(observer);
+        assert_eq!(open(2_000_000).events().count(), 3);
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl Sizing {
         *lock(&self.controller) = Some(controller.expect("the defaults have a meaning"));
     }
 
-    /// Takes in what was sampled. `gets` and `hits` are those of the last minutes. Answers a new decision in words.
+    /// Takes in what was sampled. `gets` and `hits` are those of the last minute, or of more where
+    /// these are few. Answers a new decision in words.
     pub fn update(&self, gets: u64, hits: u64) -> Option<String> {
         let mut controller = lock(&self.controller);
         let controller = controller.as_mut()?;

@@ -2,6 +2,9 @@
 //! the gets of the server are its gets.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ebbtide::memcached::Removal;
 
 use crate::counters::{CommandTotals, WorkerCounter};
 
@@ -10,6 +13,7 @@ use crate::counters::{CommandTotals, WorkerCounter};
 pub struct PoolCounts {
     /// One per worker.
     pub workers: Box<[WorkerGets]>,
+    pub evicted: EvictedCounts,
     /// Values at the last `stats reset`.
     pub baseline: Mutex<PoolTotals>,
 }
@@ -19,6 +23,54 @@ pub struct PoolCounts {
 pub struct WorkerGets {
     pub hits: WorkerCounter,
     pub misses: WorkerCounter,
+    /// Writes refused for want of memory.
+    pub refused: WorkerCounter,
+}
+
+/// Stripes of a count that all threads write to.
+const STRIPES: usize = 8;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe(AtomicU64);
+
+/// What the evictions of a pool show of its objects.
+#[derive(Default)]
+pub struct EvictedCounts {
+    unread: [Stripe; STRIPES],
+    latest_idle_seconds: AtomicU64,
+}
+
+thread_local! {
+    /// The stripe of the thread.
+    static STRIPE: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
+    };
+}
+
+impl EvictedCounts {
+    /// Counts an eviction.
+    pub fn note(&self, removal: &Removal<'_>) {
+        if removal.is_unread() {
+            self.unread[STRIPE.with(|stripe| *stripe)].0.fetch_add(1, Ordering::Relaxed);
+        }
+        let idle_seconds = removal.idle().as_secs();
+        // Neighbours are about equally old: mostly nothing is written, and the cache line stays with all threads.
+        if self.latest_idle_seconds.load(Ordering::Relaxed) != idle_seconds {
+            self.latest_idle_seconds.store(idle_seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// Evictions of objects without a counted read since their write.
+    pub fn unread(&self) -> u64 {
+        self.unread.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Seconds between the last use and the eviction, of the object evicted last; 0 before there is one.
+    pub fn latest_idle_seconds(&self) -> u64 {
+        self.latest_idle_seconds.load(Ordering::Relaxed)
+    }
 }
 
 /// Gets by result.
@@ -32,8 +84,12 @@ pub struct Gets {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolTotals {
     pub gets: Gets,
+    /// Writes refused for want of memory.
+    pub refused: u64,
     pub stored: u64,
     pub evictions: u64,
+    /// Of objects without a counted read since their write.
+    pub unread_evictions: u64,
     pub expired: u64,
 }
 
@@ -61,8 +117,10 @@ impl PoolTotals {
     pub fn since(&self, baseline: &Self) -> Self {
         Self {
             gets: self.gets.without(baseline.gets),
+            refused: self.refused.saturating_sub(baseline.refused),
             stored: self.stored.saturating_sub(baseline.stored),
             evictions: self.evictions.saturating_sub(baseline.evictions),
+            unread_evictions: self.unread_evictions.saturating_sub(baseline.unread_evictions),
             expired: self.expired.saturating_sub(baseline.expired),
         }
     }
@@ -70,7 +128,8 @@ impl PoolTotals {
 
 impl PoolCounts {
     pub fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| WorkerGets::default()).collect(), baseline: Mutex::default() }
+        let workers = (0..workers).map(|_| WorkerGets::default()).collect();
+        Self { workers, evicted: EvictedCounts::default(), baseline: Mutex::default() }
     }
 
     pub fn gets(&self) -> Gets {
@@ -79,5 +138,10 @@ impl PoolCounts {
             sum += Gets { hits: worker.hits.get(), misses: worker.misses.get() };
         }
         sum
+    }
+
+    /// Writes refused for want of memory, counted while there were several pools.
+    pub fn refused(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.refused.get()).sum()
     }
 }

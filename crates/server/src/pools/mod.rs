@@ -18,7 +18,7 @@ mod sweep;
 pub use reload::Reload;
 pub use router::Router;
 pub use rule::PoolRule;
-pub use set::{PoolReading, PoolSet, PublishedPools};
+pub use set::{PoolEntry, PoolReading, PoolSet, PublishedPools};
 
 /// The name of the pool that every cache has.
 pub const DEFAULT_POOL: &str = "default";

@@ -104,7 +104,12 @@ impl Reload<'_> {
     /// Has all threads route keys by these rules, and waits until they do.
     fn publish(&self, rules: &[PoolRule]) -> Result<(), Error> {
         let shared = self.shared;
-        let set = shared.pools.current().successor(&shared.cache, rules, &shared.counters)?;
+        let current = shared.pools.current();
+        let set = current.successor(&shared.cache, rules, &shared.counters)?;
+        let is_known = |name: &str| current.entries.iter().any(|entry| entry.rule.name == name);
+        let mut added = set.entries.iter().filter(|entry| !is_known(&entry.rule.name));
+        added.try_for_each(|entry| shared.evictions.listen(entry)).map_err(refused)?;
+        drop(current);
         let before = shared.pools.publish(set);
         for inbox in self.inboxes {
             inbox.waker.wake().map_err(Error::Poll)?;
@@ -171,10 +176,6 @@ impl Reload<'_> {
                 Err(error) => return Err(refused(error)),
             }
         }
-        if rule.compact.is_some() {
-            return Ok(());
-        }
-        let pool = shared.cache.pool(&rule.name).map_err(refused)?;
-        shared.watching.watch_evictions(&pool).map_err(refused)
+        Ok(())
     }
 }

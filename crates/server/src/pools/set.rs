@@ -47,6 +47,8 @@ pub struct PoolReading {
     pub stats: Stats,
     /// With flash.
     pub flash: Option<FlashPoolStats>,
+    /// Of the object evicted last, seconds between its last use and the eviction.
+    pub evicted_idle_seconds: u64,
     /// Since the start of the server.
     pub totals: PoolTotals,
     /// Since the last `stats reset`.
@@ -157,8 +159,10 @@ impl PoolSet {
         let of_default = self.gets_of_default(Gets::of(totals));
         let count = |class: u32, counts: &PoolCounts, stats: &Stats| {
             let gets = if class == 1 { of_default } else { counts.gets() };
+            let refused = if self.is_single() { totals.store_no_memory } else { counts.refused() };
             let Stats { stored_total: stored, evictions, expired, .. } = *stats;
-            let totals = PoolTotals { gets, stored, evictions, expired };
+            let unread_evictions = counts.evicted.unread();
+            let totals = PoolTotals { gets, refused, stored, evictions, unread_evictions, expired };
             (totals, totals.since(&lock(&counts.baseline)))
         };
         let read = |entry: &PoolEntry| {
@@ -172,6 +176,7 @@ impl PoolSet {
                 compact: None,
                 stats,
                 flash: entry.pool.flash_stats(),
+                evicted_idle_seconds: entry.counts.evicted.latest_idle_seconds(),
                 totals,
                 since_reset,
             }
@@ -180,9 +185,24 @@ impl PoolSet {
             let (stats, compact) = (entry.pool.stats(), Some(entry.pool.compact_stats()));
             let (totals, since_reset) = count(entry.class, &entry.counts, &stats);
             let (class, rule) = (entry.class, entry.rule.clone());
-            PoolReading { class, rule, pool: None, compact, stats, flash: None, totals, since_reset }
+            PoolReading {
+                class,
+                rule,
+                pool: None,
+                compact,
+                stats,
+                flash: None,
+                evicted_idle_seconds: 0,
+                totals,
+                since_reset,
+            }
         };
         self.entries.iter().map(read).chain(self.compact.iter().map(read_compact)).collect()
+    }
+
+    /// Evictions of objects without a counted read since their write.
+    pub fn unread_evictions(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.counts.evicted.unread()).sum()
     }
 
     /// Makes the present counts those to which `stats` is relative.

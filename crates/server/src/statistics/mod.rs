@@ -1,4 +1,4 @@
-//! Statistics as tables: one of the server's counters, one of the cache's, one of flash's.
+//! Statistics as tables: of the server's counters, of the cache's, of flash's, and of the last minute.
 //!
 //! A row is one number: its name in `stats ebbtide`, its metric, its path in `/api/overview`, and how it is read. All
 //! three iterate the tables, so a new counter is one row. The order of rows is the order in `stats ebbtide` and in
@@ -6,6 +6,7 @@
 
 mod cache;
 mod flash;
+mod now;
 mod server;
 
 use std::sync::atomic::Ordering;
@@ -20,6 +21,7 @@ use crate::sync::lock;
 
 pub use cache::CACHE;
 pub use flash::FLASH;
+pub use now::NOW;
 pub use server::SERVER;
 
 /// What the tables of the server and the cache are read from.
@@ -113,13 +115,14 @@ impl Number {
     }
 }
 
-/// Appends the lines of `stats ebbtide`.
+/// Appends the lines of `stats ebbtide`. A number that is not known has none.
 pub fn write_stats<S>(rows: &[Row<S>], source: &S, out: &mut Vec<u8>) {
     for row in rows {
         match row {
             Row::One { stat: name, read, .. } if !name.is_empty() => match read(source) {
                 Number::Count(count) => stat(out, name, count),
-                Number::Real(number) => stat(out, name, number),
+                Number::Real(number) if number.is_finite() => stat(out, name, number),
+                Number::Real(_) => {}
             },
             _ => {}
         }
@@ -156,7 +159,7 @@ mod tests {
 
     const ROWS: &[Row<u64>] = &[
         row("a", Metric::None, "x.y", |n| (*n).into()),
-        row("", Metric::None, "x.z", |_| f64::INFINITY.into()),
+        row("unknown", Metric::None, "x.z", |_| f64::NAN.into()),
         Row::Each { metric: Metric::None, api: "x.by", read: |n| vec![("one", *n)] },
         row("b", Metric::None, "", |n| (*n as f64 / 2.0).into()),
     ];
@@ -193,6 +196,7 @@ mod tests {
         let (mut stats, mut others) = (Vec::new(), Vec::new());
         names(SERVER, &mut stats, &mut others);
         names(CACHE, &mut stats, &mut others);
+        names(NOW, &mut stats, &mut others);
         names(FLASH, &mut stats, &mut others);
         for mut names in [stats, others] {
             names.retain(|name| !name.is_empty());

@@ -147,7 +147,7 @@ pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: DeleteCommand, length: u
 
 pub fn eviction(line: &mut Vec<u8>, removal: &Removal<'_>) {
     modify(line, "eviction", removal.key());
-    let fetched = if removal.was_used() { "yes" } else { "no" };
+    let fetched = if removal.is_unread() { "no" } else { "yes" };
     let ttl = removal.ttl().map_or(-1, |ttl| ttl.as_secs() as i64);
     let (idle, length) = (removal.idle().as_secs(), removal.len());
     write_to!(line, " fetch={fetched} ttl={ttl} la={idle} clsid=1 size={length}");

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use ebbtide::memcached::{Cause, Error, Pool, Removal};
+use ebbtide::memcached::Removal;
 use ebbtide_protocol::Watched;
 
 use crate::connection_info::ConnectionInfo;
@@ -88,16 +88,6 @@ pub struct Watch {
 }
 
 impl Watching {
-    /// Tells watchers of evictions of a pool.
-    pub fn watch_evictions(self: &Arc<Self>, pool: &Pool) -> Result<(), Error> {
-        let told = Arc::clone(self);
-        pool.on_removal(move |removal: Removal<'_>| {
-            if told.wants(WatchKind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
-                told.evict(&removal);
-            }
-        })
-    }
-
     #[inline]
     pub fn wants(&self, kind: WatchKind) -> bool {
         self.wanted.load(Ordering::Relaxed) & kind as u8 != 0

@@ -101,7 +101,7 @@ impl Executor {
             Ok(_) => counters.not_stored.add(1),
             Err(Error::Structured) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
-            Err(_) => counters.store_no_memory.add(1),
+            Err(_) => self.count_refused(put.key),
         }
         reply::error(output.bytes(), head, status_of(put.mode, &written));
     }

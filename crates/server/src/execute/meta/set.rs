@@ -128,7 +128,7 @@ impl Executor {
         SetOutcome { mode, written, length }: SetOutcome,
         output: &mut Output,
     ) {
-        self.count_stored(matches!(mode, Mode::Cas(_) | Mode::CasOrStale(_)), written.as_ref().map(|w| w.stored));
+        self.count_stored(key, matches!(mode, Mode::Cas(_) | Mode::CasOrStale(_)), written.as_ref().map(|w| w.stored));
         let out = output.bytes();
         let Written { stored, token } = match written {
             Ok(written) => written,

@@ -1,0 +1,39 @@
+//! A look at all counters.
+
+use std::time::Duration;
+
+use ebbtide::flash::{DriveLog, Health};
+use ebbtide::memcached::CounterSnapshot;
+
+use super::histogram::LatencyHistogram;
+use super::wear::DriveWrites;
+use crate::counters::CommandTotals;
+
+/// All that is counted, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub time_unix_ms: u64,
+    /// Since the server started, by a clock that nobody sets.
+    pub uptime: Duration,
+    pub totals: CommandTotals,
+    pub cache: CounterSnapshot,
+    pub connections: u64,
+    pub connections_limit: u64,
+    pub rejected: u64,
+    pub listen_disabled: u64,
+    /// By the number of the command.
+    pub latencies: Vec<LatencyHistogram>,
+    /// Where there is flash.
+    pub flash: Option<FlashSnapshot>,
+}
+
+/// What is looked at of flash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlashSnapshot {
+    pub drive_writes: DriveWrites,
+    pub health: Health,
+    /// Evicted objects that were lost because the device was behind.
+    pub dropped_behind: u64,
+    /// What the drives tell, when they were asked.
+    pub drives: Option<DriveLog>,
+}

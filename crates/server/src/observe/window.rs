@@ -1,0 +1,86 @@
+//! The time that "now" means in every number: the last minute, or less after a start.
+//!
+//! The admin thread makes one [`Recent`] a second. `stats ebbtide`, `/api/overview`, the dashboard, `ebbtide top` and
+//! the verdict show its numbers, so that they agree.
+
+use ebbtide::memcached::CounterSnapshot;
+
+use super::snapshot::Snapshot;
+use super::traffic::EvictionCounts;
+use crate::counters::CommandTotals;
+
+/// Seconds that "now" means.
+pub const WINDOW_SECONDS: usize = 60;
+
+/// What was counted in the window.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub seconds: f64,
+    pub totals: CommandTotals,
+    pub evictions: u64,
+    /// Those of `evictions` for want of a slot in the index.
+    pub index_replaced: u64,
+    pub expired: u64,
+    /// Those of `expired` that were flushed.
+    pub flushed: u64,
+}
+
+/// The numbers of now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recent {
+    /// `None` before there are two looks at the counters.
+    pub window: Option<Window>,
+    /// The part of the stored objects without a counted read; `None` before the first census.
+    pub unread_share: Option<f64>,
+    /// Of sampled evictions, the latest with the most weight.
+    pub evicted: EvictionCounts,
+}
+
+impl Window {
+    /// What was counted between two looks; `None` if no time has passed.
+    pub fn between(first: &Snapshot, last: &Snapshot) -> Option<Self> {
+        let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
+        let since = |field: fn(&CounterSnapshot) -> u64| field(&last.cache).saturating_sub(field(&first.cache));
+        (seconds > 0.0).then(|| Self {
+            seconds,
+            totals: last.totals.since(&first.totals),
+            evictions: since(|cache| cache.evictions),
+            index_replaced: since(|cache| cache.index_replaced),
+            expired: since(|cache| cache.expired),
+            flushed: since(|cache| cache.flushed),
+        })
+    }
+
+    pub fn gets(&self) -> u64 {
+        self.totals.get_hits + self.totals.get_misses
+    }
+
+    /// Commands with a key.
+    pub fn accesses(&self) -> u64 {
+        let totals = &self.totals;
+        let hits_and_misses = [
+            totals.touch_hits + totals.touch_misses,
+            totals.delete_hits + totals.delete_misses,
+            totals.incr_hits + totals.incr_misses,
+            totals.decr_hits + totals.decr_misses,
+        ];
+        self.gets() + totals.set_commands + hits_and_misses.iter().sum::<u64>()
+    }
+}
+
+impl Recent {
+    /// A rate of the window; NaN where there is none yet.
+    pub fn per_second(&self, count: fn(&Window) -> u64) -> f64 {
+        self.window.map_or(f64::NAN, |window| count(&window) as f64 / window.seconds)
+    }
+
+    /// A rate of the window; 0 where there is none yet.
+    pub fn per_second_or_zero(&self, count: fn(&Window) -> u64) -> f64 {
+        self.window.map_or(0.0, |window| count(&window) as f64 / window.seconds)
+    }
+
+    /// The hit ratio of gets; NaN without gets.
+    pub fn hit_ratio(&self) -> f64 {
+        self.window.map_or(f64::NAN, |window| window.totals.get_hits as f64 / window.gets() as f64)
+    }
+}
