@@ -164,7 +164,8 @@ def test_numbers_are_those_of_the_api(dashboard):
     assert commands["set"][2:4] == ["200", "0"]
     assert commands["delete"][2:4] == ["1", "1"]
     assert plain(dashboard.text("items")) == "199"
-    assert plain(dashboard.text("hit-ratio")) == "75 %"
+    # The rates of the last minute come once a second.
+    dashboard.until(lambda: plain(dashboard.text("hit-ratio")) == "75 %", "the hit ratio of the last minute")
     assert "75 % since start" in plain(dashboard.text("hit-ratio-sub"))
     assert plain(dashboard.text("memory-used-sub")).endswith("of 64 MiB")
     (ttl,) = dashboard.rows("ttl")
@@ -175,8 +176,48 @@ def test_numbers_are_those_of_the_api(dashboard):
     assert dashboard.console() == []
 
 
+def test_now_is_the_same_everywhere(dashboard):
+    """One moment, seen by the page, the API, `stats ebbtide` and `ebbtide top`."""
+    dashboard.open()
+    traffic(dashboard.server, [b"key%d" % number for number in range(100)], gets=7, misses=3)
+    seen = {}
+
+    def same_second():
+        # The page asks at once, so that its answer is of this second, too.
+        dashboard.browser.execute_async_script("const done = arguments[0]; poll().then(done, done)")
+        before = dashboard.api("overview")["now"]
+        page = dashboard.script("return live.overview.now")
+        seen["shown"] = {name: dashboard.value(name) for name in ("hit-ratio", "headline-now", "throughput")}
+        seen["commands"] = {row[0]: row[1] for row in dashboard.rows("commands")}
+        seen["charts"] = [plain(dashboard.find(f"#chart-{name} .legend").text) for name in ("ratio", "throughput")]
+        told = subprocess.run(
+            [EBBTIDE, "top", f"127.0.0.1:{dashboard.server.port}", "--json", "--once", "--interval", "0.1"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+        seen["top"] = json.loads(told.stdout)
+        with dashboard.server.connect() as connection:
+            lines = connection.ask(b"stats ebbtide\r\n", b"END\r\n").decode().splitlines()
+        seen["stats"] = dict(line.split(" ", 2)[1:] for line in lines if line.startswith("STAT "))
+        seen["now"] = dashboard.api("overview")
+        return before == page == seen["now"]["now"] and page["hit_ratio"] is not None
+
+    dashboard.until(same_second, "all answers of one second")
+    now, top, stats, shown = seen["now"]["now"], seen["top"], seen["stats"], seen["shown"]
+    close = lambda number: pytest.approx(number, rel=1e-9)  # noqa: E731
+    assert now["hit_ratio"] == close(0.7)
+    assert [shown["hit-ratio"], shown["headline-now"], top["hit_ratio"], float(stats["now_hit_ratio"])] == [close(0.7)] * 4
+    gets, sets = now["commands_per_second"]["get"], now["commands_per_second"]["set"]
+    assert [top["operations"]["get"]["per_second"], float(stats["now_get_per_second"])] == [close(gets)] * 2
+    assert [shown["throughput"], top["operations_per_second"]] == [close(gets + sets)] * 2
+    assert top["window_seconds"] == close(now["seconds"])
+    assert seen["now"]["headline"]["sentence"].startswith("70.0 % of gets hit")
+    # As people read them: the table of commands and the readings of the charts.
+    assert "hits of gets\n70 %" in seen["charts"][0]
+    assert f"gets\n{seen['commands']['get']}" in seen["charts"][1] and f"sets\n{seen['commands']['set']}" in seen["charts"][1]
+    assert dashboard.console() == []
+
+
 def test_a_flood_is_seen_by_its_prefix(dashboard):
-    """Keys that fill the memory and are never read, beside few that are read: the page names them."""
+    """Keys that fill the memory and are not read, beside few that are read: the page names them."""
     dashboard.open()
     assert "Nothing is stored yet, and no client asks." == dashboard.text("headline-text")
     with dashboard.server.connect() as connection:
@@ -191,11 +232,11 @@ def test_a_flood_is_seen_by_its_prefix(dashboard):
         answer = dashboard.api("keys")
         flood = next(row for row in answer["prefixes"] if row["prefix"] == "flood:")
         shown = {row[0]: row for row in dashboard.rows("prefixes")}["flood:"]
-        has_evictions = flood["evictions_per_second"] > 0 and flood["evicted_never_read_share"] > 0.9
+        has_evictions = flood["evictions_per_second"] > 0 and flood["evicted_unread_share"] > 0.9
         return has_evictions and shown[3].replace(" ", "") == str(round(flood["items"])) and float(shown[4].rstrip(" %")) > 95 and flood
 
     flood = dashboard.until(agrees, "the numbers of /api/keys")
-    assert flood["memory_share"] > 0.9 and flood["never_read_share"] > 0.95 and flood["evicted_idle_seconds"] >= 0
+    assert flood["memory_share"] > 0.9 and flood["unread_share"] > 0.95 and flood["evicted_idle_seconds"] >= 0
     (largest, *_) = dashboard.rows("largest")
     assert largest[0].startswith("flood:") and largest[3] == "none"
     sizes = lambda: sum(int(row[3].replace(" ", "")) for row in dashboard.rows("sizes"))  # noqa: E731
@@ -267,15 +308,75 @@ def test_pools_have_a_section_where_there_are_several(dashboard):
     assert "No decision yet." in dashboard.find("#pools-card").text
 
 
-def test_sections_fold_on_a_phone(dashboard):
+def test_a_phone_has_the_verdict_then_the_memory_and_the_rest_folded(dashboard):
     dashboard.open(390, 800)
-    title = dashboard.find("#keys-title")
-    assert not dashboard.find("#keys-note").is_displayed()
-    assert dashboard.find("#memory-bar").is_displayed() and dashboard.find("#headline-text").is_displayed()
-    assert (title.get_attribute("role"), title.get_attribute("aria-expanded")) == ("button", "false")
-    title.send_keys(Keys.ENTER)
-    assert dashboard.find("#keys-note").is_displayed()
-    assert title.get_attribute("aria-expanded") == "true"
+    titles = dashboard.script(
+        "return [...document.querySelectorAll('main section')].filter((e) => e.checkVisibility()).map((e) => {"
+        " const title = document.getElementById(e.getAttribute('aria-labelledby')); return [title.textContent, title.getAttribute('aria-expanded')]; })"
+    )
+    assert titles[:2] == [["Verdict", None], ["Where the memory is", None]]
+    assert len(titles) > 8 and all(expanded == "false" for _, expanded in titles[2:]), titles
+    assert [title for title, _ in titles[2:4]] == ["Now", "Over time"]
+    assert dashboard.find("#headline-text").is_displayed() and dashboard.find("#memory-bar").is_displayed()
+    for folded in ("#keys-note", "#hit-ratio", "#chart-ratio .plot", "#chart-items .plot", "#browse-form", "#server"):
+        assert not dashboard.find(folded).is_displayed(), folded
+    for section, inside in (("keys", "#keys-note"), ("now", "#hit-ratio"), ("over-time", "#chart-ratio .plot")):
+        title = dashboard.find(f"#{section}-title")
+        assert (title.aria_role, title.get_attribute("aria-expanded")) == ("button", "false")
+        title.send_keys(Keys.ENTER)
+        assert dashboard.find(inside).is_displayed()
+        assert title.get_attribute("aria-expanded") == "true"
+    # A wider window has the usual order, and nothing folded.
+    dashboard.emulate("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    order = "return [...document.querySelectorAll('main > section')].slice(0, 4).map((e) => e.id)"
+    dashboard.until(lambda: dashboard.script(order) == ["headline", "now", "over-time", "memory"], "the order")
+    assert dashboard.find("#server").is_displayed()
+
+
+def test_tiles_have_sparklines(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=50)
+    names = ["ratio", "throughput", "latency", "memory", "items", "connections"]
+    drawn = "return arguments[0].map((name) => document.querySelector(`#spark-${name} path`).getAttribute('d') ?? '')"
+    dashboard.until(lambda: all(re.match(r"M[\d.]+ [\d.]+", path) for path in dashboard.script(drawn, names)), "a line in each")
+    assert not any("NaN" in path for path in dashboard.script(drawn, names))
+
+
+@pytest.mark.parametrize(("locale", "pattern"), [("en-US", r"\d\d:\d\d:\d\d [AP]M"), ("de-DE", r"\d\d:\d\d:\d\d")])
+def test_times_are_those_of_the_readers_locale(dashboard, locale, pattern):
+    dashboard.emulate("Emulation.setLocaleOverride", locale=locale)
+    try:
+        dashboard.open()
+        time = dashboard.until(lambda: plain(dashboard.find("#events time").text), "the start")
+        assert re.fullmatch(pattern, time), time
+        assert re.search(r"20\d\d", dashboard.text("server"))
+    finally:
+        dashboard.emulate("Emulation.setLocaleOverride")
+
+
+def test_a_mark_of_a_flush_outlives_a_restart(browser, tmp_path):
+    admin = f"127.0.0.1:{free_port()}"
+    flags = ["-m", "64", "--admin", admin, "--history-file", str(tmp_path / "history")]
+    with Server(EBBTIDE, *flags) as server:
+        seen = Dashboard(browser, server, f"http://{admin}")
+
+        def is_noted():
+            with server.connect() as connection:
+                connection.ask(b"flush_all\r\n")
+            return "flush" in [event["kind"] for event in seen.api("overview")["events"]]
+
+        seen.until(is_noted, "the event")
+    with Server(EBBTIDE, *flags) as server:
+        seen = Dashboard(browser, server, f"http://{admin}")
+        seen.open()
+        Select(seen.find("#range")).select_by_value("604800")
+        marks = "return [...document.querySelectorAll('#chart-ratio .event-mark')].map((mark) => mark.parentNode.querySelector('title').textContent)"
+        seen.until(lambda: any("flush: flush_all" in mark for mark in seen.script(marks)), "the mark of the flush")
+        # The start before this one is marked, too.
+        assert sum("start: the server has started" in mark for mark in seen.script(marks)) == 1
+        assert "flush" in seen.script("return [...document.querySelectorAll('#events .kind')].map((kind) => kind.textContent)")
+        assert seen.console() == []
+        browser.get("about:blank")
 
 
 def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
@@ -508,7 +609,7 @@ def test_nothing_is_claimed_before_its_answer(dashboard, browser):
         page = dashboard.script("return document.querySelector('main').innerText")
         assert "Nothing is stored yet." not in page and "Too few gets" not in page
         # An answer from before the first look at the objects.
-        census = {"prefixes": [], "sizes": [], "largest": [], "census": None, "hidden": None, "delimiter": ":"}
+        census = {"prefixes": [], "sizes": [], "largest": [], "evicted": {"pools": [], "sizes": [], "ttls": []}, "census": None, "hidden": None, "delimiter": ":"}
         dashboard.script("showKeys(arguments[0])", census)
         assert "were not looked at yet" in dashboard.find("#keys").text and "Nothing is stored" not in dashboard.find("#keys").text
     finally:
@@ -530,14 +631,14 @@ def test_a_page_that_slept_for_an_hour_fills_its_gap(dashboard):
           window.asked.push(path);
           const told = await (await answer(path, ...rest)).json();
           if (path === "/api/overview") { told.time_unix_ms += hour; told.uptime_seconds += 3600; }
-          if (path === "/api/history") for (const point of told.points) point.time_unix_ms += hour;
+          for (const point of told.points ?? []) point.time_unix_ms += hour;
           return { ok: true, json: async () => told };
         };
         """
     )
     dashboard.until(lambda: "/api/history" in dashboard.script("return window.asked"), "that it asks for what it missed")
     dashboard.until(lambda: dashboard.script("return live.points.length > 0 && live.points.every((point) => point.time > Date.now() - 16 * 60_000)"), "new points")
-    dashboard.until(lambda: dashboard.script("return live.seen.length") > 1, "rates of the present")
+    dashboard.until(lambda: dashboard.script("return live.points.length") > 2, "points of the present")
     assert dashboard.text("state") == "Live" and not dashboard.find("#lost").is_displayed()
     page = dashboard.script("return document.querySelector('main').innerText")
     assert "NaN" not in page and "Infinity" not in page
@@ -627,7 +728,7 @@ def test_arrow_keys_move_along_a_chart(dashboard):
     chart = dashboard.chart("throughput")
     chart.send_keys(Keys.END)
     last = time_of()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d: gets .+/s, hits .+/s, sets .+/s", dashboard.reading("throughput"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d( [AP]M)?: gets .+/s, hits .+/s, sets .+/s", dashboard.reading("throughput"))
     chart.send_keys(Keys.ARROW_LEFT)
     assert time_of() != last
     # The other charts point at about the same time: narrow ones have longer steps.
@@ -635,7 +736,7 @@ def test_arrow_keys_move_along_a_chart(dashboard):
     chart.send_keys(Keys.HOME)
     assert chart.get_attribute("aria-valuenow") == "0"
     chart.send_keys(Keys.ESCAPE)
-    assert dashboard.find("#chart-throughput .at").text == "now"
+    assert dashboard.find("#chart-throughput .at").text == "last minute"
 
 
 def test_light_and_dark(dashboard):

@@ -36,7 +36,7 @@ function showEntries() {
   const rest = next === null ? "that is all" : "there are more to look at";
   setText(byId("entries-note"), `${count(rows.length)} keys ${what}among ${count(looked)} objects; ${rest}.`);
   fill("entries", rows.map((row) => [
-    row.key, row.pool, bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), isNumber(row.idle_seconds) ? duration(row.idle_seconds) : DASH, row.never_read === null ? DASH : row.never_read ? "never" : "yes", row.on_flash ? "on flash" : "",
+    row.key, row.pool, bytes(row.bytes), row.ttl_seconds === null ? "none" : duration(row.ttl_seconds), isNumber(row.idle_seconds) ? duration(row.idle_seconds) : DASH, row.unread === null ? DASH : row.unread ? "never" : "yes", row.on_flash ? "on flash" : "",
   ]));
   rows.forEach((row, index) => {
     if (row.on_flash) return;

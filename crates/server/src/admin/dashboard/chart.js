@@ -7,11 +7,9 @@
 // The time that all charts show, and the seconds of a point of that time.
 const span = { ms: 15 * 60 * 1000, stepSeconds: 1 };
 const STEPS_S = [1, 2, 3, 5, 10, 15, 30, 60, 120, 300, 660, 1800, 3600, 7200];
-// What "now" means in every rate of the page.
-const NOW_MS = 10_000;
 // Minutes between two labels of the time.
 const LABELS_MIN = [1, 3, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440];
-const MARKED_EVENTS = ["resize", "division", "flush", "warning", "eviction"];
+const MARKED_EVENTS = ["start", "resize", "division", "flush", "warning", "eviction"];
 const LEFT = 62;
 const RIGHT = 10;
 const TOP = 10;
@@ -110,7 +108,7 @@ function pointAt(time) {
 
 class Chart {
   // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; without a mark the series has a reading but no
-  // line. `axis` makes the ticks from the values of all lines; `opposite` makes the numbers of a second axis at the
+  // line. `now` is its reading of the present, from an overview. `axis` makes the ticks from the values of all lines; `opposite` makes the numbers of a second axis at the
   // right from these ticks; `scale` bends the axis.
   constructor(host, { title, note, series, format, axis, none, opposite = null, scale = (value) => value, height = 190 }) {
     Object.assign(this, { title, series, format, axis, none, opposite, scale, height, steps: [], before: [], earlier: [], width: 0, points: [], now: 0, started: null });
@@ -195,9 +193,10 @@ class Chart {
   }
 
   // `before`: the points of a day before, shifted to now; empty without a comparison.
-  update(points, now, started, events, before) {
+  update(points, overview, before) {
     const isOther = (before.length > 0) !== (this.before.length > 0);
-    Object.assign(this, { points, now, started, events, before });
+    const { time_unix_ms: now, started_unix_ms: started, events } = overview;
+    Object.assign(this, { points, overview, now, started, events, before });
     this.yesterdayItem.toggleAttribute("hidden", before.length === 0);
     this.draw();
     if (this.details.open && (isOther || now - (this.tabulated ?? 0) > 10_000)) this.tabulate();
@@ -251,7 +250,9 @@ class Chart {
 
   // What happened, as marks with their reason; the list of events says the same to screen readers.
   happenings() {
-    const inside = (this.events ?? []).filter((event) => MARKED_EVENTS.includes(event.kind) && event.time_unix_ms > this.now - span.ms);
+    // The present start has a line of its own.
+    const isMarked = ({ kind, time_unix_ms: time }) => MARKED_EVENTS.includes(kind) && time > this.now - span.ms && !(kind === "start" && time === this.started);
+    const inside = (this.events ?? []).filter(isMarked);
     return inside.map((event) => {
       const x = Math.round(this.x(event.time_unix_ms)) + 0.5;
       return svg("g", {}, svg("title", {}, `${clockSeconds(event.time_unix_ms)} ${event.kind}: ${event.reason}`),
@@ -306,11 +307,10 @@ class Chart {
     if (!this.width || !this.cross) return;
     const step = this.steps[this.current()];
     const pointed = cursor.time !== null && step !== undefined;
-    const present = this.points.filter((point) => point.time > this.now - Math.max(NOW_MS, span.stepSeconds * 1000));
-    const reading = (index) => (pointed || cursor.stale || !present.length ? step?.values[index] : this.series[index].of(present));
+    const reading = (index) => (pointed || cursor.stale || !this.overview ? step?.values[index] : this.series[index].now(this.overview));
     this.readings.forEach((node, index) => setText(node, this.format(reading(index) ?? null)));
     if (this.before.length) setText(this.yesterday, this.format(this.earlierAt(pointed && step ? step.time : this.now - 30_000)));
-    setText(this.when, !step ? "" : pointed || cursor.stale ? `at ${clockSeconds(step.time)}` : "now");
+    setText(this.when, !step ? "" : pointed || cursor.stale ? `at ${clockSeconds(step.time)}` : "last minute");
     if (!pointed) return this.cross.replaceChildren();
     const x = this.x(step.time).toFixed(1);
     const dots = step.values.map((value, index) => (isNumber(value) && isDrawn(this.series[index]) ? svg("g", { class: this.series[index].hue }, svg("circle", { class: "point", cx: x, cy: this.y(value), r: 4 })) : null));

@@ -68,7 +68,7 @@ function brief(seconds) {
   return `${Number((seconds / unit).toFixed(1))}\u00a0${name}`;
 }
 
-const clock = (ms, options) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...options });
+const clock = (ms, options) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...options });
 const day = (ms) => new Date(ms).toLocaleDateString([], { weekday: "short", day: "numeric", month: "short" });
 const clockSeconds = (ms) => clock(ms, { second: "2-digit" });
 

@@ -1,7 +1,7 @@
 // Asks the server each second, keeps the last 15 minutes, asks for longer times, and says so when there is no answer.
 //
-// A point is what happened in a second, as rates. The server's own history gives them at the start, after every pause
-// in the answers and after a restart; in between the page makes them from the differences of the counters.
+// A point is what happened in a second, as rates. Each answer has the newest points of the server's history; at the
+// start, after every pause in the answers and after a restart the page asks for more of it.
 
 const POLL_MS = 1000;
 const ANSWER_MS = 5000;
@@ -13,38 +13,40 @@ const KEPT_MS = 16 * 60_000;
 const LONG_MS = 15 * 60_000;
 // How often a longer time, the keys and the decisions are asked for.
 const LONG_PERIOD_MS = 20_000;
-const KEYS_PERIOD_MS = 3000;
+const KEYS_PERIOD_MS = 900;
 const DECISIONS_PERIOD_MS = 10_000;
 
 const latencyOrNone = (value) => (isNumber(value) && value > 0 ? value : null);
 const zeroAxis = (binary, least) => (values) => axisTo(Math.max(least, ...values), binary);
 
+const commandsNow = (name) => ({ now }) => now.commands_per_second[name];
+const getLatency = (name) => ({ latency_us: { get } }) => latencyOrNone(get?.count ? get[name] : null);
 const charts = [
   new Chart(byId("chart-ratio"), {
     title: "Hit ratio", none: "No gets in this time", format: percent, axis: axisOfRatio, opposite: (ratio) => 1 - ratio,
-    series: [{ name: "hits of gets", of: hitRatioOf, hue: "blue", mark: "" }, { name: "misses", of: missRatioOf, hue: "grey" }],
+    series: [{ name: "hits of gets", of: hitRatioOf, now: ({ now }) => now.hit_ratio, hue: "blue", mark: "" }, { name: "misses", of: missRatioOf, now: ({ now }) => (isNumber(now.hit_ratio) ? 1 - now.hit_ratio : null), hue: "grey" }],
   }),
   new Chart(byId("chart-throughput"), {
     title: "Throughput", none: "No data yet", format: rate, axis: zeroAxis(false, 1),
-    series: [{ name: "gets", of: meanOf("gets"), hue: "blue", mark: "" }, { name: "hits", of: meanOf("hits"), hue: "green", mark: "dots" }, { name: "sets", of: meanOf("sets"), hue: "orange", mark: "dash" }],
+    series: [{ name: "gets", of: meanOf("gets"), now: commandsNow("get"), hue: "blue", mark: "" }, { name: "hits", of: meanOf("hits"), now: ({ now }) => now.get_hits_per_second, hue: "green", mark: "dots" }, { name: "sets", of: meanOf("sets"), now: commandsNow("set"), hue: "orange", mark: "dash" }],
   }),
   new Chart(byId("chart-latency"), {
     title: "Get latency", note: "in the server, logarithmic", none: "No gets in this time", format: micros, axis: axisOfDecades, scale: Math.log10,
-    series: [{ name: "p50", of: meanOf("p50"), hue: "blue", mark: "" }, { name: "p99, highest", of: highestOf("p99"), hue: "orange", mark: "dash" }],
+    series: [{ name: "p50", of: meanOf("p50"), now: getLatency("p50"), hue: "blue", mark: "" }, { name: "p99", of: highestOf("p99"), now: getLatency("p99"), hue: "orange", mark: "dash" }],
   }),
   new Chart(byId("chart-removals"), {
     title: "Evictions and expiries", none: "No data yet", format: rate, axis: zeroAxis(false, 1),
-    series: [{ name: "evicted", of: meanOf("evictions"), hue: "orange", mark: "" }, { name: "expired", of: meanOf("expirations"), hue: "blue", mark: "dash" }],
+    series: [{ name: "evicted", of: meanOf("evictions"), now: ({ now }) => now.evictions_per_second.all, hue: "orange", mark: "" }, { name: "expired", of: meanOf("expirations"), now: ({ now }) => now.expirations_per_second.all, hue: "blue", mark: "dash" }],
   }),
   new Chart(byId("chart-network"), {
     title: "Network", none: "No data yet", height: 150, format: byteRate, axis: zeroAxis(true, 1024),
-    series: [{ name: "received", of: meanOf("received"), hue: "blue", mark: "" }, { name: "sent", of: meanOf("sent"), hue: "orange", mark: "dash" }],
+    series: [{ name: "received", of: meanOf("received"), now: ({ now }) => now.network_per_second.bytes_read, hue: "blue", mark: "" }, { name: "sent", of: meanOf("sent"), now: ({ now }) => now.network_per_second.bytes_written, hue: "orange", mark: "dash" }],
   }),
-  new Chart(byId("chart-connections"), { title: "Connections", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "open", of: meanOf("connections"), hue: "blue", mark: "" }] }),
-  new Chart(byId("chart-items"), { title: "Items", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "stored", of: meanOf("items"), hue: "blue", mark: "" }] }),
+  new Chart(byId("chart-connections"), { title: "Connections", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "open", of: meanOf("connections"), now: ({ connections }) => connections.open, hue: "blue", mark: "" }] }),
+  new Chart(byId("chart-items"), { title: "Items", none: "No data yet", height: 150, format: count, axis: zeroAxis(false, 4), series: [{ name: "stored", of: meanOf("items"), now: ({ items }) => items, hue: "blue", mark: "" }] }),
 ];
 
-const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, rates: null, seen: [], long: [], before: [], beforeKnown: false, asked: {} };
+const live = { points: [], overview: null, answeredAt: null, lostSince: null, failures: 0, asking: false, timer: null, retryAt: null, evicted: null, long: [], before: [], beforeKnown: false, asked: {} };
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
@@ -56,37 +58,8 @@ function pointOfHistory(point, step) {
   const per = (value) => (isNumber(value) ? value / step : null);
   return {
     time: point.time_unix_ms, gets: per(point.gets), hits: per(point.hits), sets: per(point.sets), evictions: per(point.evictions), expirations: per(point.expirations),
-    received: per(point.bytes_read), sent: per(point.bytes_written), items: point.items, connections: point.connections, p50: latencyOrNone(point.get_p50_us), p99: latencyOrNone(point.get_p99_us),
+    received: per(point.bytes_read), sent: per(point.bytes_written), items: point.items, used: point.used_bytes, connections: point.connections, p50: latencyOrNone(point.get_p50_us), p99: latencyOrNone(point.get_p99_us),
   };
-}
-
-const setsOf = (overview) => { const { done, not } = totalsOf(overview.commands.set); return done + not; };
-
-// What happened between two answers, as rates; `null` where the counters are of another life of the server.
-function pointBetween(before, after) {
-  const seconds = (after.time_unix_ms - before.time_unix_ms) / 1000;
-  if (!(seconds > 0) || restarted(before, after)) return null;
-  const per = (of) => Math.max(0, (of(after) - of(before)) / seconds);
-  return {
-    time: after.time_unix_ms, gets: per((o) => o.commands.get.hits + o.commands.get.misses), hits: per((o) => o.commands.get.hits), sets: per(setsOf),
-    evictions: per((o) => o.evictions.total), expirations: per((o) => o.expirations.total), received: per((o) => o.network.bytes_read_total), sent: per((o) => o.network.bytes_written_total),
-    items: after.items, connections: after.connections.open,
-    p50: latencyOrNone(after.latency_us?.get?.count ? after.latency_us.get.p50 : null), p99: latencyOrNone(after.latency_us?.get?.count ? after.latency_us.get.p99 : null),
-  };
-}
-
-function ratesBetween(before, after) {
-  const seconds = (after.time_unix_ms - before.time_unix_ms) / 1000;
-  if (!(seconds > 0) || restarted(before, after)) return null;
-  const rates = { commands: {}, reasons: {} };
-  for (const [name, counters] of Object.entries(after.commands)) {
-    const [now, then] = [totalsOf(counters), totalsOf(before.commands[name] ?? 0)];
-    rates.commands[name] = Math.max(0, (now.done + (now.not ?? 0) - then.done - (then.not ?? 0)) / seconds);
-  }
-  for (const kind of ["evictions", "expirations"]) {
-    for (const [reason, total] of Object.entries(after[kind].by_reason)) rates.reasons[`${kind} ${reason}`] = Math.max(0, (total - (before[kind].by_reason[reason] ?? 0)) / seconds);
-  }
-  return rates;
 }
 
 function restarted(before, after) {
@@ -104,6 +77,12 @@ function takeHistory(history) {
   const fresh = (history.points ?? []).map((point) => pointOfHistory(point, history.step_seconds || 1));
   const first = fresh.length ? fresh[0].time : Infinity;
   live.points = live.points.filter((point) => point.time < first).concat(fresh);
+}
+
+// The points of an answer that the page does not have yet.
+function takePoints(points) {
+  const last = live.points.at(-1)?.time ?? -Infinity;
+  live.points.push(...(points ?? []).map((point) => pointOfHistory(point, 1)).filter((point) => point.time > last));
 }
 
 // Asks for `path` at most once in `period`, and again when `now` is set.
@@ -171,7 +150,7 @@ function drawCharts() {
   const { overview } = live;
   if (overview === null) return;
   const points = span.ms > LONG_MS ? live.long : live.points;
-  for (const chart of charts) chart.update(points, overview.time_unix_ms, overview.started_unix_ms, overview.events, live.before);
+  for (const chart of charts) chart.update(points, overview, live.before);
   tellKnown(points, overview);
   tellComparison(points);
 }
@@ -206,17 +185,12 @@ async function poll() {
     live.asking = false;
   }
   live.timer = setTimeout(poll, Math.max(100, POLL_MS - (performance.now() - begun)));
-  accept(before, answers);
+  accept(answers);
 }
 
-function accept(before, { overview, history }) {
-  const point = before && !history ? pointBetween(before, overview) : null;
+function accept({ overview, history }) {
   if (history) takeHistory(history);
-  if (point) live.points.push(point);
-  // Rates are of the last ten seconds: those of one second jump.
-  if (before && restarted(before, overview)) live.seen = [];
-  live.seen = [...live.seen, overview].filter((seen) => seen.time_unix_ms > overview.time_unix_ms - NOW_MS - 500);
-  live.rates = live.seen.length > 1 ? ratesBetween(live.seen[0], overview) : null;
+  takePoints(overview.points);
   live.points = live.points.filter((point) => point.time > overview.time_unix_ms - KEPT_MS);
   Object.assign(live, { overview, answeredAt: Date.now(), lostSince: null, failures: 0, retryAt: null });
   document.documentElement.classList.add("live");
@@ -225,14 +199,15 @@ function accept(before, { overview, history }) {
   byId("lost").hidden = true;
   setText(byId("state-text"), "Live");
   cursor.stale = false;
-  showHeadlines(overview, live.points, overview.time_unix_ms);
-  showHeadline(overview.headline, live.points, overview.time_unix_ms);
+  showTiles(overview);
+  showSparks(live.points, overview.time_unix_ms);
+  showHeadline(overview);
   drawCharts();
-  showMemory(overview.memory, evictedNow());
+  showMemory(overview.memory, overview.now.evictions_per_second.all);
   showDivision(overview);
-  showReasons(overview, live.rates);
+  showReasons(overview);
   showHotKeys(overview.hot_keys ?? [], overview.hot_keys_hidden);
-  showCommands(overview, live.rates);
+  showCommands(overview);
   showEvents(overview.events ?? []);
   showServer(overview);
   showFlash(overview.flash);
@@ -246,9 +221,6 @@ function accept(before, { overview, history }) {
   if ((overview.pools ?? []).length > 1) askNowAndThen("/api/decisions", DECISIONS_PERIOD_MS, showDecisions);
   if (curve.askedAt === null || performance.now() - curve.askedAt > CURVE_MS) askCurve();
 }
-
-// Evictions a second, in the last seconds; null where nothing is known.
-const evictedNow = () => (live.rates === null ? null : Object.entries(live.rates.reasons).reduce((sum, [reason, value]) => sum + (reason.startsWith("evictions ") ? value : 0), 0));
 
 // The last picture stays, greyed; the next try is later each time.
 function lose() {
@@ -294,6 +266,7 @@ function theme() {
 theme();
 foldOnPhones();
 byId("range").addEventListener("change", chooseRange);
+byId("evicted-by").addEventListener("change", () => { if (live.evicted) showEvicted(live.evicted); });
 byId("compare").addEventListener("change", compare);
 setInterval(countDown, 500);
 byId("retry").addEventListener("click", poll);

@@ -123,12 +123,12 @@ const REASONS = {
   "expirations flushed": "Flushed",
 };
 
-function showReasons(overview, rates) {
+function showReasons(overview) {
   const rows = [];
   for (const [kind, look, word] of [["evictions", "orange solid", "Evicted"], ["expirations", "blue hatch", "Expired"]]) {
     for (const [reason, total] of Object.entries(overview[kind]?.by_reason ?? {})) {
       if (!total) continue;
-      rows.push({ name: REASONS[`${kind} ${reason}`] ?? `${word}: ${sentence(reason)}`, total, look, now: rates?.reasons[`${kind} ${reason}`] ?? null });
+      rows.push({ name: REASONS[`${kind} ${reason}`] ?? `${word}: ${sentence(reason)}`, total, look, now: overview.now[`${kind}_per_second`][reason] ?? null });
     }
   }
   const all = rows.reduce((sum, row) => sum + row.total, 0);
@@ -151,17 +151,21 @@ function totalsOf(counters) {
   return { done: sum(DONE), not: sum(NOT_DONE) };
 }
 
-function showCommands(overview, rates) {
+function showCommands(overview) {
   const latencies = overview.latency_us ?? {};
   const names = [...new Set([...Object.keys(overview.commands ?? {}), ...Object.keys(latencies)])];
   const rows = names.map((name) => {
     const totals = name in overview.commands ? totalsOf(overview.commands[name]) : { done: null, not: null };
-    return { name, ...totals, now: rates?.commands[name] ?? null, latency: latencies[name] ?? {} };
+    return { name, ...totals, now: overview.now.commands_per_second[name] ?? null, latency: latencies[name] ?? {} };
   }).filter((row) => row.name === "get" || row.name === "set" || (row.done ?? 0) + (row.not ?? 0) + (row.latency.count ?? 0) > 0);
   fill("commands", rows.map(({ name, done, not, now, latency }) => [name, rate(now), count(done), count(not), ...["mean", "p50", "p90", "p99", "p999", "max"].map((key) => micros(latency.count ? latency[key] : null))]));
 }
 
-function showEvents(events) {
+// The charts mark older ones, too.
+const LISTED_EVENTS = 50;
+
+function showEvents(all) {
+  const events = all.slice(0, LISTED_EVENTS);
   const list = byId("events");
   while (list.children.length > events.length) list.lastElementChild.remove();
   events.forEach((event, index) => {
@@ -182,7 +186,7 @@ function showServer(overview) {
   const { connections, network, segments, memory } = overview;
   const facts = [
     ["Version", `${overview.version}, speaks memcached ${overview.protocol_version}`],
-    ["Started", `${new Date(overview.started_unix_ms).toLocaleString([], { hourCycle: "h23" })}, ${duration(overview.uptime_seconds)} ago`],
+    ["Started", `${new Date(overview.started_unix_ms).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" })}, ${duration(overview.uptime_seconds)} ago`],
     ["Process", `${overview.pid}, ${count(overview.threads)} worker threads`],
     ["Resident memory", bytes(memory.resident_bytes)],
     ["Segments", segments ? `${count(segments.total)}: ${["free", "open", "sealed", "retired"].filter((key) => isNumber(segments[key])).map((key) => `${count(segments[key])} ${key}`).join(", ")}` : DASH],
@@ -202,26 +206,27 @@ function showFacts(listId, facts) {
 }
 
 // The verdict, and three numbers: hits now, and what the curve says of other sizes.
-function showHeadline(headline, recent, now) {
-  if (!headline) return;
+function showHeadline({ headline, now }) {
   byId("headline").className = `headline ${headline.level}`;
   setText(byId("headline-text"), headline.sentence);
-  const ratio = hitRatioOf(recent.filter((point) => point.time > now - 60_000));
-  show("headline-now", ratio, percent(ratio));
+  show("headline-now", now.hit_ratio, percent(now.hit_ratio));
   for (const [id, value] of [["headline-twice", headline.hit_ratio_twice_memory], ["headline-half", headline.hit_ratio_half_memory]]) {
     byId(id).closest("div").hidden = !isNumber(value);
     show(id, value, percent(value));
   }
 }
 
-// On a narrow screen sections begin folded; their titles open them.
+// On a narrow screen the memory follows the verdict, and the other sections begin folded; their titles open them.
 function foldOnPhones() {
   const narrow = matchMedia("(max-width: 620px)");
+  const memory = byId("memory");
+  const [first, wide] = [byId("now"), memory.nextElementSibling];
   const turn = (section, isFolded) => {
     section.classList.toggle("folded", isFolded);
     section.querySelector("h2").setAttribute("aria-expanded", String(!isFolded));
   };
   const apply = () => {
+    memory.parentNode.insertBefore(memory, narrow.matches ? first : wide);
     for (const section of document.querySelectorAll(".fold")) {
       const title = section.querySelector("h2");
       if (narrow.matches) {
@@ -244,25 +249,47 @@ function foldOnPhones() {
       act();
     });
   }
+  document.querySelector(".skip").addEventListener("click", () => { if (narrow.matches) turn(byId("over-time"), false); });
   narrow.addEventListener("change", apply);
   apply();
 }
 
-// The headline numbers; `recent` are points, oldest first.
-function showHeadlines(overview, recent, now) {
-  const minute = recent.filter((point) => point.time > now - 60_000);
-  const moment = recent.filter((point) => point.time > now - NOW_MS);
-  const ratio = hitRatioOf(minute);
-  const get = overview.commands.get;
+// Steps of a sparkline, over the time that the page keeps in seconds.
+const SPARK_STEPS = 60;
+const SPARKS = {
+  ratio: hitRatioOf, throughput: (points) => meanOf("gets")(points) + meanOf("sets")(points), latency: highestOf("p99"),
+  memory: meanOf("used"), items: meanOf("items"), connections: meanOf("connections"),
+};
+
+// The last 15 minutes of each tile, from 0 to the highest value.
+function showSparks(points, now) {
+  const groups = Array.from({ length: SPARK_STEPS }, () => []);
+  for (const point of points) {
+    const step = Math.floor(SPARK_STEPS * (1 - (now - point.time) / LONG_MS));
+    if (step >= 0) groups[Math.min(step, SPARK_STEPS - 1)].push(point);
+  }
+  for (const [name, of] of Object.entries(SPARKS)) {
+    const values = groups.map((group) => (group.length ? of(group) : null));
+    const most = Math.max(1e-9, ...values.filter(isNumber));
+    const place = (value, step) => `${((step * 100) / (SPARK_STEPS - 1)).toFixed(1)} ${(23 - (22 * value) / most).toFixed(1)}`;
+    const parts = values.map((value, step) => (isNumber(value) ? `${isNumber(values[step - 1]) ? "L" : "M"}${place(value, step)}` : ""));
+    byId(`spark-${name}`).firstElementChild.setAttribute("d", parts.join(""));
+  }
+}
+
+// The tiles: rates, ratios and latencies of the last minute, and gauges.
+function showTiles(overview) {
+  const { memory, connections, now, commands: { get } } = overview;
+  const ratio = now.hit_ratio;
   show("hit-ratio", ratio, percent(ratio));
-  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : `in the last minute, ${percent(1 - ratio)} misses`}; ${get.hits + get.misses > 0 ? `${percent(ratioOf(get.hits, get.misses))} since start` : "none since start"}`);
-  const [gets, sets] = [meanOf("gets")(moment), meanOf("sets")(moment)];
-  show("throughput", isNumber(gets) ? gets + sets : null, rate(isNumber(gets) ? gets + sets : null));
+  setText(byId("hit-ratio-sub"), `${isNumber(ratio) ? `in the last minute, ${percent(1 - ratio)} misses` : "no gets in the last minute"}; ${get.hits + get.misses > 0 ? `${percent(ratioOf(get.hits, get.misses))} since start` : "none since start"}`);
+  const { get: gets, set: sets } = now.commands_per_second;
+  const throughput = isNumber(gets) ? gets + sets : null;
+  show("throughput", throughput, rate(throughput));
   setText(byId("throughput-sub"), `${rate(gets)} gets, ${rate(sets)} sets`);
   const latency = overview.latency_us?.get?.count ? overview.latency_us.get : {};
   show("get-p99", latency.p99 ?? null, micros(latency.p99));
-  setText(byId("get-p99-sub"), latency.count ? `p50 ${micros(latency.p50)}, p99.9 ${micros(latency.p999)}` : "no gets in the last ten seconds");
-  const { memory, connections } = overview;
+  setText(byId("get-p99-sub"), latency.count ? `p50 ${micros(latency.p50)}, p99.9 ${micros(latency.p999)}` : "no gets in the last minute");
   show("memory-used", memory.used_bytes, bytes(memory.used_bytes));
   setText(byId("memory-used-sub"), `${percent(memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : null)} of ${bytes(memory.limit_bytes)}`);
   show("items", overview.items, count(overview.items));
@@ -270,5 +297,5 @@ function showHeadlines(overview, recent, now) {
   show("connections", connections.open, count(connections.open));
   setText(byId("connections-sub"), `of at most ${count(connections.limit)}`);
   setText(byId("about"), `${overview.version}, up ${duration(overview.uptime_seconds)}`);
-  document.title = `${ratio === null ? "" : `${percent(ratio)} hits, `}${rate(isNumber(gets) ? gets + sets : null)} – Ebbtide`;
+  document.title = `${isNumber(ratio) ? `${percent(ratio)} hits, ` : ""}${rate(throughput)} – Ebbtide`;
 }
