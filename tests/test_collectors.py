@@ -189,7 +189,10 @@ def test_names_are_memcacheds_or_documented(memcached, ebbtide, topic):
     said = {name: here for (of, name), here in table().items() if of == topic}
     # Of versions after Debian's.
     later = {"client_flags_size"} if topic == "settings" else set()
-    assert set(ours) <= theirs | later, "no names of our own"
+    # What memcached has nothing like is beside its settings, as the documentation says.
+    own = {"policy", "segment_size", "pools"} if topic == "settings" else set()
+    assert own <= set(ours) and all(f"`{name}`" in page() for name in own)
+    assert set(ours) <= theirs | later | own, "no other names of our own"
     assert theirs - set(ours) == {name for name, here in said.items() if here == "absent"}
     for name, here in said.items():
         assert name in theirs, f"memcached has no {name}"

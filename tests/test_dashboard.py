@@ -242,6 +242,12 @@ def test_a_flood_is_seen_by_its_prefix(dashboard):
     sizes = lambda: sum(int(row[3].replace(" ", "")) for row in dashboard.rows("sizes"))  # noqa: E731
     dashboard.until(lambda: sizes() == dashboard.api("overview")["items"], "all objects by size")
 
+    # Who was evicted, by each group: most are flood objects that were never read, of one size and without a TTL.
+    for group, name in (("pools", "default"), ("sizes", "to 64 KiB"), ("ttls", "never expires")):
+        Select(dashboard.find("#evicted-by")).select_by_value(group)
+        row = dashboard.until(lambda: next((row for row in dashboard.rows("evicted") if row[0] == name), None), name)
+        assert float(row[3].rstrip(" %")) > 90 and row[2].endswith("/s") and row[4] != "\u2013" and row[5] != "\u2013", row
+
     new = itertools.count(10_000)
 
     def told():
