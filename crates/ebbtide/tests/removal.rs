@@ -1,6 +1,6 @@
 //! Listeners of removals.
 
-use ebbtide::memcached::{ByteSize, Cache, Cause, Clock, Error, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, Cause, Clock, Error, Policy, Ttl};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn expiries_and_flushes_are_told_and_what_callers_do_is_not() {
 
 #[test]
 fn an_entry_that_survived_an_eviction_is_not_told_as_unread() {
-    let cache = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual).build().unwrap();
+    let cache = Cache::builder().memory(ByteSize::mib(4)).policy(Policy::Lru).clock(Clock::Manual).build().unwrap();
     type Seen = (bool, bool, Option<Duration>, Option<(u32, u32)>);
     let told = Arc::new(Mutex::new(Vec::<Seen>::new()));
     let all = Arc::clone(&told);
@@ -114,14 +114,12 @@ fn an_entry_that_survived_an_eviction_is_not_told_as_unread() {
     }
     let told = told.lock().unwrap();
     let (hot, cold): (Vec<&Seen>, Vec<&Seen>) = told.iter().partition(|(is_hot, ..)| *is_hot);
-    assert!(hot.len() > 50 && hot.iter().all(|(_, is_unread, ..)| !is_unread), "{} of 1000", hot.len());
+    assert!(hot.len() > 500 && hot.iter().all(|(_, is_unread, ..)| !is_unread), "{} of 1000", hot.len());
     assert!(hot.iter().any(|(_, _, age, _)| age.is_none()), "survivors have no known age");
-    // Few are taken for keys that return, which counts as a use.
-    let unread: Vec<&Seen> = cold.iter().copied().filter(|(_, is_unread, ..)| *is_unread).collect();
-    assert!(cold.len() > 10_000 && unread.len() > cold.len() * 9 / 10, "{} of {}", unread.len(), cold.len());
-    let ages = unread.iter().map(|(_, _, age, _)| age.expect("an age").as_secs());
+    assert!(cold.len() > 10_000 && cold.iter().all(|(_, is_unread, ..)| *is_unread));
+    let ages = cold.iter().map(|(_, _, age, _)| age.expect("an age").as_secs());
     assert!(ages.clone().all(|age| age < 400) && ages.max() > Some(2));
-    assert!(unread.iter().all(|(.., ttl)| ttl.is_some_and(|(min, max)| min <= 5000 && max >= 5000)));
+    assert!(cold.iter().all(|(.., ttl)| ttl.is_some_and(|(min, max)| min <= 5000 && max >= 5000)));
 }
 
 /// The body of a long value is there as long as its listener runs.
