@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCES = ["lru", "s3fifo", "lirs", "w-tinylfu", "gdsf"]
 # Policies of the engine that are also compared with the policy of their name.
-NAMESAKES = {"lru": "lru", "2q": "2q", "fifo": "fifo"}
+NAMESAKES = {"s3fifo": "s3fifo", "lru": "lru", "2q": "2q", "fifo": "fifo"}
 SHARES = [1, 3, 10, 30]
 MIN_MEMORY_BYTES = 2 << 20
 DEFAULT_MAX_VALUE_BYTES = 1 << 20
@@ -76,6 +76,12 @@ def measured(args, traces):
                 for (trace, share, cell), miss in zip(cells, misses, strict=True)]
 
 
+# Cells below are those of small caches, which have a decision of their own.
+LARGE_BYTES = 8 << 20
+# The best of these by object, for each cell, is what one default for all loads is measured by.
+ONLINE = ("s3fifo", "lirs", "w-tinylfu", "lru")
+
+
 def ratio(cell, other):
     return cell["engine"] / max(other, 1e-9)
 
@@ -91,6 +97,11 @@ def print_table(cells, base, namesake):
         columns["to best"].append(ratio(cell, min(references)))
         if namesake:
             columns["to namesake"].append(ratio(cell, cell[namesake]))
+        if cell["memory_bytes"] >= LARGE_BYTES:
+            of_all = columns.setdefault(f"to the best of {', '.join(ONLINE)}, from 8 MiB", [])
+            of_all.append(ratio(cell, min(cell[policy] for policy in ONLINE)))
+            if namesake:
+                columns.setdefault("to namesake, from 8 MiB", []).append(ratio(cell, cell[namesake]))
         if before is not None:
             columns["to base"].append(ratio(cell, before))
         shown = [f"{value:.4f}" for value in (cell["engine"], *references)]

@@ -15,6 +15,8 @@ const USES_PER_OBJECT: u64 = 32;
 pub(super) struct WTinyLfu {
     limit: u64,
     window_limit: u64,
+    /// Of all objects so far: one of them fits into the window in any case.
+    smallest_bytes: u64,
     window: Queues,
     main: Slru,
     counts: HashMap<u64, u32>,
@@ -28,6 +30,7 @@ impl WTinyLfu {
         Self {
             limit,
             window_limit,
+            smallest_bytes: u64::MAX,
             window: Queues::new(1),
             main: Slru::new(limit - window_limit, &[1, 4]),
             counts: HashMap::new(),
@@ -84,7 +87,8 @@ impl Cache for WTinyLfu {
             self.count(key);
             return true;
         }
-        if bytes > self.window_limit || !self.main.takes(bytes) {
+        self.smallest_bytes = self.smallest_bytes.min(bytes);
+        if bytes > self.window_limit.max(self.smallest_bytes) || !self.main.takes(bytes) {
             return false;
         }
         while self.window.bytes(WINDOW) + self.main.used() + bytes > self.limit {
