@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from harness import EBBTIDE, PATIENCE_SECONDS, Server, free_port
 from test_dashboard import Dashboard, browser, plain  # noqa: F401
@@ -98,7 +99,7 @@ def test_the_verdict_is_the_same_everywhere(server):
 @pytest.mark.parametrize(
     "query, reason",
     [(f"memory={text}", b"memory is a whole number of bytes") for text in ("", "x", "-5")]
-    + [("size=5", b'"size" is no parameter here; there are: memory'), ("memory=1&memory=2", b"memory is given twice")],
+    + [("size=5", b'"size" is no parameter here; there are: memory, pool'), ("memory=1&memory=2", b"memory is given twice")],
 )
 def test_other_questions_are_refused(server, query, reason):
     with pytest.raises(urllib.error.HTTPError) as refusal:
@@ -110,9 +111,37 @@ def test_without_gets_there_is_no_verdict():
     admin = f"127.0.0.1:{free_port()}"
     with Server(EBBTIDE, "-m", "64", "--admin", admin) as server:
         with urllib.request.urlopen(f"http://{admin}/api/curves", timeout=PATIENCE_SECONDS) as answer:
-            assert json.load(answer) == {"verdict": None, "points": [], "note": "too few gets were sampled yet"}
+            nothing = {"pool": "default", "verdict": None, "points": [], "note": "too few gets were sampled yet"}
+            assert json.load(answer) == nothing
         with pytest.raises(KeyError):
             server.stat("size_verdict", "stats ebbtide")
+
+
+def test_each_pool_has_a_curve_at_its_own_level():
+    admin = f"127.0.0.1:{free_port()}"
+
+    def curve(query=""):
+        with urllib.request.urlopen(f"http://{admin}/api/curves{query}", timeout=PATIENCE_SECONDS) as answer:
+            return json.load(answer)
+
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--pool", "cold:prefix=cold:") as server:
+        with server.connect() as connection:
+            for key in range(500):
+                connection.ask(b"set warm:%d 0 0 100\r\n%s\r\n" % (key, b"x" * 100))
+            of = lambda prefix: b"get %s\r\n" % b" ".join(b"%s:%d" % (prefix, key) for key in range(100))
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not (curve()["points"] and curve("?pool=cold")["points"]):
+                assert time.monotonic() < deadline, (curve(), curve("?pool=cold"))
+                for prefix in (b"warm", b"cold") * 4:
+                    connection.ask(of(prefix), b"END\r\n")
+                time.sleep(0.2)
+        assert curve()["measured_miss_ratio"] == 0 and "; 0.0 % misses" in curve()["verdict"]
+        cold = curve("?pool=cold")
+        assert cold["pool"] == "cold" and cold["measured_miss_ratio"] == 1 and "100.0 % misses" in cold["verdict"]
+        assert server.stat("size_verdict", "stats ebbtide") == curve()["verdict"]
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            curve("?pool=nobody")
+        assert refusal.value.code == 404 and b"/api/pools" in refusal.value.read()
 
 
 @pytest.fixture
@@ -133,6 +162,8 @@ def choose(dashboard, element, value):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_panel_has_the_numbers_of_the_json(dashboard, width):
     dashboard.open(width=width)
+    if width < 400:
+        dashboard.find("#curve-title").send_keys(Keys.ENTER)
     dashboard.until(lambda: dashboard.find("#curve").is_displayed(), "the panel")
     # The page shows the curve of its last look.
     dashboard.until(lambda: dashboard.find("#verdict").text == dashboard.api("curves")["verdict"], "the verdict")

@@ -160,6 +160,11 @@ impl PoolController {
         &self.state
     }
 
+    /// Whether all of the cache is in one pool, as far as pools are profiled.
+    pub fn is_of_one_pool(&self) -> bool {
+        self.cache.pools().len() < 2
+    }
+
     /// The profile of a pool.
     pub fn profile(&self, pool: &str) -> Option<&CacheProfile> {
         self.pools.iter().find(|profiled| profiled.name == pool).map(|profiled| &profiled.profile)

@@ -46,8 +46,8 @@ const OCTAVES: f64 = 9.0;
 const FULL_SHARE: f64 = 0.9;
 /// Share of the memory that holds live objects in a cache that is not full.
 const USUAL_DENSITY: f64 = 0.85;
-/// Looks between which evictions are counted.
-const EVICTION_WINDOW_MS: u64 = 60_000;
+/// Looks between which evictions and misses are counted.
+const RECENT_MS: u64 = 60_000;
 
 /// The profile of a pool. While it lives the pool samples accesses; one profile of a pool at a time.
 #[derive(Debug)]
@@ -69,8 +69,17 @@ pub struct CacheProfile {
     updated_ms: u64,
     aged_ms: u64,
     dropped: u64,
-    /// (milliseconds, evictions) of the last minute's updates.
-    evictions: VecDeque<(u64, u64)>,
+    /// The last minute's updates.
+    recent: VecDeque<Counted>,
+}
+
+/// What had been counted at an update.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at_ms: u64,
+    evictions: u64,
+    sampled_gets: u64,
+    sampled_hits: u64,
 }
 
 /// The curve of a cache.
@@ -136,7 +145,7 @@ impl CacheProfile {
             updated_ms: now_ms,
             aged_ms: now_ms,
             dropped: 0,
-            evictions: VecDeque::new(),
+            recent: VecDeque::new(),
         }
     }
 
@@ -197,9 +206,14 @@ impl CacheProfile {
             self.models.age(kept);
             self.aged_ms = now_ms;
         }
-        self.evictions.push_back((now_ms, self.pool.counter_snapshot().evictions));
-        while self.evictions.front().is_some_and(|&(at, _)| now_ms.saturating_sub(at) > EVICTION_WINDOW_MS) {
-            self.evictions.pop_front();
+        self.recent.push_back(Counted {
+            at_ms: now_ms,
+            evictions: self.pool.counter_snapshot().evictions,
+            sampled_gets: self.sampled_gets,
+            sampled_hits: self.sampled_hits,
+        });
+        while self.recent.front().is_some_and(|counted| now_ms.saturating_sub(counted.at_ms) > RECENT_MS) {
+            self.recent.pop_front();
         }
     }
 
@@ -298,6 +312,13 @@ impl CacheProfile {
         self.profiler.gets() * self.profiler.sample_rate()
     }
 
+    /// The share of the gets of the last minute that found nothing in memory, by the sample; `None` of few gets.
+    pub fn recent_miss_ratio(&self) -> Option<f64> {
+        let (first, last) = (self.recent.front()?, self.recent.back()?);
+        let (gets, hits) = (last.sampled_gets - first.sampled_gets, last.sampled_hits - first.sampled_hits);
+        (gets as f64 >= MIN_GETS).then(|| 1.0 - hits as f64 / gets as f64)
+    }
+
     /// Whether the pool was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.pool.0.pool.is_removed()
@@ -334,9 +355,9 @@ impl CacheProfile {
 
     /// By Little's law: objects for each eviction in a second.
     fn evicted_after(&self) -> Option<Duration> {
-        let (first, last) = (self.evictions.front()?, self.evictions.back()?);
-        let evicted = last.1.saturating_sub(first.1);
-        let seconds = last.0.saturating_sub(first.0) as f64 / 1000.0;
+        let (first, last) = (self.recent.front()?, self.recent.back()?);
+        let evicted = last.evictions.saturating_sub(first.evictions);
+        let seconds = last.at_ms.saturating_sub(first.at_ms) as f64 / 1000.0;
         let items = self.pool.counter_snapshot().items as f64;
         (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))
     }

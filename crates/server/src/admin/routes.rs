@@ -18,6 +18,7 @@ use super::browse::{self, Refusal};
 use super::query::Query;
 use super::state::AdminState;
 use super::{dashboard, keys, metrics, overview};
+use crate::observe::DEFAULT_POOL;
 
 /// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
 const FAILED: &str =
@@ -114,12 +115,19 @@ async fn pools_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoRe
     Json(overview::pools(&state))
 }
 
-/// `?memory=BYTES` asks for the point of another limit, too.
+/// `?memory=BYTES` asks for the point of another limit, too, `pool=NAME` for the curve of another pool than `default`.
 async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
-    let memory = Query::parse(query.as_deref(), &["memory"]).and_then(|query| query.number("memory", "bytes"));
-    match memory {
-        Ok(memory) => Json(state.shared.sizing.curve(memory)).into_response(),
-        Err(refusal) => (StatusCode::BAD_REQUEST, refusal).into_response(),
+    let asked = Query::parse(query.as_deref(), &["memory", "pool"]).and_then(|query| {
+        let pool = String::from_utf8_lossy(query.bytes("pool").unwrap_or(DEFAULT_POOL.as_bytes())).into_owned();
+        Ok((pool, query.number("memory", "bytes")?))
+    });
+    let (pool, memory) = match asked {
+        Ok(asked) => asked,
+        Err(refusal) => return (StatusCode::BAD_REQUEST, refusal).into_response(),
+    };
+    match state.shared.sizing.curve(&pool, memory) {
+        Some(curve) => Json(curve).into_response(),
+        None => (StatusCode::NOT_FOUND, "no pool of this name is profiled; /api/pools has their names\n").into_response(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::memcached::{
-    ByteSize, Cache, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolPolicyChange,
+    ByteSize, Cache, CacheProfile, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolPolicyChange,
     PoolTarget, PoolTargetState, Verdict,
 };
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 /// Gets that tell the miss ratio that the level of a curve is set by.
 const MIN_GETS: u64 = 1000;
 
-/// The pool whose curve is that of the cache.
-const DEFAULT_POOL: &str = "default";
+/// The pool of what no rule names: the whole cache where there is one pool.
+pub const DEFAULT_POOL: &str = "default";
 
 /// The profiles, and what was last made of them for threads that do not wait for them.
 #[derive(Debug, Default)]
@@ -48,8 +48,12 @@ impl Sizing {
             Ok(decision) => decision.map(words),
             Err(error) => Some(format!("the controller of pools was refused: {error}")),
         };
-        let miss_ratio = (gets >= MIN_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64);
-        let verdict = controller.profile(DEFAULT_POOL).and_then(|profile| profile.verdict(miss_ratio));
+        let profile = controller.profile(DEFAULT_POOL);
+        let miss_ratio = match controller.is_of_one_pool() {
+            true => (gets >= MIN_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64),
+            false => profile.and_then(CacheProfile::recent_miss_ratio),
+        };
+        let verdict = profile.and_then(|profile| profile.verdict(miss_ratio));
         *lock(&self.latest) = LatestVerdict { verdict, miss_ratio };
         controller.state().clone_into(&mut lock(&self.division));
         *lock(&self.policies) = policies_in_words(controller);
@@ -112,20 +116,26 @@ impl Sizing {
         })
     }
 
-    /// The curve as JSON, and the point at `memory_bytes`, if one is asked for.
-    pub fn curve(&self, memory_bytes: Option<u64>) -> Value {
+    /// The curve of a pool as JSON, and the point at `memory_bytes`, if one is asked for. `None` if there is no such pool.
+    pub fn curve(&self, pool: &str, memory_bytes: Option<u64>) -> Option<Value> {
         let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);
         let controller = lock(&self.controller);
-        let found = controller.as_ref().and_then(|controller| controller.profile(DEFAULT_POOL)).and_then(|profile| {
-            let what_if = memory_bytes.and_then(|bytes| profile.what_if(ByteSize::bytes(bytes), miss_ratio));
-            let policy = if profile.is_modelled() { "ebbtide" } else { "lru" };
-            Some((profile.curve(miss_ratio)?, what_if, policy))
-        });
-        drop(controller);
-        let Some((curve, what_if, policy)) = found else {
-            return json!({ "verdict": null, "points": [], "note": "too few gets were sampled yet" });
+        let Some(controller) = controller.as_ref() else { return Some(no_curve(pool, "no pool is profiled")) };
+        let profile = controller.profile(pool)?;
+        let (verdict, miss_ratio) = match pool == DEFAULT_POOL {
+            true => (verdict, miss_ratio),
+            false => {
+                let miss_ratio = profile.recent_miss_ratio();
+                (profile.verdict(miss_ratio), miss_ratio)
+            }
         };
-        json!({
+        let what_if = memory_bytes.and_then(|bytes| profile.what_if(ByteSize::bytes(bytes), miss_ratio));
+        let policy = if profile.is_modelled() { "ebbtide" } else { "lru" };
+        let Some(curve) = profile.curve(miss_ratio) else {
+            return Some(no_curve(pool, "too few gets were sampled yet"));
+        };
+        Some(json!({
+            "pool": pool,
             "policy": policy,
             "verdict": verdict.map(|verdict| verdict.to_string()),
             "full": curve.is_full,
@@ -137,7 +147,7 @@ impl Sizing {
             "sampled_keys": curve.sampled_keys,
             "sample_rate": rounded(curve.sample_rate),
             "dropped_samples": curve.dropped_samples,
-        })
+        }))
     }
 }
 
@@ -185,6 +195,10 @@ fn policy_json(changed: &PoolPolicyChange) -> Value {
         "miss_ratio_after": rounded(change.miss_ratio_after),
         "gets": change.gets,
     })
+}
+
+fn no_curve(pool: &str, note: &str) -> Value {
+    json!({ "pool": pool, "verdict": null, "points": [], "note": note })
 }
 
 fn target_json(target: &PoolTarget) -> Value {
