@@ -189,7 +189,10 @@ mod tests {
                 requests().filter(|key| cache.get(*key, size, u64::MAX)).count()
             };
             let (small, large) = (hits(1) as f64, hits(4096) as f64);
-            assert!(small > 3000.0 && (small - large).abs() / 60_000.0 < 0.01, "{name}: {small} hits of bytes, {large} of 4 KiB");
+            assert!(
+                small > 3000.0 && (small - large).abs() / 60_000.0 < 0.01,
+                "{name}: {small} hits of bytes, {large} of 4 KiB"
+            );
         }
     }
 }

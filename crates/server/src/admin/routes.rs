@@ -127,7 +127,9 @@ async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(quer
     };
     match state.shared.sizing.curve(&pool, memory) {
         Some(curve) => Json(curve).into_response(),
-        None => (StatusCode::NOT_FOUND, "no pool of this name is profiled; /api/pools has their names\n").into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "no pool of this name is profiled; /api/pools has their names\n").into_response()
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheProfile, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision, PoolPolicyChange,
-    PoolTarget, PoolTargetState, Verdict,
+    ByteSize, Cache, CacheProfile, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision,
+    PoolPolicyChange, PoolTarget, PoolTargetState, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -116,7 +116,8 @@ impl Sizing {
         })
     }
 
-    /// The curve of a pool as JSON, and the point at `memory_bytes`, if one is asked for. `None` if there is no such pool.
+    /// The curve of a pool as JSON, and the point at `memory_bytes`, if one is asked for. `None` if there is no such
+    /// pool.
     pub fn curve(&self, pool: &str, memory_bytes: Option<u64>) -> Option<Value> {
         let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);
         let controller = lock(&self.controller);
