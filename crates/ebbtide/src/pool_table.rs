@@ -54,9 +54,15 @@ impl PoolTable {
         self.entries.len() == 1 && self.compact.is_empty()
     }
 
-    /// Whether the pool `default` has what is its own.
-    pub fn has_grown(&self) -> bool {
-        self.entries[0].pool.store.memory_bytes() >= self.entries[0].target_bytes
+    /// Whether the pool `default`, the only one, has what is its own.
+    pub fn single_has_target(&self) -> bool {
+        self.entries[0].pool.store.memory_bytes() == self.entries[0].target_bytes
+    }
+
+    /// Sets the target of the pool `default`, the only one, within the memory. True if it has no more.
+    pub fn bring_single_within(&mut self) -> bool {
+        self.entries[0].target_bytes = self.entries[0].target_bytes.min(self.available_bytes());
+        self.single_has_target()
     }
 
     /// The share of a pool; a pool that has none was removed.

@@ -95,8 +95,12 @@ impl Pools {
             template,
         };
         table.divide_flash();
-        // The shares fit, and were divided so. Stores of a memory file have other budgets.
-        let is_settled = table.is_single() || table.divide().is_err();
+        // The shares fit, and were divided so. Stores of a memory file have other budgets; one by itself has a larger
+        // one if its index does not fit its own yet.
+        let is_settled = match table.is_single() {
+            true => table.bring_single_within(),
+            false => table.divide().is_err(),
+        };
         Self {
             table: Mutex::new(table),
             adding: Mutex::default(),
@@ -397,7 +401,7 @@ impl Pools {
             return;
         }
         let mut table = self.table();
-        if table.is_single() && table.removed.is_empty() && table.joining.is_none() && table.has_grown() {
+        if table.is_single() && table.removed.is_empty() && table.joining.is_none() && table.single_has_target() {
             self.is_settled.store(true, Ordering::Relaxed);
             return;
         }

@@ -210,6 +210,33 @@ fn other_options_are_warm() {
 }
 
 #[test]
+fn a_memory_that_the_index_alone_would_fill_is_reached_step_by_step() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).memory(ByteSize::mib(32)).build().unwrap();
+        for number in 0..500_000u32 {
+            cache.insert(&number.to_le_bytes(), b"ab").apply().unwrap();
+        }
+        let index_bytes = cache.stats().index_bytes;
+        assert!(index_bytes > 5 << 20, "{index_bytes}");
+        cache.close().unwrap();
+        drop(cache);
+        let cache = builder(&path).memory(ByteSize::mib(5)).build().unwrap();
+        assert!(is_warm(&cache), "{:?}", cache.memory_start());
+        // Ends: each second evicts, the index contracts, and the budget follows it.
+        let mut second = 0;
+        while cache.stats().memory_limit_bytes > 5 << 20 || cache.stats().memory_used_bytes > 5 << 20 {
+            second += 1;
+            cache.maintain(Duration::from_secs(second));
+            assert!(second < 1000, "{:?}", cache.stats());
+        }
+        let stats = cache.stats();
+        assert!(stats.memory_limit_bytes == 5 << 20 && stats.items > 20_000, "{stats:?}");
+        cache.verify();
+    }
+}
+
+#[test]
 fn a_file_that_is_not_ours_is_refused_and_left_alone() {
     for folder in folders() {
         let path = folder.path().join("memory");

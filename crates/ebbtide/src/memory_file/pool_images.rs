@@ -198,13 +198,14 @@ fn on_threads(work: &(dyn Fn() + Sync)) {
     });
 }
 
-/// Gives a loaded store the budget of the plan. Beside others it grows when these have shrunk.
+/// Gives a loaded store the budget of the plan, or what its index allows on the way there: the maintenance goes on with
+/// that. Beside others it grows when these have shrunk.
 fn bring_within(store: &Store, memory_bytes: u64, is_alone: bool) -> Result<(), ImageError> {
     let has_bytes = store.memory_bytes();
-    if is_alone && has_bytes != memory_bytes {
-        store.resize(memory_bytes)?;
-    } else if has_bytes > memory_bytes {
+    if has_bytes > memory_bytes {
         shrink(store, has_bytes - memory_bytes);
+    } else if is_alone && has_bytes < memory_bytes {
+        store.resize(memory_bytes)?;
     }
     Ok(())
 }
