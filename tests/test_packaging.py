@@ -137,9 +137,26 @@ def test_the_image_is_built_from_what_is_there():
         target = f"127.0.0.1:{server.port}"
         assert run(EBBTIDE, *words, target).returncode == 0
     assert run(EBBTIDE, *words, target).returncode != 0
+
+
+def test_the_layer_of_dependencies_has_a_workspace_that_cargo_takes(tmp_path):
+    """What the first COPY and RUN of the image do, in a folder, but for the build itself."""
+    text = (PACKAGING / "docker/Dockerfile").read_text().replace("\\\n", " ")
+    copied = next(line.split()[2:-1] for line in text.splitlines() if line.startswith("COPY --parents"))
     ignored = (ROOT / ".dockerignore").read_text().split()
-    for manifest in re.findall(r"[\w*/]+Cargo.toml", next(line for line in lines if "--parents" in line)):
-        assert list(ROOT.glob(manifest)) and manifest.split("/")[0] not in ignored
+    for pattern in copied:
+        found = list(ROOT.glob(pattern))
+        assert found and pattern.split("/")[0] not in ignored, pattern
+        for path in found:
+            to = tmp_path / path.relative_to(ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(path, to) if path.is_dir() else shutil.copy(path, to)
+    script = next(line[4:] for line in text.splitlines() if line.startswith("RUN for manifest"))
+    build = "cargo build --release --locked --package ebbtide-cli"
+    assert build in script
+    script = script.replace(build, "cargo tree --locked --offline --package ebbtide-cli")
+    done = subprocess.run(["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "hashbrown" in done.stdout, done.stderr
 
 
 VARIANTS = {

@@ -145,6 +145,15 @@ def test_traces_are_merged_by_time(trace, tmp_path):
     assert len({row[1] for row in shape(made("merge", trace, other, "--same-keys"))}) == 3
 
 
+def test_a_reader_that_goes_ends_a_trace_quietly():
+    # More than a pipe holds.
+    command = [EBBTIDE, "generate", "--preset", "zipf", "--requests", "500k", "--keys", "1k", "--output", "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout.readline().startswith(b"timestamp_s")
+        child.stdout.close()
+        assert child.wait(60) == 0 and child.stderr.read() == b""
+
+
 def test_nothing_is_replaced_unasked(trace, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("precious")

@@ -375,8 +375,8 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
 }
 
-fn objective(flag: &str, text: &str) -> Result<Objective, Error> {
-    text.parse().map_err(|error| Error::Limit(format!("--{flag} {text}: {error}")))
+fn objective(name: &str, text: &str) -> Result<Objective, Error> {
+    text.parse().map_err(|error| Error::Limit(format!("{name} {text}: {error}")))
 }
 
 fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {

@@ -54,6 +54,10 @@ pub fn usage(is_long: bool) -> String {
         }
     }
     if !is_long {
+        // Tools look here for what a server can.
+        text.push_str("\nOptions of -o:\n");
+        let names: Vec<&str> = EXTENDED_HELP.iter().map(|(name, _)| *name).collect();
+        wrapped(&names.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         text.push_str("\n`ebbtide --help` tells all of it; `ebbtide help COMMAND` tells of a command.\n");
         return text;
     }
@@ -146,6 +150,7 @@ const EXTENDED_HELP: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebbtide_server::ebbtide::Policy;
 
     #[test]
     fn the_help_names_every_flag_that_is_not_hidden() {
@@ -163,6 +168,9 @@ mod tests {
             assert_eq!(text.contains(name), !matches!(meaning, Meaning::Refused(_)), "{name}");
         }
         assert!(text.contains("ext_path=<value>:"));
+        for name in EXTENDED_HELP.iter().map(|(name, _)| *name).chain(Policy::ALL.map(Policy::name)) {
+            assert!(usage(false).split_whitespace().any(|word| word == name), "{name}");
+        }
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The commands beside the server: those of the lab, whose arguments are the lab's own, and the page of a fleet.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use crate::fleet;
 use clap::{CommandFactory, Parser};
-use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
+use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -73,8 +72,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader, `head` for one, has seen enough.
-        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebbtide: {error}");
             ExitCode::FAILURE

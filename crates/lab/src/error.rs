@@ -65,3 +65,10 @@ pub enum Error {
     #[error("cannot write the report: {0}")]
     Output(#[from] io::Error),
 }
+
+impl Error {
+    /// Whether the reader of the output has gone: `head` for one, when it has seen enough.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(source) | Self::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

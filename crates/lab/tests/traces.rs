@@ -162,8 +162,13 @@ fn binary_files_that_are_no_oracle_trace_are_refused() {
     for bytes in [vscsi, vec![0; 4096], vec![0xFF; 4096]] {
         let error = open(bytes.clone(), None).err().expect("no trace");
         assert!(matches!(&error, Error::UnknownFormat { reason, .. } if reason.contains("record")), "{error}");
-        assert!(open(bytes, Some(Format::OracleGeneral)).is_ok(), "a named format is trusted");
+        let error = open(bytes, Some(Format::OracleGeneral)).err().expect("no trace, whatever it is called");
+        assert!(error.to_string().contains("record") && error.to_string().contains("--format"), "{error}");
     }
+    // Of a file that other programs write the error says what it is.
+    let archive = [b"PK\x03\x04".as_slice(), &[0xFF; 4096]].concat();
+    let error = open(archive, Some(Format::OracleGeneral)).err().expect("no trace");
+    assert!(matches!(&error, Error::NotATrace { .. }) && error.to_string().contains("zip"), "{error}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::table::Meaning::{self, Given, Ignored, Refused, Used};
 use super::{Settings, values};
 use crate::error::Error;
+use crate::similar::hint;
 use std::time::Duration;
 
 const SLABS: &str = "segments take the place of slab classes";
@@ -66,7 +67,8 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
         };
         let Some((_, needs_value, meaning)) = OPTIONS.iter().find(|o| o.0 == name) else {
             return Err(Error::Illegal(format!(
-                "-o {option}: Illegal suboption \"{option}\"; `ebbtide -h` tells which there are"
+                "-o {option}: Illegal suboption \"{option}\"; `ebbtide -h` tells which there are{}",
+                hint(name, OPTIONS.iter().map(|(known, ..)| *known))
             )));
         };
         if *needs_value && value.is_none() {

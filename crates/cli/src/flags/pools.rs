@@ -10,6 +10,24 @@ use ebbtide_server::ebbtide::memcached::{CompactSizes, HitRatio, Objective, Poli
 
 use super::values;
 use crate::error::Error;
+use crate::similar::hint;
+
+/// The keys of a rule.
+const KEYS: [&str; 13] = [
+    "prefix",
+    "min",
+    "max",
+    "weight",
+    "hit_value",
+    "target_hit_ratio",
+    "policy",
+    "objective",
+    "flash",
+    "kind",
+    "key",
+    "value",
+    "ttl",
+];
 
 const USAGE: &str = "give NAME:prefix=TEXT, with prefix=TEXT again, min=SIZE, max=SIZE, weight=NUM, hit_value=NUM, target_hit_ratio=RATIO, policy=NAME, objective=NAME, flash=PERCENT% if wanted; a compact \
      pool is NAME:prefix=TEXT,kind=compact,key=NUM,value=NUM, with ttl=on if its entries expire";
@@ -135,7 +153,7 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
                 _ => return Err(format!("ttl={value}: give on or off")),
             }
         }
-        _ => return Err(format!("{name} is unknown; {USAGE}")),
+        _ => return Err(format!("{name} is unknown{}; {USAGE}", hint(name, KEYS))),
     }
     Ok(())
 }
@@ -231,6 +249,7 @@ mod tests {
             ("a:prefix", "`prefix` has no value"),
             ("a:prefix=x,", "`` has no value"),
             ("a:prefix=x,size=1m", "size is unknown"),
+            ("a:prefix=x,wieght=3", "wieght is unknown; did you mean weight?"),
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
             ("a:target_hit_ratio=95", "target_hit_ratio=`95`: give a share of all gets above 0 and below 1"),

@@ -84,7 +84,9 @@ fn judge_drive(path: &Path, log: io::Result<Result<DriveLog, NoDriveLog>>) -> Fi
                 format!("{:.0} % of its life is used; it was given {given:.1} TB{amplified}", life_used * 100.0);
             match life_used >= WORN {
                 true => {
-                    Finding::advice(NAME, found, "replace it soon; --flash-write-budget makes the next one last longer")
+                    let remedy =
+                        "replace it soon; the next one lasts longer with a budget: --flash-admission=all,budget:3dwpd";
+                    Finding::advice(NAME, found, remedy)
                 }
                 false => Finding::ok(NAME, found),
             }

@@ -12,6 +12,7 @@ use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
 use super::labels::{LabelBy, Labels, PoolRules};
 use super::lines::{Lines, MAX_LINE, TraceLine};
+use super::oracle;
 use super::records::{Layout, Records};
 use super::signature;
 use super::text::{self, CsvHeader, Fault};
@@ -67,14 +68,23 @@ impl TraceReader {
     /// Reads a trace out of any stream; `trace` names it in errors.
     ///
     /// # Errors
-    /// [`Error::NotATrace`] for a file of another kind, [`Error::UnknownFormat`] if no format fits its beginning. A
-    /// `format` is trusted: only a text that is none is refused then.
+    /// [`Error::NotATrace`] for a file of another kind, [`Error::UnknownFormat`] if no format fits its beginning,
+    /// [`Error::Configuration`] if the beginning cannot be of the `format` that is given.
     pub fn from_read(trace: String, input: Input, format: Option<Format>) -> Result<Self, Error> {
         let failed = |source| Error::Read { trace: trace.clone(), source };
         let (start, input) = decompressed(input).and_then(|input| peek(input, MAX_LINE)).map_err(failed)?;
-        let foreign = signature::foreign(&start).filter(|_| format != Some(Format::OracleGeneral));
-        if let Some(foreign) = foreign {
+        // Numbers of a record may begin like a file of another kind.
+        let fault = match format {
+            Some(Format::OracleGeneral) => oracle::check_plausible(&start).err(),
+            _ => None,
+        };
+        let is_taken = format == Some(Format::OracleGeneral) && fault.is_none();
+        if let Some(foreign) = signature::foreign(&start).filter(|_| !is_taken) {
             return Err(Error::NotATrace { trace, what: foreign.what, remedy: foreign.remedy });
+        }
+        if let Some(fault) = fault {
+            let (option, value) = ("--format", Format::OracleGeneral.name().to_owned());
+            return Err(Error::Configuration { option, value, reason: format!("{trace}: {fault}") });
         }
         let format = match format.map_or_else(|| Format::detect(&start), Ok) {
             Ok(format) => format,
