@@ -6,6 +6,7 @@ use crate::engine::Owner;
 use crate::error::Error;
 use crate::lookup::{Item, Lookup};
 use crate::pool_options::PoolOptions;
+use crate::pools::PoolRef;
 use ebbtide_store::{CompactLookup, CompactMode, CompactSizes, CompactStats, MissTicket, Stats, Stored, Ttl};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +114,7 @@ impl CompactPool {
     /// # Errors
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.
     pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
-        self.change_bounds(|engine| engine.pools.fix(&self.pool.name, min.as_bytes(), max.as_bytes()))
+        self.change_bounds(|engine| engine.pools.fix(PoolRef::Compact(&self.pool), min.as_bytes(), max.as_bytes()))
     }
 
     /// Ends [`CompactPool::resize`]: the bounds of the options hold again.
@@ -121,7 +122,7 @@ impl CompactPool {
     /// # Errors
     /// As [`CompactPool::resize`].
     pub fn release(&self) -> Result<(), Error> {
-        self.change_bounds(|engine| engine.pools.release(&self.pool.name))
+        self.change_bounds(|engine| engine.pools.release(PoolRef::Compact(&self.pool)))
     }
 
     /// Changes bounds and weight to those of these options, and ends [`CompactPool::resize`].
@@ -129,14 +130,13 @@ impl CompactPool {
     /// # Errors
     /// As [`CompactPool::resize`].
     pub fn configure(&self, options: &PoolOptions) -> Result<(), Error> {
-        self.change_bounds(|engine| engine.pools.configure(&self.pool.name, options))
+        self.change_bounds(|engine| engine.pools.configure(PoolRef::Compact(&self.pool), options))
     }
 
     fn change_bounds(&self, change: impl FnOnce(&crate::engine::Engine) -> Result<(), Error>) -> Result<(), Error> {
         let engine = &self.owner.0;
         let participant = self.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        self.pool.check_present()?;
         change(engine)?;
         engine.run_soon();
         Ok(())

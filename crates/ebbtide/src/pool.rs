@@ -9,6 +9,7 @@ use crate::insert::Insert;
 use crate::lookup::{Item, Lookup};
 use crate::meta_flags::MetaFlagsOutcome;
 use crate::pool_options::PoolOptions;
+use crate::pools::PoolRef;
 use crate::removal::Removal;
 use crate::retry::Patience;
 use crate::scan::Scan;
@@ -279,8 +280,7 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        self.0.pool.check_present()?;
-        engine.pools.fix(&self.0.pool.name, min.as_bytes(), max.as_bytes())?;
+        engine.pools.fix(PoolRef::Store(&self.0.pool), min.as_bytes(), max.as_bytes())?;
         engine.run_soon();
         Ok(())
     }
@@ -294,8 +294,7 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        self.0.pool.check_present()?;
-        engine.pools.configure(&self.0.pool.name, options)?;
+        engine.pools.configure(PoolRef::Store(&self.0.pool), options)?;
         engine.run_soon();
         Ok(())
     }
@@ -326,8 +325,7 @@ impl Pool {
         let engine = &self.0.owner.0;
         let participant = self.0.pool.participant();
         let _change = participant.begin_change().ok_or(Error::Closed)?;
-        self.0.pool.check_present()?;
-        engine.pools.release(&self.0.pool.name)?;
+        engine.pools.release(PoolRef::Store(&self.0.pool))?;
         engine.run_soon();
         Ok(())
     }

@@ -44,6 +44,8 @@ pub(crate) struct PoolTable {
     pub charges: Vec<u64>,
     /// What each pool paid of them, by name.
     pub paid_bytes: HashMap<String, u64>,
+    /// Seeds that pools have got.
+    pub seeds: u64,
     /// Options of a new store, but for its own.
     pub template: Options,
 }
@@ -52,6 +54,19 @@ impl PoolTable {
     /// Whether the pool `default` is the only one.
     pub fn is_single(&self) -> bool {
         self.entries.len() == 1 && self.compact.is_empty()
+    }
+
+    /// A seed that no pool has got. Pools of a memory file have seeds of an earlier start.
+    pub fn take_seed(&mut self) -> u64 {
+        loop {
+            let seed = self.template.seed.wrapping_add(self.seeds);
+            self.seeds += 1;
+            let is_used = self.pools().any(|pool| pool.store.options().seed == seed)
+                || self.compact.pools().any(|pool| pool.table.seed() == seed);
+            if !is_used {
+                return seed;
+            }
+        }
     }
 
     /// Whether the pool `default`, the only one, has what is its own.

@@ -62,6 +62,23 @@ impl JoiningKind {
     }
 }
 
+/// A pool by its handle: another pool may have its name by now.
+#[derive(Clone, Copy)]
+pub(crate) enum PoolRef<'p> {
+    Store(&'p PoolState),
+    Compact(&'p CompactState),
+}
+
+impl<'p> PoolRef<'p> {
+    /// The name, which is the pool's own while the table is locked: pools are removed under its lock.
+    fn present_name(self, _table: &PoolTable) -> Result<&'p str, Error> {
+        match self {
+            Self::Store(pool) => pool.check_present().map(|()| &*pool.name),
+            Self::Compact(pool) => pool.check_present().map(|()| &*pool.name),
+        }
+    }
+}
+
 impl Pools {
     /// With the memory of all pools and of flash in the template.
     pub fn new(
@@ -92,8 +109,10 @@ impl Pools {
             sweep_from: 0,
             charges: Vec::new(),
             paid_bytes: HashMap::new(),
+            seeds: 0,
             template,
         };
+        table.seeds = (table.entries.len() + table.compact.entries.len()) as u64;
         table.divide_flash();
         // The shares fit, and were divided so. Stores of a memory file have other budgets; one by itself has a larger
         // one if its index does not fit its own yet.
@@ -209,7 +228,7 @@ impl Pools {
         let flash_share = options.flash_share;
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let bytes = table.division_of(&shares).map_err(|error| refuse(&share.name, &error))?;
-        let seed = table.template.seed.wrapping_add(shares.len() as u64);
+        let seed = table.take_seed();
         let memory_bytes = bytes[bytes.len() - 1];
         let kind = match options.compact {
             Some(sizes) => JoiningKind::Compact(CompactPlan { sizes, memory_bytes: share.floor_bytes, seed }),
@@ -305,8 +324,9 @@ impl Pools {
     }
 
     /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
-    pub fn configure(&self, name: &str, options: &PoolOptions) -> Result<(), Error> {
+    pub fn configure(&self, pool: PoolRef<'_>, options: &PoolOptions) -> Result<(), Error> {
         let mut table = self.table();
+        let name = pool.present_name(&table)?;
         let flash_shares = table.flash_shares_with(name, options.flash_share);
         flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
         let share = table.share_mut(name)?;
@@ -347,8 +367,9 @@ impl Pools {
     }
 
     /// Changes the bounds of a pool by hand: a controller leaves the pool as it is until it is released.
-    pub fn fix(&self, name: &str, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
+    pub fn fix(&self, pool: PoolRef<'_>, min_bytes: u64, max_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();
+        let name = pool.present_name(&table)?;
         let before = table.set_bounds(name, (min_bytes, max_bytes))?;
         table.wishes.fix(name, before);
         self.is_settled.store(false, Ordering::Release);
@@ -356,8 +377,9 @@ impl Pools {
     }
 
     /// Gives a pool that was sized by hand the bounds of its options again.
-    pub fn release(&self, name: &str) -> Result<(), Error> {
+    pub fn release(&self, pool: PoolRef<'_>) -> Result<(), Error> {
         let mut table = self.table();
+        let name = pool.present_name(&table)?;
         let share = table.share_mut(name)?;
         let present = (share.min_bytes, share.max_bytes);
         let bounds = table.wishes.configured_bounds(name).unwrap_or(present);
@@ -472,11 +494,14 @@ impl ItemMemory for Pools {
 
 #[cfg(test)]
 mod tests {
+    use super::PoolRef;
     use crate::byte_size::ByteSize;
     use crate::cache::Cache;
     use crate::clock::Clock;
+    use crate::error::Error;
     use crate::pool_options::PoolOptions;
     use ebbtide_store::Progress;
+    use std::collections::HashSet;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
@@ -496,6 +521,49 @@ mod tests {
         cache.maintain(Duration::from_secs(1));
         assert_eq!(cache.stats().memory_limit_bytes, memory_bytes);
         assert!(cache.engine().default_pool.store.memory_bytes() == memory_bytes);
+        cache.verify();
+    }
+
+    #[test]
+    fn added_pools_have_seeds_of_their_own() {
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.seed(7).pool(PoolOptions::named("a")).build().unwrap();
+        let seed = |name| cache.engine().pools.find(name).unwrap().store.options().seed;
+        let mut seeds = vec![seed("default"), seed("a")];
+        for name in ["b", "c"] {
+            cache.add_pool(&PoolOptions::named(name)).unwrap();
+            seeds.push(seed(name));
+        }
+        cache.remove_pool("a").unwrap();
+        cache.add_pool(&PoolOptions::named("keys").compact(8, 0)).unwrap();
+        seeds.push(cache.engine().pools.find_compact("keys").unwrap().table.seed());
+        // Neither the seed of a present pool nor that of the removed one.
+        cache.add_pool(&PoolOptions::named("a")).unwrap();
+        seeds.push(seed("a"));
+        let distinct: HashSet<u64> = seeds.iter().copied().collect();
+        assert_eq!(distinct.len(), seeds.len(), "{seeds:?}");
+        cache.verify();
+    }
+
+    #[test]
+    fn a_handle_of_a_removed_pool_leaves_its_successor_alone() {
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let (store, compact) = (PoolOptions::named("a"), PoolOptions::named("b").compact(8, 0));
+        let cache = builder.pool(store.clone()).pool(compact.clone()).build().unwrap();
+        let pools = &cache.engine().pools;
+        let (a, b) = (pools.find("a").unwrap(), pools.find_compact("b").unwrap());
+        for options in [&store, &compact] {
+            cache.remove_pool(&options.name).unwrap();
+            cache.add_pool(options).unwrap();
+        }
+        let before: Vec<_> = pools.table().shares().collect();
+        // As callers whose check was before the removal.
+        for pool in [PoolRef::Store(&a), PoolRef::Compact(&b)] {
+            assert!(matches!(pools.fix(pool, 1 << 20, 2 << 20), Err(Error::PoolRemoved { .. })));
+            assert!(matches!(pools.configure(pool, &store.clone().weight(5)), Err(Error::PoolRemoved { .. })));
+            assert!(matches!(pools.release(pool), Err(Error::PoolRemoved { .. })));
+        }
+        assert_eq!(pools.table().shares().collect::<Vec<_>>(), before);
         cache.verify();
     }
 

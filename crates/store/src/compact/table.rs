@@ -48,6 +48,11 @@ impl CompactTable {
         CompactSizes { key_bytes, value_bytes, has_ttl }
     }
 
+    /// The seed of the hash of keys.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// Looks a key up and calls `read` with its value. A key of another length is absent.
     #[inline]
     pub fn get<R>(
