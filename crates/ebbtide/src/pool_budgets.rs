@@ -29,6 +29,19 @@ pub(crate) struct PoolEntry {
     pub flash_share: Option<u8>,
 }
 
+impl PoolEntry {
+    /// The share as the division counts it: no smaller than the store can be, whatever maximum the pool has. A store
+    /// that began large has large segments, so it needs more than one that begins small.
+    pub fn reachable_share(&self) -> Share {
+        let share = self.share.clone();
+        let floor_bytes = share.floor_bytes.max(self.pool.store.reachable_bytes());
+        // Bounds that contradict each other are refused as they are.
+        let is_refused = share.min_bytes > share.max_bytes || share.floor_bytes > share.max_bytes;
+        let max_bytes = if is_refused { share.max_bytes } else { share.max_bytes.max(floor_bytes) };
+        Share { floor_bytes, max_bytes, ..share }
+    }
+}
+
 /// Bytes that may move after this time.
 pub(crate) fn allowance(elapsed: Duration) -> u64 {
     let bytes = elapsed.as_nanos() * u128::from(MOVE_BYTES_PER_SECOND) / Duration::from_secs(1).as_nanos();

@@ -307,7 +307,7 @@ impl PoolController {
     }
 
     fn reading(&self, budget: &PoolBudget, total_bytes: u64, now_ms: u64) -> Option<PoolReading> {
-        let share = &budget.share;
+        let (share, reachable) = (&budget.share, &budget.reachable);
         let pool = self.pools.iter().find(|pool| pool.name == share.name)?;
         let (gets, hits) = pool.profile.sampled();
         // What a target takes may be more than there is.
@@ -317,8 +317,8 @@ impl PoolController {
             name: share.name.clone(),
             memory_bytes: budget.memory_bytes,
             used_bytes: budget.used_bytes,
-            min_bytes: share.min_bytes.max(share.floor_bytes),
-            max_bytes: share.max_bytes,
+            min_bytes: share.min_bytes.max(reachable.floor_bytes),
+            max_bytes: reachable.max_bytes,
             is_fixed: budget.is_fixed,
             hit_value: f64::from(share.hit_value),
             target_hit_ratio: share.target_hit_ratio.map(HitRatio::as_f64),

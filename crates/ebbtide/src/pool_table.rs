@@ -126,12 +126,25 @@ impl PoolTable {
 
     /// The shares of all pools, those of compact ones behind the others, with the one that is being added.
     pub fn shares(&self) -> impl Iterator<Item = Share> {
-        let stores = self.entries.iter().map(|entry| entry.share.clone());
+        let stores = self.entries.iter().map(PoolEntry::reachable_share);
         stores.chain(self.compact.shares()).chain(self.joining.clone())
     }
 
     pub fn divide(&mut self) -> Result<(), Error> {
-        let shares: Vec<Share> = self.shares().collect();
+        let shares = self.shares().collect();
+        self.divide_by(shares)
+    }
+
+    /// As `divide`, where the memory may be less than what stores can shrink to: they shrink as far as they can.
+    pub fn divide_beyond_reach(&mut self) -> Result<(), Error> {
+        self.divide().or_else(|_| {
+            let stores = self.entries.iter().map(|entry| entry.share.clone());
+            let shares = stores.chain(self.compact.shares()).chain(self.joining.clone()).collect();
+            self.divide_by(shares)
+        })
+    }
+
+    fn divide_by(&mut self, shares: Vec<Share>) -> Result<(), Error> {
         let budgets = self.charged_division_of(&shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
         self.charges = self.charges(self.entries.len());
         let names = self.entries.iter().map(|entry| entry.share.name.clone());
@@ -185,7 +198,7 @@ impl PoolTable {
             self.entries[0].target_bytes = items_bytes;
             return Ok(());
         }
-        self.divide()?;
+        self.divide_beyond_reach()?;
         self.step(0);
         Ok(())
     }

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub(crate) struct PoolBudget {
     pub share: Share,
+    /// The share with the bounds that its store can keep.
+    pub reachable: Share,
     pub is_fixed: bool,
     /// What the pool has, or is about to have.
     pub memory_bytes: u64,

@@ -118,7 +118,7 @@ impl Pools {
         // one if its index does not fit its own yet.
         let is_settled = match table.is_single() {
             true => table.bring_single_within(),
-            false => table.divide().is_err(),
+            false => table.divide_beyond_reach().is_err(),
         };
         Self {
             table: Mutex::new(table),
@@ -349,6 +349,7 @@ impl Pools {
         let table = self.table();
         let reading = |entry: &PoolEntry| PoolBudget {
             share: entry.share.clone(),
+            reachable: entry.reachable_share(),
             is_fixed: table.wishes.is_fixed(&entry.share.name),
             memory_bytes: entry.target_bytes,
             used_bytes: entry.pool.store.counter_snapshot().memory_used_bytes,

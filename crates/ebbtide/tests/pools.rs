@@ -212,6 +212,24 @@ fn a_pool_grows_by_what_others_have_freed() {
     cache.verify();
 }
 
+#[test]
+fn a_large_pool_shrinks_to_what_it_can() {
+    let cache = builder(1024).pool(PoolOptions::named("a")).build().unwrap();
+    let pool = cache.pool("a").unwrap();
+    let segment_bytes = pool.stats().segment_bytes;
+    assert!(16 * segment_bytes > 4 * MIB, "segments of {segment_bytes} bytes do not fit the maximum");
+    (0..1000).for_each(|number| insert(&pool, number, 1000));
+    pool.resize(ByteSize::mib(0), ByteSize::mib(4)).unwrap();
+    cache.maintain(Duration::from_secs(1));
+    let least = limit(&pool);
+    assert!((16 * segment_bytes..16 * MIB).contains(&least), "{least}");
+    assert_eq!(least + limit(&cache.pool("default").unwrap()), 1024 * MIB, "the other pool has the rest");
+    insert(&pool, 1, 1000);
+    let refused = cache.resize(ByteSize::mib(4)).unwrap_err().to_string();
+    assert!(refused.contains(&format!("a {least}")), "{refused}");
+    cache.verify();
+}
+
 /// A thread that uses all pools, one after the other.
 fn use_pools(pools: &[Pool], seed: u32) {
     let mut random = seed;

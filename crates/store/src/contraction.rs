@@ -10,6 +10,7 @@
 
 use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::index::{Bucket, ContractOutcome};
+use crate::segment::Header;
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 
@@ -22,8 +23,22 @@ const CONTRACT_BUCKETS: usize = 512;
 const KEPT_SHARE: u64 = 32;
 /// Segments that one step returns, at most.
 const RETURNED_SEGMENTS: u64 = 64;
+/// Segments beside the index, at least: `resize` refuses a budget with fewer.
+const SEGMENTS_MIN: u64 = 16;
 
 impl Store {
+    /// The smallest budget that this store reaches by evictions: it keeps the segment size of its start, and its index
+    /// contracts to the length of its start, with what is paid for ahead of need.
+    pub fn reachable_bytes(&self) -> u64 {
+        let each = u64::from(self.segments.segment_bytes()) + size_of::<Header>() as u64;
+        let length = self.index.min_buckets() as u64;
+        let buckets = length + length / KEPT_SHARE + 2 * buckets_per_segment(self.segments.segment_bytes());
+        let index_bytes = buckets * size_of::<Bucket>() as u64;
+        let bytes = self.budget.fixed_bytes() + index_bytes + SEGMENTS_MIN * each;
+        // It works with the budget for which it was laid out.
+        bytes.min(self.options.memory_bytes)
+    }
+
     /// One step of contraction. False if there is nothing to do, or nothing can be done now.
     pub(crate) fn contract_index(&self) -> bool {
         let merges = (0..CONTRACT_BUCKETS).take_while(|_| {

@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// Buckets at the start, which is as few as there ever are.
-    fn min_buckets(&self) -> usize {
+    pub fn min_buckets(&self) -> usize {
         1 << self.min_level
     }
 
