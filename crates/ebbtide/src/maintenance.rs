@@ -261,7 +261,19 @@ impl Engine {
         let stats = self.pools.stats();
         let for_flash = self.flash().map_or(0, |flash| flash.memory_split.bytes());
         let (limit_bytes, used_bytes) = (self.pools.memory_bytes(), stats.memory_used_bytes + for_flash);
-        monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
+        monitor.run(limit_bytes, used_bytes, |bytes| self.resize_towards(bytes));
+    }
+
+    /// Changes the memory limit, or lowers it as far as pools and flash let it, if this is less than they need. Answers
+    /// the limit; `None` if it stays.
+    fn resize_towards(&self, memory_bytes: u64) -> Option<u64> {
+        let limit_bytes = self.pools.memory_bytes();
+        if memory_bytes >= limit_bytes {
+            return self.resize(memory_bytes).is_ok().then_some(memory_bytes);
+        }
+        let wanted_bytes = limit_bytes - memory_bytes;
+        let lowered_bytes = pool_budgets::lower_by(wanted_bytes, limit_bytes, |bytes| self.resize(bytes).is_ok());
+        (lowered_bytes > 0).then(|| limit_bytes - lowered_bytes)
     }
 }
 
@@ -303,7 +315,24 @@ impl PoolState {
 mod tests {
     use crate::byte_size::ByteSize;
     use crate::cache::Cache;
+    use crate::clock::Clock;
+    use crate::pool_options::PoolOptions;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_memory_falls_as_far_as_minimums_let_it() {
+        const MIB: u64 = 1 << 20;
+        let builder = Cache::builder().memory(ByteSize::mib(1000)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("a").min(ByteSize::mib(960))).build().unwrap();
+        let engine = cache.engine();
+        let reached_bytes = engine.resize_towards(950 * MIB).expect("38 MiB are free of minimums");
+        assert!((960 * MIB..964 * MIB).contains(&reached_bytes), "{reached_bytes}");
+        cache.maintain(Duration::from_secs(1));
+        assert_eq!(cache.stats().memory_limit_bytes, reached_bytes);
+        assert_eq!(engine.resize_towards(940 * MIB), None, "nothing is left to give");
+        assert_eq!(engine.resize_towards(1000 * MIB), Some(1000 * MIB));
+        cache.verify();
+    }
 
     #[test]
     fn the_memory_gets_smaller_though_flash_has_no_room() {

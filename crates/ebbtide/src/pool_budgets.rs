@@ -78,14 +78,18 @@ pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64) {
 
 /// Lowers the budget of a store by this much, or by less if its index takes too much. Answers by how much.
 pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
-    let has_bytes = store.memory_bytes();
+    lower_by(bytes, store.memory_bytes(), |bytes| store.resize(bytes).is_ok())
+}
+
+/// Lowers a memory by this much, or by as much as `resize` accepts. Answers by how much.
+pub(crate) fn lower_by(bytes: u64, has_bytes: u64, mut resize: impl FnMut(u64) -> bool) -> u64 {
     let mut done = 0;
     for halvings in 0..u64::BITS {
         let step = (bytes >> halvings).min(bytes - done);
         if step == 0 || halvings > 0 && step < MIN_STEP_BYTES {
             break;
         }
-        if store.resize(has_bytes.saturating_sub(done + step)).is_ok() {
+        if resize(has_bytes.saturating_sub(done + step)) {
             done += step;
         }
     }

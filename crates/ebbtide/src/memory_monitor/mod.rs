@@ -34,7 +34,7 @@ pub struct MemoryMonitorStats {
     pub grows: u64,
     /// Readings that failed: the kernel told nothing, and the limit stayed.
     pub unreadable: u64,
-    /// Limits that the cache refused.
+    /// Steps that moved nothing: pools and flash need what there is.
     pub refused: u64,
     /// The last step and its reason, in words.
     pub last_step: Option<String>,
@@ -80,15 +80,16 @@ impl MemoryMonitor {
         self.lock().configured_bytes = configured_bytes;
     }
 
-    /// Reads the host and moves the limit of a cache by one step, if that is due.
-    pub fn run(&self, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> bool) {
+    /// Reads the host and moves the limit of a cache by one step, if that is due. `resize` answers the limit that it
+    /// has reached, `None` if the limit stays.
+    pub fn run(&self, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> Option<u64>) {
         match self.host.read() {
             Some(reading) => self.step(reading, limit_bytes, used_bytes, resize),
             None => self.lock().unreadable += 1,
         }
     }
 
-    fn step(&self, reading: Reading, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> bool) {
+    fn step(&self, reading: Reading, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> Option<u64>) {
         let mut stats = self.lock();
         (stats.free_bytes, stats.resident_bytes) = (reading.free_bytes, reading.resident_bytes);
         stats.stall_percent = reading.stall_percent;
@@ -98,15 +99,41 @@ impl MemoryMonitor {
             Decision::Shrink { to_bytes, reason } => (true, to_bytes, reason),
             Decision::Grow { to_bytes, reason } => (false, to_bytes, reason),
         };
-        if !resize(to_bytes) {
+        let Some(reached_bytes) = resize(to_bytes) else {
             stats.refused += 1;
             return;
-        }
+        };
         stats.shrinks += u64::from(shrinks);
         stats.grows += u64::from(!shrinks);
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let (from, to) = (mib(limit_bytes), mib(to_bytes));
+        let (from, to) = (mib(limit_bytes), mib(reached_bytes));
         let verb = if shrinks { "shrinks" } else { "grows" };
-        stats.last_step = Some(format!("the cache {verb} from {from:.1} to {to:.1} MiB: {reason}"));
+        let wanted = match reached_bytes > to_bytes && shrinks {
+            true => format!(" of {:.1} wanted, the least that its pools need", mib(to_bytes)),
+            false => String::new(),
+        };
+        stats.last_step = Some(format!("the cache {verb} from {from:.1} to {to:.1} MiB{wanted}: {reason}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_ends_early_says_so() {
+        const MIB: u64 = 1 << 20;
+        let options = PressureOptions::new(PressureMode::Free, 100 * MIB, 200 * MIB);
+        let monitor = MemoryMonitor::new(options, 1000 * MIB).unwrap();
+        let reading = Reading { free_bytes: 50 * MIB, ..Reading::default() };
+        monitor.step(reading, 1000 * MIB, 1000 * MIB, |bytes| {
+            assert_eq!(bytes, 950 * MIB);
+            Some(962 * MIB)
+        });
+        let step = monitor.stats().last_step.unwrap();
+        assert!(step.contains("from 1000.0 to 962.0 MiB of 950.0 wanted"), "{step}");
+        monitor.step(reading, 962 * MIB, 962 * MIB, |_| None);
+        let stats = monitor.stats();
+        assert_eq!((stats.shrinks, stats.refused), (1, 1));
     }
 }

@@ -127,7 +127,7 @@ fn restart(page: &mut MetricsPage, cache: &Cache) {
         let counters = [
             ("ebbtide_memory_monitor_shrinks_total", "Steps that lowered the memory limit.", monitor.shrinks),
             ("ebbtide_memory_monitor_grows_total", "Steps that increased the memory limit.", monitor.grows),
-            ("ebbtide_memory_monitor_refused_total", "Limits that the cache refused.", monitor.refused),
+            ("ebbtide_memory_monitor_refused_total", "Steps that moved nothing.", monitor.refused),
             ("ebbtide_memory_monitor_unreadable_total", "Readings that failed.", monitor.unreadable),
         ];
         counters.into_iter().for_each(|(name, help, count)| page.plain_counter(name, help, count));
