@@ -111,10 +111,11 @@ unit-inside:
 unit-outside:
 	cargo test --workspace --locked --no-fail-fast --test '*'
 
-# All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker, a
-# thousand restarts, thousands of kills, and an hour of fuzzing.
+# All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker and of
+# structured edits, a thousand restarts and changed files, thousands of kills, and an hour of fuzzing.
 soak:
 	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
+	    EBBTIDE_STRUCTURED_OPERATIONS=10000000 EBBTIDE_FILE_CHANGES=1000 \
 	    cargo test --workspace --locked
 	$(MAKE) fuzz FUZZ_SECONDS=3600
 
