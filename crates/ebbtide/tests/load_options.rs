@@ -84,6 +84,23 @@ fn a_reload_never_replaces_a_newer_value() {
     }
 }
 
+/// A number changes its word in place: that is a change as any other.
+#[test]
+fn a_reload_never_replaces_a_number_that_was_counted_meanwhile() {
+    let cache = builder().build().unwrap();
+    let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+    cache.insert_with("key", "10", options).unwrap();
+    assert_eq!(cache.increment("key", 1), Ok(Some(11)), "it is numeric from here on");
+    cache.maintain(2 * MINUTE);
+    let reloaded = cache.get_or_insert_with("key", || {
+        assert_eq!(cache.increment("key", 1), Ok(Some(12)));
+        "0"
+    });
+    assert_eq!(reloaded.unwrap(), "0");
+    assert_eq!(cache.get("key").unwrap(), "12");
+    cache.verify();
+}
+
 /// A caller that misses after a removal must not get what an earlier reload has loaded.
 #[test]
 fn a_caller_after_a_removal_does_not_join_a_reload() {

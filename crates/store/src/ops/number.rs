@@ -134,6 +134,7 @@ impl Store {
         if number_digits(value) > width || extension.token.is_some() {
             return None;
         }
+        self.load_tickets.void(hash);
         // SAFETY: as above.
         unsafe { item.set_number(&self.segments.arena, value) };
         pair.mark_changed(&place);
