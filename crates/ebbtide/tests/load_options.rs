@@ -182,6 +182,32 @@ fn a_negative_result_is_absent_for_other_calls() {
 }
 
 /// Every client flags that a kind of entries could be taken for, and the kinds themselves.
+#[test]
+fn a_structured_value_replaces_a_negative_result() {
+    for answer in ["none", "error"] {
+        let cache = builder().build().unwrap();
+        let _ = load(&cache, LoadOptions::new().negative_ttl(MINUTE), answer);
+        let map = cache.map::<String, u32>("key");
+        assert_eq!(map.get(&"a".to_owned()), Ok(None), "{answer}");
+        assert_eq!(map.remove(&"a".to_owned()), Ok(false), "{answer}");
+        assert!(!matches!(load(&cache, LoadOptions::new(), "1"), Ok(Some(_))), "{answer}: it is still remembered");
+        map.insert(&"a".to_owned(), &1).unwrap();
+        assert_eq!(map.get(&"a".to_owned()), Ok(Some(1)), "{answer}");
+        cache.maintain(2 * MINUTE);
+        assert_eq!(map.get(&"a".to_owned()), Ok(Some(1)), "{answer}: it has no TTL of the negative result");
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_touch_does_not_extend_a_negative_result() {
+    let cache = builder().build().unwrap();
+    load(&cache, LoadOptions::new().negative_ttl(MINUTE), "none").unwrap();
+    assert_eq!(cache.touch("key", HOUR), Ok(false));
+    cache.maintain(2 * MINUTE);
+    assert_eq!(load(&cache, LoadOptions::new(), "1"), some("1"));
+}
+
 fn client_flags() -> impl Iterator<Item = u32> {
     let kinds = (0x01..=0x04).chain(0xE1..=0xE4).chain([0xFF]);
     kinds.flat_map(|kind| [kind, kind << 24, kind << 24 | 0x00AB_CDEF])

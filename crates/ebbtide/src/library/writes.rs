@@ -1,10 +1,11 @@
 //! Writes: the methods of a pool that change what a key maps to.
 
+use super::entry_kind::EntryKind;
 use super::insert_options::InsertOptions;
 use super::pool::{Pool, has_value};
 use crate::edit::Decide;
 use crate::error::Error;
-use ebbtide_store::{Change, Changed, Count, Mode, Stored, Ttl};
+use ebbtide_store::{Change, Changed, Count, Edit, Editable, Mode, Stored, Ttl};
 use std::time::Duration;
 
 /// Writes. A write that needs memory evicts; it waits for other threads within bounds, for ten seconds at most.
@@ -111,7 +112,13 @@ impl Pool {
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
     pub fn touch(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
-        self.commands.touch(key.as_ref(), ttl.into())
+        let key = key.as_ref();
+        // So that a negative result on flash is seen, too.
+        self.commands.0.promote_if_on_flash(key)?;
+        match self.negative_token(key) {
+            Some(_) => Ok(false),
+            None => self.commands.touch(key, ttl.into()),
+        }
     }
 
     /// Adds to the decimal number that is the value of a key, modulo 2^64, and returns the sum. `None` if the key is
@@ -170,9 +177,27 @@ impl Pool {
         }
     }
 
-    /// Edits the value of a key: see `crate::edit`. The options are those of a new entry.
+    /// Edits the value of a key: see `crate::edit`. The options are those of a new entry. A remembered negative result
+    /// is an absent key: an edit that creates a value takes its place, another one leaves it.
     pub(crate) fn edit(&self, key: &[u8], options: InsertOptions, decide: &mut Decide<'_>) -> Result<(), Error> {
-        self.commands.0.edit(key, options.ttl_or(self.settings.default_ttl), decide)
+        let ttl = options.ttl_or(self.settings.default_ttl);
+        // Ends: each round follows a negative result, which it removes.
+        loop {
+            let mut is_in_the_way = false;
+            self.commands.0.edit(key, ttl, &mut |found| {
+                let is_value = |found: &Editable<'_>| EntryKind::of_annotation(found.flags.to_annotation()).has_value();
+                let is_negative = found.as_ref().is_some_and(|found| !is_value(found));
+                let decision = decide(found.filter(|_| !is_negative));
+                is_in_the_way = is_negative && matches!(decision, Edit::Store { .. });
+                if is_in_the_way { Edit::Keep } else { decision }
+            })?;
+            if !is_in_the_way {
+                return Ok(());
+            }
+            if let Some(negative) = self.negative_token(key) {
+                self.commands.delete_if(key, negative);
+            }
+        }
     }
 
     fn write(&self, key: &[u8], value: &[u8], options: InsertOptions, mode: Mode) -> Result<Stored, Error> {

@@ -30,6 +30,8 @@ pub struct Editable<'a> {
     pub content: &'a [u8],
     /// Bytes that can be appended in place.
     pub spare: usize,
+    /// The flags of a client, or an annotation.
+    pub flags: Flags,
 }
 
 /// The decision of an edit.
@@ -105,7 +107,7 @@ impl Store {
                 continue;
             };
             let content = hit.contiguous().unwrap_or_default();
-            let (content, spare) = match decide(Some(Editable { content, spare: hit.spare() })) {
+            let (content, spare) = match decide(Some(Editable { content, spare: hit.spare(), flags: hit.flags() })) {
                 Edit::Keep => return Ok(true),
                 Edit::Append(bytes) => {
                     let append = |item: ItemAt| {
