@@ -31,6 +31,8 @@ pub fn of(error: ebbtide::Error) -> PyErr {
         E::KeyLength { .. } | E::ValueTooLarge { .. } | E::StructureTooLarge { .. } => TooLarge::new_err(text),
         E::OutOfMemory { .. } | E::PinnedLimit { .. } => OutOfMemory::new_err(text),
         E::NotNumeric => NotNumeric::new_err(text),
+        // Another thread closed the cache during the call.
+        E::Closed => Closed::new_err(text),
         E::WrongStructure { .. } => WrongStructure::new_err(text),
         E::UnknownPool { .. } | E::PoolRemoved { .. } => UnknownPool::new_err(text),
         E::PoolExists { .. } | E::Configuration { .. } => ConfigurationError::new_err(text),

@@ -57,6 +57,8 @@ impl From<Error> for Failure {
             Error::ValueTooLarge { .. } => ebbtide_status::TooLarge,
             Error::OutOfMemory { .. } | Error::PinnedLimit { .. } => ebbtide_status::OutOfMemory,
             Error::NotNumeric => ebbtide_status::NotNumeric,
+            // Another thread closed the cache during the call.
+            Error::Closed => ebbtide_status::Closed,
             Error::WrongStructure { .. } => ebbtide_status::WrongStructure,
             Error::StructureTooLarge { .. } => ebbtide_status::TooLarge,
             Error::UnknownPool { .. } | Error::PoolRemoved { .. } => ebbtide_status::UnknownPool,
@@ -100,4 +102,15 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<ebbtide_status, Failure>) -> e
 #[unsafe(no_mangle)]
 pub extern "C" fn ebbtide_last_error() -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_another_thread_closes_answers_closed() {
+        let Failure(status, text) = Error::Closed.into();
+        assert!(matches!(status, ebbtide_status::Closed) && text.contains("closed"), "{text}");
+    }
 }
