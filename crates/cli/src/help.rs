@@ -54,7 +54,7 @@ pub fn usage(is_long: bool) -> String {
         }
     }
     if !is_long {
-        // Tools look here for what a server can.
+        // Tools search this text for options, for `ext_path` as a sign of external storage.
         text.push_str("\nOptions of -o:\n");
         let names: Vec<&str> = EXTENDED_HELP.iter().map(|(name, _)| *name).collect();
         wrapped(&names.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));

@@ -203,7 +203,7 @@ impl Profiler {
         }
     }
 
-    /// Keeps at most so many keys from now on.
+    /// Sets the largest number of keys in the sample, and removes those above it.
     pub fn limit_sampled(&mut self, max: usize) {
         self.options.max_sampled = Some(max);
         self.keep_within_limit();

@@ -30,8 +30,8 @@ pub(crate) struct PoolEntry {
 }
 
 impl PoolEntry {
-    /// The share as the division counts it: no smaller than the store can be, whatever maximum the pool has. A store
-    /// that began large has large segments, so it needs more than one that begins small.
+    /// The share as the division counts it. Its floor and its maximum are at least the smallest budget that the store
+    /// can reach. That budget depends on the segment size, which follows the first budget of the store.
     pub fn reachable_share(&self) -> Share {
         let share = self.share.clone();
         let floor_bytes = share.floor_bytes.max(self.pool.store.reachable_bytes());

@@ -58,6 +58,7 @@ impl PoolTable {
 
     /// A seed that no pool has got. Pools of a memory file have seeds of an earlier start.
     pub fn take_seed(&mut self) -> u64 {
+        // Ends: each round tries another number, and there are fewer pools than numbers.
         loop {
             let seed = self.template.seed.wrapping_add(self.seeds);
             self.seeds += 1;

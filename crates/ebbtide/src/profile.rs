@@ -69,11 +69,11 @@ pub struct CacheProfile {
     updated_ms: u64,
     aged_ms: u64,
     dropped: u64,
-    /// The last minute's updates.
+    /// The updates of the last minute, oldest first.
     recent: VecDeque<Counted>,
 }
 
-/// What had been counted at an update.
+/// Counters at the time of an update.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     at_ms: u64,

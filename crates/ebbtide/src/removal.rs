@@ -39,7 +39,7 @@ impl Removal<'_> {
         self.len() == 0
     }
 
-    /// What it took in memory, with its metadata.
+    /// Bytes of memory that the entry took, with its metadata.
     pub fn stored_bytes(&self) -> u64 {
         self.removed.item.stored_bytes()
     }

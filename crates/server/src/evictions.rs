@@ -1,4 +1,4 @@
-//! What the server does with each eviction: it counts it by pool, reports it to watchers, and samples it for the admin
+//! The listener of evictions: it counts them by pool, reports them to watchers, and samples them for the admin
 //! interface.
 
 use std::sync::Arc;

@@ -14,6 +14,8 @@ use crate::ttl::TtlScale;
 
 /// The index begins at this part of the memory, enough for objects of 5 to 10 KiB; growth does the rest.
 const INDEX_START_SHARE: u64 = 512;
+/// Segments beside the index, at least.
+pub const SEGMENTS_MIN: u32 = 16;
 /// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
 const INDEX_SHARE: (u64, u64) = (3, 4);
 /// Fewer buckets than this have too few ways to make room for a key.

@@ -8,7 +8,7 @@
 //! The grace period is for readers that started with an old split word: they may still look into a bucket that is gone.
 //! An index that needs memory in between has the buckets back.
 
-use crate::budget::{LeavingBuckets, buckets_per_segment};
+use crate::budget::{LeavingBuckets, SEGMENTS_MIN, buckets_per_segment};
 use crate::index::{Bucket, ContractOutcome};
 use crate::segment::Header;
 use crate::store::Store;
@@ -23,8 +23,6 @@ const CONTRACT_BUCKETS: usize = 512;
 const KEPT_SHARE: u64 = 32;
 /// Segments that one step returns, at most.
 const RETURNED_SEGMENTS: u64 = 64;
-/// Segments beside the index, at least: `resize` refuses a budget with fewer.
-const SEGMENTS_MIN: u64 = 16;
 
 impl Store {
     /// The smallest budget that this store reaches by evictions: it keeps the segment size of its start, and its index
@@ -34,8 +32,8 @@ impl Store {
         let length = self.index.min_buckets() as u64;
         let buckets = length + length / KEPT_SHARE + 2 * buckets_per_segment(self.segments.segment_bytes());
         let index_bytes = buckets * size_of::<Bucket>() as u64;
-        let bytes = self.budget.fixed_bytes() + index_bytes + SEGMENTS_MIN * each;
-        // It works with the budget for which it was laid out.
+        let bytes = self.budget.fixed_bytes() + index_bytes + u64::from(SEGMENTS_MIN) * each;
+        // The store works with the budget for which it was laid out.
         bytes.min(self.options.memory_bytes)
     }
 

@@ -1,8 +1,8 @@
 //! The memory that the store maps for itself: address space is reserved once at its largest size, so that nothing ever
 //! moves, and pages are taken by touching them and given back by `release`.
 //!
-//! A `Table` is an array in such a mapping. Loom builds keep it in a `Vec`, because loom's atomics cannot start as
-//! zeroed bytes.
+//! A `Table` is an array in such a mapping, `zeroed_slice` one on the heap. Loom builds keep them in a `Vec`, because
+//! loom's atomics cannot start as zeroed bytes.
 
 use crate::error::Error;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
@@ -31,7 +31,7 @@ macro_rules! zeroed_atomics {
 
 zeroed_atomics!(AtomicU8, AtomicU32, AtomicU64);
 
-/// A zeroed array on the heap. Of a large one the system gives each page when it is touched.
+/// A zeroed array on the heap. A page of a large array takes memory when it is touched.
 #[cfg(not(loom))]
 pub fn zeroed_slice<T: Zeroed>(count: usize) -> Box<[T]> {
     use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};

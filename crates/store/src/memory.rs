@@ -8,7 +8,7 @@
 //! (see `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that
 //! shares the machine's memory with others.
 
-use crate::budget::{LeavingBuckets, buckets_per_segment};
+use crate::budget::{LeavingBuckets, SEGMENTS_MIN, buckets_per_segment};
 use crate::error::Error;
 use crate::evict::{History, Policy};
 use crate::index::{Bucket, Index};
@@ -148,8 +148,9 @@ impl Store {
         if memory_bytes > max {
             return refuse(format!("address space was reserved for {max} bytes at the start"));
         }
-        if segments < 16 {
-            return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
+        if segments < SEGMENTS_MIN {
+            let beside = format!("{SEGMENTS_MIN} segments must fit beside it");
+            return refuse(format!("the index takes {index_bytes} bytes already, and {beside}"));
         }
         Ok(segments)
     }

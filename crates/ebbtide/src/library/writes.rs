@@ -166,7 +166,7 @@ impl Pool {
     ) -> Result<u64, Error> {
         let key = key.as_ref();
         let count = Count { initial: Some((initial, self.life(options).ttl)), ..Count::plain(Change::Add(delta)) };
-        // Ends: each round follows a negative result, which it removes.
+        // Ends: each round removes a negative result; only another load of the key can store a new one.
         loop {
             match (self.commands.count(key, &count), self.negative_token(key)) {
                 (Ok(Changed::Done(number)), _) => return Ok(number.value),

@@ -198,8 +198,9 @@ fn on_threads(work: &(dyn Fn() + Sync)) {
     });
 }
 
-/// Gives a loaded store the budget of the plan, or what its index allows on the way there: the maintenance goes on with
-/// that. Beside others it grows when these have shrunk.
+/// Gives a loaded store the budget of the plan. If its index needs more, the store gets the smallest budget that holds
+/// the index, and maintenance lowers it as the index contracts. Among several pools a store grows later, when others
+/// have shrunk.
 fn bring_within(store: &Store, memory_bytes: u64, is_alone: bool) -> Result<(), ImageError> {
     let has_bytes = store.memory_bytes();
     if has_bytes > memory_bytes {

@@ -46,7 +46,7 @@ impl Slabs {
         format!("{} in pages of {}", size(self.memory_bytes as f64), size(self.page_bytes as f64))
     }
 
-    /// What its hit ratios do not say.
+    /// A note on the gets of objects that memcached refuses; `None` without any.
     pub fn caveat(&self) -> Option<String> {
         (self.share_of_gets_too_large > 0.0).then(|| {
             format!(

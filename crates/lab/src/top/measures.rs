@@ -1,4 +1,4 @@
-//! What a server does now. An Ebbtide server tells the rates of the last minute, as its dashboard does; other rates are
+//! Rates of a server. Those that `stats ebbtide` has are of the last minute, as on the dashboard; the others are
 //! differences of two samples.
 
 use serde::Serialize;
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!((report.operations.get.per_second, report.operations.get.hit_ratio), (Some(7.5), Some(0.25)));
         assert_eq!((report.evictions.per_second, report.removals[0].per_second), (Some(1.5), Some(1.5)));
         assert_eq!(report.network.read_bytes.per_second, Some(11.0));
-        // What is not told is of the interval.
+        // Rates that the server does not send are of the interval.
         assert_eq!(report.operations.set.per_second, Some(10.0));
         assert_eq!(report.interval_operations_per_second, Some(60.0));
     }

@@ -8,17 +8,15 @@ use std::time::Duration;
 use super::key_search::KeySearches;
 use crate::observe::{
     Census, CensusClock, CommandKind, DriveWrites, EventKind, Facts, FlashSnapshot, GetCounts, HistoryFile,
-    LatencyHistogram, Level, Observer, Recent, Snapshot, Window, headline,
+    LatencyHistogram, Level, MIN_CURVE_GETS, Observer, Recent, Snapshot, Window, headline,
 };
 use crate::shared::Shared;
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
-/// What is left of the weight of a key, of an access or of an eviction after a second: half of it after 40, so that its
-/// mean age is about the minute of the other numbers.
+/// The factor by which the weight of an access or an eviction falls in a second. It halves in 40 seconds, so the mean
+/// age of what is counted is about a minute, as in the other numbers.
 const DECAY: f64 = 0.9828;
-/// Gets that a hit ratio needs which sets the level of the curve.
-const MIN_CURVE_GETS: u64 = 1000;
 /// What is left of the gets of a large object after a second: half of them after ten minutes, for such objects may be
 /// read rarely.
 const LARGE_OBJECTS_DECAY: f64 = 0.998_85;

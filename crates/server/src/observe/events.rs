@@ -1,5 +1,5 @@
-//! What has happened, for a person to read: a bounded list of each kind, in which what goes on is one event with a
-//! growing count. A kind that happens often does not displace another.
+//! Events for the operator: a bounded list for each kind. An event that repeats within seconds is one event with a
+//! count. A frequent kind does not displace another one.
 
 use serde::Serialize;
 

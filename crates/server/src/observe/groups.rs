@@ -16,7 +16,7 @@ const MIN_WEIGHT: f64 = 1.0 / 1024.0;
 /// Size classes are octaves; class `n` holds 2^n to 2^(n+1) - 1 bytes.
 pub const CLASSES: usize = 40;
 
-/// The class of an object of so many bytes.
+/// The size class of an object of `bytes` bytes.
 pub fn size_class(bytes: u64) -> u8 {
     (bytes.max(1).ilog2() as u8).min(CLASSES as u8 - 1)
 }

@@ -45,7 +45,7 @@ pub use history_file::HistoryFile;
 pub use hot_keys::{HotKeys, HottestKey, hottest, printable};
 pub use observer::Observer;
 pub use probe::{Probe, Samples};
-pub use sizing::{DEFAULT_POOL, Sizing};
+pub use sizing::{DEFAULT_POOL, MIN_CURVE_GETS, Sizing};
 pub use snapshot::{FlashSnapshot, Snapshot};
 pub use traffic::{EvictionCounts, EvictionGroups, EvictionSamples, EvictionSketch, TrafficSketch, ttl_of_group};
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};

@@ -9,8 +9,8 @@ use ebbtide::memcached::{
 };
 use serde_json::{Value, json};
 
-/// Gets that tell the miss ratio that the level of a curve is set by.
-const MIN_GETS: u64 = 1000;
+/// Gets that a miss ratio needs which sets the level of a curve.
+pub const MIN_CURVE_GETS: u64 = 1000;
 
 /// The pool of what no rule names: the whole cache where there is one pool.
 pub const DEFAULT_POOL: &str = "default";
@@ -50,7 +50,7 @@ impl Sizing {
         };
         let profile = controller.profile(DEFAULT_POOL);
         let miss_ratio = match controller.is_of_one_pool() {
-            true => (gets >= MIN_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64),
+            true => (gets >= MIN_CURVE_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64),
             false => profile.and_then(CacheProfile::recent_miss_ratio),
         };
         let verdict = profile.and_then(|profile| profile.verdict(miss_ratio));
