@@ -17,8 +17,8 @@ use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy, SegmentSnapshot,
-    SegmentView, Stats, Store, Ttl,
+    Change, Changed, Count, CounterSnapshot, Flags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
+    SegmentSnapshot, SegmentView, Stats, Store, Ttl,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -197,11 +197,19 @@ impl Pool {
     /// # Errors
     /// `OutOfMemory`, `WouldWait`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
+        self.touch_if(key, ttl, |_| true)
+    }
+
+    /// As `touch`, for an entry whose flags are wanted, as one operation. False, with nothing changed, for another one.
+    ///
+    /// # Errors
+    /// As `touch`.
+    pub fn touch_if(&self, key: &[u8], ttl: Ttl, is_wanted: impl Fn(Flags) -> bool) -> Result<bool, Error> {
         let pool = &*self.0.pool;
         self.0.promote_if_on_flash(key)?;
         let participant = pool.participant();
-        let hash = pool.store.hash(key);
-        let touch = |now_ms| pool.store.touch(&participant, key, hash, ttl, now_ms);
+        let target = (key, pool.store.hash(key));
+        let touch = |now_ms| pool.store.touch_if(&participant, target, ttl, now_ms, &is_wanted);
         pool.write_with_eviction(self.0.waiting(), &participant, touch)
     }
 

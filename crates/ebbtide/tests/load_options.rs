@@ -3,6 +3,7 @@
 use ebbtide::loading::{LoadError, LoadOptions, Loaded};
 use ebbtide::memcached::Mode;
 use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, InsertOptions, Policy};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::sync::Barrier;
 use std::thread;
@@ -206,6 +207,33 @@ fn a_touch_does_not_extend_a_negative_result() {
     assert_eq!(cache.touch("key", HOUR), Ok(false));
     cache.maintain(2 * MINUTE);
     assert_eq!(load(&cache, LoadOptions::new(), "1"), some("1"));
+}
+
+/// The key has a value when the touch judges it, and a negative result when it would be changed.
+#[test]
+fn a_touch_changes_only_the_entry_that_it_has_judged() {
+    for ttl in [HOUR, Duration::ZERO] {
+        let cache = builder().build().unwrap();
+        cache.insert("key", "1").unwrap();
+        let judged = Cell::new(0);
+        let touched = cache.memcached().touch_if(b"key", ttl.into(), |flags| {
+            judged.set(judged.get() + 1);
+            if judged.get() == 1 {
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        cache.remove("key");
+                        load(&cache, LoadOptions::new().negative_ttl(MINUTE), "none").unwrap();
+                    });
+                });
+            }
+            flags.to_annotation() == 0
+        });
+        assert_eq!((touched, judged.get()), (Ok(false), 2), "{ttl:?}");
+        assert_eq!(load(&cache, LoadOptions::new(), "1"), Ok(None), "{ttl:?}: it is still remembered");
+        cache.maintain(2 * MINUTE);
+        assert_eq!(load(&cache, LoadOptions::new(), "1"), some("1"), "{ttl:?}");
+        cache.verify();
+    }
 }
 
 fn client_flags() -> impl Iterator<Item = u32> {

@@ -10,6 +10,7 @@
 //! restarts, and an entry of a client is plain, whatever its flags are.
 
 use crate::lookup::Item;
+use ebbtide_store::Flags;
 
 const STALE: u32 = 1;
 const ABSENT: u32 = 2;
@@ -38,6 +39,10 @@ impl EntryKind {
     #[inline]
     pub fn of(item: &Item<'_>) -> Self {
         Self::of_annotation(item.annotation())
+    }
+
+    pub fn of_flags(flags: Flags) -> Self {
+        Self::of_annotation(flags.to_annotation())
     }
 
     #[inline]

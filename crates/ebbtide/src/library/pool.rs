@@ -120,7 +120,7 @@ impl Pool {
     pub(super) fn touch_idle(&self, commands: &memcached::Pool, key: &[u8]) {
         let idle = self.settings.time_to_idle.unwrap_or_default();
         // Without memory for the copy the entry lives as long as it would have.
-        let _ = commands.touch(key, idle.into());
+        let _ = commands.touch_if(key, idle.into(), |flags| EntryKind::of_flags(flags) == EntryKind::Idle);
     }
 
     pub(super) fn count(&self, is_hit: bool) {

@@ -106,19 +106,13 @@ impl Pool {
         self.commands.flush(Duration::ZERO);
     }
 
-    /// Gives an entry a new TTL, from now on. False if the key is absent. An entry with a `stale_while_revalidate` then
+    /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An entry with a `stale_while_revalidate` then
     /// ends with this TTL, and is reloaded as if its TTL had not changed.
     ///
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
     pub fn touch(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
-        let key = key.as_ref();
-        // So that a negative result on flash is seen, too.
-        self.commands.0.promote_if_on_flash(key)?;
-        match self.negative_token(key) {
-            Some(_) => Ok(false),
-            None => self.commands.touch(key, ttl.into()),
-        }
+        self.commands.touch_if(key.as_ref(), ttl.into(), |flags| EntryKind::of_flags(flags).has_value())
     }
 
     /// Adds to the decimal number that is the value of a key, modulo 2^64, and returns the sum. `None` if the key is
@@ -185,7 +179,7 @@ impl Pool {
         loop {
             let mut is_in_the_way = false;
             self.commands.0.edit(key, ttl, &mut |found| {
-                let is_value = |found: &Editable<'_>| EntryKind::of_annotation(found.flags.to_annotation()).has_value();
+                let is_value = |found: &Editable<'_>| EntryKind::of_flags(found.flags).has_value();
                 let is_negative = found.as_ref().is_some_and(|found| !is_value(found));
                 let decision = decide(found.filter(|_| !is_negative));
                 is_in_the_way = is_negative && matches!(decision, Edit::Store { .. });

@@ -8,6 +8,7 @@ use super::write::{Changed, check_key};
 use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::flags::Flags;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -75,27 +76,44 @@ impl Store {
         ttl: Ttl,
         now_ms: u64,
     ) -> Result<bool, Error> {
+        self.touch_if(participant, (key, hash), ttl, now_ms, |_| true)
+    }
+
+    /// As `touch`, for an entry whose flags are wanted. False, with nothing changed, for another one.
+    pub fn touch_if(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        ttl: Ttl,
+        now_ms: u64,
+        is_wanted: impl Fn(Flags) -> bool,
+    ) -> Result<bool, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
-        let Some(life) = self.lifetime(ttl, moment) else {
-            return Ok(self.remove(participant, (key, hash), Condition::Present, moment).is_done());
-        };
+        let life = self.lifetime(ttl, moment);
         loop {
             let pin = participant.pin();
             let Some(found) = self.index.find(hash, |slot| self.is_key(slot, key)) else {
                 return Ok(false);
             };
             let item = self.item(found.slot);
-            if !self.is_live(&item, moment) {
+            // SAFETY: the pin protects the item.
+            if !self.is_live(&item, moment) || !is_wanted(unsafe { item.flags(&self.segments.arena) }) {
                 return Ok(false);
             }
-            if self.expires_at(&item, life) {
-                return Ok(true);
-            }
-            // SAFETY: the pin protects the item.
-            let extension = unsafe { item.extension(&self.segments.arena) };
-            let successor = Successor { of: &item, word: SeenWord::Any, life, extension, keeps_token: true };
-            let outcome = self.publish_successor(participant, (key, hash), &successor, moment)?;
+            let outcome = match life {
+                None => {
+                    let unchanged = Condition::Unchanged(SeenItem { at: item.at, word: SeenWord::Any });
+                    self.remove(participant, (key, hash), unchanged, moment)
+                }
+                Some(life) if self.expires_at(&item, life) => return Ok(true),
+                Some(life) => {
+                    // SAFETY: the pin protects the item.
+                    let extension = unsafe { item.extension(&self.segments.arena) };
+                    let successor = Successor { of: &item, word: SeenWord::Any, life, extension, keeps_token: true };
+                    self.publish_successor(participant, (key, hash), &successor, moment)?
+                }
+            };
             drop(pin);
             match outcome {
                 Outcome::Done { .. } => return Ok(true),
