@@ -162,6 +162,24 @@ fn a_waiter_gives_up_after_the_load_timeout() {
     assert_eq!(value.unwrap(), "loaded");
 }
 
+/// The timeout bounds waits for other callers, never a caller's loader.
+#[test]
+fn a_caller_that_waits_for_nobody_loads_without_time() {
+    let cache = builder().load_timeout(Duration::ZERO).build().unwrap();
+    assert_eq!(cache.get_or_insert_with("key", || "loaded").unwrap(), "loaded");
+    let value = cache.get_or_insert_with("other", || {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| cache.get_or_insert_with("other", || "never"));
+            assert_eq!(waiter.join().unwrap(), Err(Error::LoadTimeout { milliseconds: 0 }));
+            let waiter = scope.spawn(|| smol::block_on(cache.get_or_insert_with_async("other", async { "never" })));
+            assert_eq!(waiter.join().unwrap(), Err(Error::LoadTimeout { milliseconds: 0 }));
+        });
+        "loaded"
+    });
+    assert_eq!(value.unwrap(), "loaded");
+    assert_eq!(smol::block_on(cache.get_or_insert_with_async("task", async { "loaded" })).unwrap(), "loaded");
+}
+
 #[test]
 fn a_loader_chooses_the_ttl() {
     let cache = builder().default_ttl(Duration::from_secs(100)).build().unwrap();

@@ -46,7 +46,7 @@ impl CacheBuilder {
     }
 
     /// How long a caller that misses a key waits for another caller's loader of this key: longer than any loader should
-    /// take. Default 60 s.
+    /// take. Zero: it does not wait. The loader that a caller runs itself is not bounded. Default 60 s.
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
         self.settings.load_timeout = timeout.min(MAX_LOAD_TIMEOUT);
         self

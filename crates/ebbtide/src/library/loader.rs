@@ -226,17 +226,34 @@ impl Pool {
         load: impl FnOnce() -> Result<Option<V>, E>,
     ) -> Result<Option<Value>, LoadError<E>> {
         let key = key.as_ref();
-        let deadline = self.load_deadline();
-        let mut found = self.look(key);
+        let found = self.look(key);
         self.count(!matches!(found, Look::Missing));
+        self.load_after(key, found, options, || false, load)
+    }
+
+    /// Returns what a look has found, or loads. `is_absent` tells a leader, before its loader runs, that another caller
+    /// has found meanwhile that the key has no value.
+    pub(super) fn load_after<V: Into<Loaded>, E>(
+        &self,
+        key: &[u8],
+        mut found: Look,
+        options: LoadOptions,
+        is_absent: impl Fn() -> bool,
+        load: impl FnOnce() -> Result<Option<V>, E>,
+    ) -> Result<Option<Value>, LoadError<E>> {
+        let deadline = self.load_deadline();
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            match self.load_step(key, found, deadline)? {
+            match self.load_step(key, found)? {
                 LoadStep::Return(value) => return Ok(value),
                 LoadStep::Wait(running) => {
                     if let Some(value) = self.loaded_by_other(running.wait(deadline))? {
                         return Ok(value);
                     }
+                }
+                LoadStep::Lead(leader, _) if is_absent() => {
+                    leader.finish(Outcome::Absent);
+                    return Ok(None);
                 }
                 LoadStep::Lead(leader, ticket) => {
                     let loaded = leader.run(load).map(|value| value.map(Into::into));
@@ -269,7 +286,7 @@ impl Pool {
         self.count(!matches!(found, Look::Missing));
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            match self.load_step(key, found, deadline)? {
+            match self.load_step(key, found)? {
                 LoadStep::Return(value) => return Ok(value),
                 LoadStep::Wait(running) => {
                     if let Some(value) = self.loaded_by_other(LoadWait::new(running, deadline).await)? {
@@ -305,7 +322,7 @@ enum LoadStep<'p> {
 }
 
 /// The state of a key for a caller with a loader.
-enum Look {
+pub(super) enum Look {
     Value(Value),
     Stale(Value),
     /// A loader has found no value.
@@ -343,7 +360,7 @@ impl Pool {
         look.unwrap_or(Look::Missing)
     }
 
-    fn load_step(&self, key: &[u8], found: Look, deadline: Instant) -> Result<LoadStep<'_>, Error> {
+    fn load_step(&self, key: &[u8], found: Look) -> Result<LoadStep<'_>, Error> {
         let stale = match found {
             Look::Value(value) => return Ok(LoadStep::Return(Some(value))),
             Look::Absent => return Ok(LoadStep::Return(None)),
@@ -351,9 +368,6 @@ impl Pool {
             Look::Stale(value) => Some(value),
             Look::Missing => None,
         };
-        if Instant::now() >= deadline {
-            return Err(self.load_timed_out());
-        }
         Ok(match self.join_load(key)? {
             Join::Recursive => LoadStep::Return(Some(stale.ok_or_else(|| recursive(key))?)),
             Join::Wait(_) if stale.is_some() => LoadStep::Return(stale),
