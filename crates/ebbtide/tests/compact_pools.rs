@@ -3,14 +3,14 @@
 mod common;
 
 use common::folders;
-use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, Pool, PoolOptions};
+use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, NegativeCache, Pool, PoolOptions};
 use ebbtide_testkit::Random;
 use std::convert::Infallible;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn build(mib: u64, pools: &[PoolOptions]) -> Cache {
     let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
@@ -172,6 +172,96 @@ fn loads_of_absent_objects_are_remembered() {
     let failed = users.get_or_load(key(2), || Err::<Option<&str>, _>("down"));
     assert_eq!(failed, Err(LoadError::Loader("down")));
     assert!(users.insert("short", "value").is_err() && cache.get("short").is_none(), "nothing is written");
+}
+
+fn wait_until(what: &str, is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thousand_callers_of_an_absent_object_load_once() {
+    const CALLERS: u64 = 1000;
+    let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+    let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    let (called, loads) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                called.fetch_add(1, Ordering::SeqCst);
+                let user = users.get_or_load(key(1), || {
+                    loads.fetch_add(1, Ordering::SeqCst);
+                    wait_until("all call", || called.load(Ordering::SeqCst) == CALLERS);
+                    Ok::<_, Infallible>(None::<&str>)
+                });
+                assert_eq!(user, Ok(Lookup::Negative));
+                assert_eq!(users.negatives().get(key(1)), Lookup::Negative, "it is remembered before a caller returns");
+            });
+        }
+    });
+    assert_eq!(loads.load(Ordering::SeqCst), 1);
+    let stats = users.objects().stats();
+    assert_eq!((stats.loads, stats.failed_loads), (1, 0));
+    assert_eq!(stats.hits + stats.misses, CALLERS, "one lookup a call");
+}
+
+/// Callers look, and then one of them loads: the others may join after that load has ended.
+#[test]
+fn a_caller_that_joins_late_does_not_load_again() {
+    const THREADS: usize = 4;
+    const KEYS: u64 = 20_000;
+    let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+    let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    let (loads, at) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for number in 0..KEYS {
+                    // All ask for one key at about the same time.
+                    at.fetch_add(1, Ordering::SeqCst);
+                    wait_until("all ask", || at.load(Ordering::SeqCst) >= (number + 1) * THREADS as u64);
+                    let load = || {
+                        loads.fetch_add(1, Ordering::SeqCst);
+                        Ok::<_, Infallible>(None::<&str>)
+                    };
+                    assert_eq!(users.get_or_load(key(number), load), Ok(Lookup::Negative));
+                }
+            });
+        }
+    });
+    assert_eq!((loads.load(Ordering::SeqCst), users.objects().stats().loads), (KEYS, KEYS));
+}
+
+/// A change of the key while its loader runs, by the loader itself.
+#[test]
+fn an_absent_answer_is_void_after_a_change() {
+    type Change = dyn Fn(&NegativeCache);
+    let changes: [(&Change, Lookup<Vec<u8>>); 5] = [
+        (&|_| (), Lookup::Negative),
+        (&|users| users.insert(key(1), "Ada").unwrap(), Lookup::Hit(b"Ada".to_vec())),
+        (&|users| _ = users.remove(key(1)).unwrap(), Lookup::Miss),
+        (&|users| _ = users.negatives().remove_negative(key(1)).unwrap(), Lookup::Miss),
+        (&|users| (users.insert(key(1), "Ada").unwrap(), users.objects().invalidate_all()).1, Lookup::Miss),
+    ];
+    for (number, (change, expected)) in changes.into_iter().enumerate() {
+        let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+        let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+        let loaded = users.get_or_load(key(1), || {
+            change(&users);
+            Ok::<_, Infallible>(None::<&str>)
+        });
+        assert_eq!(loaded, Ok(Lookup::Negative), "change {number}: the answer of its own loader");
+        let found = match users.get(key(1)) {
+            Lookup::Hit(value) => Lookup::Hit(value.to_vec()),
+            Lookup::Negative => Lookup::Negative,
+            Lookup::Miss => Lookup::Miss,
+        };
+        assert_eq!(found, expected, "change {number}");
+        cache.verify();
+    }
 }
 
 /// Objects appear in a database and are then told to the cache, while others ask for them.

@@ -8,6 +8,7 @@ use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::memcached;
 use ebbtide_store::{CompactLookup as Lookup, CompactMode, MissTicket, Stored, Ttl};
+use std::cell::Cell;
 use std::fmt::{Debug, Formatter};
 
 /// A handle of a compact pool ([`crate::PoolOptions::compact`]): a cache of small objects whose keys have one length
@@ -271,25 +272,30 @@ impl NegativeCache {
         load: impl FnOnce() -> Result<Option<V>, E>,
     ) -> Result<Lookup<Value>, LoadError<E>> {
         let key = key.as_ref();
-        let ticket = self.negatives.ticket(key)?;
-        match self.get(key) {
-            Lookup::Miss => {}
-            known => return Ok(known),
+        self.negatives.ticket(key)?;
+        let found = self.objects.look(key);
+        let is_missing = matches!(found, Look::Missing);
+        self.objects.count(!is_missing);
+        if is_missing && self.negatives.with(key, |_| ()) == Lookup::Negative {
+            return Ok(Lookup::Negative);
         }
-        // An error without a cause says that there is no object.
-        let load = || load().map_err(Some)?.ok_or(None);
-        match self.objects.try_get_or_insert_with(key, load) {
-            Ok(value) => {
-                self.negatives.remove_negative(key)?;
-                Ok(Lookup::Hit(value))
-            }
-            Err(LoadError::Loader(None)) => {
+        let has_loaded = Cell::new(false);
+        // Waiters return when it has ended, so it remembers the answer first.
+        let load = || {
+            let ticket = self.negatives.ticket(key)?;
+            let loaded = load().map_err(LoadError::Loader)?;
+            has_loaded.set(loaded.is_some());
+            if loaded.is_none() {
                 self.negatives.insert_negative_since(key, ticket, InsertOptions::new())?;
-                Ok(Lookup::Negative)
             }
-            Err(LoadError::Loader(Some(error))) => Err(LoadError::Loader(error)),
-            Err(LoadError::Cache(error)) => Err(LoadError::Cache(error)),
+            Ok(loaded)
+        };
+        let is_absent = || self.negatives.commands.get(key, |_| ()) == Lookup::Negative;
+        let loaded = self.objects.load_after(key, found, LoadOptions::new(), is_absent, load).map_err(flatten)?;
+        if has_loaded.get() {
+            self.negatives.remove_negative(key)?;
         }
+        Ok(loaded.map_or(Lookup::Negative, Lookup::Hit))
     }
 
     /// Writes an object and removes its negative result.

@@ -109,6 +109,14 @@ impl From<LoadError<Infallible>> for Error {
     }
 }
 
+/// The error of a load whose loader may answer an error of the cache, too.
+pub(super) fn flatten<E>(error: LoadError<LoadError<E>>) -> LoadError<E> {
+    match error {
+        LoadError::Loader(error) => error,
+        LoadError::Cache(error) => error.into(),
+    }
+}
+
 /// Loading. Of several callers that miss a key at the same time one runs its loader, and all return the loaded value.
 /// If that loader fails, panics or is cancelled, one of the others runs its own. Loads of different keys do not wait
 /// for each other.
@@ -344,7 +352,7 @@ impl Look {
 }
 
 impl Pool {
-    fn look(&self, key: &[u8]) -> Look {
+    pub(super) fn look(&self, key: &[u8]) -> Look {
         let hit = self.commands.get(key).hit();
         let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
         let look = hit.map_or(Look::Missing, |item| Look::of(self, &item));

@@ -1,7 +1,7 @@
 //! Typed views of a pool: keys and values are encoded by a codec.
 
 use super::insert_options::InsertOptions;
-use super::loader::{LoadError, LoadOptions, Loaded};
+use super::loader::{self, LoadError, LoadOptions, Loaded};
 use super::pool::Pool;
 use super::value::Value;
 use crate::error::Error;
@@ -153,7 +153,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ) -> Result<V, LoadError<E>> {
         let key = self.key(key)?;
         let value = self.pool.try_get_or_insert_with(key, || self.encoded_load(load()));
-        Ok(self.value(&value.map_err(flatten_load)?)?)
+        Ok(self.value(&value.map_err(loader::flatten)?)?)
     }
 
     /// The value of a key, by a loader that may find that there is none; with options for stale values and negative
@@ -170,7 +170,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         load: impl FnOnce() -> Result<Option<(V, InsertOptions)>, E>,
     ) -> Result<Option<V>, LoadError<E>> {
         let value = self.pool.get_or_load(self.key(key)?, options, || self.loaded(load()));
-        Ok(value.map_err(flatten_load)?.map(|value| self.value(&value)).transpose()?)
+        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
     }
 
     /// As `get_or_load`, for tasks of any executor: see [`Pool::get_or_load_async`].
@@ -185,7 +185,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ) -> Result<Option<V>, LoadError<E>> {
         let load = async { self.loaded(load.await) };
         let value = self.pool.get_or_load_async(self.key(key)?, options, load).await;
-        Ok(value.map_err(flatten_load)?.map(|value| self.value(&value)).transpose()?)
+        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
     }
 
     /// As `get`, for tasks of any executor: see [`Pool::get_async`].
@@ -207,7 +207,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ) -> Result<V, LoadError<E>> {
         let load = async { self.encoded_load(load.await) };
         let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
-        Ok(self.value(&value.map_err(flatten_load)?)?)
+        Ok(self.value(&value.map_err(loader::flatten)?)?)
     }
 
     /// The untyped pool.
@@ -250,13 +250,6 @@ fn refuse(part: &'static str, error: &impl Display) -> Error {
 fn flatten(error: LoadError<Error>) -> Error {
     match error {
         LoadError::Loader(error) | LoadError::Cache(error) => error,
-    }
-}
-
-fn flatten_load<E>(error: LoadError<LoadError<E>>) -> LoadError<E> {
-    match error {
-        LoadError::Loader(error) => error,
-        LoadError::Cache(error) => error.into(),
     }
 }
 
