@@ -304,6 +304,28 @@ fn a_key_is_never_absent_that_was_inserted_since() {
     cache.verify();
 }
 
+#[test]
+fn lookups_of_compact_pools_count_for_the_cache() {
+    let cache = build(16, &[PoolOptions::named("tiny").compact(4, 4), PoolOptions::named("users")]);
+    let (tiny, users) = (cache.compact_pool("tiny").unwrap(), cache.pool("users").unwrap());
+    tiny.insert("key1", "ones").unwrap();
+    tiny.insert_negative("key2").unwrap();
+    users.insert("key1", "one").unwrap();
+    for key in ["key1", "key2", "key3"] {
+        (0..2).for_each(|_| _ = tiny.get(key));
+        _ = users.get(key);
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.negative_hits, stats.misses), (3, 2, 4));
+    assert!((stats.hit_ratio() - 5.0 / 9.0).abs() < 1e-9);
+    assert!(
+        stats.to_string().starts_with("hit ratio 55.56 % (3 hits, 2 negative hits, 4 misses), 3 entries, "),
+        "{stats}"
+    );
+    cache.remove_pool("tiny").unwrap();
+    assert_eq!(cache.stats().negative_hits, 0);
+}
+
 /// A cache over a memory file, with a compact pool of at most so much memory.
 fn build_over(path: &Path, mib: u64, pools: &[PoolOptions]) -> Cache {
     let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64)).clock(Clock::Manual);

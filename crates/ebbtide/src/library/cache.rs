@@ -125,11 +125,16 @@ impl Cache {
         self.commands.remove_pool(name)
     }
 
-    /// Counters and gauges: the sums of all pools. The counts of lookups are those of the pools that exist.
+    /// Counters and gauges: the sums of all pools, compact ones included. The counts of lookups are those of the pools
+    /// that exist; a lookup of a [`crate::NegativeCache`] that finds no object looks into both of its pools.
     pub fn stats(&self) -> Stats {
-        // A pool may be removed between the two looks.
-        let pools = self.pools().into_iter().filter_map(|name| self.pool(&name).ok());
-        let counts = pools.fold(Counts::default(), |sum, pool| sum.plus(pool.counts()));
+        let counts_of = |name: String| match self.pool(&name) {
+            Ok(pool) => Some(pool.counts()),
+            Err(Error::PoolKind { .. }) => self.compact_pool(&name).ok().map(|pool| pool.counts()),
+            // It was removed since.
+            Err(_) => None,
+        };
+        let counts = self.pools().into_iter().filter_map(counts_of).fold(Counts::default(), Counts::plus);
         counts.stats(&self.commands.stats())
     }
 

@@ -1,8 +1,9 @@
 //! Compact pools, and pools of objects with the negative results of their keys.
 
 use super::insert_options::InsertOptions;
-use super::loader::{LoadError, Loaded};
+use super::loader::{LoadError, LoadOptions, Loaded, Look, flatten};
 use super::pool::Pool;
+use super::stats::Counts;
 use super::value::Value;
 use crate::byte_size::ByteSize;
 use crate::error::Error;
@@ -177,12 +178,19 @@ impl CompactPool {
         self.commands.flush(std::time::Duration::ZERO);
     }
 
+    /// What the sums of the cache have of this pool.
+    pub(super) fn counts(&self) -> Counts {
+        let (hits, misses) = self.commands.pool.lookups.sums();
+        let negative_hits = self.commands.pool.negative_lookups.sums().0;
+        Counts { hits, negative_hits, misses, ..Counts::default() }
+    }
+
     pub fn stats(&self) -> CompactStats {
         let table = self.commands.compact_stats();
-        let (hits, misses) = self.commands.pool.lookups.sums();
+        let Counts { hits, negative_hits, misses, .. } = self.counts();
         CompactStats {
             hits,
-            negative_hits: self.commands.pool.negative_lookups.sums().0,
+            negative_hits,
             misses,
             entries: table.items,
             negatives: table.negatives,

@@ -153,6 +153,7 @@ impl Pool {
         let removals = pool.removals.as_ref();
         Counts {
             hits,
+            negative_hits: 0,
             misses,
             loads,
             failed_loads: failed,

@@ -8,6 +8,8 @@ use std::fmt::{Display, Formatter, Result};
 pub struct Stats {
     /// Lookups that found a value.
     pub hits: u64,
+    /// Lookups that found a negative result of a compact pool.
+    pub negative_hits: u64,
     /// Lookups that found none.
     pub misses: u64,
     /// Loaders that returned a value.
@@ -33,11 +35,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Hits over lookups; 0 without lookups.
+    /// Hits, negative ones included, over lookups; 0 without lookups.
     pub fn hit_ratio(&self) -> f64 {
-        match self.hits + self.misses {
+        let hits = self.hits + self.negative_hits;
+        match hits + self.misses {
             0 => 0.0,
-            lookups => self.hits as f64 / lookups as f64,
+            lookups => hits as f64 / lookups as f64,
         }
     }
 }
@@ -46,6 +49,7 @@ impl Stats {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub hits: u64,
+    pub negative_hits: u64,
     pub misses: u64,
     pub loads: u64,
     pub failed_loads: u64,
@@ -57,18 +61,20 @@ impl Counts {
     pub fn plus(self, other: Self) -> Self {
         Self {
             hits: self.hits + other.hits,
+            negative_hits: self.negative_hits + other.negative_hits,
             misses: self.misses + other.misses,
             loads: self.loads + other.loads,
             failed_loads: self.failed_loads + other.failed_loads,
-            // Of the cache: all of its pools have the same.
-            listener_panics: other.listener_panics,
-            untold_removals: other.untold_removals,
+            // Of the cache: all of its pools have the same, but compact ones, which have none.
+            listener_panics: self.listener_panics.max(other.listener_panics),
+            untold_removals: self.untold_removals.max(other.untold_removals),
         }
     }
 
     pub fn stats(self, engine: &ebbtide_store::Stats) -> Stats {
         Stats {
             hits: self.hits,
+            negative_hits: self.negative_hits,
             misses: self.misses,
             loads: self.loads,
             failed_loads: self.failed_loads,
@@ -87,9 +93,13 @@ impl Counts {
 impl Display for Stats {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let negative = match self.negative_hits {
+            0 => String::new(),
+            hits => format!("{hits} negative hits, "),
+        };
         write!(
             f,
-            "hit ratio {:.2} % ({} hits, {} misses), {} entries, {:.1} of {:.1} MiB, {} evictions, {} expirations",
+            "hit ratio {:.2} % ({} hits, {negative}{} misses), {} entries, {:.1} of {:.1} MiB, {} evictions, {} expirations",
             self.hit_ratio() * 100.0,
             self.hits,
             self.misses,
