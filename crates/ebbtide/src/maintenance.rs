@@ -18,7 +18,6 @@ use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
 use crate::removal_events;
 use crate::wakeup::TICK;
-use ebbtide_control::Share;
 use ebbtide_store::{Item, Participant, Progress, Store};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -84,8 +83,9 @@ impl Engine {
     /// Adds a pool. Waits until the others have freed the memory with which it begins.
     pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
         let _adding = self.pools.lock_adding();
-        let joining = self.pools.announce(options)?;
-        let deadline = Instant::now() + MAX_ADD_WAIT;
+        let mut joining = self.pools.announce(options)?;
+        let started = Instant::now();
+        let mut is_smaller = false;
         let added = loop {
             let open = |name: String, store: Store| {
                 let memory_bytes = self.default_pool.store.memory_bytes() + store.memory_bytes();
@@ -102,10 +102,14 @@ impl Engine {
             if participant.is_pinned() {
                 break Err(Error::OutOfMemory { reason: "this thread holds a borrowed item: drop it first" });
             }
-            if Instant::now() > deadline {
+            if started.elapsed() > MAX_ADD_WAIT / 2 && !is_smaller {
+                is_smaller = true;
+                self.pools.begin_smaller(&mut joining);
+            }
+            if started.elapsed() > MAX_ADD_WAIT {
                 break Err(Error::OutOfMemory { reason: "the other pools cannot free the memory of a new one now" });
             }
-            self.free_for(&joining.share, &participant);
+            self.free_for(joining.first_bytes(), &participant);
             thread::sleep(WAITING_TICK);
         };
         if added.is_err() {
@@ -115,10 +119,10 @@ impl Engine {
         added
     }
 
-    /// Has the other pools free memory for a new one.
-    fn free_for(&self, joining: &Share, participant: &Participant) {
+    /// Has the other pools free this much memory for a new one.
+    fn free_for(&self, first_bytes: u64, participant: &Participant) {
         let _maintaining = self.maintaining.lock().expect("a verification has panicked");
-        self.pools.settle(|| joining.floor_bytes);
+        self.pools.settle(|| first_bytes);
         let now_ms = self.clock.now_ms();
         for pool in self.pools.compact() {
             while pool.table.maintain(participant, now_ms) == Progress::Working {}

@@ -202,7 +202,8 @@ fn scaled_model(options: Options, rate: f64) -> Option<SegmentModel> {
     let scale = (f64::from(MAX_SEGMENTS) / f64::from(segments)).min(1.0).max(rate);
     let memory_bytes = (options.memory_bytes as f64 * scale) as u64;
     let value_bytes_max = options.value_bytes_max.min(memory_bytes / 2);
-    SegmentModel::new(Options { memory_bytes, value_bytes_max, ..options }, rate / scale).ok()
+    let layout_bytes = options.layout_bytes.map(|bytes| (bytes as f64 * scale) as u64);
+    SegmentModel::new(Options { memory_bytes, layout_bytes, value_bytes_max, ..options }, rate / scale).ok()
 }
 
 /// The curve of LRU with the levels of models: theirs between the smallest and the largest, else moved to the level

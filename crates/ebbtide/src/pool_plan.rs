@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::flash_shares;
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use ebbtide_control::{Share, SharesError, divide};
-use ebbtide_store::{CompactTable, Options};
+use ebbtide_store::{CompactTable, Options, Store};
 
 /// Pools at a time. The address space of all their indexes fits a process.
 pub(crate) const MAX_POOLS: u32 = 1024;
@@ -69,13 +69,25 @@ impl PlannedPool {
         &self.share.name
     }
 
-    /// The options of its store while others still hold its part of the memory: its smallest budget, and segments for
-    /// the memory that it is about to have, as far as they fit into that.
+    /// The options of its store while others still hold its part of the memory: laid out for that part, with the
+    /// smallest memory with which such a store begins, about a 32nd.
     pub fn first_options(&self) -> Options {
-        let memory_bytes = self.share.floor_bytes.min(self.options.memory_bytes);
+        let options = Options { layout_bytes: Some(self.options.layout_bytes()), ..self.options.clone() };
+        let memory_bytes = self.share.floor_bytes.max(Store::start_bytes(&options));
+        self.beginning(options, memory_bytes)
+    }
+
+    /// The same where others cannot free that memory: the smallest budget, and a layout for it.
+    pub fn smallest_options(&self) -> Options {
+        self.beginning(self.options.clone(), self.share.floor_bytes)
+    }
+
+    /// Options with this memory, or all of the part if that is less, and segments that fit into it.
+    fn beginning(&self, options: Options, memory_bytes: u64) -> Options {
+        let memory_bytes = memory_bytes.min(self.options.memory_bytes);
         let max_segment_size = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
-        let segment_size = Some(self.options.effective_segment_size().min(max_segment_size));
-        Options { memory_bytes, segment_size, ..self.options.clone() }
+        let segment_size = Some(options.effective_segment_size().min(max_segment_size));
+        Options { memory_bytes, segment_size, ..options }
     }
 }
 

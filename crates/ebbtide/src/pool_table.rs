@@ -36,8 +36,8 @@ pub(crate) struct PoolTable {
     pub memory_bytes: u64,
     pub flash: Option<Arc<FlashTier>>,
     pub wishes: PoolWishes,
-    /// The pool that is being added.
-    pub joining: Option<Share>,
+    /// The pool that is being added, and the memory with which it begins.
+    pub joining: Option<(Share, u64)>,
     /// The pool at which the next turns of a sweep begin.
     pub sweep_from: usize,
     /// Bytes of flash's index for the objects of each pool, as the last division had them.
@@ -128,7 +128,11 @@ impl PoolTable {
     /// The shares of all pools, those of compact ones behind the others, with the one that is being added.
     pub fn shares(&self) -> impl Iterator<Item = Share> {
         let stores = self.entries.iter().map(PoolEntry::reachable_share);
-        stores.chain(self.compact.shares()).chain(self.joining.clone())
+        stores.chain(self.compact.shares()).chain(self.joining_share())
+    }
+
+    fn joining_share(&self) -> Option<Share> {
+        self.joining.as_ref().map(|(share, _)| share.clone())
     }
 
     pub fn divide(&mut self) -> Result<(), Error> {
@@ -140,7 +144,7 @@ impl PoolTable {
     pub fn divide_beyond_reach(&mut self) -> Result<(), Error> {
         self.divide().or_else(|_| {
             let stores = self.entries.iter().map(|entry| entry.share.clone());
-            let shares = stores.chain(self.compact.shares()).chain(self.joining.clone()).collect();
+            let shares = stores.chain(self.compact.shares()).chain(self.joining_share()).collect();
             self.divide_by(shares)
         })
     }
@@ -254,7 +258,7 @@ impl PoolTable {
         let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
         lower_budgets(&self.entries, excess.saturating_add(max_bytes));
         self.compact.lower();
-        let kept_bytes = self.joining.as_ref().map_or(0, |share| share.floor_bytes);
+        let kept_bytes = self.joining.as_ref().map_or(0, |(_, first_bytes)| *first_bytes);
         let free_bytes = self.free_bytes().saturating_sub(kept_bytes);
         grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
         let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;

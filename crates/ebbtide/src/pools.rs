@@ -1,7 +1,7 @@
 //! The pools of an engine, and the division of memory among them.
 //!
 //! Each pool is a store in the memory of the engine. `pool_table.rs` knows how much of it each one has, and
-//! `pool_budgets.rs` moves it. A new pool begins when the others have freed its smallest budget. A removed pool whose
+//! `pool_budgets.rs` moves it. A new pool begins when the others have freed its first budget. A removed pool whose
 //! handles still exist keeps its smallest budget, until the last handle is dropped.
 
 use crate::compact_pools::{CompactEntry, CompactPools};
@@ -48,15 +48,22 @@ pub(crate) struct JoiningPool {
 }
 
 enum JoiningKind {
-    Store(Options),
+    Store { first: Options, smallest: Options },
     Compact(CompactPlan),
+}
+
+impl JoiningPool {
+    /// The memory with which it begins.
+    pub fn first_bytes(&self) -> u64 {
+        self.kind.memory_bytes()
+    }
 }
 
 impl JoiningKind {
     /// The first budget of the pool.
     fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Store(options) => options.memory_bytes,
+            Self::Store { first, .. } => first.memory_bytes,
             Self::Compact(plan) => plan.memory_bytes,
         }
     }
@@ -234,14 +241,23 @@ impl Pools {
             Some(sizes) => JoiningKind::Compact(CompactPlan { sizes, memory_bytes: share.floor_bytes, seed }),
             None => {
                 let options = Options { memory_bytes, seed, ..store_options(&table.template, options) };
-                JoiningKind::Store(PlannedPool { share: share.clone(), flash_share, options }.first_options())
+                let planned = PlannedPool { share: share.clone(), flash_share, options };
+                JoiningKind::Store { first: planned.first_options(), smallest: planned.smallest_options() }
             }
         };
         table.entries[0].pool.store.share_memory();
-        table.joining = Some(share.clone());
+        table.joining = Some((share.clone(), kind.memory_bytes()));
         table.set_targets(&bytes);
         self.is_settled.store(false, Ordering::Release);
         Ok(JoiningPool { share, flash_share, kind })
+    }
+
+    /// Has the pool begin with its smallest budget, since the others cannot free more now.
+    pub fn begin_smaller(&self, joining: &mut JoiningPool) {
+        if let JoiningKind::Store { first, smallest } = &mut joining.kind {
+            first.clone_from(smallest);
+            self.table().joining = Some((joining.share.clone(), joining.kind.memory_bytes()));
+        }
     }
 
     /// Adds the pool that `open` makes of its store, if there is memory for it. `None` while there is none.
@@ -257,8 +273,8 @@ impl Pools {
             return Ok(None);
         }
         match &joining.kind {
-            JoiningKind::Store(options) => {
-                let store = Store::build(options.clone(), memory).map_err(Error::from_store)?;
+            JoiningKind::Store { first, .. } => {
+                let store = Store::build(first.clone(), memory).map_err(Error::from_store)?;
                 let pool = open(share.name.clone(), store);
                 let flash_share = joining.flash_share;
                 table.entries.push(PoolEntry { share, pool, target_bytes, flash_share });
@@ -501,6 +517,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::error::Error;
     use crate::pool_options::PoolOptions;
+    use crate::pool_state::PoolState;
     use ebbtide_store::Progress;
     use std::collections::HashSet;
     use std::sync::atomic::Ordering;
@@ -543,6 +560,25 @@ mod tests {
         seeds.push(seed("a"));
         let distinct: HashSet<u64> = seeds.iter().copied().collect();
         assert_eq!(distinct.len(), seeds.len(), "{seeds:?}");
+        cache.verify();
+    }
+
+    #[test]
+    fn a_pool_begins_smaller_where_others_free_little() {
+        let builder = Cache::builder().memory(ByteSize::mib(256)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.build().unwrap();
+        let engine = cache.engine();
+        let (pools, memory) = (&engine.pools, &engine.parts.memory);
+        let mut joining = pools.announce(&PoolOptions::named("new")).unwrap();
+        assert_eq!(pools.table().joining.as_ref().unwrap().1, joining.first_bytes());
+        assert!(joining.first_bytes() > joining.share.floor_bytes);
+        pools.begin_smaller(&mut joining);
+        assert_eq!(joining.first_bytes(), joining.share.floor_bytes);
+        cache.maintain(Duration::from_secs(1));
+        let open = |name, store| PoolState::new(name, store, engine.parts.clone(), None);
+        assert_eq!(pools.try_add(&joining, memory, open), Ok(Some(())));
+        cache.maintain(Duration::from_secs(1));
+        assert_eq!(cache.pool("new").unwrap().stats().memory_limit_bytes, 128 << 20);
         cache.verify();
     }
 

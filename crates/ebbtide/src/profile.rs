@@ -371,7 +371,7 @@ impl Drop for CacheProfile {
 
 /// Keys in the sample of a pool by itself, at most.
 fn max_sampled(pool: &Pool) -> u64 {
-    let memory_bytes = pool.0.pool.store.options().memory_bytes;
+    let memory_bytes = pool.0.pool.store.memory_bytes();
     (memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES).clamp(MIN_SAMPLED, MAX_SAMPLED)
 }
 

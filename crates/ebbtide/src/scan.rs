@@ -113,7 +113,7 @@ impl Scan {
 
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
     pub fn progress(&self) -> f64 {
-        let memory = self.pool.store.options().memory_bytes as f64;
+        let memory = self.pool.store.memory_bytes() as f64;
         let flash = self.pool.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
         match &self.stage {
             Stage::Memory(scan) => scan.progress() * memory / (memory + flash),

@@ -1,6 +1,7 @@
 //! Pools: isolation, division of memory, resize, removal while in use, bad input.
 
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Error, Policy, Pool, PoolOptions, Stored, Ttl};
+use ebbtide_testkit::Random;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -143,6 +144,77 @@ fn pools_are_added_and_removed_at_run_time() {
     cache.add_pool(&PoolOptions::named("new")).unwrap();
     assert!(!cache.pool("new").unwrap().contains(&29_999_u32.to_le_bytes()));
     cache.verify();
+}
+
+#[test]
+fn an_added_pool_is_laid_out_for_its_share() {
+    for policy in [Policy::S3Fifo, Policy::TwoQ, Policy::MergeSketch] {
+        let options = PoolOptions::named("new").weight(3).policy(policy);
+        let from_start = builder(256).pool(options.clone()).build().unwrap();
+        let cache = builder(256).build().unwrap();
+        cache.add_pool(&options).unwrap();
+        cache.maintain(Duration::from_secs(1));
+        let [expected, stats] = [&from_start, &cache].map(|cache| cache.pool("new").unwrap().stats());
+        assert_eq!(stats.memory_limit_bytes, 192 * MIB);
+        assert_eq!(stats.segment_bytes, expected.segment_bytes);
+        let fixed_bytes = [&stats, &expected].map(|stats| stats.memory_used_bytes - stats.index_bytes);
+        assert_eq!(fixed_bytes[0], fixed_bytes[1], "histories and TTL buckets");
+        let pool = cache.pool("new").unwrap();
+        insert(&pool, 1, 64 << 10);
+        cache.verify();
+    }
+}
+
+/// The miss ratio of a pool of 96 MiB on a load of 20 TTLs and values of 30 bytes to 60 KiB, once it is full.
+fn miss_ratio(how: &str, cache: &Cache, pool: &Pool) -> f64 {
+    let (mut random, mut gets, mut misses) = (Random::new(3), 0_u32, 0_u32);
+    assert_eq!(limit(pool), 96 * MIB);
+    for step in 0..LOAD_GETS {
+        if step % 1000 == 0 {
+            cache.maintain(Duration::from_millis(u64::from(step) * 2));
+        }
+        let unit = random.below(1 << 32) as f64 / f64::from(u32::MAX);
+        let key = ((unit * unit * unit) * LOAD_KEYS) as u32;
+        let is_hit = pool.get(&key.to_le_bytes()).is_hit();
+        if !is_hit {
+            let mix = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let bytes = if mix >> 60 == 0 { 1 << 10 << (mix >> 40 & 7).min(6) } else { 30 + (mix >> 32 & 0x7FF) };
+            let value = vec![7; (bytes as usize).min(60_000)];
+            let ttl = Ttl::seconds(300 << ((mix >> 20 & 0xFF) as u32 % 20));
+            assert_eq!(pool.insert(&key.to_le_bytes(), &value).ttl(ttl).apply(), Ok(Stored::Stored));
+        }
+        if step >= LOAD_GETS / 2 {
+            (gets, misses) = (gets + 1, misses + u32::from(!is_hit));
+        }
+    }
+    cache.verify();
+    let (segment, ratio) = (pool.stats().segment_bytes, f64::from(misses) / f64::from(gets));
+    println!("{how}: segments of {segment} bytes, {:.2} % misses", ratio * 100.0);
+    ratio
+}
+
+const LOAD_GETS: u32 = 700_000;
+const LOAD_KEYS: f64 = 300_000.0;
+
+#[test]
+fn an_added_pool_hits_like_one_from_the_start() {
+    let options = PoolOptions::named("new").weight(3);
+    let from_start = builder(128).pool(options.clone()).build().unwrap();
+    let added = builder(128).build().unwrap();
+    added.add_pool(&options).unwrap();
+    added.maintain(Duration::from_secs(1));
+    // It begins with a part of 1 MiB, for which it is laid out.
+    let grown = builder(128).build().unwrap();
+    let max = ByteSize::mib(1);
+    grown.add_pool(&options.clone().max(max)).unwrap();
+    grown.maintain(Duration::from_secs(1));
+    assert_eq!(limit(&grown.pool("new").unwrap()), MIB);
+    grown.pool("new").unwrap().resize(ByteSize::bytes(0), ByteSize::bytes(u64::MAX)).unwrap();
+    grown.maintain(Duration::from_secs(1));
+    let caches = [("from the start", from_start), ("added", added), ("grown from 1 MiB", grown)];
+    let ratios = caches.map(|(how, cache)| miss_ratio(how, &cache, &cache.pool("new").unwrap()));
+    assert!(ratios[1] < ratios[0] * 1.01, "{ratios:?}");
+    assert!(ratios[2] < ratios[0] * 1.1, "{ratios:?}");
 }
 
 #[test]

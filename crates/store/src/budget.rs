@@ -6,7 +6,7 @@ use crate::epoch::Ticket;
 use crate::error::Error;
 use crate::index::Bucket;
 use crate::mapping::Pages;
-use crate::options::Options;
+use crate::options::{MEMORY_BYTES_MIN, Options, SEGMENTS_AT_START};
 use crate::segment::{Header, SEGMENTS_MAX};
 use crate::stats::Counters;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -14,6 +14,8 @@ use crate::ttl::TtlScale;
 
 /// The index begins at this part of the memory, enough for objects of 5 to 10 KiB; growth does the rest.
 const INDEX_START_SHARE: u64 = 512;
+/// Index and history of a start take less than this part of its memory.
+const INDEX_AND_HISTORY_SHARE: u64 = 64;
 /// Segments beside the index, at least.
 pub const SEGMENTS_MIN: u32 = 16;
 /// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
@@ -22,6 +24,8 @@ const INDEX_SHARE: (u64, u64) = (3, 4);
 const INDEX_BUCKETS_MIN: u64 = 64;
 /// Open segments, at most, as a share of all.
 const OPEN_SHARE: u32 = 25;
+/// A store of any memory may have this many segments open.
+const OPEN_MIN: u32 = 4;
 
 /// How the memory is laid out at the start.
 pub(crate) struct MemoryLayout {
@@ -31,8 +35,14 @@ pub(crate) struct MemoryLayout {
     pub index_level: u32,
     pub index_buckets_max: usize,
     pub scale: TtlScale,
-    pub open_limit: u32,
+    /// Bytes of tables that do not follow the budget.
     fixed_bytes: u64,
+}
+
+/// Segments that writers may have open at once in a memory.
+pub(crate) fn open_limit(memory_bytes: u64, segment_bytes: u32) -> u32 {
+    let segments = u32::try_from(memory_bytes / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
+    (segments / OPEN_SHARE).max(OPEN_MIN)
 }
 
 /// Index and headers of a store with less memory than this are on small pages: a huge page for each of them would be
@@ -72,6 +82,21 @@ impl MemoryLayout {
         self
     }
 
+    /// The smallest memory with which a store of these options begins, whatever memory they have.
+    pub fn start_bytes(options: &Options) -> u64 {
+        let segment_bytes = options.segment_bytes();
+        let scale = TtlScale::for_open_segments(open_limit(options.layout_bytes(), segment_bytes));
+        let each = u64::from(segment_bytes) + size_of::<Header>() as u64;
+        let index_bytes = INDEX_BUCKETS_MIN * size_of::<Bucket>() as u64;
+        let bytes = Self::fixed_bytes(options, scale) + index_bytes + SEGMENTS_AT_START * each;
+        (bytes + bytes / INDEX_AND_HISTORY_SHARE).max(MEMORY_BYTES_MIN)
+    }
+
+    fn fixed_bytes(options: &Options, scale: TtlScale) -> u64 {
+        let striped_bytes = Counters::bytes(options.writers) + AccessSamples::bytes(options.writers);
+        Chains::bytes(scale, options.writers) + striped_bytes
+    }
+
     pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
         options.validate()?;
         let memory = options.memory_bytes;
@@ -79,11 +104,7 @@ impl MemoryLayout {
         let segment_bytes = options.segment_bytes();
         let bucket_bytes = size_of::<Bucket>() as u64;
         let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
-        let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
-        let open_limit = (rough_segments / OPEN_SHARE).max(4);
-        let scale = TtlScale::for_open_segments(open_limit);
-        let striped_bytes = Counters::bytes(options.writers) + AccessSamples::bytes(options.writers);
-        let fixed_bytes = Chains::bytes(scale, options.writers) + striped_bytes + history_bytes;
+        let scale = TtlScale::for_open_segments(open_limit(options.layout_bytes(), segment_bytes));
         let mut layout = Self {
             segment_bytes,
             segments: 0,
@@ -93,18 +114,16 @@ impl MemoryLayout {
                 .expect("addresses are 64 bits")
                 .max(1 << index_level),
             scale,
-            open_limit,
-            fixed_bytes,
+            fixed_bytes: Self::fixed_bytes(options, scale),
         };
-        layout.segments = layout.segments_within(memory, bucket_bytes << index_level);
+        layout.segments = layout.segments_within(memory, (bucket_bytes << index_level) + history_bytes);
         Ok(layout)
     }
 
     /// A layout of a few segments and buckets, which is all that loom can look through.
     #[cfg(all(test, loom))]
     pub fn tiny(segments: u32, index_level: u32, index_buckets_max: usize) -> Self {
-        let open_limit = 4;
-        let scale = TtlScale::for_open_segments(open_limit);
+        let scale = TtlScale::for_open_segments(OPEN_MIN);
         Self {
             segment_bytes: 64,
             segments,
@@ -112,14 +131,14 @@ impl MemoryLayout {
             index_level,
             index_buckets_max,
             scale,
-            open_limit,
             fixed_bytes: 0,
         }
     }
 
-    pub fn segments_within(&self, memory: u64, index_bytes: u64) -> u32 {
+    /// Segments that fit a memory beside what does not follow it, and so many other bytes.
+    pub fn segments_within(&self, memory: u64, other_bytes: u64) -> u32 {
         let each = u64::from(self.segment_bytes) + size_of::<Header>() as u64;
-        let count = memory.saturating_sub(self.fixed_bytes + index_bytes) / each;
+        let count = memory.saturating_sub(self.fixed_bytes + other_bytes) / each;
         u32::try_from(count).unwrap_or(SEGMENTS_MAX).min(self.segments_max)
     }
 }
@@ -136,7 +155,7 @@ pub(crate) struct LeavingBuckets {
 pub(crate) struct Budget {
     pub layout: MemoryLayout,
     pub memory_bytes: AtomicU64,
-    /// Of histories of policies that were switched to.
+    /// Of the histories of policies, as they shall be.
     history_bytes: AtomicU64,
     /// Where the segments shall end; above it they are being moved down.
     pub target: AtomicU32,
@@ -151,12 +170,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub fn new(layout: MemoryLayout, memory_bytes: u64, page_rule: PageRule) -> Self {
+    pub fn new(layout: MemoryLayout, memory_bytes: u64, history_bytes: u64, page_rule: PageRule) -> Self {
         let target = AtomicU32::new(layout.segments);
         Self {
             layout,
             memory_bytes: AtomicU64::new(memory_bytes),
-            history_bytes: AtomicU64::new(0),
+            history_bytes: AtomicU64::new(history_bytes),
             target,
             index_waits: AtomicBool::new(false),
             changing: Mutex::default(),
@@ -177,19 +196,19 @@ impl Budget {
         self.layout.fixed_bytes + self.history_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of tables, but for those of histories, which follow the budget.
+    pub fn unchanging_bytes(&self) -> u64 {
+        self.layout.fixed_bytes
+    }
+
     /// Segments that fit a memory beside an index of these bytes.
     pub fn segments_within(&self, memory_bytes: u64, index_bytes: u64) -> u32 {
         self.layout.segments_within(memory_bytes, index_bytes + self.history_bytes.load(Ordering::Relaxed))
     }
 
-    /// Counts a history that is added.
-    pub fn add_history(&self, bytes: u64) {
-        self.history_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Takes a history that was not added out of the count.
-    pub fn remove_history(&self, bytes: u64) {
-        self.history_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Changes the bytes of histories that count.
+    pub fn set_history_bytes(&self, bytes: u64) {
+        self.history_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,8 @@ pub struct Chains {
     pub scale: TtlScale,
     buckets: Vec<Chain>,
     stripes_max: usize,
-    open_limit: u32,
+    /// Follows the budget.
+    open_limit: AtomicU32,
     open_count: AtomicU32,
     /// The highest stamp of any segment.
     last_stamp: AtomicU64,
@@ -157,7 +158,7 @@ impl Chains {
             scale,
             buckets: (0..scale.buckets()).map(|_| chain()).collect(),
             stripes_max,
-            open_limit,
+            open_limit: AtomicU32::new(open_limit),
             open_count: AtomicU32::new(0),
             last_stamp: AtomicU64::new(0),
             expired_bytes: AtomicU64::new(0),
@@ -171,6 +172,16 @@ impl Chains {
 
     pub fn open_count(&self) -> u32 {
         self.open_count.load(Ordering::Relaxed)
+    }
+
+    /// Segments that writers may have open at once, unless a TTL can share none.
+    pub fn open_limit(&self) -> u32 {
+        self.open_limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Above a lower one no segment is closed: writers share until enough are sealed.
+    pub fn set_open_limit(&self, open_limit: u32) {
+        self.open_limit.store(open_limit, Ordering::Relaxed);
     }
 
     fn chain(&self, bucket: TtlBucket) -> &Chain {
@@ -198,7 +209,7 @@ impl Chains {
         if let Some(guard) = try_lock(self.stripe(bucket, number)) {
             return (number, guard);
         }
-        if number == 0 && self.open_count() + self.stripes_max as u32 <= self.open_limit / 2 {
+        if number == 0 && self.open_count() + self.stripes_max as u32 <= self.open_limit() / 2 {
             in_use.store(self.stripes_max, Ordering::Relaxed);
         }
         let number = writer % in_use.load(Ordering::Relaxed);
@@ -217,7 +228,7 @@ impl Chains {
             return Ok(space.reserve(stripe, need));
         }
         self.seal(segments, &mut stripe);
-        if self.open_count() >= self.open_limit {
+        if self.open_count() >= self.open_limit() {
             if number > 0 {
                 self.chain(need.bucket).stripes_in_use.store(1, Ordering::Relaxed);
             }

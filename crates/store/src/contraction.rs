@@ -21,6 +21,8 @@ const CONTRACT_LOAD: f64 = 0.55;
 const CONTRACT_BUCKETS: usize = 512;
 /// The index keeps this part of its length for growth.
 const KEPT_SHARE: u64 = 32;
+/// Histories of all kinds take less than this part of a budget that has shrunk.
+const HISTORIES_SHARE: u64 = 16;
 /// Segments that one step returns, at most.
 const RETURNED_SEGMENTS: u64 = 64;
 
@@ -32,7 +34,9 @@ impl Store {
         let length = self.index.min_buckets() as u64;
         let buckets = length + length / KEPT_SHARE + 2 * buckets_per_segment(self.segments.segment_bytes());
         let index_bytes = buckets * size_of::<Bucket>() as u64;
-        let bytes = self.budget.fixed_bytes() + index_bytes + u64::from(SEGMENTS_MIN) * each;
+        let bytes = self.budget.unchanging_bytes() + index_bytes + u64::from(SEGMENTS_MIN) * each;
+        // Histories shrink with the budget.
+        let bytes = bytes + self.policy_state.history_bytes_for(bytes + bytes / HISTORIES_SHARE);
         // The store works with the budget for which it was laid out.
         bytes.min(self.options.memory_bytes)
     }

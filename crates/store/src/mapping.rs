@@ -1,8 +1,8 @@
 //! The memory that the store maps for itself: address space is reserved once at its largest size, so that nothing ever
 //! moves, and pages are taken by touching them and given back by `release`.
 //!
-//! A `Table` is an array in such a mapping, `zeroed_slice` one on the heap. Loom builds keep them in a `Vec`, because
-//! loom's atomics cannot start as zeroed bytes.
+//! A `Table` is an array in such a mapping. Loom builds keep it in a `Vec`, because loom's atomics cannot start as
+//! zeroed bytes.
 
 use crate::error::Error;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
@@ -30,28 +30,6 @@ macro_rules! zeroed_atomics {
 }
 
 zeroed_atomics!(AtomicU8, AtomicU32, AtomicU64);
-
-/// A zeroed array on the heap. A page of a large array takes memory when it is touched.
-#[cfg(not(loom))]
-pub fn zeroed_slice<T: Zeroed>(count: usize) -> Box<[T]> {
-    use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-    let layout = Layout::array::<T>(count).expect("it fits into memory");
-    if layout.size() == 0 {
-        return Box::new([]);
-    }
-    // SAFETY: the layout has a size above 0.
-    let start = unsafe { alloc_zeroed(layout) };
-    if start.is_null() {
-        handle_alloc_error(layout);
-    }
-    // SAFETY: the allocation has the layout of the slice, and zero bytes are a T each, as T is Zeroed.
-    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start.cast::<T>(), count)) }
-}
-
-#[cfg(loom)]
-pub fn zeroed_slice<T: Zeroed>(count: usize) -> Box<[T]> {
-    (0..count).map(|_| T::zeroed()).collect()
-}
 
 #[cfg(not(loom))]
 pub use real::{Mapping, Table, prefetch_line};

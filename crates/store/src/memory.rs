@@ -1,21 +1,22 @@
 //! The one memory number: what it is spent on, and how it changes.
 //!
 //! ```text
-//! memory = fixed tables + index + limit x (segment + header)
+//! memory = fixed tables + histories + index + limit x (segment + header)
 //! ```
 //! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the
 //! memory of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down
 //! (see `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that
-//! shares the machine's memory with others.
+//! shares the machine's memory with others. The open limit and the histories of policies follow the memory; the size of
+//! segments and the division of TTLs are those of the start.
 
-use crate::budget::{LeavingBuckets, SEGMENTS_MIN, buckets_per_segment};
+use crate::budget::{LeavingBuckets, MemoryLayout, SEGMENTS_MIN, buckets_per_segment, open_limit};
 use crate::error::Error;
-use crate::evict::{History, Policy};
+use crate::evict::{HISTORY_SHARE, History, Policy};
 use crate::index::{Bucket, Index};
 use crate::kill_point::{KillPoint, kill_point};
-use crate::options::MEMORY_BYTES_MIN;
+use crate::options::{MEMORY_BYTES_MIN, Options};
 use crate::segment::{Header, Segments, State};
-use crate::store::{HISTORY_SHARE, Store};
+use crate::store::Store;
 use crate::sync::{Ordering, lock};
 
 /// Gives the index back the buckets that are about to leave it. False if there are none.
@@ -92,20 +93,36 @@ impl Store {
         }
         let _changing = lock(&self.budget.changing);
         let target = self.budget.target.load(Ordering::Relaxed);
-        self.segments.usable() > target && self.segments.dismiss_top()
-            || self.segments.limit() > target && self.segments.exchange_top()
+        let is_released = self.segments.usable() > target && self.segments.dismiss_top()
+            || self.segments.limit() > target && self.segments.exchange_top();
+        if is_released {
+            self.fit_histories();
+        }
+        is_released
+    }
+
+    /// Has the histories follow the budget: they shrink at once, and grow when the segments have left whose memory they
+    /// take. The caller holds the lock of the budget.
+    fn fit_histories(&self) {
+        self.policy_state.resize_histories(self.budget.memory_bytes(), self.resize_done());
+    }
+
+    /// The smallest memory with which a store of these options begins, whatever memory they have.
+    pub fn start_bytes(options: &Options) -> u64 {
+        MemoryLayout::start_bytes(options).max(options.value_bytes_max.saturating_mul(2))
     }
 
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
-        self.set_budget(memory_bytes, changing.as_ref())
+        self.set_budget(memory_bytes, changing.as_ref(), 0)
     }
 
-    /// As `resize`, for a caller that holds the lock of the budget.
-    fn set_budget(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>) -> Result<(), Error> {
-        let segments = self.segments_of(memory_bytes, leaving)?;
+    /// As `resize`, for a caller that holds the lock of the budget, and is about to add a history of these bytes.
+    fn set_budget(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>, added_bytes: u64) -> Result<(), Error> {
+        let history_bytes = self.policy_state.history_bytes_for(memory_bytes) + added_bytes;
+        let segments = self.segments_of(memory_bytes, leaving, history_bytes)?;
         let limit = self.segments.limit();
         if segments > limit {
             let admitted = self.segments.admit(segments - limit);
@@ -119,6 +136,9 @@ impl Store {
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
+        self.fit_histories();
+        self.budget.set_history_bytes(history_bytes);
+        self.chains.set_open_limit(open_limit(memory_bytes, self.segments.segment_bytes()));
         let pages = self.budget.page_rule().pages(memory_bytes);
         self.index.advise(pages);
         self.segments.advise(pages);
@@ -128,11 +148,17 @@ impl Store {
     /// Whether `resize` would accept this memory, as far as that depends on what the store holds.
     pub fn check_resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
-        self.segments_of(memory_bytes, changing.as_ref()).map(drop)
+        let history_bytes = self.policy_state.history_bytes_for(memory_bytes);
+        self.segments_of(memory_bytes, changing.as_ref(), history_bytes).map(drop)
     }
 
-    /// The segments of a budget, beside the index as it is.
-    fn segments_of(&self, memory_bytes: u64, leaving: Option<&LeavingBuckets>) -> Result<u32, Error> {
+    /// The segments of a budget, beside the index as it is, and histories of these bytes.
+    fn segments_of(
+        &self,
+        memory_bytes: u64,
+        leaving: Option<&LeavingBuckets>,
+        history_bytes: u64,
+    ) -> Result<u32, Error> {
         let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
         let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
         if memory_bytes < min {
@@ -143,7 +169,7 @@ impl Store {
         }
         let leaving = leaving.map_or(0, |leaving| leaving.count);
         let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
-        let segments = self.budget.segments_within(memory_bytes, index_bytes);
+        let segments = self.budget.layout.segments_within(memory_bytes, index_bytes + history_bytes);
         let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         if memory_bytes > max {
             return refuse(format!("address space was reserved for {max} bytes at the start"));
@@ -162,6 +188,8 @@ impl Store {
     pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+        self.budget.set_history_bytes(self.policy_state.history_bytes());
+        self.chains.set_open_limit(open_limit(memory_bytes, self.segments.segment_bytes()));
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
         let fit = self.budget.segments_within(memory_bytes, index_bytes);
         self.budget.target.store(fit.min(limit.saturating_sub(withheld)), Ordering::Relaxed);
@@ -186,21 +214,22 @@ impl Store {
     /// `Options` if the budget does not hold the history beside the index: the policy stays.
     pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
         let _switching = lock(&self.policy_state.switching);
-        let mut history_bytes = 0;
         if !self.policy_state.has_history_of(policy) {
             // The budget is read under its lock: with an older number a resize beside this one would be lost.
             let changing = lock(&self.budget.changing);
             let memory_bytes = self.memory_bytes();
-            history_bytes = memory_bytes / HISTORY_SHARE;
-            let added_bytes = History::bytes(policy, history_bytes);
-            self.budget.add_history(added_bytes);
-            if let Err(error) = self.set_budget(memory_bytes, changing.as_ref()) {
-                self.budget.remove_history(added_bytes);
-                return Err(error);
-            }
+            let history_bytes = memory_bytes / HISTORY_SHARE;
+            let history = History::new(policy, history_bytes, self.max_history_bytes())?;
+            self.set_budget(memory_bytes, changing.as_ref(), history.present_bytes())?;
+            self.policy_state.add_history(policy, history);
         }
-        self.policy_state.switch_to(policy, history_bytes);
+        self.policy_state.switch_to(policy);
         Ok(())
+    }
+
+    /// Bytes of the history of a policy at the largest budget.
+    fn max_history_bytes(&self) -> u64 {
+        self.options.effective_memory_bytes_max() / HISTORY_SHARE
     }
 
     /// The memory that is not free for other stores: the budget, or more while a smaller budget is being reached.
@@ -233,11 +262,9 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::budget::MemoryLayout;
     use crate::budget::PageRule;
     use crate::engine_memory::EngineMemory;
     use crate::evict::{History, Progress};
-    use crate::options::Options;
     use crate::segment::Purpose;
 
     #[test]
@@ -251,7 +278,7 @@ mod tests {
         };
         let mut layout = MemoryLayout::plan(&options, 0).unwrap();
         layout.index_buckets_max = 1 << layout.index_level;
-        let history = History::new(options.policy, 1 << 12);
+        let history = History::new(options.policy, 1 << 12, 1 << 12).unwrap();
         let memory = EngineMemory::for_one(options.effective_memory_bytes_max()).unwrap();
         let store = Store::with_layout(options, layout, history, &memory, PageRule::Huge).unwrap();
         let participant = store.participate();
@@ -372,6 +399,61 @@ mod tests {
         store.verify(&participant, 1000);
     }
 
+    /// The open limit and the bytes of the histories, which count as they are.
+    fn following(store: &Store) -> (u32, u64) {
+        let (counted, present) = (store.budget.fixed_bytes(), store.policy_state.history_bytes());
+        assert_eq!(counted, store.budget.unchanging_bytes() + present);
+        (store.chains.open_limit(), present)
+    }
+
+    #[test]
+    fn open_limit_and_histories_follow_the_budget() {
+        for policy in [Policy::S3Fifo, Policy::TwoQ, Policy::MergeSketch] {
+            let options = |memory_bytes| Options {
+                memory_bytes,
+                memory_bytes_max: Some(300 << 20),
+                segment_size: Some(8 << 10),
+                value_bytes_max: 1000,
+                policy,
+                ..Options::default()
+            };
+            let [small, large] = [1 << 20, 256 << 20].map(|bytes| following(&Store::new(options(bytes)).unwrap()));
+            assert!(large.0 > 100 * small.0 / 2 && large.1 > 100 * small.1, "{small:?} {large:?}");
+            let store = Store::new(options(1 << 20)).unwrap();
+            let participant = store.participate();
+            let reachable = store.reachable_bytes();
+            store.resize(256 << 20).unwrap();
+            assert_eq!(following(&store), large, "{policy:?}");
+            set(&store, &participant, 0..1000);
+            let grown = store.reachable_bytes();
+            assert!(grown < reachable + reachable / 16, "a large history keeps no budget large: {reachable} {grown}");
+            store.resize(1 << 20).unwrap();
+            while store.maintain(&participant, 1000) == Progress::Working {}
+            assert_eq!(following(&store), small, "{policy:?}");
+            store.verify(&participant, 1000);
+        }
+    }
+
+    #[test]
+    fn a_history_grows_when_segments_have_left_for_it() {
+        let bytes = 64_u64 << 20;
+        let before = bytes - (16 << 10);
+        let options = Options { memory_bytes: before, memory_bytes_max: Some(2 * bytes), ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        let small = store.policy_state.history_bytes();
+        store.resize(bytes).unwrap();
+        assert!(!store.resize_done());
+        assert_eq!(store.policy_state.history_bytes(), small, "its memory is in use as segments");
+        taken.drain(..).for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        assert!(store.resize_done());
+        assert!(following(&store).1 > small);
+        store.verify(&participant, 1000);
+    }
+
     #[test]
     fn another_policy_keeps_a_resize_beside_it() {
         let options = Options { memory_bytes: 4 << 20, policy: Policy::Fifo, ..Options::default() };
@@ -384,7 +466,7 @@ mod tests {
             }
             // The other thread has time to reach the lock of the budget; the result is the same if it does not.
             (0..1000).for_each(|_| std::thread::yield_now());
-            store.set_budget(3 << 20, changing.as_ref()).unwrap();
+            store.set_budget(3 << 20, changing.as_ref(), 0).unwrap();
             drop(changing);
             switch.join().unwrap().unwrap();
         });

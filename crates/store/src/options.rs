@@ -13,6 +13,9 @@ pub struct Options {
     /// The limit for `resize`: address space is reserved for it at the start, which costs nothing. Default: four times
     /// the memory, or that of the machine if that is more.
     pub memory_bytes_max: Option<u64>,
+    /// The memory for which segments and TTL buckets are laid out, if it is not that of the start: their sizes are
+    /// those of the start for good. Default: the memory.
+    pub layout_bytes: Option<u64>,
     /// Bytes of values in a segment: a power of two from 4 KiB to 1 MiB. The segment is a 64th part longer, for keys
     /// and headers, so that values of a power of two, such as pages of 4 KiB, fill it. Default: memory / 1024, because
     /// each eviction then empties a small part; at least the lesser of memory / 64 and 64 KiB, because items of a few
@@ -39,6 +42,7 @@ impl Default for Options {
         Self {
             memory_bytes: 64 << 20,
             memory_bytes_max: None,
+            layout_bytes: None,
             segment_size: None,
             value_bytes_max: 1 << 20,
             policy: Policy::default(),
@@ -59,6 +63,8 @@ const MEMORY_BYTES_MAX: u64 = 4 << 40;
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
 /// Smaller segments waste much space on items of several KiB.
 const ROOMY_SEGMENT_BYTES: u64 = 64 << 10;
+/// The memory of a start holds this many segments.
+pub(crate) const SEGMENTS_AT_START: u64 = 32;
 /// The largest number of segments that a merge takes.
 pub const MERGE_RUN_MAX: u32 = 64;
 
@@ -101,10 +107,11 @@ impl Options {
             let reason = format!("a power of two from {SEGMENT_SIZE_MIN} to {SEGMENT_SIZE_MAX} is needed");
             return refuse("segment_size", bytes.into(), reason);
         }
-        if let Some(bytes) = self.segment_size
-            && u64::from(bytes) * 32 > self.memory_bytes
+        let laid_out = self.layout_bytes.map(|_| self.effective_segment_size());
+        if let Some(bytes) = self.segment_size.or(laid_out)
+            && u64::from(bytes) * SEGMENTS_AT_START > self.memory_bytes
         {
-            let reason = "the memory must hold at least 32 times as much".into();
+            let reason = format!("the memory must hold at least {SEGMENTS_AT_START} times as much");
             return refuse("segment_size", bytes.into(), reason);
         }
         if let Some(bytes) = self.segment_size
@@ -125,10 +132,16 @@ impl Options {
         self.memory_bytes_max.unwrap_or_else(by_machine)
     }
 
+    /// The memory for which segments and TTL buckets are laid out.
+    pub fn layout_bytes(&self) -> u64 {
+        self.layout_bytes.unwrap_or(self.memory_bytes)
+    }
+
     /// The size of a segment that is used, before the part for keys and headers.
     pub fn effective_segment_size(&self) -> u32 {
         self.segment_size.unwrap_or_else(|| {
-            let ideal = (self.memory_bytes / 1024).max(ROOMY_SEGMENT_BYTES.min(self.memory_bytes / 64)).max(1);
+            let memory_bytes = self.layout_bytes();
+            let ideal = (memory_bytes / 1024).max(ROOMY_SEGMENT_BYTES.min(memory_bytes / 64)).max(1);
             let rounded = 1u64 << ideal.ilog2();
             rounded.clamp(SEGMENT_SIZE_MIN.into(), SEGMENT_SIZE_MAX.into()) as u32
         })

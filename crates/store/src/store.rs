@@ -1,12 +1,12 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
 use crate::access_samples::{AccessSample, AccessSamples};
-use crate::budget::{Budget, MemoryLayout, PageRule};
+use crate::budget::{Budget, MemoryLayout, PageRule, open_limit};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
+use crate::evict::{HISTORY_SHARE, History, MaintenanceState, PolicyState, RemovalListeners};
 use crate::flags::Flags;
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
@@ -68,12 +68,12 @@ pub struct Store {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Empty,
-    /// With none: it gets those of an image.
-    FromImage,
+    /// With none: it gets those of an image, which has this memory, and at least 2^level buckets.
+    FromImage {
+        memory_bytes: u64,
+        level: u32,
+    },
 }
-
-/// The share of the memory for what a policy remembers of evicted keys.
-pub(crate) const HISTORY_SHARE: u64 = 256;
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
@@ -117,15 +117,20 @@ impl Store {
     ) -> Result<Self, Error> {
         let max = options.memory_bytes_max.unwrap_or(u64::MAX).min(memory.address_bytes());
         options.memory_bytes_max = Some(max);
-        let history_bytes = options.memory_bytes / HISTORY_SHARE;
+        let first_bytes = match start {
+            Start::Empty => options.memory_bytes,
+            Start::FromImage { memory_bytes, .. } => memory_bytes.min(max),
+        };
+        let history_bytes = first_bytes / HISTORY_SHARE;
         let mut layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
         if rule.is_shared() {
             layout = layout.with_shared_index();
         }
-        if start == Start::FromImage {
+        if let Start::FromImage { level, .. } = start {
+            layout.index_level = layout.index_level.min(level);
             layout.segments = 0;
         }
-        let history = History::new(options.policy, history_bytes);
+        let history = History::new(options.policy, history_bytes, max / HISTORY_SHARE)?;
         Self::with_layout(options, layout, history, memory, rule)
     }
 
@@ -137,6 +142,7 @@ impl Store {
         rule: PageRule,
     ) -> Result<Self, Error> {
         let domain = Arc::clone(&memory.domain);
+        let history_bytes = history.present_bytes();
         let pages = rule.pages(options.memory_bytes);
         let segments = Segments::in_frames(
             Arc::clone(&memory.frames),
@@ -164,7 +170,7 @@ impl Store {
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
             index: Index::new(layout.index_level, layout.index_buckets_max, pages)?,
             segments,
-            chains: Chains::new(layout.scale, options.writers, layout.open_limit),
+            chains: Chains::new(layout.scale, options.writers, open_limit(options.memory_bytes, layout.segment_bytes)),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             access_samples: AccessSamples::new(options.writers),
             domain,
@@ -176,7 +182,7 @@ impl Store {
             load_tickets: LoadTickets::new(),
             lower_tier: OnceLock::new(),
             issued_tokens: OnceLock::new(),
-            budget: Budget::new(layout, options.memory_bytes, rule),
+            budget: Budget::new(layout, options.memory_bytes, history_bytes, rule),
             options,
         })
     }

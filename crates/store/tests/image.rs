@@ -270,6 +270,33 @@ fn another_memory_is_reached_after_the_start() {
 }
 
 #[test]
+fn a_store_made_with_little_memory_is_a_large_one_in_a_larger_memory() {
+    let small = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..options(Policy::S3Fifo) };
+    let store = Arc::new(Store::new(small).unwrap());
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(11), START_MS, 500);
+    let image = image(&store, &participant, now_ms);
+    let large = Options { memory_bytes: 16 << 20, value_bytes_max: 4 << 20, ..options(Policy::S3Fifo) };
+    let bytes = SegmentBytes::Read(&mut |at, bytes| read_segment(&image, at, bytes));
+    let (loaded, _) = Store::load(&large, &mut image.stream.as_slice(), bytes).unwrap();
+    loaded.resize(16 << 20).unwrap();
+    let value = vec![7; 4 << 20];
+    let write = Write {
+        key: b"long",
+        hash: loaded.hash(b"long"),
+        value: &value,
+        flags: 0.into(),
+        ttl: Ttl::Never,
+        mode: Mode::Set,
+        token: None,
+    };
+    let participant = loaded.participate();
+    loaded.write(&participant, &write, now_ms).unwrap();
+    assert_eq!(loaded.options().value_bytes_max, 4 << 20);
+    loaded.verify(&participant, now_ms);
+}
+
+#[test]
 fn a_smaller_memory_is_reached_after_a_stop_on_the_way() {
     let store = Store::new(options(Policy::S3Fifo)).unwrap();
     let participant = store.participate();

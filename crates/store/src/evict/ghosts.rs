@@ -10,7 +10,8 @@
 //! follows the number of items: a key is remembered for about as many evictions as the cache has items. One of 32 other
 //! keys is mistaken for a ghost. Races lose ghosts, which is harmless.
 
-use crate::mapping::zeroed_slice;
+use super::resizable::ResizableTable;
+use crate::error::Error;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 const SET_GHOSTS: usize = 8;
@@ -18,15 +19,22 @@ const FINGERPRINT_BITS: u32 = u8::BITS;
 
 /// A table of keys that were evicted.
 pub struct Ghosts {
-    sets: Box<[AtomicU64]>,
+    sets: ResizableTable<AtomicU64>,
     in_use: AtomicUsize,
 }
 
 impl Ghosts {
-    /// A table of at most `bytes` bytes.
-    pub fn new(bytes: u64) -> Self {
-        let sets: Box<[AtomicU64]> = zeroed_slice(Self::sets(bytes));
-        Self { in_use: AtomicUsize::new(sets.len()), sets }
+    /// A table of at most `bytes` bytes, which may get up to `max_bytes`.
+    pub fn new(bytes: u64, max_bytes: u64) -> Result<Self, Error> {
+        let sets = ResizableTable::new(Self::sets(bytes), Self::sets(max_bytes))?;
+        Ok(Self { in_use: AtomicUsize::new(sets.length()), sets })
+    }
+
+    /// Makes it a table of at most `bytes` bytes.
+    pub fn resize(&self, bytes: u64) {
+        let sets = Self::sets(bytes).min(self.sets.max_length());
+        self.in_use.fetch_min(sets, Ordering::Relaxed);
+        self.sets.set_length(sets);
     }
 
     fn sets(bytes: u64) -> usize {
@@ -44,10 +52,16 @@ impl Ghosts {
         std::iter::once(in_use).chain(self.sets.iter().map(|set| set.load(Ordering::Relaxed))).collect()
     }
 
+    /// Bytes of the table that has these words.
+    pub fn bytes_of(words: &[u64]) -> Option<u64> {
+        let sets = words.len().checked_sub(1).filter(|sets| sets.is_power_of_two())?;
+        Some((sets * size_of::<u64>()) as u64)
+    }
+
     /// Goes on with the words of a table of the same size.
     pub fn restore(&self, words: &[u64]) {
         let Some((&in_use, sets)) = words.split_first() else { return };
-        let is_ours = sets.len() == self.sets.len() && in_use.is_power_of_two() && in_use <= sets.len() as u64;
+        let is_ours = sets.len() == self.sets.length() && in_use.is_power_of_two() && in_use <= sets.len() as u64;
         if is_ours {
             self.in_use.store(in_use as usize, Ordering::Relaxed);
             self.sets.iter().zip(sets).for_each(|(set, word)| set.store(*word, Ordering::Relaxed));
@@ -56,7 +70,7 @@ impl Ghosts {
 
     /// Sets the number of evictions to remember to about the number of objects.
     pub fn fit(&self, objects: u64) {
-        let wanted = (objects as usize / SET_GHOSTS).max(1).next_power_of_two().min(self.sets.len());
+        let wanted = (objects as usize / SET_GHOSTS).max(1).next_power_of_two().min(self.sets.length());
         if wanted != self.in_use.load(Ordering::Relaxed) {
             self.in_use.store(wanted, Ordering::Relaxed);
         }
@@ -64,7 +78,7 @@ impl Ghosts {
 
     fn set(&self, hash: u64) -> &AtomicU64 {
         let number = (hash >> FINGERPRINT_BITS) as usize & (self.in_use.load(Ordering::Relaxed) - 1);
-        &self.sets[number]
+        self.sets.at(number)
     }
 
     fn fingerprint(hash: u64) -> u64 {
@@ -99,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_ghost_is_taken_once() {
-        let ghosts = Ghosts::new(1000);
+        let ghosts = Ghosts::new(1000, 1000).unwrap();
         assert_eq!(Ghosts::bytes(1000), 512);
         ghosts.add(hash(1));
         assert!(!ghosts.take(hash(2)));
@@ -109,7 +123,7 @@ mod tests {
 
     #[test]
     fn ghosts_cover_as_many_evictions_as_objects() {
-        let ghosts = Ghosts::new(1 << 20);
+        let ghosts = Ghosts::new(1 << 20, 1 << 20).unwrap();
         ghosts.fit(10_000);
         (0..100_000).for_each(|number| ghosts.add(hash(number)));
         let known = |range: std::ops::Range<u64>| {

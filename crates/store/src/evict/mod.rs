@@ -43,6 +43,7 @@ mod policy;
 mod relocate;
 mod relocation_job;
 mod removal;
+mod resizable;
 mod retention;
 mod returns;
 mod scores;
@@ -61,7 +62,7 @@ pub use maintenance::{Blocker, Progress};
 pub use objective::{Objective, UnknownObjective};
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, RemovalListeners, Removed};
-pub(crate) use state::{MaintenanceState, PolicyState};
+pub(crate) use state::{HISTORY_SHARE, MaintenanceState, PolicyState};
 /// The decisions and limits that the model of segments shares with the store.
 #[cfg(not(loom))]
 pub(crate) mod decisions {

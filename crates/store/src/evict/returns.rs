@@ -19,7 +19,8 @@
 //! ```
 //! The table is small, and the sample thins out as items get more. Races lose entries or counts, which is harmless.
 
-use crate::mapping::zeroed_slice;
+use super::resizable::ResizableTable;
+use crate::error::Error;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// One in `1 << MIN_PROBE_BITS` keys is a probe at most.
@@ -61,7 +62,7 @@ struct Rate {
 
 /// The sample of evicted keys, and the rule that follows from it.
 pub struct ReturnRates {
-    entries: Box<[AtomicU64]>,
+    entries: ResizableTable<AtomicU64>,
     probe_bits: AtomicU32,
     young: Rate,
     old: Rate,
@@ -70,16 +71,21 @@ pub struct ReturnRates {
 }
 
 impl ReturnRates {
-    /// A table of at most `bytes` bytes.
-    pub fn new(bytes: u64) -> Self {
-        Self {
-            entries: zeroed_slice(Self::entries(bytes)),
+    /// A table of at most `bytes` bytes, which may get up to `max_bytes`.
+    pub fn new(bytes: u64, max_bytes: u64) -> Result<Self, Error> {
+        Ok(Self {
+            entries: ResizableTable::new(Self::entries(bytes), Self::entries(max_bytes))?,
             probe_bits: AtomicU32::new(MIN_PROBE_BITS),
             young: Rate::default(),
             old: Rate::default(),
             old_age_ms: AtomicU32::new(0),
             needs_two_uses: AtomicBool::new(false),
-        }
+        })
+    }
+
+    /// Makes it a table of at most `bytes` bytes. The sample follows at the next `fit`.
+    pub fn resize(&self, bytes: u64) {
+        self.entries.set_length(Self::entries(bytes).min(self.entries.max_length()));
     }
 
     fn entries(bytes: u64) -> usize {
@@ -93,7 +99,7 @@ impl ReturnRates {
 
     /// Adapts the sample to the number of items, and the rule to the rates.
     pub fn fit(&self, items: u64) {
-        let probes_max = (self.entries.len() as u64 / 2).max(1);
+        let probes_max = (self.entries.length() as u64 / 2).max(1);
         let bits = (items / probes_max).max(1).ilog2().max(MIN_PROBE_BITS);
         if bits != self.probe_bits.load(Ordering::Relaxed) {
             self.probe_bits.store(bits, Ordering::Relaxed);
@@ -118,7 +124,7 @@ impl ReturnRates {
     }
 
     fn entry(&self, hash: u64) -> &AtomicU64 {
-        &self.entries[(hash >> u8::BITS) as usize & (self.entries.len() - 1)]
+        self.entries.at((hash >> u8::BITS) as usize & (self.entries.length() - 1))
     }
 
     /// The upper part of an entry without its kind.
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_rule_follows_the_higher_share() {
-        let rates = ReturnRates::new(4096);
+        let rates = ReturnRates::new(4096, 4096).unwrap();
         assert!(rates.is_probe(probe(7)) && !rates.needs_two_uses(), "without evidence one use is enough");
         feed(&rates, 8, 2);
         assert!(rates.needs_two_uses());
@@ -258,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_late_insertion_does_not_count() {
-        let rates = ReturnRates::new(4096);
+        let rates = ReturnRates::new(4096, 4096).unwrap();
         for number in 0..100u64 {
             rates.note_evicted(probe(number), Evicted::Old { age_ms: 1000 }, 5000);
             rates.note_inserted(probe(number), if number < 50 { 5400 } else { 7000 });
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_sample_thins_out_as_items_get_more() {
-        let rates = ReturnRates::new(1024);
+        let rates = ReturnRates::new(1024, 1024).unwrap();
         let probes = |items| {
             rates.fit(items);
             (0..100_000u64).filter(|number| rates.is_probe(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).count()

@@ -2,11 +2,12 @@
 //! conservative increments and aging by halving, as in TinyLFU (Einziger, Friedman, Manes 2017, section 3).
 //!
 //! ```text
-//! byte of row r for a hash h = counters[r * width + (bits of h for row r) mod width],  saturating at 15
+//! byte of row r for a hash h = counters[(bits of h for row r) mod width * rows + r],  saturating at 15
 //! ```
-//! Races lose increments, which an estimate tolerates.
+//! So a wider sketch begins with the columns of the narrower one. Races lose increments, which an estimate tolerates.
 
-use crate::mapping::zeroed_slice;
+use super::resizable::ResizableTable;
+use crate::error::Error;
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 
 const ROWS: usize = 4;
@@ -16,48 +17,70 @@ const SAMPLE: u64 = 10;
 
 /// A sketch of how often hashes were added.
 pub struct FrequencySketch {
-    counters: Box<[AtomicU8]>,
-    width: usize,
+    counters: ResizableTable<AtomicU8>,
     additions: AtomicU64,
 }
 
 impl FrequencySketch {
-    /// A sketch of `bytes` bytes, rounded to a power of two of counters per row.
-    pub fn new(bytes: u64) -> Self {
-        let width = (bytes as usize / ROWS).max(64).next_power_of_two();
-        Self { counters: zeroed_slice(width * ROWS), width, additions: AtomicU64::new(0) }
+    /// A sketch of `bytes` bytes, rounded to a power of two of counters per row, which may get up to `max_bytes`.
+    pub fn new(bytes: u64, max_bytes: u64) -> Result<Self, Error> {
+        let counters = ResizableTable::new(Self::counters(bytes), Self::counters(max_bytes))?;
+        Ok(Self { counters, additions: AtomicU64::new(0) })
+    }
+
+    /// Makes it a sketch of `bytes` bytes.
+    pub fn resize(&self, bytes: u64) {
+        self.counters.set_length(Self::counters(bytes).min(self.counters.max_length()));
+    }
+
+    fn counters(bytes: u64) -> usize {
+        (bytes as usize / ROWS).max(64).next_power_of_two() * ROWS
     }
 
     /// Bytes that `new` takes for the same argument.
     pub fn bytes(bytes: u64) -> u64 {
-        ((bytes as usize / ROWS).max(64).next_power_of_two() * ROWS) as u64
+        Self::counters(bytes) as u64
     }
 
-    /// The additions since the last halving, then all counters, eight a word.
+    fn width(&self) -> usize {
+        self.counters.length() / ROWS
+    }
+
+    /// The counter at a place of the words: one row is behind the other there.
+    fn at(&self, place: usize) -> &AtomicU8 {
+        let width = self.width();
+        self.counters.at(place % width * ROWS + place / width)
+    }
+
+    /// The additions since the last halving, then all counters, eight a word, row by row.
     pub fn words(&self) -> Vec<u64> {
-        let word = |eight: &[AtomicU8]| {
-            let bytes = std::array::from_fn(|at| eight[at].load(Ordering::Relaxed));
+        let word = |number: usize| {
+            let bytes = std::array::from_fn(|at| self.at(number * 8 + at).load(Ordering::Relaxed));
             u64::from_le_bytes(bytes)
         };
         let additions = self.additions.load(Ordering::Relaxed);
-        std::iter::once(additions).chain(self.counters.chunks_exact(8).map(word)).collect()
+        std::iter::once(additions).chain((0..self.counters.length() / 8).map(word)).collect()
+    }
+
+    /// Bytes of the sketch that has these words.
+    pub fn bytes_of(words: &[u64]) -> Option<u64> {
+        let bytes = words.len().checked_sub(1)? as u64 * 8;
+        (Self::bytes(bytes) == bytes).then_some(bytes)
     }
 
     /// Goes on with the words of a sketch of the same size.
     pub fn restore(&self, words: &[u64]) {
         let Some((&additions, counters)) = words.split_first() else { return };
-        if counters.len() * 8 == self.counters.len() {
+        if counters.len() * 8 == self.counters.length() {
             self.additions.store(additions, Ordering::Relaxed);
-            for (eight, word) in self.counters.chunks_exact(8).zip(counters) {
-                let bytes = word.to_le_bytes();
-                eight.iter().zip(bytes).for_each(|(counter, byte)| counter.store(byte.min(LIMIT), Ordering::Relaxed));
-            }
+            let bytes = counters.iter().flat_map(|word| word.to_le_bytes());
+            bytes.enumerate().for_each(|(place, byte)| self.at(place).store(byte.min(LIMIT), Ordering::Relaxed));
         }
     }
 
     fn row(&self, hash: u64, row: usize) -> &AtomicU8 {
         let mixed = hash.wrapping_add(row as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        &self.counters[row * self.width + (mixed >> 32) as usize % self.width]
+        self.counters.at(((mixed >> 32) as usize & (self.width() - 1)) * ROWS + row)
     }
 
     /// How often the hash was added recently, at most 15; at least that often, except for aging and races.
@@ -77,9 +100,9 @@ impl FrequencySketch {
             }
         }
         let additions = self.additions.fetch_add(1, Ordering::Relaxed) + 1;
-        if additions >= SAMPLE * self.width as u64 {
+        if additions >= SAMPLE * self.width() as u64 {
             self.additions.store(additions / 2, Ordering::Relaxed);
-            for counter in &self.counters {
+            for counter in self.counters.iter() {
                 counter.store(counter.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
             }
         }
@@ -96,7 +119,7 @@ mod tests {
 
     #[test]
     fn it_counts_and_forgets() {
-        let sketch = FrequencySketch::new(4096);
+        let sketch = FrequencySketch::new(4096, 4096).unwrap();
         for _ in 0..5 {
             sketch.add(hash(1));
         }

@@ -43,7 +43,8 @@ pub(crate) struct PolicyState {
     pub(crate) switching: Mutex<()>,
 }
 
-static NO_HISTORY: History = History::None;
+/// The share of the memory for what a policy remembers of evicted keys.
+pub(crate) const HISTORY_SHARE: u64 = 256;
 
 impl PolicyState {
     pub fn new(policy: Policy, history: History) -> Self {
@@ -54,6 +55,7 @@ impl PolicyState {
             evictions_without_gain: AtomicU32::new(0),
             switching: Mutex::default(),
         };
+        state.histories[HistoryKind::None as usize].get_or_init(History::none);
         state.histories[policy.history_kind() as usize].get_or_init(|| history);
         state
     }
@@ -65,17 +67,41 @@ impl PolicyState {
 
     /// What the policy remembers of keys that are not in the store.
     pub fn history(&self) -> &History {
-        self.histories[self.policy().history_kind() as usize].get().unwrap_or(&NO_HISTORY)
+        let none = || self.histories[HistoryKind::None as usize].get().expect("it is there from the start");
+        self.histories[self.policy().history_kind() as usize].get().unwrap_or_else(none)
+    }
+
+    fn histories(&self) -> impl Iterator<Item = &History> {
+        self.histories.iter().filter_map(OnceLock::get)
+    }
+
+    /// Bytes of all histories.
+    pub fn history_bytes(&self) -> u64 {
+        self.histories().map(History::present_bytes).sum()
+    }
+
+    /// Bytes of all histories of a store with this memory.
+    pub fn history_bytes_for(&self, memory_bytes: u64) -> u64 {
+        self.histories().map(|history| history.bytes_for(memory_bytes / HISTORY_SHARE)).sum()
+    }
+
+    /// Has the histories follow the memory of the store, as far as they need not grow or may.
+    pub fn resize_histories(&self, memory_bytes: u64, may_grow: bool) {
+        self.histories().for_each(|history| history.resize(memory_bytes / HISTORY_SHARE, may_grow));
     }
 
     /// Whether the history of a policy is there, or the policy needs none.
     pub fn has_history_of(&self, policy: Policy) -> bool {
-        policy.history_kind() == HistoryKind::None || self.histories[policy.history_kind() as usize].get().is_some()
+        self.histories[policy.history_kind() as usize].get().is_some()
     }
 
-    /// From now on this policy chooses, with a history of about `history_bytes` if it has none yet.
-    pub fn switch_to(&self, policy: Policy, history_bytes: u64) {
-        self.histories[policy.history_kind() as usize].get_or_init(|| History::new(policy, history_bytes));
+    /// The history of this policy, unless there is one.
+    pub fn add_history(&self, policy: Policy, history: History) {
+        self.histories[policy.history_kind() as usize].get_or_init(|| history);
+    }
+
+    /// From now on this policy chooses, whose history is there.
+    pub fn switch_to(&self, policy: Policy) {
         self.policy.store(place_of(policy), Ordering::Relaxed);
     }
 }

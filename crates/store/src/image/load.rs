@@ -7,6 +7,7 @@ use super::{MAGIC, VERSION, state_of_word};
 use crate::budget::PageRule;
 use crate::engine_memory::EngineMemory;
 use crate::error::Error;
+use crate::evict::HISTORY_SHARE;
 use crate::index::{BUCKET_SLOTS, Bucket, Slot, Split};
 use crate::options::Options;
 use crate::segment::{HeaderWords, Location, SegmentId, State};
@@ -42,7 +43,7 @@ pub struct Loaded {
 struct Head {
     segment_size: u32,
     seed: u64,
-    created_bytes: u64,
+    layout_bytes: u64,
     max_bytes: u64,
     memory_bytes: u64,
     limit: u32,
@@ -90,7 +91,7 @@ impl Head {
         if crate::hash::KeyHash::new(seed).hash(&MAGIC) != hash {
             return Err(ImageError::Foreign("another hash function was used".to_owned()));
         }
-        let (created_bytes, max_bytes, memory_bytes) = (take.u64()?, take.u64()?, take.u64()?);
+        let (layout_bytes, max_bytes, memory_bytes) = (take.u64()?, take.u64()?, take.u64()?);
         let (limit, withheld) = (take.u32()?, take.u32()?);
         let (split, paid_buckets) = (Split::from_word(take.u64()?), take.u64()?);
         let (now_ms, quantum) = (take.u64()?, (take.u32()?, take.u32()?));
@@ -115,7 +116,7 @@ impl Head {
             frames,
             segment_size,
             seed,
-            created_bytes,
+            layout_bytes,
             max_bytes,
             memory_bytes,
             limit,
@@ -183,17 +184,22 @@ impl Store {
         let mut take = Take(source);
         let head = Head::take(&mut take)?;
         let max_bytes = options.memory_bytes_max.unwrap_or(0).max(head.max_bytes).max(options.memory_bytes);
+        // As large as the memory that the caller gives it next allows.
+        let value_bytes_max = options.value_bytes_max.min(head.layout_bytes.max(options.memory_bytes) / 2);
         let options = Options {
-            memory_bytes: head.created_bytes,
+            memory_bytes: head.layout_bytes,
             memory_bytes_max: Some(max_bytes),
+            layout_bytes: None,
             segment_size: Some(head.segment_size),
             seed: head.seed,
-            value_bytes_max: options.value_bytes_max.min(head.created_bytes / 2),
+            value_bytes_max: value_bytes_max.min(head.layout_bytes / 2),
             ..options.clone()
         };
         options.validate()?;
         let rule = if is_alone { PageRule::Huge } else { PageRule::BySize };
-        let store = Self::with_memory(options, &reserve(max_bytes)?, rule, Start::FromImage)?;
+        let start = Start::FromImage { memory_bytes: head.memory_bytes, level: head.split.level() };
+        let mut store = Self::with_memory(options, &reserve(max_bytes)?, rule, start)?;
+        store.options.value_bytes_max = value_bytes_max;
         store.take_over(&head)?;
         let (is_in_place, are_unchanged) =
             (matches!(bytes, SegmentBytes::InPlace), matches!(bytes, SegmentBytes::Unchanged));
@@ -236,12 +242,13 @@ impl Store {
         check(head.paid_buckets <= self.index.limit() as u64, "its index or memory has no such size")?;
         check(head.paid_buckets >= self.index.paid_buckets(), "its index is smaller than at the start")?;
         self.index.restore(head.split, head.paid_buckets);
+        let history_bytes = head.memory_bytes / HISTORY_SHARE;
+        self.policy_state.history().restore(head.history_kind, &head.history, history_bytes);
         let is_restored = self.restore_budget(head.memory_bytes, (&head.frames, head.limit), head.withheld);
         check(is_restored, "its frames are not those of its memory")?;
         self.clock.restore(head.now_ms, head.quantum, head.flush_at_ms);
         self.generation.store(head.generation, Ordering::Relaxed);
         self.chains.restore_stamp(head.last_stamp);
-        self.policy_state.history().restore(head.history_kind, &head.history);
         Ok(())
     }
 

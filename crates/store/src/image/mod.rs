@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! image     head | segment, segment, ... | end | buckets
-//! head      magic 8 B | version u32 | segment size u32 | seed u64 | hash of the magic u64 | memory at creation u64 |
+//! head      magic 8 B | version u32 | segment size u32 | seed u64 | hash of the magic u64 | memory of the layout u64 |
 //!           its maximum u64 | memory u64 | limit u32 | withheld u32 | split word u64 | paid buckets u64 | now ms u64 |
 //!           quantum u32 | quantum ms u32 | generation u64 | flush at ms u64 | last stamp u64 | 13 counters u64 |
 //!           kind of history u32 | words of history u32, and those u64 | frames u32, and the number of each u32

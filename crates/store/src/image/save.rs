@@ -87,7 +87,7 @@ impl Store {
         let mut put = Put::default();
         put.bytes(&MAGIC).u32(VERSION).u32(self.options.effective_segment_size());
         put.u64(options.seed).u64(self.hash(&MAGIC));
-        put.u64(options.memory_bytes).u64(memory_max).u64(self.memory_bytes());
+        put.u64(options.layout_bytes()).u64(memory_max).u64(self.memory_bytes());
         put.u32(self.segments.limit()).u32(self.segments.limit() - self.segments.usable());
         put.u64(self.index.split().word()).u64(self.index.paid_buckets());
         let (quantum, quantum_ms) = self.clock.quantum();

@@ -38,7 +38,7 @@ impl Split {
     }
 
     #[inline(always)]
-    fn level(self) -> u32 {
+    pub fn level(self) -> u32 {
         (self.0 >> POSITION_BITS) as u32
     }
 

@@ -59,7 +59,8 @@ pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
         domain: Domain::new(),
     };
     Arc::new(
-        Store::with_layout(options, layout, History::None, &memory, PageRule::Huge).expect("a model needs no mapping"),
+        Store::with_layout(options, layout, History::none(), &memory, PageRule::Huge)
+            .expect("a model needs no mapping"),
     )
 }
 

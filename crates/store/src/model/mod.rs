@@ -20,15 +20,14 @@ mod plan;
 mod run;
 mod segments;
 
-use crate::budget::{MemoryLayout, buckets_per_segment};
+use crate::budget::{MemoryLayout, buckets_per_segment, open_limit};
 use crate::error::Error;
-use crate::evict::History;
 use crate::evict::decisions::{FREE_TARGET_SHARE, PlannedEviction};
+use crate::evict::{HISTORY_SHARE, History};
 use crate::index::{BUCKET_SLOTS, Slot, Tag};
 use crate::item::{CHAINED_PREFIX_BYTES, EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES, VALUE_PART_BYTES_MAX};
 use crate::options::Options;
 use crate::segment::{Location, SHORT_SHARE, SegmentId, reserve, reserve_max};
-use crate::store::HISTORY_SHARE;
 use crate::time::{Clock, Moment};
 use crate::ttl::{Ttl, TtlBucket};
 use segments::{ItemShape, Life, SegmentTable};
@@ -129,7 +128,7 @@ impl SegmentModel {
             open_count: 0,
             survivors: Vec::new(),
             compacted: Vec::new(),
-            history: History::new(options.policy, sampled_bytes),
+            history: History::new(options.policy, sampled_bytes, sampled_bytes)?,
             clock: Clock::new(),
             cursor: 0,
             planned: Vec::new(),
@@ -364,7 +363,7 @@ impl SegmentModel {
             self.segments.seal(open);
             self.open_count -= 1;
         }
-        if self.open_count >= self.layout.open_limit {
+        if self.open_count >= open_limit(self.options.memory_bytes, self.layout.segment_bytes) {
             let first = self.layout.scale.first_that_holds(bucket).index();
             let shared = (first..bucket.index()).rev().map(TtlBucket::from_index);
             if let Some(open) = shared.into_iter().find_map(|other| self.fitting_open(other, shape, moment)) {
