@@ -106,8 +106,8 @@ impl Pool {
         self.commands.flush(Duration::ZERO);
     }
 
-    /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An entry with a `stale_while_revalidate` then
-    /// ends with this TTL, and is reloaded as if its TTL had not changed.
+    /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An
+    /// entry with a `stale_while_revalidate` then ends with this TTL, and is reloaded as if its TTL had not changed.
     ///
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
