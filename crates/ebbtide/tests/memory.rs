@@ -253,3 +253,50 @@ fn a_smaller_memory_that_would_hold_everything_loses_nothing() {
     assert_eq!((found, stats.evictions), (8000, 0), "{stats:?}");
     cache.verify();
 }
+
+/// More threads than cores overwrite, read and delete long values, and hold some, while the memory changes: each value
+/// is whole, and as new as the last write that was acknowledged.
+#[test]
+fn long_values_are_whole_while_the_memory_shrinks_and_grows() {
+    const KEYS: u64 = 6;
+    const MEMORIES: [u64; 6] = [8, 24, 12, 32, 16, 20];
+    let cache = builder(ByteSize::mib(32)).max_value(ByteSize::kib(400)).build().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let work = |thread: u64| {
+            let name = |key: u64| format!("{thread}-{key}");
+            let (mut round, mut held) = (0_u32, Vec::new());
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                round += 1;
+                let key = u64::from(round) % KEYS;
+                let value = Stamp { key, version: round.into() }.value(20_000 + (round as usize * 7919) % 300_000);
+                set(&cache, &name(key), &value).unwrap();
+                if round % 7 == 0 {
+                    held.extend(cache.get(name(key).as_bytes()).hit().and_then(|item| item.to_handle().ok()));
+                }
+                if round % 40 == 0 {
+                    held.clear();
+                }
+                for other in 0..KEYS {
+                    let Some(found) = value_of(&cache, &name(other)) else { continue };
+                    let stamp = Stamp::read(&found).expect("a value is whole");
+                    assert!(stamp.key == other && u32::try_from(stamp.version).unwrap() + KEYS as u32 > round);
+                }
+                if round % 11 == 0 {
+                    cache.delete(name(key).as_bytes());
+                    assert_eq!(value_of(&cache, &name(key)), None);
+                }
+            }
+        };
+        let workers: Vec<_> = (0..4).map(|thread| scope.spawn(move || work(thread))).collect();
+        for round in 0..60 {
+            cache.resize(ByteSize::mib(MEMORIES[round % MEMORIES.len()])).unwrap();
+            for number in 0..2000 {
+                set(&cache, &format!("small{number}"), &[1; 900]).unwrap();
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().expect("it asserts nothing that is wrong"));
+    });
+    cache.verify();
+}

@@ -32,6 +32,8 @@ const CLIENT_FLAGS_BYTES: u32 = 4;
 pub const NUMERIC_BYTES: u32 = 16;
 /// Bytes in front of the tail of a chained item.
 pub const CHAINED_PREFIX_BYTES: u32 = 8;
+/// Where the number of its first body is in the value part.
+pub const FIRST_BODY_OFFSET: u32 = 4;
 /// The longest key.
 pub const KEY_LIMIT: usize = u8::MAX as usize;
 

@@ -38,7 +38,7 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the
+    /// The same ahead of need, of the topmost segment only, unless that is a body, which costs much to move. If the
     /// topmost one is in use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);

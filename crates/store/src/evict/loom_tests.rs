@@ -2,11 +2,13 @@
 //! `crate::loom_tests`.
 
 use super::jobs::Job;
+use super::maintenance::Caller;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::loom_tests::{Client, Did, OperationLog, model, store};
-use crate::segment::{Purpose, State};
+use crate::segment::{Purpose, SegmentId, State};
 use crate::store::Store;
+use crate::sync::Ordering;
 use crate::time::Moment;
 use crate::ttl::Ttl;
 use crate::{Mode, Stored, Write};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 
 const KEY: &[u8] = b"k";
 const OTHER: &[u8] = b"o";
+const MAINTENANCE: Caller = Caller::Maintenance { may_evict: true };
 
 impl Store {
     /// Chooses a run and empties it. False if there is none.
@@ -462,16 +465,23 @@ fn a_choice_spares_open_destinations_after_a_flush() {
     });
 }
 
+/// A store that shall have a segment less, and its topmost one, which is the first to be taken.
+fn store_to_shrink() -> (Arc<Store>, SegmentId) {
+    let store = store(6, 0);
+    let all: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+    all.iter().for_each(|segment| store.segments.retire(*segment));
+    assert_eq!(store.segments.reclaim().freed, 6, "the topmost is on top of the stack now");
+    store.budget.target.store(5, Ordering::Relaxed);
+    (store, all[5])
+}
+
 /// The topmost segment must be emptied, a body of a value that is deleted meanwhile; then it may be a body of another
-/// value.
+/// value, which is moved.
 #[test]
-fn shrinking_drops_only_the_owner_of_a_body() {
+fn shrinking_touches_only_the_owner_of_a_body() {
     model(2, || {
-        let store = store(5, 0);
+        let (store, _) = store_to_shrink();
         let client = Client::new(&store);
-        let all: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
-        all.iter().for_each(|segment| store.segments.retire(*segment));
-        assert_eq!(store.segments.reclaim().freed, 5, "the topmost is on top of the stack now");
         client.set_long(KEY, b'1');
         let writer = {
             let store = Arc::clone(&store);
@@ -482,15 +492,64 @@ fn shrinking_drops_only_the_owner_of_a_body() {
                 client.set_long(OTHER, b'2');
             })
         };
-        store.shrink_top(&client.participant, client.moment());
+        store.shrink_top(&client.participant, client.moment(), MAINTENANCE);
         writer.join().unwrap();
         assert_eq!(client.get_long(KEY), None);
-        // The value is dropped also if the topmost segment is its body.
-        let is_retired = store.segments.header(all[4]).state() == State::Retired;
-        let other = client.get_long(OTHER);
-        assert!(other.as_ref().map_or(is_retired, |value| *value == [b'2'; 70]), "{other:?}");
+        assert_eq!(client.get_long(OTHER).as_deref(), Some(&[b'2'; 70][..]));
         client.verify();
     });
+}
+
+/// A long value is moved while another thread changes its key.
+fn against_a_value_move(
+    operation: impl Fn(&Client<'_>) + Send + Sync + Copy + 'static,
+    expected: Option<&'static [u8]>,
+) {
+    model(2, move || {
+        let (store, top) = store_to_shrink();
+        let client = Client::new(&store);
+        client.set_long(KEY, b'1');
+        let body = store.segments.header(top);
+        assert_eq!(body.state(), State::Body);
+        let operator = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || operation(&Client::new(&store)))
+        };
+        store.shrink_top(&client.participant, client.moment(), MAINTENANCE);
+        operator.join().unwrap();
+        assert_eq!(client.get_long(KEY).as_deref(), expected);
+        // A flush amid the move ends the move: the value is dead at the next step.
+        store.shrink_top(&client.participant, client.moment(), MAINTENANCE);
+        assert_eq!(client.get_long(KEY).as_deref(), expected);
+        assert_ne!(body.state(), State::Body, "nobody uses the topmost segment");
+        client.verify();
+    });
+}
+
+#[test]
+fn a_value_move_keeps_a_write() {
+    against_a_value_move(|client| client.set(KEY, 2), Some(b"2"));
+}
+
+#[test]
+fn a_value_move_keeps_a_delete() {
+    against_a_value_move(|client| assert!(client.delete(KEY)), None);
+}
+
+#[test]
+fn a_value_move_keeps_a_flush() {
+    against_a_value_move(|client| client.store.flush(1000, 0), None);
+}
+
+/// Reclaiming meanwhile frees the old body, if no reader is pinned.
+#[test]
+fn a_reader_of_a_value_that_is_moved_sees_all_of_it() {
+    let read = |client: &Client<'_>| {
+        assert_eq!(client.get_long(KEY).as_deref(), Some(&[b'1'; 70][..]));
+        client.store.segments.reclaim();
+        client.set(OTHER, 3);
+    };
+    against_a_value_move(read, Some(&[b'1'; 70]));
 }
 
 /// A body that was freed and is a body of another value by now is never taken for a segment of items.

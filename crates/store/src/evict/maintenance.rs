@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | resume a paused job | a run of segments | as the job was made |
 //! | expire: flushed and expired segments, then those with many expired items | dead bytes | no |
-//! | shrink: the topmost segment is emptied, for a smaller memory or the index | the topmost segment | a long value |
+//! | shrink: the topmost segment is emptied, for a smaller memory or the index | the topmost segment | yes |
 //! | plan a job: dead segments, compaction, then the policy | a run of segments | yes, if the caller may |
 
 use crate::chains::Seal;
@@ -38,6 +38,15 @@ pub enum Blocker {
     Job,
     /// A reader that was pinned when segments were retired: they are free when it unpins.
     Reader,
+}
+
+/// Who runs a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// A thread that waits for memory.
+    Writer,
+    /// The thread of maintenance. `may_evict`: whether the lower tier can take evicted items.
+    Maintenance { may_evict: bool },
 }
 
 impl Store {
@@ -77,18 +86,18 @@ impl Store {
         if waiting >= self.retired_limit() || waiting > 0 && self.segments.free_count() == 0 {
             return Progress::Waiting(Blocker::Reader);
         }
-        match self.run_due_step(participant, moment, true) {
+        match self.run_due_step(participant, moment, Caller::Writer) {
             true => Progress::Working,
             false => self.run_or_choose_job(participant, moment, self.options.evicts),
         }
     }
 
-    /// The first step that is due, of those that come before a new choice. False if none is. `may_evict`: whether
-    /// paused jobs, which may be evictions, are resumed.
-    fn run_due_step(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
-        may_evict && self.resume_job(participant, moment)
+    /// The first step that is due, of those that come before a new choice. False if none is. Paused jobs, which may be
+    /// evictions, are resumed if the caller may evict.
+    fn run_due_step(&self, participant: &Participant, moment: Moment, caller: Caller) -> bool {
+        caller != (Caller::Maintenance { may_evict: false }) && self.resume_job(participant, moment)
             || self.expire_due(participant, moment)
-            || self.needs_shrink() && self.shrink_top(participant, moment)
+            || self.needs_shrink() && self.shrink_top(participant, moment, caller)
     }
 
     /// Whether writers will soon run out of free segments, so that maintenance should run.
@@ -125,7 +134,7 @@ impl Store {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
             self.seal_open(Seal::Due(moment));
         }
-        let worked = self.prepare_index() || self.run_due_step(participant, moment, may_evict);
+        let worked = self.prepare_index() || self.run_due_step(participant, moment, Caller::Maintenance { may_evict });
         let reclaimed = self.segments.reclaim();
         let evicts = may_evict
             && !worked

@@ -52,6 +52,7 @@ mod shrink;
 mod sketch;
 mod source_run;
 mod state;
+mod value_move;
 
 #[cfg(not(loom))]
 pub use drain::Drain;

@@ -1,27 +1,29 @@
 //! Shrinking: the topmost segment is emptied and leaves the budget, for a smaller memory or a larger index. Its items
-//! are relocated to a free segment. Long values are not relocated: if a body is the topmost segment, and the memory
-//! must get smaller or the index has no other free segment, the value is dropped. Before the first segment
-//! of a frame leaves, the frame that costs the fewest copies is made the last one.
+//! are relocated to a free segment. If it is a body, and the memory must get smaller or the index has no other free
+//! segment, the value is moved (`value_move`). Before the first segment of a frame leaves, the frame that costs the
+//! fewest copies is made the last one.
 
 use super::claim::Claim;
-use super::maintenance::Progress;
+use super::maintenance::{Caller, Progress};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::item::Kind;
 use crate::kill_point::{KillPoint, kill_point};
 use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
-use crate::sync::{Ordering, lock};
+use crate::sync::lock;
 use crate::time::Moment;
 
 /// Frames that one choice compares.
 const FRAMES_COMPARED: u32 = 16;
-/// A byte of a long value, which is lost, and one that a handle holds, count as so many that are copied.
-const LOST_BYTE_COST: u64 = 64;
+/// A byte that a handle holds counts as so many that are copied: its memory comes when the handle is dropped.
+const HELD_BYTE_COST: u64 = 64;
+/// So does a byte of a long value: with it all others of the value are copied.
+const BODY_BYTE_COST: u64 = 8;
 
 impl Store {
-    /// One step towards a smaller memory. False if the topmost segment cannot be emptied now.
-    pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment) -> bool {
+    /// One step towards a smaller memory. False if the topmost segment cannot be emptied now. A writer moves no long
+    /// value: that may take long.
+    pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment, caller: Caller) -> bool {
         if self.release_free_top() {
             kill_point(KillPoint::Shrink);
             return true;
@@ -31,12 +33,15 @@ impl Store {
         let header = self.segments.header(top);
         match header.state() {
             State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume_job(participant, moment),
-            State::Body if self.wants_memory() => {
-                self.drop_value_of_body(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
-            }
+            State::Body => match caller {
+                Caller::Maintenance { may_evict } if self.wants_memory() => {
+                    self.empty_body(participant, top, moment, may_evict)
+                }
+                Caller::Maintenance { .. } | Caller::Writer => false,
+            },
             State::Sealed => self.relocate_top(participant, top, moment),
             State::Draining => self.run_or_choose_job(participant, moment, false) == Progress::Working,
-            State::Absent | State::Free | State::Retired | State::Body => false,
+            State::Absent | State::Free | State::Retired => false,
         }
     }
 
@@ -58,8 +63,8 @@ impl Store {
         let segment_bytes = u64::from(self.segments.segment_bytes());
         let cost = |header: &Header| match header.state() {
             State::Absent | State::Free | State::Retired => 0,
-            State::Body => segment_bytes * LOST_BYTE_COST,
-            State::Open | State::Sealed | State::Draining if header.pins() > 0 => segment_bytes * LOST_BYTE_COST,
+            _ if header.pins() > 0 => segment_bytes * HELD_BYTE_COST,
+            State::Body => segment_bytes * BODY_BYTE_COST,
             State::Open | State::Sealed | State::Draining => u64::from(header.live_bytes()),
         };
         self.segments.headers_of_frame(place).map(cost).sum()
@@ -73,60 +78,21 @@ impl Store {
         self.pause_job(job);
         self.run_or_choose_job(participant, moment, false) == Progress::Working
     }
-
-    /// Drops the value that owns a body. False if there is none, or if it is alive in a store that does not evict.
-    ///
-    /// `body` and `hash` were read from a header without a lock: the segment may be in other use by now, also as a body
-    /// of another value. So under the bucket locks of the key the value is dropped only if the segment is among its
-    /// bodies.
-    fn drop_value_of_body(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
-        let owns = |slot| {
-            let item = self.item(slot);
-            if item.header.kind != Kind::Chained {
-                return false;
-            }
-            // SAFETY: the caller of this holds the lock of the slot's bucket.
-            let chained = unsafe { item.chained(&self.segments.arena) };
-            let mut owns = false;
-            self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
-            owns
-        };
-        let mut pair = self.index.lock_pair(hash);
-        let Some(place) = pair.find(owns) else {
-            return false;
-        };
-        let unlinked = self.footprint(place.slot);
-        let item = self.item(place.slot);
-        let is_live = self.is_live(&item, moment);
-        if is_live && !self.options.evicts {
-            return false;
-        }
-        let control = pair.control(Some(&place));
-        let is_demoted = self.demote(participant, place.slot, control, moment);
-        let notice = self.prepare_removal_notice(participant, place.slot, control, is_demoted);
-        pair.remove(&place);
-        kill_point(KillPoint::Removal);
-        self.account_unlinked(&unlinked);
-        drop(pair);
-        self.retire_body(&unlinked);
-        self.note_unlinked(participant, &item, is_live, notice, moment);
-        self.settle_lower_tier(moment);
-        true
-    }
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::engine_memory::EngineMemory;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
+    use crate::sync::Ordering;
     use crate::ttl::Ttl;
     use std::sync::Arc;
 
     /// A store with few free segments, the topmost on top, and the segments that are taken.
-    fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
+    pub fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
         let segment_size = Some(4 << 10);
         let options =
             Options { memory_bytes: 1 << 20, segment_size, value_bytes_max: 1 << 18, evicts, ..Options::default() };
@@ -176,22 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn a_body_on_top_is_dropped_only_with_evictions() {
-        for evicts in [true, false] {
-            let (store, participant, _held) = store_with_its_top_first(evicts);
-            let hash = store.hash(b"long");
-            let mut upload = store.upload(b"long", hash, 0.into(), 10_000).unwrap();
-            upload.write(&mut &[1; 10_000][..]).unwrap();
-            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
-            drop(upload);
-            store.resize((1 << 20) - 10_000).unwrap();
-            while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
-            let is_there = store.get(&participant, b"long", hash, 1000).is_some();
-            assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
-        }
-    }
-
-    #[test]
     fn the_index_drops_no_value_while_segments_are_free() {
         let (store, participant, held) = store_with_its_top_first(true);
         let hash = store.hash(b"long");
@@ -218,34 +168,6 @@ mod tests {
         while store.segments.withhold_free() {}
         while !store.prepay_for_index() && store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
         assert!(store.get(&participant, b"long", hash, 1000).is_none());
-        store.verify(&participant, 1000);
-    }
-
-    #[test]
-    fn an_outdated_body_hash_drops_nothing() {
-        let (store, participant, held) = store_with_its_top_first(true);
-        held.iter().for_each(|segment| store.segments.retire(*segment));
-        store.segments.reclaim();
-        let hashes = [b"one", b"two"].map(|key| store.hash(key));
-        let bodies = [b"one", b"two"].map(|key| {
-            let mut upload = store.upload(key, store.hash(key), 0.into(), 10_000).unwrap();
-            upload.write(&mut &[1; 10_000][..]).unwrap();
-            let is_body = |segment: &SegmentId| {
-                let header = store.segments.header(*segment);
-                header.state() == State::Open && header.is_body.load(Ordering::Relaxed) == 1
-            };
-            let body = store.segments.ids().find(is_body).expect("it has come");
-            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
-            body
-        });
-        let moment = store.moment(1000);
-        // As if the hash was read before the segment became a body of the other value, or after.
-        for (body, hash) in [(bodies[0], hashes[1]), (bodies[1], hashes[0]), (bodies[0], 0)] {
-            assert!(!store.drop_value_of_body(&participant, body, hash, moment));
-        }
-        assert_eq!(store.stats().items, 2);
-        assert!(store.drop_value_of_body(&participant, bodies[0], hashes[0], moment));
-        assert!(store.get(&participant, b"two", hashes[1], 1000).is_some());
         store.verify(&participant, 1000);
     }
 

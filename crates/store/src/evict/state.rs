@@ -22,6 +22,8 @@ pub(crate) struct MaintenanceState {
     pub(super) compacted: OpenDestinations,
     pub(crate) flushed: FlushedSearch,
     pub(super) next_maintenance_ms: AtomicU64,
+    /// Held while a long value is moved. Steps that made room for the one on top.
+    pub(super) value_move: Mutex<u32>,
     /// Compactions in a row that freed no more segments than they took; an eviction ends the row, too.
     pub(super) compactions_without_gain: AtomicU32,
 }

@@ -10,7 +10,7 @@ use crate::condition::Outcome;
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::flags::Flags;
-use crate::item::{CHAINED_PREFIX_BYTES, Extension, Kind};
+use crate::item::{CHAINED_PREFIX_BYTES, Extension, FIRST_BODY_OFFSET, Kind};
 use crate::ops::read::Item;
 use crate::publish::NewItem;
 use crate::segment::{Location, Purpose, SegmentId, State};
@@ -248,7 +248,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
             unsafe {
                 let arena = &store.segments.arena;
                 arena.write(value_at, &total.to_le_bytes());
-                arena.write(value_at.plus(4), &first.number().to_le_bytes());
+                arena.write(value_at.plus(FIRST_BODY_OFFSET), &first.number().to_le_bytes());
                 arena.write(value_at.plus(CHAINED_PREFIX_BYTES), &self.tail);
             }
             for body in self.bodies().into_iter().map(|body| store.segments.header(body)) {

@@ -60,6 +60,13 @@ impl FrameList {
         self.segment(self.frame(index >> self.shift), index & ((1 << self.shift) - 1))
     }
 
+    /// The position of a segment if it is in the frame of this position.
+    pub fn position_in_frame_of(&self, position: u32, segment: SegmentId) -> Option<u32> {
+        let (place, index) = ((position - 1) >> self.shift, segment.index() as u32);
+        let is_there = index >> self.shift == self.frame(place).0;
+        is_there.then(|| (place << self.shift) + (index & ((1 << self.shift) - 1)) + 1)
+    }
+
     /// log2 of the segments in a frame.
     pub fn shift(&self) -> u32 {
         self.shift

@@ -194,17 +194,26 @@ impl Segments {
                 return None;
             }
             let segment = SegmentId::new(free.top);
-            let header = self.header(segment);
-            self.unlink_free(&mut free, segment);
-            if self.give_memory(segment) {
-                header.reset();
-                // Under the lock: `dismiss_top` looks for a free segment in the stack.
-                header.pass_to(State::Open);
+            if self.hand_out(&mut free, segment) {
                 return Some(segment);
             }
             // Ends: one segment less is free.
-            self.withhold(&mut free, segment);
         }
+    }
+
+    /// Takes a free segment out of the stack and opens it, with a cleared header. If there is no memory for it, it is
+    /// withheld, and the answer is false.
+    pub(super) fn hand_out(&self, free: &mut FreeStack, segment: SegmentId) -> bool {
+        let header = self.header(segment);
+        self.unlink_free(free, segment);
+        if !self.give_memory(segment) {
+            self.withhold(free, segment);
+            return false;
+        }
+        header.reset();
+        // Under the lock: `dismiss_top` looks for a free segment in the stack.
+        header.pass_to(State::Open);
+        true
     }
 
     /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its

@@ -10,6 +10,9 @@ use super::{Header, SegmentId, Segments, State};
 use crate::mapping::Pages;
 use crate::sync::{MutexGuard, Ordering, lock};
 
+/// Free segments that one search looks at, under the lock of the free stack.
+const SEGMENTS_LOOKED_AT: usize = 256;
+
 impl Segments {
     /// The segment at a position from 1 to `limit`.
     #[inline(always)]
@@ -44,6 +47,28 @@ impl Segments {
         self.header(top).pass_to(State::Absent);
         self.lower_limit(free, limit);
         true
+    }
+
+    /// Whether a segment stays in the budget when the limit falls to `target`, as far as that is known: of frames that
+    /// other stores may have, any but the last one may be chosen next; other frames go in the order of their numbers.
+    pub fn stays_within(&self, segment: SegmentId, target: u32, is_shared: bool) -> bool {
+        let limit = self.limit();
+        if !is_shared || limit == 0 {
+            return segment.number() <= target;
+        }
+        self.frames.position_in_frame_of(limit, segment).is_none_or(|position| position <= target)
+    }
+
+    /// As `take` for new data, of the first free segment for which `suits` holds, if there is one among a few.
+    pub fn take_where(&self, suits: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+        let mut free = lock(&self.free);
+        if free.length <= self.reserve() {
+            return None;
+        }
+        let next = |segment: &SegmentId| SegmentId::from_link(self.header(*segment).next.load(Ordering::Relaxed));
+        let stack = std::iter::successors(SegmentId::from_link(free.top), next);
+        let segment = stack.take(SEGMENTS_LOOKED_AT).find(|segment| suits(*segment))?;
+        self.hand_out(&mut free, segment).then_some(segment)
     }
 
     /// The topmost segment in the budget.
