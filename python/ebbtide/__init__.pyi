@@ -181,6 +181,7 @@ class Trace(NamedTuple):
     value_size: numpy.typing.NDArray[numpy.uint32]
     op: numpy.typing.NDArray[numpy.str_]
     ttl_s: numpy.typing.NDArray[numpy.uint32]
+    pool: numpy.typing.NDArray[numpy.str_] | None = None
 
 def read_trace(path: str | PathLike[str]) -> Trace: ...
 def write_trace(path: str | PathLike[str], trace: Trace) -> None: ...

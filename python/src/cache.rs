@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Cache {
     cache: ebbtide::Cache,
     is_closed: Arc<AtomicBool>,
-    may_wait: bool,
+    has_flash: bool,
 }
 
 impl Cache {
@@ -57,7 +57,7 @@ impl Cache {
         if let Some(path) = memory_file {
             builder = builder.memory_file(path);
         }
-        let may_wait = flash.is_some();
+        let has_flash = flash.is_some();
         builder = match (flash, flash_size) {
             (Some(path), Some(bytes)) => builder.flash(path, size(&bytes, "flash_size")?),
             (None, None) => builder,
@@ -65,14 +65,14 @@ impl Cache {
         };
         let cache = python.detach(|| builder.build()).map_err(of)?;
         let is_closed = Arc::<AtomicBool>::default();
-        let pool = Pool::new(cache.pool("default").map_err(of)?, Arc::clone(&is_closed), may_wait);
-        Ok(PyClassInitializer::from(pool).add_subclass(Self { cache, is_closed, may_wait }))
+        let pool = Pool::new(cache.pool("default").map_err(of)?, Arc::clone(&is_closed), has_flash);
+        Ok(PyClassInitializer::from(pool).add_subclass(Self { cache, is_closed, has_flash }))
     }
 
     /// A pool by its name.
     fn pool(&self, name: &str) -> PyResult<Pool> {
         let pool = self.open()?.pool(name).map_err(of)?;
-        Ok(Pool::new(pool, Arc::clone(&self.is_closed), self.may_wait))
+        Ok(Pool::new(pool, Arc::clone(&self.is_closed), self.has_flash))
     }
 
     /// The names of all pools, `default` first.
@@ -84,12 +84,14 @@ impl Cache {
     #[pyo3(signature = (name, *, min=None, max=None, weight=1))]
     fn add_pool(
         &self,
+        python: Python<'_>,
         name: &str,
         min: Option<Bound<'_, PyAny>>,
         max: Option<Bound<'_, PyAny>>,
         weight: u32,
     ) -> PyResult<Pool> {
-        self.open()?.add_pool(&pool_options(name, min, max, weight)?).map_err(of)?;
+        let (cache, options) = (self.open()?, pool_options(name, min, max, weight)?);
+        python.detach(|| cache.add_pool(&options)).map_err(of)?;
         self.pool(name)
     }
 
@@ -105,6 +107,7 @@ impl Cache {
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of the Python method")]
     fn add_compact_pool(
         &self,
+        python: Python<'_>,
         name: &str,
         key: usize,
         value: usize,
@@ -115,13 +118,15 @@ impl Cache {
     ) -> PyResult<CompactPool> {
         let options = pool_options(name, min, max, weight)?;
         let options = if ttl { options.compact_with_ttl(key, value) } else { options.compact(key, value) };
-        self.open()?.add_pool(&options).map_err(of)?;
+        let cache = self.open()?;
+        python.detach(|| cache.add_pool(&options)).map_err(of)?;
         self.compact_pool(name)
     }
 
     /// Removes a pool with all its entries; handles of it miss, and refuse writes.
-    fn remove_pool(&self, name: &str) -> PyResult<()> {
-        self.open()?.remove_pool(name).map_err(of)
+    fn remove_pool(&self, python: Python<'_>, name: &str) -> PyResult<()> {
+        let cache = self.open()?;
+        python.detach(|| cache.remove_pool(name)).map_err(of)
     }
 
     /// Changes the memory of all pools together.

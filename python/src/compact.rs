@@ -151,7 +151,9 @@ impl CompactPool {
 
     /// Changes the bounds of the pool's memory. All pools are divided anew.
     fn set_bounds(&self, min: &Bound<'_, PyAny>, max: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.open()?.resize(size(min, "min")?, size(max, "max")?).map_err(of)
+        let (pool, python) = (self.open()?, min.py());
+        let (min, max) = (size(min, "min")?, size(max, "max")?);
+        python.detach(|| pool.resize(min, max)).map_err(of)
     }
 
     /// The name of the pool.

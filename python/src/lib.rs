@@ -1,7 +1,8 @@
 //! The native half of the Python package `ebbtide`: a cache, its pools, errors. `ebbtide/__init__.py` is the rest.
 //!
 //! Keys are `str` or `bytes`, values anything with bytes. The interpreter lock is held for what memory answers at once,
-//! and released for what may wait: opening, closing, and every operation of a cache that has flash.
+//! and released for what waits: opening, closing, changes of pools, writes that wait for memory, and every operation of
+//! a cache that has flash.
 #![forbid(unsafe_code)]
 
 mod arguments;

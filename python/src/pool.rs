@@ -14,34 +14,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[pyclass(frozen, subclass, module = "ebbtide")]
 pub struct Pool {
     pool: ebbtide::Pool,
+    /// Its writes answer `WouldWait`.
+    without_waiting: ebbtide::Pool,
     /// Shared with the cache.
     is_closed: Arc<AtomicBool>,
-    /// Whether an operation may wait for a device.
-    may_wait: bool,
+    has_flash: bool,
 }
 
 impl Pool {
-    pub fn new(pool: ebbtide::Pool, is_closed: Arc<AtomicBool>, may_wait: bool) -> Self {
-        Self { pool, is_closed, may_wait }
+    pub fn new(pool: ebbtide::Pool, is_closed: Arc<AtomicBool>, has_flash: bool) -> Self {
+        Self { without_waiting: pool.without_waiting(), pool, is_closed, has_flash }
     }
 
-    /// Runs an operation, without the interpreter lock where it may wait.
-    pub fn run<T: Send>(&self, python: Python<'_>, operation: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
+    fn check_open(&self) -> PyResult<()> {
         // Pairs with the store of `Cache.close`.
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(closed());
+        if self.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Runs a read, without the interpreter lock if it may wait for flash.
+    pub fn read<T: Send>(&self, python: Python<'_>, read: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
+        self.check_open()?;
+        Ok(if self.has_flash { python.detach(|| read(&self.pool)) } else { read(&self.pool) })
+    }
+
+    /// Runs a write. A write that would wait for memory, or for flash, runs without the interpreter lock; others keep
+    /// it, as a thread that gives it up may wait for milliseconds to get it back.
+    pub fn write<T: Send>(
+        &self,
+        python: Python<'_>,
+        mut write: impl FnMut(&ebbtide::Pool) -> Result<T, ebbtide::Error> + Send,
+    ) -> PyResult<T> {
+        self.check_open()?;
+        if !self.has_flash {
+            match write(&self.without_waiting) {
+                Err(ebbtide::Error::WouldWait { .. }) => {}
+                written => return written.map_err(of),
+            }
         }
-        if self.may_wait { Ok(python.detach(|| operation(&self.pool))) } else { Ok(operation(&self.pool)) }
+        python.detach(|| write(&self.pool)).map_err(of)
     }
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let python = key.py();
         let key = arguments::key(key)?;
-        if self.may_wait {
-            let value = self.run(python, |pool| pool.get(&*key))?;
+        if self.has_flash {
+            let value = self.read(python, |pool| pool.get(&*key))?;
             return Ok(value.map(|value| PyBytes::new(python, &value)));
         }
-        self.run(python, |_| ())?;
+        self.check_open()?;
         Ok(self.pool.with(&*key, |value| PyBytes::new(python, value)))
     }
 }
@@ -61,7 +81,7 @@ impl Pool {
     /// The hits of several keys, by key.
     fn get_many<'py>(&self, python: Python<'py>, keys: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
         let bytes = keys.iter().map(arguments::key).collect::<PyResult<Vec<_>>>()?;
-        let values = self.run(python, |pool| pool.get_many(&bytes))?;
+        let values = self.read(python, |pool| pool.get_many(&bytes))?;
         let found = PyDict::new(python);
         for (key, value) in keys.iter().zip(values) {
             if let Some(value) = value {
@@ -77,7 +97,7 @@ impl Pool {
         let python = key.py();
         let (key, value) = (arguments::key(key)?, arguments::value(value)?);
         let options = options(ttl)?;
-        self.run(python, |pool| pool.insert_with(&*key, &*value, options))?.map_err(of)
+        self.write(python, |pool| pool.insert_with(&*key, &*value, options))
     }
 
     /// Up to `length` bytes of a value, from `offset` on; None after a miss. Of a long value only the parts that hold
@@ -90,7 +110,7 @@ impl Pool {
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let python = key.py();
         let key = arguments::key(key)?;
-        let part = self.run(python, |pool| pool.get_range(&*key, offset, length))?;
+        let part = self.read(python, |pool| pool.get_range(&*key, offset, length))?;
         Ok(part.map(|part| PyBytes::new(python, &part)))
     }
 
@@ -99,7 +119,7 @@ impl Pool {
     fn add(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<bool> {
         let python = key.py();
         let (key, value, options) = (arguments::key(key)?, arguments::value(value)?, options(ttl)?);
-        self.run(python, |pool| pool.insert_if_absent(&*key, &*value, options))?.map_err(of)
+        self.write(python, |pool| pool.insert_if_absent(&*key, &*value, options))
     }
 
     /// Overwrites if the value is `expected` at that moment. False, with nothing changed, if it is another or absent.
@@ -114,7 +134,7 @@ impl Pool {
         let python = key.py();
         let (key, options) = (arguments::key(key)?, options(ttl)?);
         let (expected, value) = (arguments::value(expected)?, arguments::value(value)?);
-        self.run(python, |pool| pool.compare_and_swap(&*key, &*expected, &*value, options))?.map_err(of)
+        self.write(python, |pool| pool.compare_and_swap(&*key, &*expected, &*value, options))
     }
 
     /// Inserts all entries of a dict.
@@ -127,14 +147,14 @@ impl Pool {
     fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let python = key.py();
         let key = arguments::key(key)?;
-        self.run(python, |pool| pool.remove(&*key))
+        self.read(python, |pool| pool.remove(&*key))
     }
 
     /// Gives an entry a new life of `ttl` seconds. False if it is absent.
     fn touch(&self, key: &Bound<'_, PyAny>, ttl: f64) -> PyResult<bool> {
         let python = key.py();
         let (key, ttl) = (arguments::key(key)?, arguments::ttl(ttl)?);
-        self.run(python, |pool| pool.touch(&*key, ttl))?.map_err(of)
+        self.write(python, |pool| pool.touch(&*key, ttl))
     }
 
     /// Adds to the decimal number that a value is, modulo 2**64. None if the key is absent.
@@ -142,7 +162,7 @@ impl Pool {
     fn increment(&self, key: &Bound<'_, PyAny>, delta: u64) -> PyResult<Option<u64>> {
         let python = key.py();
         let key = arguments::key(key)?;
-        self.run(python, |pool| pool.increment(&*key, delta))?.map_err(of)
+        self.write(python, |pool| pool.increment(&*key, delta))
     }
 
     /// Subtracts, down to 0. None if the key is absent.
@@ -150,24 +170,26 @@ impl Pool {
     fn decrement(&self, key: &Bound<'_, PyAny>, delta: u64) -> PyResult<Option<u64>> {
         let python = key.py();
         let key = arguments::key(key)?;
-        self.run(python, |pool| pool.decrement(&*key, delta))?.map_err(of)
+        self.write(python, |pool| pool.decrement(&*key, delta))
     }
 
     /// Makes every entry absent.
     fn clear(&self, python: Python<'_>) -> PyResult<()> {
-        self.run(python, ebbtide::Pool::invalidate_all)
+        self.check_open()?;
+        python.detach(|| self.pool.invalidate_all());
+        Ok(())
     }
 
     /// Iterates over (key, value) of all entries, in no order. An entry that is written or removed meanwhile may be
     /// met or not.
     fn items(&self, python: Python<'_>) -> PyResult<Items> {
-        let entries = self.run(python, |pool| pool.iter())?.map_err(of)?;
+        let entries = self.read(python, ebbtide::Pool::iter)?.map_err(of)?;
         Ok(Items { entries: std::sync::Mutex::new(entries) })
     }
 
     /// Counters since the start, and gauges.
     fn stats<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.run(python, |pool| pool.stats())?;
+        let stats = self.read(python, |pool| pool.stats())?;
         let found = PyDict::new(python);
         for (name, value) in [
             ("hits", stats.hits),
@@ -209,7 +231,8 @@ impl Pool {
     fn set_bounds(&self, min: &Bound<'_, PyAny>, max: &Bound<'_, PyAny>) -> PyResult<()> {
         let python = min.py();
         let (min, max) = (arguments::size(min, "min")?, arguments::size(max, "max")?);
-        self.run(python, |pool| pool.resize(min, max))?.map_err(of)
+        self.check_open()?;
+        python.detach(|| self.pool.resize(min, max)).map_err(of)
     }
 
     /// The name of the pool.
@@ -233,11 +256,11 @@ impl Pool {
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let python = key.py();
         let key = arguments::key(key)?;
-        self.run(python, |pool| pool.contains_key(&*key))
+        self.read(python, |pool| pool.contains_key(&*key))
     }
 
     fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
-        self.run(python, |pool| pool.entry_count() as usize)
+        self.read(python, |pool| pool.entry_count() as usize)
     }
 
     fn __repr__(&self) -> String {

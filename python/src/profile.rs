@@ -24,7 +24,7 @@ impl PoolProfile {
 impl PoolProfile {
     #[new]
     fn new(python: Python<'_>, pool: &Bound<'_, Pool>) -> PyResult<Self> {
-        let profile = pool.get().run(python, |pool| CacheProfile::of_pool(pool.memcached()))?;
+        let profile = pool.get().read(python, |pool| CacheProfile::of_pool(pool.memcached()))?;
         Ok(Self { profile: Mutex::new(profile) })
     }
 

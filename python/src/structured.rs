@@ -22,12 +22,12 @@ impl Words {
     #[pyo3(signature = (words, ttl=None))]
     fn create(&self, python: Python<'_>, words: Vec<u64>, ttl: Option<f64>) -> PyResult<bool> {
         let options = options(ttl)?;
-        self.pool.get().run(python, |pool| pool.words(&self.key).create(&words, options))?.map_err(of)
+        self.pool.get().write(python, |pool| pool.words(&self.key).create(&words, options))
     }
 
     /// The words, all from one moment; None if the key is absent.
     fn get(&self, python: Python<'_>) -> PyResult<Option<Vec<u64>>> {
-        self.pool.get().run(python, |pool| pool.words(&self.key).get())?.map_err(of)
+        self.pool.get().read(python, |pool| pool.words(&self.key).get())?.map_err(of)
     }
 
     /// Adds to each word, modulo 2**64, as one operation, and answers the sums. Absent words are created as zeros, with
@@ -36,7 +36,7 @@ impl Words {
     fn add(&self, python: Python<'_>, deltas: Vec<u64>, ttl: Option<f64>) -> PyResult<Vec<u64>> {
         let options = options(ttl)?;
         let zeros = vec![0; deltas.len()];
-        let added = self.pool.get().run(python, |pool| {
+        let added = self.pool.get().write(python, |pool| {
             pool.words(&self.key).edit_or_create(&zeros, options, |words| {
                 if words.len() != deltas.len() {
                     return Err(words.len());
@@ -46,7 +46,7 @@ impl Words {
             })
         })?;
         let wrong = |length| crate::error::value(format!("{} deltas: the value has {length} words", deltas.len()));
-        added.map_err(of)?.map_err(wrong)
+        added.map_err(wrong)
     }
 
     /// Replaces the words by what `function` makes of their list, as one operation, and answers them; None if the key
@@ -60,7 +60,7 @@ impl Words {
             words.copy_from_slice(&new);
             Ok(new)
         };
-        self.pool.get().run(python, |pool| pool.words(&self.key).edit(call))?.map_err(of)?.transpose()
+        self.pool.get().write(python, |pool| pool.words(&self.key).edit(&call))?.transpose()
     }
 }
 
@@ -82,18 +82,26 @@ macro_rules! map_class {
         }
 
         impl $class {
-            fn run<T: Send>(
+            fn read<T: Send>(
                 &self,
                 python: Python<'_>,
-                operation: impl FnOnce(Opened<$kind>) -> Result<T, ebbtide::Error> + Send,
+                read: impl FnOnce(Opened<$kind>) -> Result<T, ebbtide::Error> + Send,
             ) -> PyResult<T> {
-                self.pool.get().run(python, |pool| operation(pool.$open(&self.key)))?.map_err(of)
+                self.pool.get().read(python, |pool| read(pool.$open(&self.key)))?.map_err(of)
+            }
+
+            fn write<T: Send>(
+                &self,
+                python: Python<'_>,
+                write: impl Fn(Opened<$kind>) -> Result<T, ebbtide::Error> + Sync,
+            ) -> PyResult<T> {
+                self.pool.get().write(python, |pool| write(pool.$open(&self.key)))
             }
 
             fn find<'py>(&self, entry: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
                 let python = entry.py();
                 let entry = arguments::key(entry)?.into_owned();
-                let value = self.run(python, |map| map.get(&entry))?;
+                let value = self.read(python, |map| map.get(&entry))?;
                 Ok(value.map(|value| PyBytes::new(python, &value)))
             }
         }
@@ -118,18 +126,18 @@ macro_rules! map_class {
                     Ok((arguments::key(&key)?.into_owned(), arguments::value(&value)?.into_owned()))
                 };
                 let pairs = entries.iter().map(pair).collect::<PyResult<Vec<(Vec<u8>, Vec<u8>)>>>()?;
-                self.run(entries.py(), |map| map.insert_many(pairs.iter().map(|(key, value)| (key, value)), options))
+                self.write(entries.py(), |map| map.insert_many(pairs.iter().map(|(key, value)| (key, value)), options))
             }
 
             /// Removes an entry. False if it was absent.
             fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
                 let entry = arguments::key(key)?.into_owned();
-                self.run(key.py(), |map| map.remove(&entry))
+                self.write(key.py(), |map| map.remove(&entry))
             }
 
             /// All entries, from one moment; empty if the map is absent.
             fn items<'py>(&self, python: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
-                let entries = self.run(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
+                let entries = self.read(python, |map| map.snapshot()?.map(|map| map.entries()).transpose())?;
                 Ok(entries.unwrap_or_default().into_iter().map(|entry| entry_of(python, &entry)).collect())
             }
 
@@ -140,7 +148,7 @@ macro_rules! map_class {
             fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
                 let entry: Vec<u8> = arguments::key(key)?.into_owned();
                 let value: Vec<u8> = arguments::value(value)?.into_owned();
-                self.run(key.py(), |map| map.insert(&entry, &value))
+                self.write(key.py(), |map| map.insert(&entry, &value))
             }
 
             fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -152,7 +160,7 @@ macro_rules! map_class {
             }
 
             fn __len__(&self, python: Python<'_>) -> PyResult<usize> {
-                self.run(python, |map| Ok(map.snapshot()?.map(|map| map.len()).transpose()?.unwrap_or(0)))
+                self.read(python, |map| Ok(map.snapshot()?.map(|map| map.len()).transpose()?.unwrap_or(0)))
             }
 
             $($more)*
@@ -188,7 +196,7 @@ map_class!(
             };
             let start = key(start)?.map_or(ops::Bound::Unbounded, ops::Bound::Included);
             let stop = key(stop)?.map_or(ops::Bound::Unbounded, ops::Bound::Excluded);
-            let entries = self.run(python, |map| map.range((start, stop)))?;
+            let entries = self.read(python, |map| map.range((start, stop)))?;
             Ok(entries.into_iter().map(|entry| entry_of(python, &entry)).collect())
         }
     }
@@ -208,18 +216,18 @@ impl AppendBuffer {
     fn append(&self, record: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<()> {
         let (record_bytes, options) = (arguments::value(record)?, options(ttl)?);
         let append = |pool: &ebbtide::Pool| pool.append_buffer(&self.key).append_with(&*record_bytes, options);
-        self.pool.get().run(record.py(), append)?.map_err(of)
+        self.pool.get().write(record.py(), append)
     }
 
     /// All records, the oldest first, from one moment; empty if the buffer is absent.
     fn records<'py>(&self, python: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let records = self.pool.get().run(python, |pool| pool.append_buffer(&self.key).records())?.map_err(of)?;
+        let records = self.pool.get().read(python, |pool| pool.append_buffer(&self.key).records())?.map_err(of)?;
         let bytes = records.iter().flat_map(|records| records.iter().map(|record| PyBytes::new(python, record)));
         Ok(bytes.collect())
     }
 
     /// Removes all records but the last `count`. Answers how many were removed.
     fn retain_last(&self, python: Python<'_>, count: usize) -> PyResult<usize> {
-        self.pool.get().run(python, |pool| pool.append_buffer(&self.key).retain_last(count))?.map_err(of)
+        self.pool.get().write(python, |pool| pool.append_buffer(&self.key).retain_last(count))
     }
 }

@@ -27,6 +27,22 @@ def test_a_trace_is_read_as_it_was_written(tmp_path, name):
     assert found.key_id.dtype == numpy.uint64 and found.op[1] == "delete"
 
 
+@pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
+def test_a_trace_with_pools_is_read_as_it_was_written(tmp_path, name):
+    pools = numpy.array(["users", "", "a pool with a long name " * 4])
+    ebbtide.write_trace(tmp_path / name, TRACE._replace(pool=pools))
+    found = ebbtide.read_trace(tmp_path / name)
+    assert numpy.array_equal(found.pool, pools) and numpy.array_equal(found.ttl_s, TRACE.ttl_s)
+    assert TRACE.pool is None
+    with pytest.raises(ValueError, match="'a,b': the name of a pool has no comma"):
+        ebbtide.write_trace(tmp_path / "wrong.csv", TRACE._replace(pool=["a,b", "", ""]))
+
+
+def test_a_trace_with_pools_may_be_empty(tmp_path):
+    (tmp_path / "empty.csv").write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s,pool\n")
+    assert len(ebbtide.read_trace(tmp_path / "empty.csv").pool) == 0
+
+
 def test_what_is_no_trace_is_refused(tmp_path):
     (tmp_path / "other.csv").write_text("time,object,size\n1,2,3\n")
     with pytest.raises(ValueError, match="time,object,size"):

@@ -185,3 +185,82 @@ def test_statistics_count(cache):
     stats = cache.stats()
     assert (stats["hits"], stats["misses"], stats["entries"], stats["hit_ratio"]) == (1, 1, 1, 0.5)
     cache.resize("32m")
+
+
+def test_a_result_that_the_cache_refuses_is_returned():
+    with ebbtide.Cache("16m", max_value="1k") as cache:
+        calls = []
+
+        @ebbtide.memoize(cache)
+        def load(length):
+            calls.append(length)
+            return bytes(length)
+
+        @ebbtide.memoize(cache)
+        async def fetch(length):
+            calls.append(length)
+            return bytes(length)
+
+        assert len(load(5000)) == len(load(5000)) == 5000 and calls == [5000, 5000]
+        assert len(asyncio.run(fetch(5000))) == 5000
+        assert load(5) == load(5) == bytes(5) and calls == [5000, 5000, 5000, 5]
+
+
+def test_long_keys_of_calls_are_hashed(cache):
+    calls = []
+
+    @ebbtide.memoize(cache, key=lambda user: user)
+    def load(user):
+        calls.append(user)
+        return user
+
+    first, second = "u" * 400 + "1", "u" * 400 + "2"
+    assert (load(first), load(second), load(first)) == (first, second, first) and calls == [first, second]
+    assert load.forget(first) and load(first) == first and len(calls) == 3
+    assert all(len(key) <= 255 for key, _ in cache.items())
+
+
+def test_functions_with_long_names_are_told_apart(cache):
+    def named(name):
+        def load(number):
+            return name
+
+        load.__qualname__ = name
+        return ebbtide.memoize(cache)(load)
+
+    names = ["f" * 300 + "1", "f" * 300 + "2"]
+    assert [named(name)(7) for name in names] == names
+
+
+def test_a_key_of_a_call_is_text_or_bytes(cache):
+    @ebbtide.memoize(cache, key=lambda number: number)
+    def load(number):
+        return number
+
+    with pytest.raises(TypeError, match="key= of .*load returned int: str or bytes"):
+        load(7)
+
+
+def test_a_write_that_waits_releases_the_interpreter():
+    """An edit keeps the memory of its value from reuse. A write that needs this memory waits until the edit ends."""
+    with ebbtide.Cache("8m", max_value="2m") as cache:
+        words = cache.words("words")
+        words.create([1])
+        is_editing, may_end = threading.Event(), threading.Event()
+
+        def edit(values):
+            is_editing.set()
+            may_end.wait(60)
+            return values
+
+        editor = threading.Thread(target=words.edit, args=(edit,))
+        editor.start()
+        assert is_editing.wait(60)
+        ends = threading.Timer(0.3, may_end.set)
+        ends.start()
+        # With the interpreter lock the timer could not run, and a write would fail after its bound.
+        for number in range(40):
+            cache.set(f"key {number}", bytes(1 << 20))
+        assert may_end.is_set(), "no write had to wait"
+        editor.join()
+        ends.join()

@@ -178,6 +178,13 @@ impl Pool {
         self.commands.release()
     }
 
+    /// A handle for callers that must not wait, as bindings that hold a lock of their language: its writes answer
+    /// [`Error::WouldWait`] where others would wait, with nothing done, and its lookups miss what only flash has.
+    #[doc(hidden)]
+    pub fn without_waiting(&self) -> Self {
+        Self { commands: self.commands.without_waiting(), settings: Arc::clone(&self.settings) }
+    }
+
     /// The interface with CAS tokens, client flags and borrowed hits, which the memcached-compatible server uses.
     #[doc(hidden)]
     pub fn memcached(&self) -> &memcached::Pool {
