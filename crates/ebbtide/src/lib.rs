@@ -115,6 +115,8 @@ pub mod codec {
     #[cfg(feature = "serde")]
     pub use crate::library::Postcard;
     pub use crate::library::{Codec, PlainBytes};
+    #[cfg(feature = "zerocopy")]
+    pub use crate::library::{PlainLength, ZeroCopy};
 }
 
 /// Pools of fixed-size entries without overhead for each entry, and of negative results.
@@ -123,9 +125,11 @@ pub mod compact {
     pub use ebbtide_store::{CompactLookup as Lookup, MissTicket};
 }
 
-/// Handles that calls of a cache return: values that are being written, iterators, and weak handles.
+/// Handles that calls of a cache return: values that are being written or borrowed, iterators, and weak handles.
 pub mod handle {
-    pub use crate::library::{Allocation, Iter, WeakCache};
+    #[cfg(feature = "zerocopy")]
+    pub use crate::library::TypedRef;
+    pub use crate::library::{Allocation, Iter, TypedIter, WeakCache};
 }
 
 /// The cause that an eviction listener is told: see [`CacheBuilder::eviction_listener`].

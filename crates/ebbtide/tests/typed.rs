@@ -45,7 +45,7 @@ fn typed_values_return_as_they_were_written() {
 #[test]
 fn tasks_load_typed_values() {
     let cache = cache();
-    let orders: TypedCache<u32, Order, _> = cache.typed();
+    let orders: TypedCache<u32, Order> = cache.typed();
     smol::block_on(async {
         assert_eq!(orders.get_async(&1).await, Ok(None));
         let failed = orders.try_get_or_insert_with_async(&1, async { Err("no database") }).await;
@@ -56,6 +56,50 @@ fn tasks_load_typed_values() {
         cache.maintain(Duration::from_secs(5));
         assert_eq!(orders.get_async(&1).await, Ok(None), "the loader's TTL");
     });
+}
+
+#[test]
+fn typed_views_have_the_calls_of_a_pool() {
+    let cache = cache();
+    let orders: TypedCache<u32, Order> = cache.typed();
+    let options = InsertOptions::new();
+    assert_eq!(orders.insert_if_absent(&1, &order(1), options), Ok(true));
+    assert_eq!(orders.insert_if_absent(&1, &order(7), options), Ok(false));
+    orders.insert(&2, &order(2)).unwrap();
+    assert_eq!((orders.contains_key(&1), orders.contains_key(&3)), (Ok(true), Ok(false)));
+    assert_eq!(orders.get_many(&[2, 3, 1]), Ok(vec![Some(order(2)), None, Some(order(1))]));
+    let mut all = orders.iter().unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+    all.sort_by_key(|(key, _)| *key);
+    assert_eq!(all, [(1, order(1)), (2, order(2))]);
+    assert_eq!(
+        (orders.touch(&1, Duration::from_secs(5)), orders.touch(&3, Duration::from_secs(5))),
+        (Ok(true), Ok(false))
+    );
+    cache.maintain(Duration::from_secs(5));
+    assert_eq!((orders.get(&1), orders.get(&2)), (Ok(None), Ok(Some(order(2)))));
+    smol::block_on(async {
+        orders.insert_async(&4, &order(4)).await.unwrap();
+        orders.insert_with_async(&5, &order(5), options.ttl(Duration::from_secs(5))).await.unwrap();
+        assert_eq!(orders.get_many_async(&[5, 6, 4]).await, Ok(vec![Some(order(5)), None, Some(order(4))]));
+        assert_eq!((orders.remove_async(&4).await, orders.remove_async(&4).await), (Ok(true), Ok(false)));
+        assert_eq!(orders.get_or_insert_with_async(&4, async { order(8) }).await, Ok(order(8)));
+        assert_eq!(orders.get_or_insert_with_async(&4, async { unreachable!() }).await, Ok(order(8)));
+        cache.maintain(Duration::from_secs(10));
+        assert_eq!((orders.get(&5), orders.get(&4)), (Ok(None), Ok(Some(order(8)))));
+    });
+}
+
+/// Entries of other types are errors, and do not end an iteration.
+#[test]
+fn an_iteration_goes_on_behind_an_entry_that_the_codec_refuses() {
+    let cache = cache();
+    let orders: TypedCache<u32, Order> = cache.typed();
+    (0..10).for_each(|number| orders.insert(&number, &order(number)).unwrap());
+    cache.insert([3], [0xff]).unwrap();
+    let (entries, errors): (Vec<_>, Vec<_>) = orders.iter().unwrap().partition(Result::is_ok);
+    assert_eq!((entries.len(), errors.len()), (9, 1));
+    assert!(matches!(errors[0], Err(Error::Codec { part: "value", .. })), "{errors:?}");
+    assert!(matches!(orders.get_many(&[1, 3]), Err(Error::Codec { part: "value", .. })));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 mod allocation;
 mod builder;
 mod cache;
+mod codec;
 mod compact;
 mod entry_kind;
 mod insert_options;
@@ -26,20 +27,25 @@ mod typed;
 mod value;
 mod writes;
 mod writes_async;
+#[cfg(feature = "zerocopy")]
+mod zero_copy;
 
 pub use allocation::Allocation;
 pub use builder::CacheBuilder;
 pub use cache::{Cache, WeakCache};
+#[cfg(feature = "serde")]
+pub use codec::Postcard;
+pub use codec::{Codec, PlainBytes};
 pub use compact::{CompactPool, CompactStats, NegativeCache};
 pub use insert_options::InsertOptions;
 pub use iter::Iter;
 pub use loader::{LoadError, LoadOptions, Loaded};
 pub use pool::Pool;
 pub use stats::Stats;
-#[cfg(feature = "serde")]
-pub use typed::Postcard;
-pub use typed::{Codec, PlainBytes, TypedCache};
+pub use typed::{TypedCache, TypedIter};
 pub use value::{Value, ValueRef};
+#[cfg(feature = "zerocopy")]
+pub use zero_copy::{PlainLength, TypedRef, ZeroCopy};
 
 use ebbtide_store::Ttl;
 use std::time::Duration;

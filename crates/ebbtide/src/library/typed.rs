@@ -1,72 +1,20 @@
 //! Typed views of a pool: keys and values are encoded by a codec.
 
+use super::codec::Codec;
+#[cfg(feature = "serde")]
+use super::codec::Postcard;
 use super::insert_options::InsertOptions;
+use super::iter::Iter;
 use super::loader::{self, LoadError, LoadOptions, Loaded};
 use super::pool::Pool;
 use super::value::Value;
 use crate::error::Error;
+use ebbtide_store::Ttl;
 use std::fmt::{Debug, Display, Formatter};
 use std::marker::PhantomData;
 
-/// Encodes keys and values, and decodes values. Equal keys must have equal bytes: 1 to 255 of them.
-pub trait Codec<T: ?Sized> {
-    /// Why a value has no bytes, or bytes have no value.
-    type Error: Display;
-
-    /// Appends the bytes of `value`.
-    ///
-    /// # Errors
-    /// The codec cannot express the value.
-    fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
-
-    /// The value of these bytes.
-    ///
-    /// # Errors
-    /// The bytes are none of a value, as after a change of the type.
-    fn decode(&self, bytes: &[u8]) -> Result<T, Self::Error>
-    where
-        T: Sized;
-}
-
-/// The codec of types that serde serializes, in the postcard format: compact, without names of fields. A changed type
-/// does not read values of the former one: use another pool, or a new `memory_file` and flash.
-#[cfg(feature = "serde")]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Postcard;
-
-#[cfg(feature = "serde")]
-impl<T: serde::Serialize + serde::de::DeserializeOwned> Codec<T> for Postcard {
-    type Error = postcard::Error;
-
-    fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<(), postcard::Error> {
-        *bytes = postcard::to_extend(value, std::mem::take(bytes))?;
-        Ok(())
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<T, postcard::Error> {
-        postcard::from_bytes(bytes)
-    }
-}
-
-/// The codec of types that are bytes already: `String`, `Vec<u8>`. It costs a copy and no format.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PlainBytes;
-
-impl<T: AsRef<[u8]> + TryFrom<Vec<u8>, Error: Display>> Codec<T> for PlainBytes {
-    type Error = T::Error;
-
-    fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<(), T::Error> {
-        bytes.extend_from_slice(value.as_ref());
-        Ok(())
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Result<T, T::Error> {
-        bytes.to_vec().try_into()
-    }
-}
-
 /// A pool with keys of type `K` and values of type `V`; made by [`Pool::typed_with`], or by `Pool::typed` with the
-/// feature `serde`. A clone is a view of the same pool.
+/// feature `serde`, which is the default codec. A clone is a view of the same pool.
 ///
 /// ```
 /// # use ebbtide::{ByteSize, Cache, PlainBytes, TypedCache};
@@ -76,21 +24,55 @@ impl<T: AsRef<[u8]> + TryFrom<Vec<u8>, Error: Display>> Codec<T> for PlainBytes 
 /// assert_eq!(names.get(&"42".to_owned())?, Some(b"Ada".to_vec()));
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
-pub struct TypedCache<K, V, C> {
+pub struct TypedCache<K, V, #[cfg(feature = "serde")] C = Postcard, #[cfg(not(feature = "serde"))] C> {
     pool: Pool,
-    codec: C,
+    pub(super) codec: C,
     types: PhantomData<fn(K) -> V>,
+}
+
+/// Iterates over the keys and values of a typed cache, as [`Iter`] does over those of its pool. Made by
+/// [`TypedCache::iter`].
+///
+/// An entry that the codec refuses, as one that was written to the pool with other types, is an error; the next call
+/// goes on behind it.
+pub struct TypedIter<K, V, C> {
+    entries: Iter,
+    codec: C,
+    types: PhantomData<fn() -> (K, V)>,
 }
 
 impl Pool {
     /// A view of this pool with typed keys and values.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let pages = cache.typed_with::<String, String, _>(PlainBytes);
+    /// pages.insert(&"/".to_owned(), &"<html>".to_owned())?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn typed_with<K, V, C: Codec<K> + Codec<V>>(&self, codec: C) -> TypedCache<K, V, C> {
         TypedCache { pool: self.clone(), codec, types: PhantomData }
     }
 
     /// A view of this pool with keys and values that serde serializes.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, TypedCache};
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct User {
+    ///     name: String,
+    ///     logins: u32,
+    /// }
+    ///
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let users: TypedCache<u64, User> = cache.typed();
+    /// users.insert(&42, &User { name: "Ada".to_owned(), logins: 1 })?;
+    /// assert_eq!(users.get(&42)?.map(|user| user.logins), Some(1));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     #[cfg(feature = "serde")]
-    pub fn typed<K, V>(&self) -> TypedCache<K, V, Postcard>
+    pub fn typed<K, V>(&self) -> TypedCache<K, V>
     where
         Postcard: Codec<K> + Codec<V>,
     {
@@ -98,6 +80,7 @@ impl Pool {
     }
 }
 
+/// Lookups.
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// The value of a key.
     ///
@@ -107,6 +90,56 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         self.pool.get(self.key(key)?).map(|value| self.value(&value)).transpose()
     }
 
+    /// The values of many keys, in the order of the keys: see [`Pool::get_many`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// names.insert(&"1".to_owned(), &"Ada".to_owned())?;
+    /// let found = names.get_many(&["1".to_owned(), "2".to_owned()])?;
+    /// assert_eq!(found, [Some("Ada".to_owned()), None]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Codec` if one of the keys or values does not fit the codec.
+    pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>, Error> {
+        self.values(self.pool.get_many(&self.keys(keys)?))
+    }
+
+    /// Whether a get would find the key. It is no lookup for the statistics.
+    ///
+    /// # Errors
+    /// `Codec` if the key does not fit the codec.
+    pub fn contains_key(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.pool.contains_key(self.key(key)?))
+    }
+
+    /// Iterates over all entries.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// names.insert(&"1".to_owned(), &"Ada".to_owned())?;
+    /// let all = names.iter()?.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(all, [("1".to_owned(), "Ada".to_owned())]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ScanLimit`: at most eight iterations at a time.
+    pub fn iter(&self) -> Result<TypedIter<K, V, C>, Error>
+    where
+        C: Clone,
+    {
+        Ok(TypedIter { entries: self.pool.iter()?, codec: self.codec.clone(), types: PhantomData })
+    }
+}
+
+/// Writes.
+impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// Writes a value with the default TTL.
     ///
     /// # Errors
@@ -123,6 +156,14 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         self.pool.insert_with(self.key(key)?, self.encoded(value)?, options)
     }
 
+    /// Writes a value if the key is absent. False, with nothing changed, if it is present.
+    ///
+    /// # Errors
+    /// `Codec`; as [`Pool::insert_if_absent`].
+    pub fn insert_if_absent(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
+        self.pool.insert_if_absent(self.key(key)?, self.encoded(value)?, options)
+    }
+
     /// Removes a key. False if it was absent.
     ///
     /// # Errors
@@ -131,7 +172,26 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         Ok(self.pool.remove(self.key(key)?))
     }
 
+    /// Gives an entry a new TTL, from now on: see [`Pool::touch`]. False if the key is absent.
+    ///
+    /// # Errors
+    /// `Codec`; as [`Pool::touch`].
+    pub fn touch(&self, key: &K, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+        self.pool.touch(self.key(key)?, ttl)
+    }
+}
+
+/// Loading.
+impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// The value of a key; if it is absent, the value that `load` returns: see [`Pool::get_or_insert_with`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// assert_eq!(names.get_or_insert_with(&"1".to_owned(), || "Ada".to_owned())?, "Ada");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Codec`; as [`Pool::get_or_insert_with`].
@@ -172,23 +232,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         let value = self.pool.get_or_load(self.key(key)?, options, || self.loaded(load()));
         Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
     }
+}
 
-    /// As `get_or_load`, for tasks of any executor: see [`Pool::get_or_load_async`].
-    ///
-    /// # Errors
-    /// As `get_or_load`.
-    pub async fn get_or_load_async<E>(
-        &self,
-        key: &K,
-        options: LoadOptions,
-        load: impl Future<Output = Result<Option<(V, InsertOptions)>, E>>,
-    ) -> Result<Option<V>, LoadError<E>> {
-        let load = async { self.loaded(load.await) };
-        let value = self.pool.get_or_load_async(self.key(key)?, options, load).await;
-        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
-    }
-
-    /// As `get`, for tasks of any executor: see [`Pool::get_async`].
+/// For tasks of any executor; no call blocks it.
+impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
+    /// As `get`: see [`Pool::get_async`].
     ///
     /// # Errors
     /// As `get`.
@@ -196,7 +244,50 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         self.pool.get_async(self.key(key)?).await.map(|value| self.value(&value)).transpose()
     }
 
-    /// As `try_get_or_insert_with`, for tasks of any executor: see [`Pool::try_get_or_insert_with_async`].
+    /// As `get_many`: see [`Pool::get_many_async`].
+    ///
+    /// # Errors
+    /// As `get_many`.
+    pub async fn get_many_async(&self, keys: &[K]) -> Result<Vec<Option<V>>, Error> {
+        let keys = self.keys(keys)?;
+        self.values(self.pool.get_many_async(&keys).await)
+    }
+
+    /// As `insert`: see [`Pool::insert_async`].
+    ///
+    /// # Errors
+    /// `Codec`; as [`Pool::insert_async`].
+    pub async fn insert_async(&self, key: &K, value: &V) -> Result<(), Error> {
+        self.insert_with_async(key, value, InsertOptions::new()).await
+    }
+
+    /// As `insert_with`: see [`Pool::insert_with_async`].
+    ///
+    /// # Errors
+    /// As `insert_async`.
+    pub async fn insert_with_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<(), Error> {
+        self.pool.insert_with_async(self.key(key)?, self.encoded(value)?, options).await
+    }
+
+    /// As `remove`: see [`Pool::remove_async`].
+    ///
+    /// # Errors
+    /// `Codec`.
+    pub async fn remove_async(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.pool.remove_async(self.key(key)?).await)
+    }
+
+    /// As `get_or_insert_with`: see [`Pool::get_or_insert_with_async`].
+    ///
+    /// # Errors
+    /// As `get_or_insert_with`.
+    pub async fn get_or_insert_with_async(&self, key: &K, load: impl Future<Output = V>) -> Result<V, Error> {
+        let load = async { self.encoded(&load.await) };
+        let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
+        self.value(&value.map_err(flatten)?)
+    }
+
+    /// As `try_get_or_insert_with`: see [`Pool::try_get_or_insert_with_async`].
     ///
     /// # Errors
     /// As `try_get_or_insert_with`.
@@ -210,13 +301,36 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         Ok(self.value(&value.map_err(loader::flatten)?)?)
     }
 
+    /// As `get_or_load`: see [`Pool::get_or_load_async`].
+    ///
+    /// # Errors
+    /// As `get_or_load`.
+    pub async fn get_or_load_async<E>(
+        &self,
+        key: &K,
+        options: LoadOptions,
+        load: impl Future<Output = Result<Option<(V, InsertOptions)>, E>>,
+    ) -> Result<Option<V>, LoadError<E>> {
+        let load = async { self.loaded(load.await) };
+        let value = self.pool.get_or_load_async(self.key(key)?, options, load).await;
+        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
+    }
+}
+
+impl<K, V, C> TypedCache<K, V, C> {
     /// The untyped pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
+}
 
-    fn key(&self, key: &K) -> Result<Vec<u8>, Error> {
+impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
+    pub(super) fn key(&self, key: &K) -> Result<Vec<u8>, Error> {
         encode(&self.codec, key, "key")
+    }
+
+    fn keys(&self, keys: &[K]) -> Result<Vec<Vec<u8>>, Error> {
+        keys.iter().map(|key| self.key(key)).collect()
     }
 
     fn encoded(&self, value: &V) -> Result<Vec<u8>, Error> {
@@ -233,7 +347,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 
     fn value(&self, value: &Value) -> Result<V, Error> {
-        self.codec.decode(value).map_err(|error| refuse("value", &error))
+        decode(&self.codec, value, "value")
+    }
+
+    fn values(&self, values: Vec<Option<Value>>) -> Result<Vec<Option<V>>, Error> {
+        values.into_iter().map(|value| value.map(|value| self.value(&value)).transpose()).collect()
     }
 }
 
@@ -243,13 +361,27 @@ fn encode<T>(codec: &impl Codec<T>, value: &T, part: &'static str) -> Result<Vec
     Ok(bytes)
 }
 
-fn refuse(part: &'static str, error: &impl Display) -> Error {
+fn decode<T>(codec: &impl Codec<T>, bytes: &[u8], part: &'static str) -> Result<T, Error> {
+    codec.decode(bytes).map_err(|error| refuse(part, &error))
+}
+
+pub(super) fn refuse(part: &'static str, error: &impl Display) -> Error {
     Error::Codec { part, reason: error.to_string() }
 }
 
 fn flatten(error: LoadError<Error>) -> Error {
     match error {
         LoadError::Loader(error) | LoadError::Cache(error) => error,
+    }
+}
+
+impl<K, V, C: Codec<K> + Codec<V>> Iterator for TypedIter<K, V, C> {
+    type Item = Result<(K, V), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (key, value) = self.entries.next()?;
+        let key = decode(&self.codec, &key, "key");
+        Some(key.and_then(|key| Ok((key, decode(&self.codec, &value, "value")?))))
     }
 }
 
@@ -262,5 +394,11 @@ impl<K, V, C: Clone> Clone for TypedCache<K, V, C> {
 impl<K, V, C> Debug for TypedCache<K, V, C> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TypedCache").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl<K, V, C> Debug for TypedIter<K, V, C> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TypedIter").field("entries", &self.entries).finish_non_exhaustive()
     }
 }
