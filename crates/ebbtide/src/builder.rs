@@ -9,6 +9,7 @@ use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::{FlashTier, FlashWaits};
+use crate::live_profiles::{self, LiveProfiles};
 use crate::maintenance;
 use crate::memory_file::{FinishedMemory, Memory};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
@@ -82,6 +83,7 @@ pub struct CacheBuilder {
     memory_monitor: Option<PressureOptions>,
     eviction_listener: ListenerOption,
     controller_policies: Vec<Policy>,
+    profiles_accesses: bool,
 }
 
 impl CacheBuilder {
@@ -146,6 +148,12 @@ impl CacheBuilder {
     /// when models of them say that fewer gets would miss. Default: none, so that policies stay.
     pub fn controller_policies(mut self, policies: &[Policy]) -> Self {
         self.controller_policies = policies.to_vec();
+        self
+    }
+
+    /// Keeps a profile of each pool: see [`crate::Pool::curve`].
+    pub fn profile_accesses(mut self) -> Self {
+        self.profiles_accesses = true;
         self
     }
 
@@ -336,6 +344,13 @@ impl CacheBuilder {
         let engine =
             Engine::new(options, (pools, compact), time, flash, (memory_file, monitor), engine_memory, removals)?;
         engine.controller_policies.get_or_init(|| self.controller_policies);
+        if self.profiles_accesses {
+            engine.profiles.get_or_init(LiveProfiles::default);
+            engine.update_profiles();
+            if clock == Clock::System {
+                live_profiles::start(&engine).map_err(not_started)?;
+            }
+        }
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }

@@ -7,6 +7,7 @@ use crate::flash::read::FlashReads;
 use crate::insert::Insert;
 use crate::lookup::{Handle, Item};
 use crate::pool::Pool;
+use crate::pool_state::PoolState;
 use crate::removal::Removal;
 use crate::scan::{Entry, Scan};
 use crate::upload::Upload;
@@ -86,6 +87,12 @@ impl Debug for FlashReads {
             .field("found", &self.found())
             .field("is_pending", &self.is_pending())
             .finish_non_exhaustive()
+    }
+}
+
+impl Debug for PoolState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("PoolState").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::flash::memory_split::ItemMemory;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
+use crate::live_profiles::LiveProfiles;
 use crate::maintenance_queue::MaintenanceQueue;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
@@ -44,6 +45,8 @@ pub(crate) struct Engine {
     pub memory_monitor: Option<MemoryMonitor>,
     /// Policies that a controller may give to pools; set once, by the builder.
     pub controller_policies: OnceLock<Vec<Policy>>,
+    /// Of a cache that profiles its accesses; set once, by the builder.
+    pub profiles: OnceLock<LiveProfiles>,
 }
 
 /// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
@@ -119,6 +122,7 @@ impl Engine {
             memory_file,
             memory_monitor,
             controller_policies: OnceLock::new(),
+            profiles: OnceLock::new(),
         }))
     }
 

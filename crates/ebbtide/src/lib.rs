@@ -25,6 +25,7 @@
 //! | tasks | [`Pool::get_async`], [`Pool::insert_async`] |
 //! | typed keys and values | [`Pool::typed_with`], [`codec`] |
 //! | being told of what leaves | [`CacheBuilder::eviction_listener`] |
+//! | what more memory would give | [`CacheBuilder::profile_accesses`], [`Pool::curve`], [`Pool::what_if`] |
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -47,6 +48,7 @@ mod flash_shares;
 mod insert;
 mod library;
 mod live_models;
+mod live_profiles;
 mod lookup;
 mod maintenance;
 mod maintenance_queue;
@@ -110,6 +112,11 @@ pub mod loading {
     pub use crate::library::{LoadError, LoadOptions, Loaded};
 }
 
+/// Curves of pools: see [`Pool::curve`].
+pub mod curves {
+    pub use crate::profile::{CacheCurve, CurvePoint, Verdict};
+}
+
 /// Codecs of typed caches: see [`Pool::typed_with`].
 pub mod codec {
     #[cfg(feature = "serde")]
@@ -142,6 +149,8 @@ pub mod removal_cause {
 pub use codec::*;
 #[doc(hidden)]
 pub use compact::*;
+#[doc(hidden)]
+pub use curves::*;
 #[doc(hidden)]
 pub use handle::*;
 #[doc(hidden)]

@@ -210,6 +210,7 @@ impl Engine {
         if let Some(flash) = self.flash() {
             flash.maintain(now_ms);
         }
+        self.update_profiles();
     }
 
     /// Demotes idle values: those of a few steps, or with a manual clock all of them. Each scan is of the next pool.

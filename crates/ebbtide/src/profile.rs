@@ -18,6 +18,7 @@ use ebbtide_control::{Curve, Options, Point, Profiler};
 use ebbtide_store::{AccessSample, Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Keys in the sample: the share of the memory that they may take, with the bytes that a key takes, and their limits.
@@ -52,7 +53,8 @@ const RECENT_MS: u64 = 60_000;
 /// The profile of a pool. While it lives the pool samples accesses; one profile of a pool at a time.
 #[derive(Debug)]
 pub struct CacheProfile {
-    pool: Pool,
+    /// It does not keep the cache alive.
+    pool: Arc<PoolState>,
     profiler: Profiler,
     models: LiveModels,
     /// One model for each policy that is compared.
@@ -129,11 +131,15 @@ impl CacheProfile {
 
     /// Begins to sample the accesses of a pool.
     pub fn of_pool(pool: &Pool) -> Self {
-        let PoolState { store, clock, .. } = &*pool.0.pool;
+        Self::of_state(&pool.0.pool)
+    }
+
+    pub(crate) fn of_state(pool: &Arc<PoolState>) -> Self {
+        let PoolState { store, clock, .. } = &**pool;
         let now_ms = clock.now_ms();
         store.sample_accesses(1.0);
         Self {
-            pool: pool.clone(),
+            pool: Arc::clone(pool),
             profiler: Profiler::new(Options::live(max_sampled(pool) as usize)),
             models: LiveModels::default(),
             candidates: None,
@@ -159,7 +165,7 @@ impl CacheProfile {
 
     /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
     pub fn update(&mut self) {
-        let PoolState { store, clock, .. } = &*self.pool.0.pool;
+        let PoolState { store, clock, .. } = &*self.pool;
         let now_ms = clock.now_ms();
         let flushes = store.flushes();
         if flushes != self.flushes {
@@ -192,7 +198,7 @@ impl CacheProfile {
             self.profiler.limit_rate(self.profiler.sample_rate() * share);
         }
         let is_full = self.is_full();
-        let store = &*self.pool.0.pool.store;
+        let store = &*self.pool.store;
         let models = std::iter::once(&mut self.models).chain(&mut self.candidates);
         models.into_iter().for_each(|models| models.update(store, is_full, accesses_per_second, now_ms));
         let rate_of_candidates = self.candidates.as_ref().map_or(0.0, LiveModels::rate);
@@ -208,7 +214,7 @@ impl CacheProfile {
         }
         self.recent.push_back(Counted {
             at_ms: now_ms,
-            evictions: self.pool.counter_snapshot().evictions,
+            evictions: self.pool.store.counter_snapshot().evictions,
             sampled_gets: self.sampled_gets,
             sampled_hits: self.sampled_hits,
         });
@@ -219,7 +225,7 @@ impl CacheProfile {
 
     /// The curve; `None` before enough was seen. With the miss ratio that was measured the level of the curve is that.
     pub fn curve(&self, measured_miss_ratio: Option<f64>) -> Option<CacheCurve> {
-        let counters = self.pool.counter_snapshot();
+        let counters = self.pool.store.counter_snapshot();
         let limit = counters.memory_limit_bytes;
         let mut sizes: Vec<u64> = (0..POINTS)
             .map(|step| limit as f64 * (OCTAVES * step as f64 / (POINTS - 1) as f64 - OCTAVES_DOWN).exp2())
@@ -247,7 +253,7 @@ impl CacheProfile {
 
     /// What to think of the size of the cache; `None` before enough was seen.
     pub fn verdict(&self, measured_miss_ratio: Option<f64>) -> Option<Verdict> {
-        let limit = self.pool.counter_snapshot().memory_limit_bytes;
+        let limit = self.pool.store.counter_snapshot().memory_limit_bytes;
         let step_bytes = 1u64 << (limit / 4).max(1).ilog2();
         let sizes = [limit.saturating_sub(step_bytes).max(1), limit, limit + step_bytes];
         let points = self.points(&sizes, measured_miss_ratio)?;
@@ -319,9 +325,13 @@ impl CacheProfile {
         (gets as f64 >= MIN_GETS).then(|| 1.0 - hits as f64 / gets as f64)
     }
 
+    pub(crate) fn is_of(&self, pool: &Arc<PoolState>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
     /// Whether the pool was removed.
     pub(crate) fn is_removed(&self) -> bool {
-        self.pool.0.pool.is_removed()
+        self.pool.is_removed()
     }
 
     /// Points at these sizes, which ascend.
@@ -329,7 +339,7 @@ impl CacheProfile {
         if self.curve_gets() < MIN_GETS {
             return None;
         }
-        let limit = self.pool.counter_snapshot().memory_limit_bytes;
+        let limit = self.pool.store.counter_snapshot().memory_limit_bytes;
         let mut all: Vec<u64> = sizes.iter().copied().chain([limit]).collect();
         all.sort_unstable();
         all.dedup();
@@ -340,13 +350,13 @@ impl CacheProfile {
     }
 
     fn is_full(&self) -> bool {
-        let counters = self.pool.counter_snapshot();
+        let counters = self.pool.store.counter_snapshot();
         counters.evictions > 0 && counters.memory_used_bytes as f64 >= FULL_SHARE * counters.memory_limit_bytes as f64
     }
 
     /// Share of the memory that holds live objects.
     fn density(&self) -> f64 {
-        let stats = self.pool.stats();
+        let stats = self.pool.store.stats();
         match (self.is_full(), stats.live_bytes as f64 / stats.memory_used_bytes.max(1) as f64) {
             (true, density) if density > 0.0 => density.min(1.0),
             _ => USUAL_DENSITY,
@@ -358,20 +368,20 @@ impl CacheProfile {
         let (first, last) = (self.recent.front()?, self.recent.back()?);
         let evicted = last.evictions.saturating_sub(first.evictions);
         let seconds = last.at_ms.saturating_sub(first.at_ms) as f64 / 1000.0;
-        let items = self.pool.counter_snapshot().items as f64;
+        let items = self.pool.store.counter_snapshot().items as f64;
         (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))
     }
 }
 
 impl Drop for CacheProfile {
     fn drop(&mut self) {
-        self.pool.0.pool.store.sample_accesses(0.0);
+        self.pool.store.sample_accesses(0.0);
     }
 }
 
 /// Keys in the sample of a pool by itself, at most.
-fn max_sampled(pool: &Pool) -> u64 {
-    let memory_bytes = pool.0.pool.store.memory_bytes();
+fn max_sampled(pool: &PoolState) -> u64 {
+    let memory_bytes = pool.store.memory_bytes();
     (memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES).clamp(MIN_SAMPLED, MAX_SAMPLED)
 }
 

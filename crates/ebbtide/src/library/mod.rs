@@ -13,6 +13,7 @@ mod builder;
 mod cache;
 mod codec;
 mod compact;
+mod curves;
 mod entry_kind;
 mod insert_options;
 mod iter;
