@@ -376,7 +376,7 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
 }
 
 fn objective(name: &str, text: &str) -> Result<Objective, Error> {
-    text.parse().map_err(|error| Error::Limit(format!("{name} {text}: {error}")))
+    values::objective(text).map_err(|error| Error::Limit(format!("{name} {text}: {error}")))
 }
 
 fn controller(name: &str, value: &str) -> Result<ControllerMode, Error> {

@@ -157,7 +157,8 @@ impl CacheBuilder {
         self
     }
 
-    /// The objective of evictions: hits, or the bytes that hits serve. Default `objects`.
+    /// The objective of evictions: hits, the bytes that hits serve, or the cost of the misses that they save. Default
+    /// `objects`.
     pub fn objective(mut self, objective: Objective) -> Self {
         self.options.objective = objective;
         self

@@ -2,7 +2,9 @@
 //!
 //! An annotation is what the program that embeds the cache notes of an entry. A bit of the item's extension, and one
 //! on flash, say which of both a word is. So clients may use all values of their flags, and no client's flags are taken
-//! for an annotation.
+//! for an annotation. The five upper bits of an annotation are the cost class of the entry (see `evict::objective`).
+
+const COST_CLASS_SHIFT: u32 = 27;
 
 /// The word of 32 bits beside a value: flags of a client, or an annotation of the program that embeds the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,18 @@ impl Flags {
     /// The annotation; 0 if there is none.
     pub fn to_annotation(self) -> u32 {
         if self.is_annotation { self.word } else { 0 }
+    }
+
+    /// The cost class of the entry; 0, the usual one, without an annotation.
+    pub(crate) fn cost_class(self) -> u8 {
+        (self.to_annotation() >> COST_CLASS_SHIFT) as u8
+    }
+
+    /// An annotation that has no cost class yet, with this one.
+    pub fn annotation_with_cost(annotation: u32, class: u8) -> u32 {
+        let class = u32::from(class) << COST_CLASS_SHIFT;
+        assert!(annotation >> COST_CLASS_SHIFT == 0, "the upper bits of {annotation:#x} are the cost class");
+        annotation | class
     }
 
     /// Whether an item has bytes for it.

@@ -11,7 +11,7 @@
 
 use crate::budget::{LeavingBuckets, MemoryLayout, SEGMENTS_MIN, buckets_per_segment, open_limit};
 use crate::error::Error;
-use crate::evict::{HISTORY_SHARE, History, Policy};
+use crate::evict::{HISTORY_SHARE, History, Objective, Policy};
 use crate::index::{Bucket, Index};
 use crate::kill_point::{KillPoint, kill_point};
 use crate::options::{MEMORY_BYTES_MIN, Options};
@@ -199,6 +199,11 @@ impl Store {
     /// The memory budget.
     pub fn memory_bytes(&self) -> u64 {
         self.budget.memory_bytes()
+    }
+
+    /// The objective of evictions.
+    pub fn objective(&self) -> Objective {
+        self.options.objective
     }
 
     /// The eviction policy.

@@ -6,7 +6,7 @@
 //! of a prefix, or a colon of a name.
 
 use ebbtide_server::PoolRule;
-use ebbtide_server::ebbtide::memcached::{CompactSizes, HitRatio, Objective, Policy};
+use ebbtide_server::ebbtide::memcached::{CompactSizes, HitRatio, Policy};
 
 use super::values;
 use crate::error::Error;
@@ -128,7 +128,7 @@ fn set(rule: &mut PoolRule, compact: &mut CompactOptions, option: &str) -> Resul
             rule.policy = Some(value.parse::<Policy>().map_err(|error| format!("policy={value}: {error}"))?);
         }
         "objective" => {
-            let parsed = value.parse::<Objective>().map_err(|error| format!("objective={value}: {error}"));
+            let parsed = values::objective(value).map_err(|error| format!("objective={value}: {error}"));
             rule.objective = Some(parsed?);
         }
         "flash" => {
@@ -212,6 +212,7 @@ pub fn rules(pools: &[PoolRule], policy: Policy) -> Vec<PoolRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebbtide_server::ebbtide::Objective;
 
     #[test]
     fn a_name_and_its_options_are_understood() {

@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::error::Error;
+use ebbtide_server::ebbtide::Objective;
 
 /// A decimal number within `range`.
 pub fn number(flag: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64, Error> {
@@ -63,6 +64,19 @@ pub fn octal(flag: &str, text: &str) -> Result<u32, Error> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
         _ => Err(Error::Limit(format!("{flag} {text}: give an octal mode from 0 to 777"))),
+    }
+}
+
+/// The objective of a server.
+pub fn objective(text: &str) -> Result<Objective, String> {
+    match text.parse() {
+        Ok(Objective::Cost) => {
+            Err("clients give no costs of entries; choose objects or bytes. A program that embeds the \
+                                    cache gives them, and a pool has hit_value"
+                .to_owned())
+        }
+        Ok(objective) => Ok(objective),
+        Err(error) => Err(error.to_string()),
     }
 }
 

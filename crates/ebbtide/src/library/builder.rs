@@ -62,7 +62,19 @@ impl CacheBuilder {
         self.engine(|engine| engine.policy(policy))
     }
 
-    /// The objective of evictions: hits, or the bytes that hits serve. Default `objects`.
+    /// The objective of evictions: hits, the bytes that hits serve, or the cost of the misses that they save (see
+    /// [`InsertOptions::cost`]). Default `objects`.
+    ///
+    /// ```
+    /// use ebbtide::{ByteSize, Cache, Objective};
+    ///
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).objective(Objective::Cost).build()?;
+    /// // A report that takes a second to compute stays longer than what takes a millisecond.
+    /// cache.get_or_insert_with("report:7", || "computed")?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// [`InsertOptions::cost`]: crate::InsertOptions::cost
     pub fn objective(self, objective: Objective) -> Self {
         self.engine(|engine| engine.objective(objective))
     }

@@ -1,8 +1,9 @@
 //! Entry kinds: what the library notes of an entry in its annotation, the word of 32 bits in place of client flags.
 //!
 //! ```text
-//! kind u8 | second u24: of the end of its TTL, since 1970, the lower bits
+//! cost class u5 | kind u3 | second u24: of the end of its TTL, since 1970, the lower bits
 //! ```
+//! The store reads the cost class, for the objective `cost`.
 //! The store keeps the end of a long life with a unit of up to 1/64 of it, which is too coarse for the end of a short
 //! TTL before a long window. Seconds are compared modulo 2^24, so a TTL before a window has less than 97 days.
 //!
@@ -17,6 +18,7 @@ const ABSENT: u32 = 2;
 const FAILED: u32 = 3;
 const IDLE: u32 = 4;
 const SECOND_MASK: u32 = (1 << 24) - 1;
+const KIND_MASK: u32 = 7;
 /// A longer TTL before a window would look as if it were over.
 pub(super) const MAX_FRESH_SECONDS: u64 = 1 << 23;
 
@@ -47,7 +49,7 @@ impl EntryKind {
 
     #[inline]
     pub fn of_annotation(word: u32) -> Self {
-        match word >> 24 {
+        match word >> 24 & KIND_MASK {
             STALE => Self::ServedStale { fresh_until: word & SECOND_MASK },
             ABSENT => Self::Absent,
             FAILED => Self::Failed,
@@ -56,7 +58,7 @@ impl EntryKind {
         }
     }
 
-    /// The annotation; 0 is none.
+    /// The annotation without a cost class; 0 is none.
     pub fn annotation(self) -> u32 {
         match self {
             Self::Plain => 0,
@@ -88,12 +90,14 @@ impl EntryKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebbtide_store::Flags;
 
     #[test]
     fn annotations_keep_the_kind() {
         let kinds = [EntryKind::Plain, EntryKind::Absent, EntryKind::Failed, EntryKind::Idle];
         for kind in kinds.into_iter().chain([EntryKind::served_stale(1_800_000_000)]) {
             assert_eq!(EntryKind::of_annotation(kind.annotation()), kind);
+            assert_eq!(EntryKind::of_annotation(Flags::annotation_with_cost(kind.annotation(), 31)), kind);
         }
         assert_eq!(EntryKind::of_annotation(123), EntryKind::Plain);
     }

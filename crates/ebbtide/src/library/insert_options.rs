@@ -4,7 +4,7 @@ use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS};
 use super::pool::Pool;
 use crate::error::Error;
 use crate::memcached;
-use ebbtide_store::{Mode, Stored, Ttl};
+use ebbtide_store::{Flags, Mode, Stored, Ttl, cost_class};
 use std::time::Duration;
 
 /// Options of one write, for [`crate::Pool::insert_with`] and its relatives.
@@ -20,6 +20,8 @@ use std::time::Duration;
 pub struct InsertOptions {
     ttl: Option<Ttl>,
     stale_while_revalidate: Option<Duration>,
+    /// The class of its cost (see `ebbtide_store::cost_class`).
+    cost: Option<u8>,
 }
 
 /// How long an entry lives, and what the library notes of it.
@@ -27,6 +29,7 @@ pub struct InsertOptions {
 pub(super) struct Life {
     pub ttl: Ttl,
     pub kind: EntryKind,
+    pub cost: u8,
 }
 
 impl InsertOptions {
@@ -50,6 +53,23 @@ impl InsertOptions {
         self
     }
 
+    /// What a miss of the entry costs, in any unit that all entries share, such as milliseconds: with
+    /// [`Objective::Cost`] an eviction keeps the entries whose hits save the most. A cost counts as the nearest power
+    /// of two from 2^-15 to 2^15; zero, and what is no number, as the least. Default: 1; of a loaded value the
+    /// milliseconds that its loader took.
+    ///
+    /// [`Objective::Cost`]: crate::Objective::Cost
+    pub fn cost(mut self, cost: f64) -> Self {
+        self.cost = Some(cost_class(cost));
+        self
+    }
+
+    /// These options, with this cost if they have none.
+    pub(super) fn cost_or(mut self, cost: impl FnOnce() -> f64) -> Self {
+        self.cost = self.cost.or_else(|| Some(cost_class(cost())));
+        self
+    }
+
     pub(super) fn ttl_or(self, default: Ttl) -> Ttl {
         self.ttl.unwrap_or(default)
     }
@@ -59,6 +79,7 @@ impl InsertOptions {
         Self {
             ttl: self.ttl.or(others.ttl),
             stale_while_revalidate: self.stale_while_revalidate.or(others.stale_while_revalidate),
+            cost: self.cost.or(others.cost),
         }
     }
 }
@@ -66,19 +87,20 @@ impl InsertOptions {
 impl Pool {
     /// The life of an entry that is written with these options now.
     pub(super) fn life(&self, options: InsertOptions) -> Life {
-        match (options.ttl, self.settings.time_to_idle) {
-            (None, Some(idle)) => Life { ttl: idle.into(), kind: EntryKind::Idle },
+        let (ttl, kind) = match (options.ttl, self.settings.time_to_idle) {
+            (None, Some(idle)) => (idle.into(), EntryKind::Idle),
             (ttl, _) => {
                 let ttl = ttl.unwrap_or(self.settings.default_ttl);
                 let window = options.stale_while_revalidate.filter(|window| !window.is_zero());
                 let life = window.and_then(|window| self.life_with_window(ttl, window));
-                life.unwrap_or(Life { ttl, kind: EntryKind::Plain })
+                life.unwrap_or((ttl, EntryKind::Plain))
             }
-        }
+        };
+        Life { ttl, kind, cost: options.cost.unwrap_or(0) }
     }
 
     /// `None` if the entry never expires, has expired, or lives for too long before the window.
-    fn life_with_window(&self, ttl: Ttl, window: Duration) -> Option<Life> {
+    fn life_with_window(&self, ttl: Ttl, window: Duration) -> Option<(Ttl, EntryKind)> {
         let now = self.commands.0.pool.clock.now_ms() / 1000;
         let window = window.as_secs() + u64::from(window.subsec_nanos() > 0);
         let end = match ttl {
@@ -88,7 +110,7 @@ impl Pool {
         };
         let left = end.checked_sub(now).filter(|left| *left < MAX_FRESH_SECONDS)?;
         let ttl = Ttl::seconds(u32::try_from(left.saturating_add(window)).unwrap_or(u32::MAX));
-        Some(Life { ttl, kind: EntryKind::served_stale(self.unix_seconds(end)) })
+        Some((ttl, EntryKind::served_stale(self.unix_seconds(end))))
     }
 
     /// A second of the store's time, since 1970.
@@ -105,7 +127,13 @@ impl Pool {
 }
 
 impl Life {
+    /// The same for an entry of this kind.
+    pub fn of_kind(self, ttl: Ttl, kind: EntryKind) -> Self {
+        Self { ttl, kind, ..self }
+    }
+
     pub fn write(self, commands: &memcached::Pool, key: &[u8], value: &[u8], mode: Mode) -> Result<Stored, Error> {
-        commands.insert(key, value).ttl(self.ttl).annotation(self.kind.annotation()).mode(mode).apply()
+        let annotation = Flags::annotation_with_cost(self.kind.annotation(), self.cost);
+        commands.insert(key, value).ttl(self.ttl).annotation(annotation).mode(mode).apply()
     }
 }

@@ -19,7 +19,7 @@ use crate::debug::Key;
 use crate::error::Error;
 use crate::flash::resolve::ReadPurpose;
 use crate::lookup::Item;
-use ebbtide_store::{Mode, Ttl};
+use ebbtide_store::{Mode, Objective, Ttl};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -58,6 +58,12 @@ impl LoadOptions {
         self
     }
 
+    /// What a miss costs: see [`InsertOptions::cost`].
+    pub fn cost(mut self, cost: f64) -> Self {
+        self.insert = self.insert.cost(cost);
+        self
+    }
+
     /// How long it is remembered that a loader has found no value or has failed.
     pub fn negative_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
         self.negative_ttl = Some(ttl.into());
@@ -79,6 +85,12 @@ impl Loaded {
     /// How long the value stays after its TTL: see [`crate::Pool::get_or_load`].
     pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.options = self.options.stale_while_revalidate(window);
+        self
+    }
+
+    /// What a miss costs: see [`InsertOptions::cost`].
+    pub fn cost(mut self, cost: f64) -> Self {
+        self.options = self.options.cost(cost);
         self
     }
 }
@@ -424,7 +436,8 @@ impl Pool {
         };
         let Some(number) = number.map_err(Error::from_store)? else { return Ok(None) };
         let mode = if is_stale { Mode::Reload(number) } else { Mode::Load(number) };
-        let ticket = Ticket { store: &pool.store, hash, number, mode };
+        let began = (pool.store.objective() == Objective::Cost).then(Instant::now);
+        let ticket = Ticket { store: &pool.store, hash, number, mode, began };
         let is_renewed = |item: &Item<'_>| !self.is_stale(EntryKind::of(item));
         if is_stale && self.commands.peek(key).item().is_some_and(is_renewed) {
             return Ok(None);
@@ -441,9 +454,15 @@ impl Pool {
         ticket: &Ticket<'_>,
     ) -> Option<(Value, Life)> {
         let is_stale = matches!(ticket.mode, Mode::Reload(_));
-        let negative = |ttl, kind| (Value::from(""), Life { ttl, kind });
+        let with_cost = |options: InsertOptions| match ticket.began {
+            Some(began) => options.cost_or(|| began.elapsed().as_secs_f64() * 1000.0),
+            None => options,
+        };
+        let negative = |ttl, kind| (Value::from(""), self.life(with_cost(options.insert)).of_kind(ttl, kind));
         match (loaded, options.negative_ttl) {
-            (Ok(Some(loaded)), _) => Some((loaded.value.clone(), self.life(loaded.options.or(options.insert)))),
+            (Ok(Some(loaded)), _) => {
+                Some((loaded.value.clone(), self.life(with_cost(loaded.options.or(options.insert)))))
+            }
             (Ok(None), Some(ttl)) => Some(negative(ttl, EntryKind::Absent)),
             // Removes the stale value.
             (Ok(None), None) => is_stale.then(|| negative(Ttl::Expired, EntryKind::Absent)),
@@ -487,6 +506,8 @@ struct Ticket<'s> {
     number: u64,
     /// Of the write that publishes with it.
     mode: Mode,
+    /// When the loader began, if its time is the cost of the value.
+    began: Option<Instant>,
 }
 
 impl Drop for Ticket<'_> {

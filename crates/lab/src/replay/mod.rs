@@ -64,7 +64,7 @@ pub struct ReplayArgs {
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// What evictions maximize: objects (hits) or bytes (the bytes that hits serve)
-    #[arg(long, default_value = Objective::default().name())]
+    #[arg(long, default_value = Objective::default().name(), value_parser = parse_objective)]
     pub objective: Objective,
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -119,6 +119,15 @@ pub struct ReplayArgs {
     /// Print each report as one JSON object in a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// The objective of a replay.
+fn parse_objective(text: &str) -> Result<Objective, String> {
+    match text.parse() {
+        Ok(Objective::Cost) => Err("traces have no costs of entries; choose objects or bytes".to_owned()),
+        Ok(objective) => Ok(objective),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl ReplayArgs {

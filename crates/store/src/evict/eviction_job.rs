@@ -11,15 +11,33 @@
 
 use super::destination::Age;
 use super::jobs::{Candidate, Eviction, Phase, RunCursor, SourceRun};
+use super::objective::{CostTotals, Objective, draw_of, is_spared};
 use super::open_destinations::Destination;
 use super::policy::{Aging, Retention};
-use super::retention::ScoredRun;
+use super::retention::{ScoredItem, ScoredRun};
 use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreThreshold, ScoreTotals};
 use crate::epoch::Participant;
+use crate::item::ItemAt;
 use crate::segment::{Purpose, SegmentId};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
+
+/// The cost class of an item of a draining segment, if costs count.
+fn cost_class_of(store: &Store, item: &ItemAt) -> Option<u8> {
+    // SAFETY: the segment is draining and keeps its bytes.
+    let flags = || unsafe { item.flags(&store.segments.arena) };
+    (store.options.objective == Objective::Cost).then(|| flags().cost_class())
+}
+
+/// Whether an eviction costs an old item nothing. The same for all calls of an eviction.
+fn is_spared_by_cost(store: &Store, item: &ItemAt, hash: u64) -> bool {
+    cost_class_of(store, item).is_some_and(|class| {
+        let header = store.segments.header(item.at.segment());
+        let draw = draw_of(hash, header.stamp.load(Ordering::Relaxed));
+        header.rounds.load(Ordering::Relaxed) > 0 && is_spared(store.policy_state.cost_scale.relative_cost(class), draw)
+    })
+}
 
 impl Eviction {
     /// An eviction of segments that the caller claims: they drain before it runs.
@@ -31,6 +49,7 @@ impl Eviction {
             phase: if retention == Retention::Nothing { Phase::Apply } else { Phase::Score },
             scores: Vec::new(),
             totals: Box::new([ScoreTotals::default(); 256]),
+            costs: CostTotals::default(),
             threshold: ScoreThreshold { score: 0, dropped_at_threshold: 0 },
             is_partial: false,
             destination: None,
@@ -48,8 +67,13 @@ impl Eviction {
                     let footprint = store.footprint(found.slot);
                     let total_bytes = u64::from(footprint.size) + footprint.body_bytes;
                     let history = store.policy_state.history();
-                    let scored = (found.slot.frequency(), total_bytes);
-                    let score = self.retention.score(store.options.objective, history, *hash, scored);
+                    let scored = ScoredItem {
+                        hash: *hash,
+                        frequency: found.slot.frequency(),
+                        bytes: self.bytes_by_cost(store, item, total_bytes),
+                        is_spared: is_spared_by_cost(store, item, *hash),
+                    };
+                    let score = self.retention.score(store.options.objective, history, scored);
                     let totals = &mut self.totals[usize::from(score)];
                     totals.items += 1;
                     totals.bytes += u64::from(footprint.size);
@@ -61,8 +85,17 @@ impl Eviction {
         }
     }
 
+    /// The bytes that an item counts as.
+    fn bytes_by_cost(&mut self, store: &Store, item: &ItemAt, bytes: u64) -> u64 {
+        match cost_class_of(store, item) {
+            Some(class) => store.policy_state.cost_scale.weigh(bytes, class, &mut self.costs),
+            None => bytes,
+        }
+    }
+
     /// Between the passes: computes the threshold from the scores.
     pub(super) fn set_threshold(&mut self, store: &Store) {
+        store.policy_state.cost_scale.note(self.costs);
         self.threshold = self.retention.threshold(&ScoredRun {
             segments: self.run.segments.len(),
             segment_bytes: store.segments.segment_bytes().into(),
@@ -116,7 +149,8 @@ impl Eviction {
         let fit = self.destination.as_ref().and_then(|open| open.fit(store, size, expiry));
         let Some(byte) = fit.or_else(|| self.next_destination(store, size, expiry, moment)) else { return false };
         let destination = self.destination.as_mut().expect("the item fits");
-        destination.copy(store, participant, candidate, (expiry, byte), self.aging)
+        let aging = if is_spared_by_cost(store, item, candidate.hash) { Aging::None } else { self.aging };
+        destination.copy(store, participant, candidate, (expiry, byte), aging)
     }
 
     /// Continues in another destination, for an item of `size` bytes: one that an earlier eviction has left open, or a

@@ -8,6 +8,7 @@
 //! A job is a value that any thread can run for a slice, pause and hand to another thread. Its segments are `Draining`:
 //! the job owns them until it retires them.
 
+use super::objective::CostTotals;
 use super::open_destinations::Destination;
 use super::policy::{Aging, Retention};
 use super::scores::{ScoreThreshold, ScoreTotals};
@@ -43,6 +44,8 @@ pub(super) struct Eviction {
     /// One score per item of the run, in order.
     pub scores: Vec<u8>,
     pub totals: Box<[ScoreTotals; 256]>,
+    /// For the objective `cost`.
+    pub costs: CostTotals,
     pub threshold: ScoreThreshold,
     /// Whether only as much is freed as is needed now: survivors keep the age of the run and are judged again.
     pub is_partial: bool,

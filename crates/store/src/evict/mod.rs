@@ -60,7 +60,7 @@ pub use history::History;
 #[cfg(not(loom))]
 pub use idle_demotion::IdleDemotion;
 pub use maintenance::{Blocker, Progress};
-pub use objective::{Objective, UnknownObjective};
+pub use objective::{Objective, UnknownObjective, cost_class};
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, RemovalListeners, Removed};
 pub(crate) use state::{HISTORY_SHARE, MaintenanceState, PolicyState};
@@ -74,7 +74,7 @@ pub(crate) mod decisions {
     pub(crate) use super::open_destinations::{FULL_SHARE, OPEN_MAX, OPEN_SHARE};
     pub(crate) use super::plan::{COMPACT_FILL_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, SAMPLE_SEGMENTS};
     pub(crate) use super::policy::{Aging, EvictionChoice, Retention, SegmentView, choose};
-    pub(crate) use super::retention::ScoredRun;
+    pub(crate) use super::retention::{ScoredItem, ScoredRun};
     pub(crate) use super::returns::Evicted;
     pub(crate) use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreTotals};
 }

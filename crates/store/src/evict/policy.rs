@@ -254,8 +254,10 @@ pub fn choose(
 fn qualified(view: &SegmentView, mean_bytes: f64, objective: Objective) -> EvictionChoice {
     let young = view.rounds == 0;
     let (unused_bytes, bytes_per_use) = match (objective, young) {
-        (Objective::Objects, true) => ((SIZES_UNUSED * mean_bytes) as u64, (SIZES_PER_USE * mean_bytes) as u64),
-        (Objective::Objects, false) => (0, (SIZES_PER_USE * mean_bytes) as u64),
+        (Objective::Objects | Objective::Cost, true) => {
+            ((SIZES_UNUSED * mean_bytes) as u64, (SIZES_PER_USE * mean_bytes) as u64)
+        }
+        (Objective::Objects | Objective::Cost, false) => (0, (SIZES_PER_USE * mean_bytes) as u64),
         (Objective::Bytes, _) => (0, u64::MAX),
     };
     let aging = if young { Aging::Reset } else { Aging::Decrement };

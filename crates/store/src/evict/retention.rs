@@ -22,10 +22,23 @@ pub(crate) struct ScoredRun<'t> {
     pub evictions_without_gain: u32,
 }
 
+/// What the score of a live item depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScoredItem {
+    pub hash: u64,
+    /// That of its slot.
+    pub frequency: u8,
+    /// Bytes, bodies included, by its cost if that counts.
+    pub bytes: u64,
+    /// Whether it costs so much that this round is free.
+    pub is_spared: bool,
+}
+
 impl Retention {
-    /// The score of a live item by the frequency of its slot and its bytes, bodies included.
-    pub(crate) fn score(self, objective: Objective, history: &History, hash: u64, (frequency, bytes): (u8, u64)) -> u8 {
-        let frequency = frequency.saturating_add(history.frequency(hash));
+    /// The score of a live item.
+    pub(crate) fn score(self, objective: Objective, history: &History, item: ScoredItem) -> u8 {
+        let ScoredItem { hash, bytes, is_spared, .. } = item;
+        let frequency = item.frequency.saturating_add(history.frequency(hash));
         match self {
             Self::Used if frequency == 0 => SCORE_UNQUALIFIED,
             Self::Returned if frequency < RETURNED_FREQUENCY => SCORE_UNQUALIFIED,
@@ -36,7 +49,7 @@ impl Retention {
                 let after_first = earns(frequency.saturating_sub(1));
                 let is_kept = if young && history.needs_two_uses() { after_first } else { earns(frequency) };
                 history.note_scored(hash, young && is_kept && !after_first, !young && frequency > 0);
-                if is_kept { objective.score(frequency, bytes) } else { SCORE_UNQUALIFIED }
+                if is_kept || is_spared && !young { objective.score(frequency, bytes) } else { SCORE_UNQUALIFIED }
             }
             Self::TopScored => objective.score(frequency, bytes),
             Self::Nothing => panic!("{self:?} needs no scores"),

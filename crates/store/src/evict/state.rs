@@ -4,6 +4,7 @@ use super::candidates::PlannerState;
 use super::flushed_search::FlushedSearch;
 use super::history::History;
 use super::jobs::{Job, JobCounts};
+use super::objective::CostScale;
 use super::open_destinations::OpenDestinations;
 use super::policy::{HistoryKind, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -41,6 +42,8 @@ pub(crate) struct PolicyState {
     histories: [OnceLock<History>; HistoryKind::COUNT],
     /// Evictions by use in a row that freed no more segments than they took while none was free for writers.
     pub(super) evictions_without_gain: AtomicU32,
+    /// For the objective `cost`.
+    pub(super) cost_scale: CostScale,
     /// Held while the policy changes.
     pub(crate) switching: Mutex<()>,
 }
@@ -55,6 +58,7 @@ impl PolicyState {
             survivors: OpenDestinations::default(),
             histories: Default::default(),
             evictions_without_gain: AtomicU32::new(0),
+            cost_scale: CostScale::default(),
             switching: Mutex::default(),
         };
         state.histories[HistoryKind::None as usize].get_or_init(History::none);

@@ -4,7 +4,7 @@ use super::segments::{ItemShape, Life};
 use super::{Object, SegmentModel};
 use crate::evict::decisions::{
     Aging, Evicted, EvictionChoice, FULL_SHARE, OPEN_MAX, OPEN_SHARE, Retention, SCORE_EXPIRED, SCORE_UNLINKED,
-    ScoreTotals, ScoredRun,
+    ScoreTotals, ScoredItem, ScoredRun,
 };
 use crate::segment::{SHORT_SHARE, STAMP_SHIFT, SegmentId};
 use crate::time::Moment;
@@ -119,8 +119,9 @@ impl SegmentModel {
                 SCORE_EXPIRED
             } else {
                 let total_bytes = shape.size + shape.body_bytes;
-                let score =
-                    retention.score(self.options.objective, &self.history, *hash, (slot.frequency(), total_bytes));
+                let scored =
+                    ScoredItem { hash: *hash, frequency: slot.frequency(), bytes: total_bytes, is_spared: false };
+                let score = retention.score(self.options.objective, &self.history, scored);
                 let totals = &mut totals[usize::from(score)];
                 totals.items += 1;
                 totals.bytes += shape.size;
