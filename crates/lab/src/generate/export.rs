@@ -10,7 +10,7 @@ use super::args::ExportFormat;
 use super::report::OperationCounts;
 use super::workload::Workload;
 use crate::progress::Progress;
-use crate::trace::{CSV_HEADER, oracle_record, write_csv_line};
+use crate::trace::{CSV_HEADER, Request, oracle_record, write_csv_line};
 
 /// What stands for no further request of the key.
 const NEVER: i64 = -1;
@@ -33,15 +33,10 @@ pub(super) fn write(
         }
     };
     match format {
-        ExportFormat::Csv => {
-            out.write_all(CSV_HEADER)?;
-            out.write_all(if workload.has_pools() { b",pool\n" } else { b"\n" })?;
-            for request in workload.requests() {
-                counts.add(&request);
-                note(&counts);
-                write_csv_line(&request, workload.pool_of(&request).as_deref(), out)?;
-            }
-        }
+        ExportFormat::Csv => write_csv(workload, out, |request| {
+            counts.add(request);
+            note(&counts);
+        })?,
         ExportFormat::OracleGeneral => {
             let next = next_positions(workload.requests().map(|request| request.key));
             for (request, &next) in workload.requests().zip(&next) {
@@ -53,6 +48,21 @@ pub(super) fn write(
     }
     progress.finish();
     Ok(counts)
+}
+
+/// Writes all requests as csv; `written` is told of each before.
+pub(super) fn write_csv(
+    workload: &Workload,
+    out: &mut impl Write,
+    mut written: impl FnMut(&Request),
+) -> io::Result<()> {
+    out.write_all(CSV_HEADER)?;
+    out.write_all(if workload.has_pools() { b",pool\n" } else { b"\n" })?;
+    for request in workload.requests() {
+        written(&request);
+        write_csv_line(&request, workload.pool_of(&request).as_deref(), out)?;
+    }
+    Ok(())
 }
 
 /// For each request the position of the next one of the same key.

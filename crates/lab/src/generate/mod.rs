@@ -19,13 +19,16 @@ mod plain;
 mod preset;
 mod report;
 mod shot_noise;
+mod stream;
 mod traits;
 mod workload;
 
 pub use args::{CountArg, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
 pub use preset::Preset;
 pub use report::GenerateReport;
+pub(crate) use stream::stream;
 pub use workload::Workload;
+pub(crate) use workload::pool_name;
 
 use std::fmt::Display;
 use std::io::{stderr, stdout};

@@ -92,10 +92,32 @@ impl Workload {
         }
     }
 
+    /// The memory that a CacheBench configuration gives the cache, by pool, in bytes.
+    ///
+    /// # Errors
+    /// The reason, where it gives none.
+    pub(crate) fn configured_memory(&self) -> Result<Vec<u64>, String> {
+        match &self.0 {
+            WorkloadKind::CacheBench { bench, .. } => bench.memory(),
+            WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => Err("only CacheBench's configurations give one".into()),
+        }
+    }
+
+    /// The shares of the memory of the pools; none where the workload has one pool.
+    ///
+    /// # Errors
+    /// The reason, where the configuration gives fewer than the workload has pools.
+    pub(crate) fn pool_shares(&self) -> Result<&[f64], String> {
+        match &self.0 {
+            WorkloadKind::CacheBench { bench, .. } if self.has_pools() => bench.pool_shares(),
+            _ => Ok(&[]),
+        }
+    }
+
     /// The pool of a request, where the workload has several.
     pub fn pool_of(&self, request: &Request) -> Option<String> {
         match &self.0 {
-            WorkloadKind::CacheBench { bench, .. } => bench.pool_of(request.key).map(|pool| format!("pool{pool}")),
+            WorkloadKind::CacheBench { bench, .. } => bench.pool_of(request.key).map(pool_name),
             WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => None,
         }
     }
@@ -112,6 +134,11 @@ impl Workload {
             WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => &[],
         }
     }
+}
+
+/// The name of a pool of CacheBench, which has a number there.
+pub(crate) fn pool_name(number: usize) -> String {
+    format!("pool{number}")
 }
 
 fn plain(args: &PlainArgs, popularity: Popularity, extent: TraceExtent) -> Plain {

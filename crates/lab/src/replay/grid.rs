@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -50,7 +49,7 @@ impl ReplayArgs {
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let cells = args.cells()?;
-    if cells.len() > 1 && args.trace == Path::new(STANDARD_INPUT) {
+    if cells.len() > 1 && args.is_standard_input() {
         let reason = "standard input can be read once: give one --memory and one --policy, or a file".to_owned();
         return Err(Error::Configuration { option: "the trace", value: STANDARD_INPUT.to_owned(), reason });
     }

@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod segment_log;
 mod sizes;
+mod source;
 
 pub(crate) use batches::{Batches, Routed};
 pub use decision::{Decision, MoveReport, PolicyReport};
@@ -51,13 +52,24 @@ use crate::trace::Format;
 
 /// The arguments of `ebbtide replay`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("pooled").args(["pools", "cachebench"]).multiple(true)))]
 pub struct ReplayArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
-    pub trace: PathBuf,
+    #[arg(required_unless_present = "cachebench")]
+    pub trace: Option<PathBuf>,
+    /// Replay a workload of CacheBench: a JSON file with its `test_config`, and a `cache_config` with memory and pools
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "format"])]
+    pub cachebench: Option<PathBuf>,
+    /// Requests of --cachebench, such as 20m [default: numOps of each thread]
+    #[arg(long, value_name = "COUNT", requires = "cachebench")]
+    pub requests: Option<CountArg>,
+    /// Keys of --cachebench instead of numKeys; its cacheSizeMB is scaled with them
+    #[arg(long, value_name = "COUNT", requires = "cachebench")]
+    pub keys: Option<CountArg>,
     /// All the memory the cache may use, index and headers included: bytes (64m), a share of the bytes of the trace's
     /// objects (10%), or auto for 1, 3, 10 and 30 %; a share is at least 256k. Several, with commas between them, are
-    /// replayed one by one
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
+    /// replayed one by one [default: what --cachebench says]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', required_unless_present = "cachebench")]
     pub memory: Vec<MemorySize>,
     /// Eviction policy: s3fifo, merge, fifo, random, cte, utilization, lru, 2q or merge-sketch; with several, every
     /// size is replayed under each
@@ -74,7 +86,7 @@ pub struct ReplayArgs {
     pub pools: Option<PathBuf>,
     /// By what the memory is divided: the weights of the file, equally, the bytes of each pool's objects, or the hits
     /// that it earns: as a controller sees them in the replay (auto), or as the whole trace shows them before (optimal)
-    #[arg(long, value_name = "HOW", requires = "pools", default_value_t, value_enum)]
+    #[arg(long, value_name = "HOW", requires = "pooled", default_value_t, value_enum)]
     pub divide: Divide,
     /// Policies that the controller may give to the cache, or to each pool, beside the policy that it starts with;
     /// needs one thread
@@ -134,7 +146,10 @@ impl ReplayArgs {
     /// A replay of this trace under the defaults.
     pub(crate) fn of(trace: PathBuf) -> Self {
         Self {
-            trace,
+            trace: Some(trace),
+            cachebench: None,
+            requests: None,
+            keys: None,
             memory: Vec::new(),
             policy: Vec::new(),
             objective: Objective::default(),

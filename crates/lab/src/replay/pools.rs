@@ -152,10 +152,6 @@ impl Router {
         Ok(Some((request, self.pools[label])))
     }
 
-    pub(super) fn format(&self) -> &'static str {
-        self.reader.format().name()
-    }
-
     pub(super) fn name(&self) -> &str {
         self.reader.name()
     }

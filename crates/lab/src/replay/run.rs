@@ -3,7 +3,6 @@
 //! played.
 
 use std::mem;
-use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,14 +18,14 @@ use super::batches::{BATCH, Batches, Routed};
 use super::controllers::Controllers;
 use super::grid::Cell;
 use super::player::{Player, ReplayCounts};
-use super::pool_file::{self, PoolSpec};
-use super::pools::{Divide, FLOOR_BYTES, PoolReport, Pools};
+use super::pool_file::PoolSpec;
+use super::pools::{Divide, FLOOR_BYTES, PoolReport};
 use super::report::{AuditReport, ReplayReport};
 use super::segment_log::SegmentLog;
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::progress::Progress;
-use crate::trace::{Request, STANDARD_INPUT, TraceReader};
+use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
 
 /// Requests between two looks at the progress.
@@ -38,22 +37,21 @@ const FLOOR_SEGMENTS: u64 = 32;
 
 /// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
-    let reader = TraceReader::open(&args.trace, args.format)?;
-    let Some(file) = &args.pools else {
+    let reader = args.open()?;
+    let Some(pools) = args.pools()? else {
         return replay_one(reader, args, cell);
     };
-    let pools = Pools { specs: pool_file::read(file)? };
     let is_auto = args.divide == Divide::Auto;
     check_threads(args)?;
     // A pool that shrinks to its floor must still take its largest value.
     let floor_bytes = FLOOR_BYTES.max(if is_auto { args.max_value.map_or(0, |value| 2 * value.as_bytes()) } else { 0 });
     let weights = pools.weights(args.divide, (cell.memory, floor_bytes), || {
-        if args.trace == Path::new(STANDARD_INPUT) {
+        if args.is_standard_input() {
             let reason = "standard input can be read once, and this division reads the trace twice".to_owned();
             let value = args.divide.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
             return Err(Error::Configuration { option: "--divide", value, reason });
         }
-        pools.route(TraceReader::open(&args.trace, args.format)?)
+        pools.route(args.open()?)
     })?;
     let memory = pools.divide(cell.memory, floor_bytes, weights.as_deref())?;
     let build_pool = |(spec, memory): (&PoolSpec, &ByteSize)| {
@@ -84,8 +82,9 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
         let named = pools.specs.iter().zip(&caches).map(pool).collect();
         controllers.policies = Some(AutoPolicies::new(&args.controller_policies, named, template));
     }
+    let format = args.format_name(&reader);
     let mut router = pools.route(reader)?;
-    let (trace, format) = (router.name().to_owned(), router.format());
+    let trace = router.name().to_owned();
     let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
     let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches, &mut controllers)?;
     let pool_report = |((spec, cache), counts): ((&PoolSpec, &Cache), &ReplayCounts)| PoolReport {
@@ -103,7 +102,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
 
 /// Replays the trace through one cache.
 fn replay_one(mut reader: TraceReader, args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
-    let format = reader.format().name();
+    let format = args.format_name(&reader);
     let trace = reader.name().to_owned();
     // Several replays at a time are counted as a whole.
     let progress = cell.number.is_none().then(|| Progress::new("requests", reader.length()));
@@ -225,7 +224,7 @@ fn replay_routed(
         evictions,
         expired: sum(|stats| stats.expired),
         memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
-        trace: args.trace.display().to_string(),
+        trace: args.source_name(),
         format,
         policy: cell.policy.name(),
         threads: args.threads,

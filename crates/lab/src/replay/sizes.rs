@@ -1,25 +1,27 @@
 //! Sizes of the memory of replays.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use ebbtide::ByteSize;
 
 use super::ReplayArgs;
 use crate::Error;
 use crate::memory_size::MemorySize;
-use crate::trace::{STANDARD_INPUT, TraceReader};
+use crate::trace::STANDARD_INPUT;
 
 /// Percent of the footprint that `auto` takes.
 const AUTO_PERCENT: [f64; 4] = [1.0, 3.0, 10.0, 30.0];
 
 impl ReplayArgs {
-    /// The sizes in bytes, in the order of the arguments, each once. A share of the footprint is at least the smallest
+    /// The sizes in bytes, in the order of the arguments, each once; without any that of the configuration. A share of the footprint is at least the smallest
     /// memory of a cache. Shares read the trace once before the replays.
     ///
     /// # Errors
     /// A share of standard input, which can be read once, or of a trace without a request.
     pub(super) fn memory_sizes(&self) -> Result<Vec<ByteSize>, Error> {
+        if self.memory.is_empty() {
+            return self.configured_memory();
+        }
         let of_footprint = self.memory.iter().any(|size| !matches!(size, MemorySize::Bytes(_)));
         let footprint_bytes = if of_footprint { self.footprint_bytes()? } else { 0 };
         let share = |percent: f64| {
@@ -41,12 +43,12 @@ impl ReplayArgs {
 
     /// Bytes of all objects of the trace, each with the size that it had first.
     fn footprint_bytes(&self) -> Result<u64, Error> {
-        if self.trace == Path::new(STANDARD_INPUT) {
+        if self.is_standard_input() {
             let reason = "standard input can be read once, and a share reads the trace twice: give bytes, or a file";
             let value = STANDARD_INPUT.to_owned();
             return Err(Error::Configuration { option: "--memory", value, reason: reason.to_owned() });
         }
-        let mut reader = TraceReader::open(&self.trace, self.format)?;
+        let mut reader = self.open()?;
         let (mut keys, mut bytes) = (HashSet::new(), 0);
         loop {
             match reader.next_request() {

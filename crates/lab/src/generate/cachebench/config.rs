@@ -1,4 +1,4 @@
-//! The keys of `test_config`, and the files that it names.
+//! The keys of a configuration, and the files that it names.
 //!
 //! Each key is one of three kinds: it changes the requests and is read, it has no meaning for a trace and is listed in
 //! the report, or it changes the requests in a way that is not generated. The last kind is refused by its name: a
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::cache_config::CacheConfig;
 use crate::Error;
 
 /// `test_config` without what each pool has for itself.
@@ -22,6 +23,7 @@ pub(super) struct TestConfig {
     pub(super) num_threads: Option<u64>,
     pub(super) num_keys: u64,
     pub(super) op_rate_per_sec: u64,
+    pub(super) op_rate_burst_size: u64,
     pub(super) op_delay_ns: u64,
     pub(super) op_delay_batch: u64,
     pub(super) op_pool_distribution: Option<Vec<f64>>,
@@ -74,13 +76,14 @@ struct SizeFile {
 }
 
 /// Keys of `test_config` alone.
-const TEST_KEYS: [&str; 12] = [
+const TEST_KEYS: [&str; 13] = [
     "name",
     "generator",
     "numOps",
     "numThreads",
     "numKeys",
     "opRatePerSec",
+    "opRateBurstSize",
     "opDelayNs",
     "opDelayBatch",
     "opPoolDistribution",
@@ -117,7 +120,7 @@ const POOL_KEYS: [&str; 22] = [
 
 /// Keys about the cache, the checks or the statistics of CacheBench: the requests are the same without them.
 /// `enableLookaside` and `onlySetIfMiss` say what follows a miss, which a replay decides.
-const WITHOUT_MEANING: [&str; 15] = [
+const WITHOUT_MEANING: [&str; 18] = [
     "allocator",
     "cachePieceSize",
     "checkConsistency",
@@ -128,55 +131,89 @@ const WITHOUT_MEANING: [&str; 15] = [
     "maxCachePieces",
     "maxInconsistencyCount",
     "maxInvalidDestructorCount",
+    "mode",
     "onlySetIfMiss",
-    "opRateBurstSize",
     "populateItem",
+    "preallocateCache",
+    "prepopulateCache",
     "samplingIntervalMs",
     "touchValue",
+    "useLegacyKeyGen",
 ];
 
 /// Generators that draw from the distributions of the configuration.
 const DRAWING_GENERATORS: [&str; 3] = ["", "workload", "online"];
 
+/// The test that the cache is a component of CacheLib: its requests are those of the distributions.
+const COMPONENT_TEST: &str = "cache_component";
+
 /// A configuration whose files are read.
 pub(super) struct Configuration {
     pub(super) test: TestConfig,
     pub(super) pools: Vec<PoolConfig>,
+    pub(super) cache: CacheConfig,
     /// Keys without a meaning for a trace.
     pub(super) ignored: Vec<String>,
 }
 
 impl Configuration {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let whole: Map<String, Value> = json(path)?;
         let wrong = |reason: String| malformed(path, 1, reason);
+        let whole = only_instance(json(path)?).map_err(wrong)?;
         let test = whole.get("test_config").cloned().ok_or_else(|| wrong("no `test_config`".into()))?;
-        let names = |value: &Value| value.as_object().map_or_else(Vec::new, |map| map.keys().cloned().collect());
-        let ignored = checked(names(&test), &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
-        let listed = test.get("poolDistributions").and_then(Value::as_array).cloned();
-        let pools = listed.unwrap_or_else(|| vec![test.clone()]);
-        let of = |value: Value| serde_json::from_value(value).map_err(|error| wrong(format!("test_config: {error}")));
+        let of = |value: &Value| -> Result<PoolConfig, Error> {
+            serde_json::from_value(value.clone()).map_err(|error| wrong(format!("test_config: {error}")))
+        };
+        check_test(&test).map_err(wrong)?;
+        let mut ignored = checked("test_config", &test, &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
+        let (cache, of_cache) = CacheConfig::read(whole.get("cache_config")).map_err(wrong)?;
+        ignored.extend(of_cache);
+        let listed = test.get("poolDistributions").and_then(Value::as_array);
+        let (is_listed, pools) = (listed.is_some(), listed.cloned().unwrap_or_else(|| vec![test.clone()]));
         let test: TestConfig = serde_json::from_value(test).map_err(|error| wrong(format!("test_config: {error}")))?;
-        if !DRAWING_GENERATORS.contains(&test.generator.as_str()) {
-            let generator = &test.generator;
-            return Err(wrong(format!(
-                "generator `{generator}` is not supported: it plays a trace; give that trace to `ebbtide replay`"
-            )));
-        }
-        if !test.name.is_empty() {
-            return Err(wrong(format!("name `{}` is not supported: it is a test of CacheLib's classes", test.name)));
-        }
         let mut read = Vec::new();
-        for pool in pools {
-            checked(names(&pool), &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
-            let mut pool: PoolConfig = of(pool)?;
+        for pool in &pools {
+            if is_listed {
+                ignored.extend(checked("poolDistributions", pool, &[&POOL_KEYS]).map_err(wrong)?);
+            }
+            let mut pool = of(pool)?;
             pool.read_files(path, &test.config_path)?;
             if pool.could_exist_ratio > 0.0 {
                 return Err(wrong("couldExistRatio is not supported: no operation of a trace only asks".into()));
             }
             read.push(pool);
         }
-        Ok(Self { test, pools: read, ignored })
+        ignored.sort_unstable();
+        ignored.dedup();
+        Ok(Self { test, pools: read, cache, ignored })
+    }
+}
+
+/// A file may list configurations that CacheBench runs side by side; one of them is a workload.
+fn only_instance(file: Value) -> Result<Map<String, Value>, String> {
+    match file {
+        Value::Object(whole) => Ok(whole),
+        Value::Array(mut instances) if instances.len() == 1 => only_instance(instances.remove(0)),
+        Value::Array(instances) => Err(format!(
+            "a list of {} configurations, and one is a workload; give each a file of its own",
+            instances.len()
+        )),
+        other => Err(format!("`{other}` is no configuration; give an object with `test_config`")),
+    }
+}
+
+/// Refuses tests whose requests are not drawn from the distributions.
+fn check_test(test: &Value) -> Result<(), String> {
+    let text = |name: &str| test.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (generator, name) = (text("generator"), text("name"));
+    if !DRAWING_GENERATORS.contains(&generator) {
+        return Err(format!(
+            "generator `{generator}` is not supported: it plays a trace; give that trace to `ebbtide replay`"
+        ));
+    }
+    match name {
+        "" | COMPONENT_TEST => Ok(()),
+        _ => Err(format!("name `{name}` is not supported: it is a test of CacheLib's classes")),
     }
 }
 
@@ -196,13 +233,17 @@ impl PoolConfig {
     }
 }
 
-/// The names without a meaning.
-fn checked(names: Vec<String>, known: &[&[&str]]) -> Result<Vec<String>, String> {
+/// The keys of `section` without a meaning.
+fn checked(section: &str, value: &Value, known: &[&[&str]]) -> Result<Vec<String>, String> {
+    let names = value.as_object().map_or_else(Vec::new, |map| map.keys().cloned().collect());
     let (mut ignored, is_known) = (Vec::new(), |name: &str| known.iter().any(|keys| keys.contains(&name)));
     for name in names.into_iter().filter(|name| !is_known(name)) {
+        if TEST_KEYS.contains(&name.as_str()) {
+            return Err(format!("{section}: the key {name} is of test_config as a whole; give it there"));
+        }
         if !WITHOUT_MEANING.contains(&name.as_str()) {
             return Err(format!(
-                "test_config: the key {name} is not supported; remove it if the requests do not need it"
+                "{section}: the key {name} is not supported; remove it if the requests do not need it"
             ));
         }
         ignored.push(name);

@@ -1,11 +1,15 @@
-//! CacheBench's workloads: the `test_config` of its JSON files.
+//! CacheBench's workloads: its JSON files.
 //!
 //! ```text
+//! cache_config
+//!   cacheSizeMB              memory of a replay
+//!   numPools, poolSizes      its pools, and the share of each
 //! test_config
 //!   numOps, numThreads       operations of a thread, and threads
 //!   numKeys                  keys that are asked for again and again
 //!   opRatePerSec             operations a second, which give the trace its length; opDelayNs after each opDelayBatch
 //!                            operations of a thread do the same
+//!   opRateBurstSize          operations that come at once before the rate holds
 //!   keyPoolDistribution      the share of the keys of each pool
 //!   opPoolDistribution       the share of the operations
 //!   poolDistributions        for each pool, or one for all; else the keys are in test_config itself:
@@ -26,6 +30,7 @@
 //!
 //! A distribution's file is beside the configuration, or, if that is named `NAME.config.json`, is `NAME.FILE` there.
 
+mod cache_config;
 mod config;
 mod distributions;
 
@@ -35,6 +40,7 @@ use super::TraceExtent;
 use crate::Error;
 use crate::trace::{Op, Request};
 use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};
+use cache_config::CacheConfig;
 use config::{Configuration, PoolConfig, TestConfig, malformed};
 use distributions::{KeyPopularity, Numbers};
 
@@ -49,6 +55,11 @@ pub(super) struct CacheBench {
     pub(super) operations_in_all: u64,
     /// Seconds that the operations take where the configuration limits their rate.
     pub(super) seconds: Option<u64>,
+    /// Operations that come at once at the beginning.
+    burst: u64,
+    cache: CacheConfig,
+    /// Keys of the workload for each of the configuration.
+    scale: f64,
     /// Keys of `test_config` that mean nothing here.
     pub(super) ignored: Vec<String>,
 }
@@ -80,12 +91,18 @@ impl CacheBench {
     pub(super) fn read(path: &Path, keys: Option<u64>) -> Result<Self, Error> {
         let mut configuration = Configuration::read(path)?;
         let test = &mut configuration.test;
-        test.num_keys = keys.unwrap_or(test.num_keys);
-        Self::new(configuration).map_err(|reason| malformed(path, 1, reason))
+        let configured = test.num_keys;
+        test.num_keys = keys.unwrap_or(configured);
+        let mut bench = Self::new(configuration).map_err(|reason| malformed(path, 1, reason))?;
+        bench.scale = if configured == 0 { 1.0 } else { bench.keys as f64 / configured as f64 };
+        Ok(bench)
     }
 
     fn new(configuration: Configuration) -> Result<Self, String> {
-        let Configuration { test, pools, ignored } = configuration;
+        let Configuration { test, pools, cache, mut ignored } = configuration;
+        if test.op_rate_burst_size > 0 && test.op_rate_per_sec == 0 {
+            ignored.push("opRateBurstSize".into());
+        }
         if test.num_keys == 0 {
             return Err("numKeys is 0; a workload has one key at least".into());
         }
@@ -124,6 +141,9 @@ impl CacheBench {
             keys: test.num_keys,
             operations_in_all,
             seconds: seconds(&test, operations_in_all),
+            burst: if test.op_rate_per_sec == 0 { 0 } else { test.op_rate_burst_size },
+            cache,
+            scale: 1.0,
             ignored,
         })
     }
@@ -131,7 +151,8 @@ impl CacheBench {
     pub(super) fn requests(&self, span_seconds: u64, extent: TraceExtent) -> impl Iterator<Item = Request> + '_ {
         let mut random = Random::new(extent.seed, 0);
         let mut lone = 0;
-        let step = span_seconds as f64 / extent.requests as f64;
+        let burst = self.burst.min(extent.requests - 1);
+        let step = span_seconds as f64 / (extent.requests - burst) as f64;
         (0..extent.requests).map(move |index| {
             let number = match self.pools.len() {
                 1 => 0,
@@ -145,7 +166,29 @@ impl CacheBench {
                     (op, self.keys + (lone - 1) * self.pools.len() as u64 + number as u64)
                 }
             };
-            pool.request(op, key, extent.clock.second(index as f64 * step), extent.seed)
+            let second = extent.clock.second(index.saturating_sub(burst) as f64 * step);
+            pool.request(op, key, second, extent.seed)
+        })
+    }
+
+    /// The memory of each pool in bytes, smaller or larger as the keys are fewer or more than the configuration's.
+    ///
+    /// # Errors
+    /// The reason, where the configuration gives no memory, or fewer pools than the operations have.
+    pub(super) fn memory(&self) -> Result<Vec<u64>, String> {
+        let whole = self.cache.memory_bytes.ok_or("cache_config has no cacheSizeMB; give --memory")?;
+        let share = |share: &f64| (whole as f64 * self.scale * share) as u64;
+        Ok(self.pool_shares()?.iter().map(share).collect())
+    }
+
+    /// The share of the memory that each pool of the operations has.
+    pub(super) fn pool_shares(&self) -> Result<&[f64], String> {
+        let (sizes, pools) = (&self.cache.pool_sizes, self.pools.len());
+        sizes.get(..pools).ok_or_else(|| {
+            format!(
+                "opPoolDistribution has {pools} pools and cache_config {}; give numPools and poolSizes",
+                sizes.len()
+            )
         })
     }
 
@@ -234,7 +277,7 @@ fn seconds(test: &TestConfig, operations: u64) -> Option<u64> {
             let pauses = operations / test.num_threads.unwrap_or(1).max(1) / batch;
             pauses as f64 * test.op_delay_ns as f64 / 1e9
         }
-        (rate, _) => operations as f64 / rate as f64,
+        (rate, _) => operations.saturating_sub(test.op_rate_burst_size) as f64 / rate as f64,
     };
     (seconds > 0.0).then(|| (seconds.ceil() as u64).clamp(1, u64::from(u32::MAX)))
 }
