@@ -156,7 +156,7 @@ enum Manner {
     HangUp,
 }
 
-/// A server for `get`, `set` and `delete` on a port of its own. Its threads end with the connections.
+/// A server for `get`, `delete`, `incr` and writes on a port of its own. Its threads end with the connections.
 fn serve(manner: Manner) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -196,7 +196,7 @@ fn converse(stream: &TcpStream, manner: Manner, values: &Values) -> Option<()> {
 fn obey(line: &str, input: &mut impl Read, manner: Manner, values: &Values) -> Option<Vec<u8>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut values = values.lock().ok()?;
-    if let ["set", key, _flags, _ttl, length] = words[..] {
+    if let [command @ ("set" | "add" | "replace" | "append"), key, _flags, _ttl, length] = words[..] {
         let mut body = vec![0; length.parse::<usize>().ok()? + 2];
         input.read_exact(&mut body).ok()?;
         assert!(body.ends_with(b"\r\n"), "the length of {line} is wrong");
@@ -204,8 +204,19 @@ fn obey(line: &str, input: &mut impl Read, manner: Manner, values: &Values) -> O
         if let Manner::Full = manner {
             return Some(b"SERVER_ERROR out of memory storing object\r\n".to_vec());
         }
-        values.insert(key.to_string(), body);
+        let is_met = command == "set" || values.contains_key(key) == (command != "add");
+        if !is_met {
+            return Some(b"NOT_STORED\r\n".to_vec());
+        }
+        let kept = values.remove(key).filter(|_| command == "append").unwrap_or_default();
+        values.insert(key.to_string(), [kept, body].concat());
         return Some(b"STORED\r\n".to_vec());
+    }
+    if let ["incr", key, "1"] = words[..] {
+        let Some(value) = values.get_mut(key) else { return Some(b"NOT_FOUND\r\n".to_vec()) };
+        let number = std::str::from_utf8(value).unwrap().parse::<u64>().unwrap() + 1;
+        *value = number.to_string().into_bytes();
+        return Some(format!("{number}\r\n").into_bytes());
     }
     if let ["delete", key] = words[..] {
         return Some(if values.remove(key).is_some() { b"DELETED\r\n".to_vec() } else { b"NOT_FOUND\r\n".to_vec() });
@@ -350,6 +361,50 @@ fn deletes_and_pools_of_cachebench_are_played() {
     assert_eq!((remote.hits, remote.errors, &remote.pools), (local.hits, 0, &local.pools));
     let batched = run(&format!("{flags} --batch 4")).unwrap();
     assert_eq!((batched.hits, &batched.pools), (local.hits, &local.pools));
+}
+
+#[test]
+fn every_operation_is_played_as_what_it_is() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "timestamp_s,key_id,key_size,value_size,op,ttl_s").unwrap();
+    // Key 1: absent for a replace and an append, added once. Key 2 is a counter. Key 3 is read with what was appended.
+    for step in [
+        "1,8,50,replace",
+        "1,8,9,append",
+        "1,8,50,add",
+        "1,8,50,add",
+        "1,8,9,append",
+        "1,8,50,get",
+        "2,8,4,incr",
+        "2,8,4,set",
+        "2,8,4,incr",
+        "2,8,4,incr",
+        "3,8,40,cas",
+        "3,8,40,set",
+        "3,8,40,cas",
+        "1,8,0,delete",
+        "1,8,50,get",
+    ] {
+        writeln!(file, "0,{step},0").unwrap();
+    }
+    let flags = format!("--trace {} --requests 15", file.path().display());
+    let local = run(&flags).unwrap();
+    let writes = local.writes.unwrap();
+    assert_eq!((local.gets, local.hits, local.sets, local.deletes, local.errors), (2, 1, 2, 1, 0));
+    assert_eq!((writes.adds, writes.replaces, writes.appends, writes.counts), (2, 3, 2, 3));
+    // A replace, an append, the second add, the first incr, the first cas.
+    assert_eq!((writes.not_stored, local.requests), (5, 15));
+    let remote = run(&format!("{flags} --target {}", serve(Manner::InPieces(5)))).unwrap();
+    assert_eq!((remote.writes, remote.hits, remote.errors, remote.requests), (local.writes, 1, 0, 15));
+    // The value after an append has 59 bytes: the answer to the first get, with its key and line ends.
+    assert!(remote.bytes_received > 59 + 100, "{remote:?}");
+    for target in [String::new(), format!("--target {}", serve(Manner::Properly))] {
+        let filled = run(&format!("{flags} --fill {target}")).unwrap();
+        assert_eq!((filled.fills, filled.writes.unwrap().counts), (2, 3), "the counter, and the last get");
+    }
+    writeln!(file, "0,1,8,9,prepend,0").unwrap();
+    let error = run(&format!("{flags} --protocol redis --target 127.0.0.1:1")).unwrap_err().to_string();
+    assert!(error.contains("it has a prepend"), "{error}");
 }
 
 #[test]

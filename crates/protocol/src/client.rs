@@ -1,5 +1,5 @@
-//! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get`, `set` and
-//! `delete`, and cuts what the server sends into answers.
+//! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get`, `delete`,
+//! `incr`, and `set` with its relatives, and cuts what the server sends into answers.
 
 use std::io::Write;
 
@@ -17,10 +17,14 @@ pub enum ClientReply<'a> {
     /// The end of the values of a get.
     End,
     Stored,
+    /// To a write whose condition does not hold, such as an `add` of a key that is present.
+    NotStored,
     Deleted,
-    /// To a delete: the key was not there.
+    /// To a delete or an `incr`: the key was not there.
     NotFound,
-    /// Any other answer to a set, and every error.
+    /// To an `incr` or `decr`: the new value.
+    Number,
+    /// Any other answer to a write, and every error.
     Refused(&'a [u8]),
 }
 
@@ -40,7 +44,10 @@ pub fn parse(input: &[u8]) -> Result<Option<(ClientReply<'_>, usize)>, String> {
         b"STORED" => ClientReply::Stored,
         b"DELETED" => ClientReply::Deleted,
         b"NOT_FOUND" => ClientReply::NotFound,
-        b"NOT_STORED" | b"EXISTS" | b"ERROR" => ClientReply::Refused(line),
+        b"NOT_STORED" => ClientReply::NotStored,
+        b"EXISTS" | b"ERROR" => ClientReply::Refused(line),
+        // 2^64 - 1 has 20 digits.
+        [b'0'..=b'9', ..] if line.len() <= 20 && line.iter().all(u8::is_ascii_digit) => ClientReply::Number,
         _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => ClientReply::Refused(line),
         _ => parse_value(line).ok_or_else(|| format!("`{}`", line[..line.len().min(80)].escape_ascii()))?,
     };
@@ -85,13 +92,22 @@ pub fn delete(out: &mut Vec<u8>, key: &[u8]) {
     end_line(out);
 }
 
-/// A set of `length` bytes that do not matter.
-pub fn set(out: &mut Vec<u8>, key: &[u8], ttl_seconds: u32, length: usize) {
-    out.extend_from_slice(b"set ");
+/// `set`, `add`, `replace`, `append` or `prepend` of `length` bytes that are all the same.
+pub fn store(out: &mut Vec<u8>, command: &str, key: &[u8], ttl_seconds: u32, (length, byte): (usize, u8)) {
+    out.extend_from_slice(command.as_bytes());
+    out.push(b' ');
     out.extend_from_slice(key);
     write!(out, " 0 {ttl_seconds} {length}\r\n").expect("a Vec takes all bytes");
-    out.resize(out.len() + length, b'.');
+    out.resize(out.len() + length, byte);
     end_line(out);
+}
+
+/// `incr` or `decr` by 1.
+pub fn count(out: &mut Vec<u8>, command: &str, key: &[u8]) {
+    out.extend_from_slice(command.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(key);
+    out.extend_from_slice(b" 1\r\n");
 }
 
 #[cfg(test)]
@@ -111,6 +127,8 @@ mod tests {
         assert_eq!(parse(b"STORED\r\n"), Ok(Some((ClientReply::Stored, 8))));
         assert_eq!(parse(b"DELETED\r\n"), Ok(Some((ClientReply::Deleted, 9))));
         assert_eq!(parse(b"NOT_FOUND\r\n"), Ok(Some((ClientReply::NotFound, 11))));
+        assert_eq!(parse(b"NOT_STORED\r\n"), Ok(Some((ClientReply::NotStored, 12))));
+        assert_eq!(parse(b"18446744073709551615\r\n"), Ok(Some((ClientReply::Number, 22))));
         let refused = ClientReply::Refused(b"SERVER_ERROR out of memory");
         assert_eq!(parse(b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
     }
@@ -125,6 +143,8 @@ mod tests {
             b"VALUE  7 1\r\n",
             b"VALUE abc 4294967296 1\r\n",
             b"VALUE abc 7 1x\r\n",
+            b"5x\r\n",
+            b"184467440737095516150\r\n",
             b"VALUE abc 7 9999999999999999999\r\n",
             b"\r\n",
         ] {
@@ -140,7 +160,8 @@ mod tests {
         add_key(&mut out, b"a");
         add_key(&mut out, b"b");
         end_line(&mut out);
-        set(&mut out, b"k", 60, 3);
-        assert_eq!(out, b"get a b\r\nset k 0 60 3\r\n...\r\n");
+        store(&mut out, "set", b"k", 60, (3, b'.'));
+        count(&mut out, "incr", b"n");
+        assert_eq!(out, b"get a b\r\nset k 0 60 3\r\n...\r\nincr n 1\r\n");
     }
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use super::Plan;
 use super::dialect::Dialect;
+use super::load_kind::LoadKind;
 use super::resp;
 use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;
@@ -28,9 +29,9 @@ pub(super) enum SentOperation {
     Get(u16),
     /// The same, before the line that tells how many answers follow.
     List(u16),
-    Set,
     Fill,
-    Delete,
+    /// Of the key with this number.
+    Write(LoadKind, u64),
 }
 
 /// Where what answers say is put down.
@@ -102,15 +103,16 @@ impl Answers {
                 self.finish(ledger);
             }
             (_, ClientReply::Refused(line)) => self.take_refusal(line, ledger),
-            (SentOperation::Set | SentOperation::Fill, ClientReply::Stored) => self.finish(ledger),
-            (SentOperation::Delete, ClientReply::Deleted | ClientReply::NotFound) => self.finish(ledger),
-            (_, ClientReply::NotFound) => self.take_refusal(b"NOT_FOUND", ledger),
-            (_, ClientReply::Deleted) => return Err("DELETED to another request".into()),
-            (SentOperation::Delete, ClientReply::Stored) => return Err("STORED to a delete".into()),
-            (SentOperation::Get(_) | SentOperation::List(_), ClientReply::Stored) => {
-                return Err("STORED to a get".into());
+            (SentOperation::Fill, ClientReply::Stored) => self.finish(ledger),
+            (SentOperation::Write(kind, number), reply) => {
+                if !is_done(kind, &reply)? {
+                    self.take_unmet(kind, number, ledger);
+                }
+                self.finish(ledger);
             }
-            (_, ClientReply::Value { .. } | ClientReply::End) => return Err("values to a write".into()),
+            (_, ClientReply::NotStored) => self.take_refusal(b"NOT_STORED", ledger),
+            (_, ClientReply::NotFound) => self.take_refusal(b"NOT_FOUND", ledger),
+            (_, reply) => return Err(format!("{reply:?} to another request")),
         }
         Ok(Some(taken))
     }
@@ -133,8 +135,13 @@ impl Answers {
                 self.take_misses(1, ledger);
                 self.pending[0].operation = SentOperation::Get(left - 1);
             }
-            (SentOperation::Set | SentOperation::Fill, RespReply::Stored) => self.finish(ledger),
-            (SentOperation::Delete, RespReply::Deleted(_)) => self.finish(ledger),
+            (SentOperation::Fill, RespReply::Stored) => self.finish(ledger),
+            (SentOperation::Write(kind, _), RespReply::Number) if !is_store(kind) => self.finish(ledger),
+            (SentOperation::Write(kind, _), RespReply::Stored) if is_store(kind) => self.finish(ledger),
+            (SentOperation::Write(LoadKind::Add | LoadKind::Replace, _), RespReply::Missing) => {
+                ledger.tally.writes.not_stored += 1;
+                self.finish(ledger);
+            }
             (_, RespReply::Refused(line)) => self.take_refusal(line, ledger),
             (_, reply) => return Err(format!("{reply:?} to another request")),
         }
@@ -174,6 +181,14 @@ impl Answers {
         }
     }
 
+    /// The condition of a write did not hold. A counter that is absent is filled, as an object that is missed.
+    fn take_unmet(&mut self, kind: LoadKind, number: u64, ledger: &mut Ledger<'_>) {
+        ledger.tally.writes.not_stored += 1;
+        if kind.counts() && ledger.plan.args.fill {
+            ledger.fills.push_back(number);
+        }
+    }
+
     fn take_refusal(&mut self, line: &[u8], ledger: &mut Ledger<'_>) {
         ledger.tally.error(|| line.escape_ascii().to_string());
         if let SentOperation::Get(left) | SentOperation::List(left) = self.pending[0].operation {
@@ -190,19 +205,34 @@ impl Answers {
         };
         let histogram = match operation {
             SentOperation::Get(_) | SentOperation::List(_) => &mut ledger.tally.get_latency,
-            SentOperation::Set => {
-                ledger.tally.sets += 1;
-                &mut ledger.tally.set_latency
-            }
+            SentOperation::Write(kind, _) => ledger.tally.count_write(kind),
             SentOperation::Fill => {
                 ledger.tally.fills += 1;
                 &mut ledger.tally.set_latency
             }
-            SentOperation::Delete => {
-                ledger.tally.deletes += 1;
-                &mut ledger.tally.delete_latency
-            }
         };
         record(histogram, ledger.now.saturating_duration_since(since));
+    }
+}
+
+/// Whether a write of this kind stores a value that it has whole.
+fn is_store(kind: LoadKind) -> bool {
+    matches!(kind, LoadKind::Set | LoadKind::Add | LoadKind::Replace)
+}
+
+/// Whether memcached's answer says that a write was done; false if its condition did not hold.
+///
+/// # Errors
+/// An answer to another command.
+fn is_done(kind: LoadKind, reply: &client::ClientReply<'_>) -> Result<bool, String> {
+    use client::ClientReply;
+    let is_conditional = kind.extends() || matches!(kind, LoadKind::Add | LoadKind::Replace);
+    match reply {
+        ClientReply::Stored if is_conditional || kind == LoadKind::Set => Ok(true),
+        ClientReply::NotStored if is_conditional => Ok(false),
+        ClientReply::Deleted | ClientReply::NotFound if kind == LoadKind::Delete => Ok(true),
+        ClientReply::Number if kind.counts() => Ok(true),
+        ClientReply::NotFound if kind.counts() => Ok(false),
+        other => Err(format!("{other:?} to {}", kind.name())),
     }
 }

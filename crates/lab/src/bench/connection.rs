@@ -10,6 +10,7 @@ use super::answers::{Answers, Ledger, SentOperation};
 use super::dialect::Dialect;
 use super::drive::Meter;
 use super::feed::{Feed, Task};
+use super::load_kind::LoadKind;
 use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;
 
@@ -71,17 +72,13 @@ impl BenchConnection {
         let before = self.output.len();
         let operation = match task {
             Task::Fill(number) => {
-                self.write_set(number, plan);
+                self.write(LoadKind::Set, number, plan);
                 SentOperation::Fill
             }
-            Task::Set => {
-                self.write_set(feed.load.number(), plan);
-                SentOperation::Set
-            }
-            Task::Delete => {
-                let key = plan.objects.write_key(feed.load.number(), &mut self.key);
-                plan.args.protocol.write_delete(&mut self.output, key);
-                SentOperation::Delete
+            Task::Write(kind) => {
+                let number = feed.load.number();
+                self.write(kind, number, plan);
+                SentOperation::Write(kind, number)
             }
             Task::Get(keys) => self.write_get(feed, keys, plan),
         };
@@ -129,8 +126,8 @@ impl BenchConnection {
         Ok(())
     }
 
-    fn write_set(&mut self, number: u64, plan: &Plan) {
-        plan.args.protocol.write_set(&mut self.output, &plan.objects, number, &mut self.key);
+    fn write(&mut self, kind: LoadKind, number: u64, plan: &Plan) {
+        plan.args.protocol.write(kind, &mut self.output, &plan.objects, number, &mut self.key);
     }
 
     fn write_get(&mut self, feed: &mut Feed, keys: u16, plan: &Plan) -> SentOperation {

@@ -1,3 +1,4 @@
+use super::load_kind::LoadKind;
 use super::objects::Objects;
 use super::resp;
 use crate::keys::KeyBuffer;
@@ -6,10 +7,10 @@ use ebbtide_protocol::client;
 /// What the server speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dialect {
-    /// The classic text protocol: get, set and delete.
+    /// The classic text protocol.
     #[default]
     Memcached,
-    /// RESP: GET, MGET, SET and DEL.
+    /// RESP: GET, MGET, SET (NX, XX), APPEND, INCR, DECR and DEL.
     Redis,
 }
 
@@ -22,19 +23,28 @@ impl Dialect {
         }
     }
 
-    pub(super) fn write_set(self, out: &mut Vec<u8>, objects: &Objects, number: u64, buffer: &mut KeyBuffer) {
-        let set = match self {
-            Dialect::Memcached => client::set,
-            Dialect::Redis => resp::set,
-        };
+    /// Writes a request of any kind but a get.
+    pub(super) fn write(
+        self,
+        kind: LoadKind,
+        out: &mut Vec<u8>,
+        objects: &Objects,
+        number: u64,
+        buffer: &mut KeyBuffer,
+    ) {
         let key = objects.write_key(number, buffer);
-        set(out, key, objects.ttl_seconds(number), objects.value_size(number));
-    }
-
-    pub(super) fn write_delete(self, out: &mut Vec<u8>, key: &[u8]) {
-        match self {
-            Dialect::Memcached => client::delete(out, key),
-            Dialect::Redis => resp::delete(out, key),
+        let (ttl_seconds, value) = (objects.ttl_seconds(number), objects.value(number, kind));
+        match (self, kind) {
+            (Dialect::Memcached, LoadKind::Delete) => client::delete(out, key),
+            (Dialect::Memcached, _) if kind.counts() => client::count(out, kind.name(), key),
+            (Dialect::Memcached, _) => client::store(out, kind.name(), key, ttl_seconds, value),
+            (Dialect::Redis, LoadKind::Delete) => resp::of_key(out, "DEL", key),
+            (Dialect::Redis, LoadKind::Incr) => resp::of_key(out, "INCR", key),
+            (Dialect::Redis, LoadKind::Decr) => resp::of_key(out, "DECR", key),
+            (Dialect::Redis, _) if kind.extends() => resp::append(out, key, value),
+            (Dialect::Redis, LoadKind::Add) => resp::set(out, key, Some("NX"), ttl_seconds, value),
+            (Dialect::Redis, LoadKind::Replace) => resp::set(out, key, Some("XX"), ttl_seconds, value),
+            (Dialect::Redis, _) => resp::set(out, key, None, ttl_seconds, value),
         }
     }
 

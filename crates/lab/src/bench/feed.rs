@@ -22,9 +22,7 @@ pub(super) enum Task {
     /// Of the key with this number.
     Fill(u64),
     /// The load tells the number of the key.
-    Set,
-    /// As with a set.
-    Delete,
+    Write(LoadKind),
     /// Of so many keys, whose numbers the load tells.
     Get(u16),
 }
@@ -66,9 +64,8 @@ impl Feed {
             schedule.advance();
         }
         let task = match kind {
-            LoadKind::Set => Task::Set,
-            LoadKind::Delete => Task::Delete,
             LoadKind::Get => Task::Get(keys),
+            write => Task::Write(write),
         };
         Some((task, since))
     }

@@ -155,7 +155,7 @@ mod tests {
                 match kind {
                     LoadKind::Get => gets += u64::from(keys),
                     LoadKind::Set => sets += 1,
-                    LoadKind::Delete => panic!("drawn loads have no deletes"),
+                    other => panic!("drawn loads have no {other:?}"),
                 }
             }
         }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ebbtide::memcached::{Cache, Item, Lookup, Mode, Pool, PoolOptions};
+use ebbtide::memcached::{Cache, Item, Lookup, Mode, Pool, PoolOptions, Stored};
 
 use super::Plan;
 use super::drive::{Meter, RunEnd, drive};
@@ -143,13 +143,8 @@ impl LocalWorker<'_> {
         let pool_of = |key: DrawnKey| &pools[usize::from(key.pool)];
         let mut names: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
         let mut missed = [0u16; MAX_BATCH];
-        let mut set = |key: DrawnKey, tally: &mut LatencyTally| {
-            let size = plan.objects.value_size(key.number);
-            let ttl = ttl_of(plan.objects.ttl_seconds(key.number));
-            let stored = values.store(pool_of(key), chunk.key(key), &[], size, ttl, Mode::Set);
-            if let Err(error) = stored {
-                tally.error(|| error.to_string());
-            }
+        let mut write = |kind: LoadKind, key: DrawnKey, tally: &mut LatencyTally| {
+            write(kind, pool_of(key), (chunk.key(key), key.number), plan, values, tally);
         };
         let mut rest = &chunk.keys[..];
         for (index, &(kind, count)) in chunk.requests.iter().enumerate() {
@@ -157,11 +152,7 @@ impl LocalWorker<'_> {
             rest = later;
             let start = index.is_multiple_of(SAMPLED).then(Instant::now);
             if kind != LoadKind::Get {
-                if kind == LoadKind::Delete {
-                    pool_of(keys[0]).delete(chunk.key(keys[0]));
-                } else {
-                    set(keys[0], tally);
-                }
+                write(kind, keys[0], tally);
                 tally.note_write(kind, start);
                 continue;
             }
@@ -195,11 +186,56 @@ impl LocalWorker<'_> {
             }
             if plan.args.fill {
                 for &position in &missed[..misses] {
-                    set(keys[usize::from(position)], tally);
+                    write(LoadKind::Set, keys[usize::from(position)], tally);
                     tally.fills += 1;
                 }
             }
         }
+    }
+}
+
+/// Executes a request of any kind but a get. Only its outcome is counted here.
+fn write(
+    kind: LoadKind,
+    pool: &Pool,
+    (key, number): (&[u8], u64),
+    plan: &Plan,
+    values: &mut ValueWriter,
+    tally: &mut LatencyTally,
+) {
+    let mut store = |mode| {
+        let (length, byte) = plan.objects.value(number, kind);
+        let head = [byte; 32];
+        let ttl = ttl_of(plan.objects.ttl_seconds(number));
+        values
+            .store(pool, key, &head[..length.min(head.len())], length, ttl, mode)
+            .map(|stored| stored == Stored::Stored)
+    };
+    let done = match kind {
+        LoadKind::Delete => {
+            pool.delete(key);
+            Ok(true)
+        }
+        LoadKind::Get | LoadKind::Set => store(Mode::Set),
+        LoadKind::Add => store(Mode::Add),
+        LoadKind::Replace => store(Mode::Replace),
+        LoadKind::Append => store(Mode::Append),
+        LoadKind::Prepend => store(Mode::Prepend),
+        LoadKind::Incr | LoadKind::Decr => {
+            let number = if kind == LoadKind::Incr { pool.increment(key, 1) } else { pool.decrement(key, 1) };
+            let is_absent = number == Ok(None);
+            if is_absent && plan.args.fill {
+                tally.fills += 1;
+                store(Mode::Set).map(|_| false)
+            } else {
+                number.map(|number| number.is_some())
+            }
+        }
+    };
+    match done {
+        Ok(true) => {}
+        Ok(false) => tally.writes.not_stored += 1,
+        Err(error) => tally.error(|| error.to_string()),
     }
 }
 

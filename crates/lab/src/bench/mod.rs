@@ -1,8 +1,8 @@
 //! `ebbtide bench`: synthetic load on the engine in process, or on any memcached or Redis server.
 //!
 //! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio` says,
-//! or the next of `--trace`, `--preset` or `--cachebench`, deletes included. With `--fill` each key that misses is set
-//! next, as a look-aside client does.
+//! or the next of `--trace`, `--preset` or `--cachebench`, each operation as what it is: an append appends, an incr
+//! counts. With `--fill` each key that misses is set next, as a look-aside client does, and so is an absent counter.
 //!
 //! The keys of a workload with several pools begin with `pool0:`, `pool1:` and so on. In process each has its pool; a
 //! server may have pools of these prefixes.
@@ -34,6 +34,7 @@ mod tally;
 pub use dialect::Dialect;
 pub use report::{BenchPoolReport, BenchReport, DrawnReport, Latency, LatencyBucket, PaceReport};
 pub use schedule::Arrivals;
+pub use tally::OtherWrites;
 
 use std::io::stdout;
 use std::path::PathBuf;
@@ -100,7 +101,7 @@ pub struct BenchArgs {
     /// How long to measure
     #[arg(long, default_value_t = 10.0, conflicts_with = "requests")]
     pub seconds: f64,
-    /// Gets (each key counts), sets and deletes to send, instead of a time
+    /// Gets (each key counts), writes and deletes to send, instead of a time
     #[arg(long)]
     pub requests: Option<u64>,
     /// Keys of one get: a batch in process, a multiget on the network

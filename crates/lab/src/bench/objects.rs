@@ -2,18 +2,18 @@
 //! workload of `ebbtide generate`.
 //!
 //! Of a recording its time is left out: gets, writes and deletes follow each other as fast as they can. An object is
-//! what the first request of a key with a value says, for a delete knows no size; 24 bytes of memory per object and 4
-//! per request hold it all.
+//! what the first request of a key with a value says, for a delete knows no size; what appends add to it has a size of
+//! its own. The value of a key that is counted is a number. 32 bytes of memory per object and 4 per request hold it all.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::load_kind::LoadKind;
-use super::{BenchArgs, MAX_RELATIVE_TTL};
+use super::{BenchArgs, Dialect, MAX_RELATIVE_TTL};
 use crate::Error;
 use crate::generate::{Workload, WorkloadArgs};
 use crate::keys::KeyBuffer;
-use crate::trace::{Op, Request, TraceReader};
+use crate::trace::{Request, TraceReader};
 use crate::workload::SizeDistribution;
 
 /// The objects that a load asks for.
@@ -37,42 +37,43 @@ struct BenchObject {
     key: u64,
     key_size: u32,
     value_size: u32,
+    /// What an append or a prepend adds.
+    extension_size: u32,
     ttl_seconds: u32,
     /// [`NO_POOL`] where the workload has one pool.
     pool: u8,
+    is_counter: bool,
 }
 
 const NO_POOL: u8 = u8::MAX;
 
-/// An object's number, and in the two lowest bits what is done with it.
+/// A byte of a value that does not matter, and one of a value that is a number.
+const FILLER: u8 = b'.';
+const DIGIT: u8 = b'1';
+/// The longest number that all servers take.
+const MAX_DIGITS: u32 = 18;
+
+/// An object's number, and in the four lowest bits what is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestStep(u32);
 
 impl RequestStep {
     fn new(number: u32, kind: LoadKind) -> Self {
-        let kind = match kind {
-            LoadKind::Get => 0,
-            LoadKind::Set => 1,
-            LoadKind::Delete => 2,
-        };
-        Self(number << 2 | kind)
+        Self(number << KIND_BITS | kind as u32)
     }
 
     pub(super) fn object(self) -> u64 {
-        u64::from(self.0 >> 2)
+        u64::from(self.0 >> KIND_BITS)
     }
 
     pub(super) fn kind(self) -> LoadKind {
-        match self.0 & 3 {
-            0 => LoadKind::Get,
-            1 => LoadKind::Set,
-            _ => LoadKind::Delete,
-        }
+        LoadKind::ALL[(self.0 & ((1 << KIND_BITS) - 1)) as usize]
     }
 }
 
-/// Numbers of objects have 30 bits in a step.
-const MAX_OBJECTS: usize = 1 << 30;
+const KIND_BITS: u32 = 4;
+/// Numbers of objects have the other bits of a step.
+const MAX_OBJECTS: usize = 1 << (u32::BITS - KIND_BITS);
 
 impl Objects {
     pub(super) fn new(args: &BenchArgs) -> Result<Self, Error> {
@@ -87,6 +88,9 @@ impl Objects {
         };
         let refuse = |reason: String| Err(Error::Configuration { option, value: name.clone(), reason });
         let recording = Recording::new(args)?;
+        if args.protocol == Dialect::Redis && recording.steps.iter().any(|step| step.kind() == LoadKind::Prepend) {
+            return refuse("it has a prepend, and Redis has no such command".into());
+        }
         let longest = recording.objects.iter().map(|object| object.ttl_seconds).max();
         match longest {
             None => refuse("it has no get, no write and no delete".into()),
@@ -140,10 +144,15 @@ impl Objects {
         }
     }
 
-    pub(super) fn value_size(&self, number: u64) -> usize {
+    /// How many bytes a write of this kind has, and which byte they all are.
+    pub(super) fn value(&self, number: u64, kind: LoadKind) -> (usize, u8) {
         match self {
-            Self::Drawn { value_size, seed, .. } => value_size.size_of(*seed, number) as usize,
-            Self::Recorded(recording) => recording.object(number).value_size as usize,
+            Self::Drawn { value_size, seed, .. } => (value_size.size_of(*seed, number) as usize, FILLER),
+            Self::Recorded(recording) => match recording.object(number) {
+                object if kind.extends() => (object.extension_size as usize, FILLER),
+                object if object.is_counter => (object.value_size.clamp(1, MAX_DIGITS) as usize, DIGIT),
+                object => (object.value_size as usize, FILLER),
+            },
         }
     }
 
@@ -193,11 +202,7 @@ impl Recording {
         for request in requests {
             let request = request?;
             let Request { key, key_size, value_size, op, ttl_seconds, .. } = request;
-            let kind = match op {
-                Op::Get | Op::Gets => LoadKind::Get,
-                Op::Delete => LoadKind::Delete,
-                _ => LoadKind::Set,
-            };
+            let kind = LoadKind::of(op);
             let number = *numbers.entry((key, key_size)).or_insert_with(|| {
                 let place = pool_of(&request).map(|name| match pools.iter().position(|known| *known == name) {
                     Some(place) => place as u8,
@@ -206,15 +211,20 @@ impl Recording {
                         pools.len() as u8 - 1
                     }
                 });
-                objects.push(BenchObject { key, key_size, value_size, ttl_seconds, pool: place.unwrap_or(NO_POOL) });
+                let pool = place.unwrap_or(NO_POOL);
+                let (value_size, extension_size, is_counter) = (0, 0, false);
+                objects.push(BenchObject { key, key_size, value_size, extension_size, ttl_seconds, pool, is_counter });
                 objects.len() as u32 - 1
             });
             if objects.len() > MAX_OBJECTS {
                 break;
             }
-            // A key whose first request is a delete gets its size from the next one.
             let object = &mut objects[number as usize];
-            if kind != LoadKind::Delete && object.value_size == 0 {
+            object.is_counter |= kind.counts();
+            if kind.extends() {
+                object.extension_size = object.extension_size.max(value_size);
+            } else if kind != LoadKind::Delete && object.value_size == 0 {
+                // A key whose first request is a delete gets its size from the next one.
                 (object.value_size, object.ttl_seconds) = (value_size, ttl_seconds);
             }
             steps.push(RequestStep::new(number, kind));

@@ -3,7 +3,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::tally::{LatencyTally, PoolTally};
+use super::tally::{LatencyTally, OtherWrites, PoolTally};
 use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
 
@@ -12,7 +12,7 @@ use crate::flash::FlashReport;
 pub struct BenchReport {
     /// `in-process`, or the address of the server.
     pub target: String,
-    /// Keys that were asked for, set or deleted, fills included.
+    /// Keys that were asked for, written or deleted, fills included.
     pub requests: u64,
     /// From the start of the measurement to the end of the last thread.
     pub seconds: f64,
@@ -27,12 +27,16 @@ pub struct BenchReport {
     pub fills: u64,
     /// Only of a trace or a workload.
     pub deletes: u64,
+    /// Of a trace or a workload that has such.
+    #[serde(flatten)]
+    pub writes: Option<OtherWrites>,
     /// Requests that were refused.
     pub errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
     /// Of whole gets: all keys of a batch.
     pub get_latency: Option<Latency>,
+    /// Of all writes.
     pub set_latency: Option<Latency>,
     pub delete_latency: Option<Latency>,
     /// Of all requests.
@@ -146,6 +150,7 @@ pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_pe
         sets: tally.sets,
         fills: tally.fills,
         deletes: tally.deletes,
+        writes: (tally.writes.requests() > 0).then_some(tally.writes),
         errors: tally.errors,
         first_error: tally.first_error,
         get_latency: latency(&tally.get_latency),

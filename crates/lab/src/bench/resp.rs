@@ -1,12 +1,13 @@
-//! The client's side of RESP, the protocol of Redis, as far as the load needs it: GET, MGET, SET, DEL, and their
-//! answers.
+//! The client's side of RESP, the protocol of Redis, as far as the load needs it: GET, MGET, SET, APPEND, INCR,
+//! DECR, DEL, and their answers.
 //!
 //! ```text
 //! request   *2 CRLF $3 CRLF GET CRLF $1 CRLF a CRLF        an array of bulk strings
 //! answers   $5 CRLF value CRLF     $-1 CRLF                a value, or none
 //!           *2 CRLF and two of those                       to MGET, in the order of the keys
 //!           +OK CRLF               -ERR reason CRLF
-//!           :1 CRLF                                        to DEL: how many keys there were
+//!           :1 CRLF                                        to DEL, APPEND, INCR and DECR
+//!           $-1 CRLF                                       to a SET whose NX or XX does not hold
 //! ```
 
 /// The longest line of an answer: an error.
@@ -23,8 +24,8 @@ pub(super) enum RespReply<'a> {
     /// So many values follow, or the lack of them.
     List(u64),
     Stored,
-    /// Keys that a DEL has found.
-    Deleted(u64),
+    /// Keys that a DEL has found, the length after an APPEND, or a number after INCR or DECR.
+    Number,
     Refused(&'a [u8]),
 }
 
@@ -45,7 +46,10 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(RespReply<'_>, usize)>, Stri
         b"$-1" => RespReply::Missing,
         [b'$', digits @ ..] => RespReply::Value { length: number(digits).ok_or_else(unknown)? },
         [b'*', digits @ ..] => RespReply::List(number(digits).ok_or_else(unknown)?),
-        [b':', digits @ ..] => RespReply::Deleted(number(digits).ok_or_else(unknown)?),
+        [b':', digits @ ..] => {
+            number(digits.strip_prefix(b"-").unwrap_or(digits)).ok_or_else(unknown)?;
+            RespReply::Number
+        }
         [b'-', reason @ ..] => RespReply::Refused(reason),
         _ => return Err(unknown()),
     };
@@ -55,8 +59,8 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(RespReply<'_>, usize)>, Stri
 fn number(digits: &[u8]) -> Option<u64> {
     match digits {
         [] => None,
-        // Longer than any value: 18 digits cannot overflow.
-        _ if digits.len() > 18 => None,
+        // 19 digits cannot overflow.
+        _ if digits.len() > 19 => None,
         _ => digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0'))),
     }
 }
@@ -76,24 +80,40 @@ pub(super) fn add_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A SET of `length` bytes that do not matter; a TTL of 0 is no expiry.
-pub(super) fn set(out: &mut Vec<u8>, key: &[u8], ttl_seconds: u32, length: usize) {
+/// A SET of bytes that are all the same, on a condition (NX or XX) if there is one; a TTL of 0 is no expiry.
+pub(super) fn set(out: &mut Vec<u8>, key: &[u8], condition: Option<&str>, ttl_seconds: u32, value: (usize, u8)) {
     let expires = ttl_seconds > 0;
-    out.extend_from_slice(if expires { b"*5\r\n$3\r\nSET\r\n" } else { b"*3\r\n$3\r\nSET\r\n" });
+    header(out, b'*', 3 + usize::from(condition.is_some()) + 2 * usize::from(expires));
+    add_key(out, b"SET");
     add_key(out, key);
-    header(out, b'$', length);
-    out.resize(out.len() + length, b'.');
-    out.extend_from_slice(b"\r\n");
+    add_value(out, value);
+    if let Some(condition) = condition {
+        add_key(out, condition.as_bytes());
+    }
     if expires {
         out.extend_from_slice(b"$2\r\nEX\r\n");
         add_key(out, ttl_seconds.to_string().as_bytes());
     }
 }
 
-/// A DEL of one key.
-pub(super) fn delete(out: &mut Vec<u8>, key: &[u8]) {
-    out.extend_from_slice(b"*2\r\n$3\r\nDEL\r\n");
+pub(super) fn append(out: &mut Vec<u8>, key: &[u8], value: (usize, u8)) {
+    header(out, b'*', 3);
+    add_key(out, b"APPEND");
     add_key(out, key);
+    add_value(out, value);
+}
+
+/// A command that has one key and nothing else.
+pub(super) fn of_key(out: &mut Vec<u8>, command: &str, key: &[u8]) {
+    header(out, b'*', 2);
+    add_key(out, command.as_bytes());
+    add_key(out, key);
+}
+
+fn add_value(out: &mut Vec<u8>, (length, byte): (usize, u8)) {
+    header(out, b'$', length);
+    out.resize(out.len() + length, byte);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// `<kind><number>` and a line end.
@@ -125,7 +145,8 @@ mod tests {
         assert_eq!(parse(b"$-1\r\n").unwrap(), Some((RespReply::Missing, 5)));
         assert_eq!(parse(b"*50\r\n").unwrap(), Some((RespReply::List(50), 5)));
         assert_eq!(parse(b"+OK\r\n+OK\r\n").unwrap(), Some((RespReply::Stored, 5)));
-        assert_eq!(parse(b":1\r\n").unwrap(), Some((RespReply::Deleted(1), 4)));
+        assert_eq!(parse(b":1\r\n").unwrap(), Some((RespReply::Number, 4)));
+        assert_eq!(parse(b":-12\r\n").unwrap(), Some((RespReply::Number, 6)));
         let refused = RespReply::Refused(b"OOM command not allowed");
         assert_eq!(parse(b"-OOM command not allowed\r\n").unwrap(), Some((refused, 26)));
         for cut in 0..6 {
@@ -161,13 +182,18 @@ mod tests {
         add_key(&mut out, b"0123456789");
         assert_eq!(out, b"*11\r\n$4\r\nMGET\r\n$10\r\n0123456789\r\n");
         out.clear();
-        delete(&mut out, b"k");
+        of_key(&mut out, "DEL", b"k");
         assert_eq!(out, b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
         out.clear();
-        set(&mut out, b"k", 0, 3);
-        set(&mut out, b"k", 60, 0);
+        set(&mut out, b"k", None, 0, (3, b'.'));
+        set(&mut out, b"k", None, 60, (0, b'.'));
         let plain = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\n...\r\n".to_vec();
         let expiring = b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n$2\r\nEX\r\n$2\r\n60\r\n";
         assert_eq!(out, [plain, expiring.to_vec()].concat());
+        out.clear();
+        set(&mut out, b"k", Some("NX"), 0, (1, b'1'));
+        append(&mut out, b"k", (2, b'.'));
+        let added = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n1\r\n$2\r\nNX\r\n".to_vec();
+        assert_eq!(out, [added, b"*3\r\n$6\r\nAPPEND\r\n$1\r\nk\r\n$2\r\n..\r\n".to_vec()].concat());
     }
 }

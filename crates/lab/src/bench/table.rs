@@ -29,7 +29,8 @@ pub(super) fn print(report: &BenchReport, out: &mut impl Write) -> io::Result<()
     writeln!(out, "{rule}")?;
     let each_second = |count: u64| count as f64 / seconds.max(1e-9);
     let hits = Some((each_second(report.hits), each_second(report.gets - report.hits)));
-    line("Sets", each_second(report.sets + report.fills), None, &report.set_latency, out)?;
+    let writes = report.sets + report.fills + report.writes.map_or(0, |writes| writes.requests());
+    line("Sets", each_second(writes), None, &report.set_latency, out)?;
     line("Gets", each_second(report.gets), hits, &report.get_latency, out)?;
     if report.deletes > 0 {
         line("Deletes", each_second(report.deletes), None, &report.delete_latency, out)?;
@@ -39,6 +40,13 @@ pub(super) fn print(report: &BenchReport, out: &mut impl Write) -> io::Result<()
     for pool in &report.pools {
         let share = (pool.gets > 0).then(|| pool.hits as f64 / pool.gets as f64);
         writeln!(out, "{:<8}{:>14.2}{:>14}", pool.name, each_second(pool.gets), crate::format::percent(share))?;
+    }
+    if let Some(writes) = &report.writes {
+        writeln!(
+            out,
+            "Sets: {} adds, {} replaces, {} appends, {} counts, {} of these without effect",
+            writes.adds, writes.replaces, writes.appends, writes.counts, writes.not_stored
+        )?;
     }
     let kilobytes = (report.bytes_sent + report.bytes_received) as f64 / 1024.0;
     writeln!(out, "{:.2} KB/sec", kilobytes / seconds.max(1e-9))

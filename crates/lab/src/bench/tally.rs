@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use super::load_kind::LoadKind;
 
@@ -16,6 +17,7 @@ pub(super) struct LatencyTally {
     pub(super) sets: u64,
     pub(super) fills: u64,
     pub(super) deletes: u64,
+    pub(super) writes: OtherWrites,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
     pub(super) get_latency: Histogram<u64>,
@@ -29,6 +31,33 @@ pub(super) struct LatencyTally {
     pub(super) unsent: u64,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
+}
+
+/// Writes of a trace or a workload that are neither sets nor deletes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OtherWrites {
+    pub adds: u64,
+    pub replaces: u64,
+    /// Appends and prepends.
+    pub appends: u64,
+    /// Numbers that were to be counted up or down.
+    pub counts: u64,
+    /// Of all these, those whose condition did not hold: an add of a key that is present, any other of an absent one.
+    pub not_stored: u64,
+}
+
+impl OtherWrites {
+    pub(super) fn requests(&self) -> u64 {
+        self.adds + self.replaces + self.appends + self.counts
+    }
+
+    fn add(&mut self, other: Self) {
+        self.adds += other.adds;
+        self.replaces += other.replaces;
+        self.appends += other.appends;
+        self.counts += other.counts;
+        self.not_stored += other.not_stored;
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +74,7 @@ impl Default for LatencyTally {
             sets: 0,
             fills: 0,
             deletes: 0,
+            writes: OtherWrites::default(),
             errors: 0,
             first_error: None,
             get_latency: empty_histogram(),
@@ -61,16 +91,29 @@ impl Default for LatencyTally {
 
 impl LatencyTally {
     pub(super) fn requests(&self) -> u64 {
-        self.gets + self.sets + self.fills + self.deletes
+        self.gets + self.sets + self.fills + self.deletes + self.writes.requests()
     }
 
-    /// A set or a delete, and when it began if its latency is taken.
-    pub(super) fn note_write(&mut self, kind: LoadKind, start: Option<Instant>) {
-        let (count, latency) = match kind {
-            LoadKind::Delete => (&mut self.deletes, &mut self.delete_latency),
-            _ => (&mut self.sets, &mut self.set_latency),
+    /// Counts a write or a delete, and tells where its latency belongs.
+    pub(super) fn count_write(&mut self, kind: LoadKind) -> &mut Histogram<u64> {
+        let count = match kind {
+            LoadKind::Delete => &mut self.deletes,
+            LoadKind::Get | LoadKind::Set => &mut self.sets,
+            LoadKind::Add => &mut self.writes.adds,
+            LoadKind::Replace => &mut self.writes.replaces,
+            LoadKind::Append | LoadKind::Prepend => &mut self.writes.appends,
+            LoadKind::Incr | LoadKind::Decr => &mut self.writes.counts,
         };
         *count += 1;
+        match kind {
+            LoadKind::Delete => &mut self.delete_latency,
+            _ => &mut self.set_latency,
+        }
+    }
+
+    /// A write or a delete, and when it began if its latency is taken.
+    pub(super) fn note_write(&mut self, kind: LoadKind, start: Option<Instant>) {
+        let latency = self.count_write(kind);
         if let Some(start) = start {
             record(latency, start.elapsed());
         }
@@ -104,6 +147,7 @@ impl LatencyTally {
         self.set_latency += other.set_latency;
         self.delete_latency += other.delete_latency;
         self.delay += other.delay;
+        self.writes.add(other.writes);
         self.pools.resize(self.pools.len().max(other.pools.len()), PoolTally::default());
         for (sum, pool) in self.pools.iter_mut().zip(&other.pools) {
             sum.gets += pool.gets;
