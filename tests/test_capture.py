@@ -212,12 +212,12 @@ def test_mistakes_are_named(ebbtide, tmp_path):
     assert idle.returncode == 1 and "no request was seen within 1 s" in idle.stderr and idle.stdout == ""
     path.write_text("precious")
     there = run("capture", f"127.0.0.1:{ebbtide.port}", "--output", path)
-    assert there.returncode == 1 and "--overwrite" in there.stderr and path.read_text() == "precious"
+    assert there.returncode == 73 and "--overwrite" in there.stderr and path.read_text() == "precious"
     nobody = run("capture", f"127.0.0.1:{free_port()}", "--output", "-")
-    assert nobody.returncode == 1 and "refused" in nobody.stderr
+    assert nobody.returncode == 74 and "refused" in nobody.stderr
     with Server(EBBTIDE, "-W") as server:
         forbidden = run("capture", f"127.0.0.1:{server.port}", "--output", "-", "--sample", 1)
-    assert forbidden.returncode == 1 and "-W" in forbidden.stderr
+    assert forbidden.returncode == 74 and "-W" in forbidden.stderr
     refused = run("advise")
     assert refused.returncode == 2 and "TRACE" in refused.stderr
 
@@ -242,4 +242,4 @@ def test_a_capture_names_pools_or_prefixes(by, names, tmp_path):
 def test_a_server_without_pools_has_none_to_capture(tmp_path):
     with Server(EBBTIDE) as server:
         done = run("capture", f"127.0.0.1:{server.port}", "--output", tmp_path / "x.csv", "--by", "pool", "--sample", 1)
-    assert done.returncode == 1 and "no pools with prefixes; give --by prefix" in done.stderr
+    assert done.returncode == 2 and "no pools with prefixes; give --by prefix" in done.stderr

@@ -155,7 +155,7 @@ def test_the_twenty_largest_groups_have_a_curve_and_the_others_one(tmp_path):
 @pytest.mark.parametrize("by, reason", [("pool", "no column `pool`"), ("prefix", "are numbers")])
 def test_a_trace_without_the_groups_asked_for_is_refused(loop, by, reason):
     result = mrc(loop, "--by", by)
-    assert result.returncode == 1 and f"--by {by}" in result.stderr and reason in result.stderr, result.stderr
+    assert result.returncode == 2 and f"--by {by}" in result.stderr and reason in result.stderr, result.stderr
 
 
 def test_numbers_have_no_more_digits_than_they_mean(loop):
@@ -225,7 +225,7 @@ def test_a_trace_without_gets_is_an_error(tmp_path, text, reason):
     path = tmp_path / "trace.csv"
     path.write_text(text)
     result = mrc(path)
-    assert result.returncode == 1 and reason in result.stderr
+    assert result.returncode == 66 and reason in result.stderr
 
 
 def test_sizes_that_cannot_be_are_refused(loop):
@@ -251,7 +251,7 @@ def test_a_policy_that_is_named_twice_has_one_curve(loop):
 
 def test_sizes_at_which_no_curve_has_a_point_are_an_error(loop):
     result = mrc(loop, "--policy", "ebbtide", "--sizes", "500,1k")
-    assert result.returncode == 1 and result.stdout == "" and "--sizes 1 KiB" in result.stderr, result.stderr
+    assert result.returncode == 2 and result.stdout == "" and "--sizes 1 KiB" in result.stderr, result.stderr
 
 
 def test_an_object_larger_than_the_cache_is_refused_by_lru_too(tmp_path):

@@ -92,7 +92,7 @@ def test_what_is_no_trace_is_refused(tmp_path, text, reason):
     path = tmp_path / "trace.csv"
     path.write_text(text)
     result = info(path)
-    assert result.returncode == 1 and reason in result.stderr, result.stderr
+    assert result.returncode == 66 and reason in result.stderr, result.stderr
 
 
 def test_tiny_and_odd_traces_have_a_result_with_caveats(tmp_path):

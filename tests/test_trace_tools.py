@@ -118,7 +118,7 @@ def test_prefixes_and_pools_are_filters(tmp_path):
     assert made("convert", pools) == pools.read_bytes()
     assert len(shape(made("filter", pools, "--pool", "a"))) == 3
     refused = run("filter", twitter, "--pool", "a")
-    assert refused.returncode == 1 and b"--pool a" in refused.stderr
+    assert refused.returncode == 2 and b"--pool a" in refused.stderr
 
 
 def test_a_sample_keeps_whole_keys_and_says_so(tmp_path):
@@ -158,7 +158,7 @@ def test_nothing_is_replaced_unasked(trace, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("precious")
     refused = run("convert", trace, "--output", other)
-    assert refused.returncode == 1 and b"--overwrite" in refused.stderr and other.read_text() == "precious"
+    assert refused.returncode == 73 and b"--overwrite" in refused.stderr and other.read_text() == "precious"
     made("convert", trace, "--output", other, "--overwrite")
     assert other.read_bytes() == trace.read_bytes()
 

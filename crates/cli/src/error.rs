@@ -8,6 +8,9 @@ pub enum Error {
     /// A flag that does not exist, lacks its value, or has one that cannot be: exit code 1.
     #[error("{0}")]
     Illegal(String),
+    /// An argument of a command that does not exist, or is missing: exit code 2.
+    #[error("{0}")]
+    Usage(String),
     /// A value outside of its limits: exit code 64 (EX_USAGE).
     #[error("{0}")]
     Limit(String),
@@ -24,6 +27,7 @@ impl Error {
     pub fn at(self, place: &str) -> Self {
         match self {
             Self::Illegal(text) => Self::Illegal(format!("{place}: {text}")),
+            Self::Usage(text) => Self::Usage(format!("{place}: {text}")),
             Self::Limit(text) => Self::Limit(format!("{place}: {text}")),
             Self::System(text) => Self::System(format!("{place}: {text}")),
             Self::NoUser(name) => Self::NoUser(name),
@@ -33,6 +37,7 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Illegal(_) => 1,
+            Self::Usage(_) => 2,
             Self::Limit(_) => 64,
             Self::NoUser(_) => 67,
             Self::System(_) => 71,

@@ -7,6 +7,9 @@ use ebbtide_server::{FleetOptions, run_fleet};
 
 use crate::flags::DEFAULT_PORT;
 
+/// Exit code where the page has no address: EX_IOERR, as of the lab's commands.
+const CANNOT_LISTEN: u8 = 74;
+
 /// The arguments of `ebbtide dashboard`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetArgs {
@@ -40,7 +43,7 @@ pub fn run(args: FleetArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebbtide: {error}; --listen puts the page elsewhere");
-            ExitCode::FAILURE
+            ExitCode::from(CANNOT_LISTEN)
         }
     }
 }

@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 const LEFT: usize = 30;
 
 /// The commands, each with what it does.
-const COMMANDS: [(&str, &str); 14] = [
+const COMMANDS: [(&str, &str); 15] = [
     ("[serve] [flags]", "start the server"),
     ("replay TRACE", "the miss ratio of a trace"),
     ("mrc TRACE", "the miss ratio of a trace by the memory of the cache"),
@@ -32,7 +32,8 @@ const COMMANDS: [(&str, &str); 14] = [
     ("doctor", "what of this machine should be otherwise"),
     ("help [COMMAND]", "all of this, or the help of a command"),
     ("version", "the version"),
-    ("completions SHELL", "completions for bash, zsh or fish"),
+    ("completions SHELL", "completions for bash, zsh, fish or elvish"),
+    ("man DIRECTORY", "the man pages, written into a directory"),
 ];
 
 /// The help: in short the beginning of what each flag does, else all of it, the options of `-o`, and the flags that do
@@ -65,8 +66,10 @@ pub fn usage(is_long: bool) -> String {
     extended(&mut text, &mut silent);
     text.push_str("\nKnown to memcached and without a meaning here:\n");
     wrapped(&silent.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
-    text.push_str("\nExit codes: 0 done, 1 failed or a malformed flag, 2 malformed arguments of a\n");
-    text.push_str("command, 64 a value outside of its limits, 67 no such user, 71 refused by the\nsystem.\n");
+    text.push_str("\nExit codes of the server: 0 done, 1 a malformed flag, 64 a value outside of its\n");
+    text.push_str("limits, 67 no such user, 71 refused by the system. Of a command: 0 done, 1 the\n");
+    text.push_str("answer is no, 2 a malformed argument, 66 no such trace or none that can be read,\n");
+    text.push_str("73 a file cannot be created, 74 a file or a server failed.\n");
     text
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::fleet;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 
 #[derive(Parser)]
@@ -21,6 +21,7 @@ enum LabCommand {
     /// Show what the workload of a trace is like; convert, filter, sample and merge traces
     Trace(trace_command::TraceArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
+    #[command(override_usage = GENERATE_USAGE)]
     Generate(generate::GenerateArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
     Bench(bench::BenchArgs),
@@ -32,18 +33,25 @@ enum LabCommand {
     Dashboard(fleet::FleetArgs),
 }
 
+/// One line of it would be wider than a terminal.
+const GENERATE_USAGE: &str = "ebbtide generate [OPTIONS] --output <FILE>
+       <--preset <PRESET>|--cluster <NUMBER>|--cachebench <FILE>>";
+
 /// The commands of the lab.
 pub const NAMES: [&str; 10] =
     ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor", "dashboard"];
 
 /// All words that a command line may begin with.
 pub fn commands() -> impl Iterator<Item = &'static str> {
-    NAMES.into_iter().chain(["serve", "help", "version", "completions"])
+    NAMES.into_iter().chain(["serve", "help", "version", "completions", "man"])
 }
+
+/// Columns of the help at most.
+const WIDTH: usize = 80;
 
 /// The commands as clap knows them.
 pub fn command() -> clap::Command {
-    LabCommand::command()
+    LabCommand::command().max_term_width(WIDTH)
 }
 
 /// Whether `word` is a command of the lab.
@@ -54,7 +62,8 @@ pub fn knows(word: &OsString) -> bool {
 /// Runs the command that `args` begins with.
 pub fn run(args: &[OsString]) -> ExitCode {
     let program = OsString::from("ebbtide");
-    let command = match LabCommand::try_parse_from(std::iter::once(&program).chain(args)) {
+    let matches = command().try_get_matches_from(std::iter::once(&program).chain(args));
+    let command = match matches.and_then(|mut matches| LabCommand::from_arg_matches_mut(&mut matches)) {
         Ok(command) => command,
         Err(refusal) => refusal.exit(),
     };
@@ -75,7 +84,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebbtide: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -29,9 +29,11 @@ fn main() -> ExitCode {
     if args.first().is_some_and(lab::knows) {
         return lab::run(&args);
     }
-    // `ebbtide help replay` is `ebbtide replay --help`.
+    // `ebbtide help trace info` is `ebbtide trace info --help`.
     if args.first().is_some_and(|first| first == "help") && args.get(1).is_some_and(lab::knows) {
-        return lab::run(&[args.remove(1), "--help".into()]);
+        args.remove(0);
+        args.push("--help".into());
+        return lab::run(&args);
     }
     match answer(&mut args) {
         Ok(code) => code,
@@ -50,9 +52,11 @@ fn answer(args: &mut Vec<OsString>) -> Result<ExitCode, Error> {
             None | Some("serve") => show(&help::usage(true)),
             Some("version") => show(&help::version()),
             Some("completions") => show("ebbtide completions SHELL prints completions for bash, zsh, fish or elvish"),
+            Some("help") => show("ebbtide help [COMMAND] shows the help of the server, or of a command"),
+            Some("man") => show("ebbtide man DIRECTORY writes a man page for the server and for each command"),
             Some(other) => {
                 let hint = similar::hint(other, lab::commands());
-                return Err(Error::Illegal(format!("help {other}: not a command; `ebbtide -h` lists them{hint}")));
+                return Err(Error::Usage(format!("help {other}: not a command; `ebbtide -h` lists them{hint}")));
             }
         },
         Some("version") => show(&help::version()),

@@ -30,7 +30,8 @@ pub fn command() -> Command {
         Command::new("serve").about("Start the server, as without a command"),
         Command::new("help").about("Show the help of the server, or of a command"),
         Command::new("version").about("Show the version"),
-        Command::new("completions").about("Print completions for bash, zsh or fish"),
+        Command::new("completions").about("Print completions for bash, zsh, fish or elvish"),
+        Command::new("man").about("Write the man pages into a directory"),
     ])
 }
 
@@ -39,7 +40,7 @@ pub fn completions(shell: Option<&str>) -> Result<(), Error> {
     let known = shell.and_then(|name| name.parse::<Shell>().ok());
     let Some(shell) = known else {
         let given = shell.unwrap_or("completions");
-        return Err(Error::Illegal(format!("{given}: name a shell: ebbtide completions bash, zsh, fish or elvish")));
+        return Err(Error::Usage(format!("{given}: name a shell: ebbtide completions bash, zsh, fish or elvish")));
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command(), "ebbtide", &mut text);
@@ -51,7 +52,7 @@ pub fn completions(shell: Option<&str>) -> Result<(), Error> {
 /// Writes a man page for the server and for each command into a directory.
 pub fn pages(directory: Option<&Path>) -> Result<(), Error> {
     let Some(directory) = directory else {
-        return Err(Error::Illegal("man: name a directory: ebbtide man DIRECTORY".to_owned()));
+        return Err(Error::Usage("man: name a directory: ebbtide man DIRECTORY".to_owned()));
     };
     let failed = |error: io::Error| Error::System(format!("man {}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(failed)?;
@@ -76,7 +77,7 @@ mod tests {
         }
         let page = std::fs::read_to_string(folder.path().join("ebbtide.1")).unwrap();
         assert!(page.contains("memory\\-limit") && page.contains("ebbtide\\-replay"));
-        assert!(matches!(pages(None), Err(Error::Illegal(_))));
-        assert!(matches!(completions(Some("frob")), Err(Error::Illegal(_))));
+        assert!(matches!(pages(None), Err(Error::Usage(_))));
+        assert!(matches!(completions(Some("frob")), Err(Error::Usage(_))));
     }
 }

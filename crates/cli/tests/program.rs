@@ -22,8 +22,8 @@ fn each_command_that_the_help_lists_has_its_own_help() {
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|word| !word.is_empty()))
         .filter(|word| !word.starts_with('['))
         .collect();
-    assert!(commands.contains(&"replay") && commands.contains(&"bench"), "{commands:?}");
-    for command in commands.into_iter().filter(|&command| !["help", "version"].contains(&command)) {
+    assert!(["replay", "bench", "man"].iter().all(|command| commands.contains(command)), "{commands:?}");
+    for command in commands.into_iter().filter(|&command| command != "version") {
         let help = ebbtide(&["help", command]);
         assert!(help.status.success() && text(&help.stdout).contains(command), "help {command}: {help:?}");
     }
@@ -35,4 +35,44 @@ fn a_word_that_is_no_command_is_refused_by_its_name() {
     assert!(!refused.status.success() && refused.stdout.is_empty());
     let message = text(&refused.stderr);
     assert!(message.contains("replya") && message.contains("did you mean replay?"), "{message}");
+}
+
+#[test]
+fn the_help_of_every_command_fits_80_columns() {
+    let commands = "replay mrc advise capture generate bench top doctor dashboard";
+    let of_trace = ["info", "head", "convert", "filter", "sample", "merge"].map(|word| vec!["help", "trace", word]);
+    for words in commands.split(' ').map(|word| vec!["help", word]).chain(of_trace) {
+        let help = ebbtide(&words);
+        assert!(help.status.success(), "{words:?}: {help:?}");
+        let text = text(&help.stdout);
+        assert!(text.contains(&format!("Usage: ebbtide {}", words[1..].join(" "))), "{words:?}: {text}");
+        let wide = text.lines().find(|line| line.chars().count() > 80 && line.trim().contains(' '));
+        assert_eq!(wide, None, "{words:?}");
+    }
+}
+
+#[test]
+fn exit_codes_say_why_a_command_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (trace, text, absent) = (path("trace.csv"), path("text"), path("absent/out.csv"));
+    std::fs::write(&trace, "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,8,9,get,0\n").unwrap();
+    std::fs::write(&text, "no trace\n").unwrap();
+    for (words, code) in [
+        (vec!["help", "frob"], 2),
+        (vec!["completions", "tcsh"], 2),
+        (vec!["man"], 2),
+        (vec!["replay", &trace, "--memory", "64m", "--frob"], 2),
+        (vec!["replay", &trace, "--memory", "1k"], 2),
+        (vec!["bench", "--get-ratio", "2"], 2),
+        (vec!["replay", &path("none"), "--memory", "64m"], 66),
+        (vec!["mrc", &text], 66),
+        (vec!["trace", "convert", &trace, "--output", &absent], 73),
+        (vec!["trace", "convert", &trace, "--output", &text], 73),
+        (vec!["bench", "--target", "127.0.0.1:1", "--requests", "1"], 74),
+        (vec!["replay", &trace, "--memory", "64m"], 0),
+    ] {
+        let done = ebbtide(&words);
+        assert_eq!(done.status.code(), Some(code), "{words:?}: {}", self::text(&done.stderr));
+    }
 }

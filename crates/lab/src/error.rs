@@ -66,9 +66,44 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
+/// Exit codes of the commands beside 0, done. Those above 63 are of sysexits.h.
+const NO: u8 = 1;
+const USAGE: u8 = 2;
+const NO_INPUT: u8 = 66;
+const CANNOT_CREATE: u8 = 73;
+const INPUT_OUTPUT: u8 = 74;
+
 impl Error {
+    /// The exit code of a command that ends with this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Audit { .. } | Self::Problems { .. } | Self::CaptureEnded { .. } | Self::Idle { .. } => NO,
+            Self::Configuration { .. } | Self::Cache(ebbtide::Error::Configuration { .. }) => USAGE,
+            Self::Read { .. }
+            | Self::Malformed { .. }
+            | Self::UnknownFormat { .. }
+            | Self::NotATrace { .. }
+            | Self::NoRequests { .. }
+            | Self::NoGets { .. } => NO_INPUT,
+            Self::Exists { .. } => CANNOT_CREATE,
+            Self::Write { source, .. } if is_refused_path(source.kind()) => CANNOT_CREATE,
+            Self::Write { .. }
+            | Self::Drawing(_)
+            | Self::Cache(_)
+            | Self::Connection { .. }
+            | Self::Protocol { .. }
+            | Self::Output(_) => INPUT_OUTPUT,
+        }
+    }
+
     /// Whether the reader of the output has gone: `head` for one, when it has seen enough.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(source) | Self::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }
+}
+
+/// Whether a file could not be opened for writing, as against one that could not be written on.
+fn is_refused_path(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    matches!(kind, AlreadyExists | IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem)
 }

@@ -15,8 +15,10 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
     let Value::Object(fields) = value else {
         return match value {
             Value::String(text) => writeln!(out, "{prefix:<24} {text}"),
-            Value::Number(number) => writeln!(out, "{prefix:<24} {}", number_with_unit(prefix, number)),
-            Value::Null => writeln!(out, "{prefix:<24} -"),
+            Value::Number(number) => {
+                writeln!(out, "{:<24} {}", without_unit(prefix), number_with_unit(prefix, number))
+            }
+            Value::Null => writeln!(out, "{:<24} -", without_unit(prefix)),
             Value::Array(elements) if elements.is_empty() => writeln!(out, "{prefix:<24} -"),
             Value::Array(elements) if elements.iter().all(Value::is_object) => {
                 elements.iter().try_for_each(|element| writeln!(out, "{prefix:<24} {}", element_line(element)))
@@ -25,13 +27,50 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
         };
     };
     for (name, field) in fields {
-        let name = match prefix {
-            "" => name.clone(),
-            _ => format!("{prefix}.{name}"),
-        };
-        print_fields(&name, field, out)?;
+        print_fields(&path(prefix, name), field, out)?;
     }
     Ok(())
+}
+
+/// The name of a field of an object that is a field itself.
+fn path(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
+}
+
+/// A csv text: a row for each report, a column for each number or text in them. Lists are left out.
+pub(crate) fn csv(reports: &[impl Serialize]) -> io::Result<String> {
+    let mut columns: Vec<String> = Vec::new();
+    let mut rows = Vec::new();
+    for report in reports {
+        let mut cells = Vec::new();
+        collect_cells("", &serde_json::to_value(report)?, &mut cells);
+        for (name, _) in &cells {
+            if !columns.contains(name) {
+                columns.push(name.clone());
+            }
+        }
+        rows.push(cells);
+    }
+    let mut text = columns.join(",") + "\n";
+    for cells in rows {
+        let cell = |column| cells.iter().find(|(name, _)| name == column).map_or("", |(_, cell)| cell);
+        text.push_str(&(columns.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"));
+    }
+    Ok(text)
+}
+
+fn collect_cells(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+    let cell = match value {
+        Value::Object(fields) => {
+            return fields.iter().for_each(|(key, value)| collect_cells(&path(name, key), value, cells));
+        }
+        Value::Array(_) => return,
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n']) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    cells.push((name.to_owned(), cell));
 }
 
 /// An element of a list in one line: `name value, name value`.
@@ -39,11 +78,16 @@ fn element_line(element: &Value) -> String {
     let fields = element.as_object().into_iter().flatten();
     let shown = fields.map(|(name, value)| match value {
         Value::String(text) => format!("{name} {text}"),
-        Value::Number(number) => format!("{name} {}", number_with_unit(name, number)),
-        Value::Null => format!("{name} -"),
+        Value::Number(number) => format!("{} {}", without_unit(name), number_with_unit(name, number)),
+        Value::Null => format!("{} -", without_unit(name)),
         other => format!("{name} {other}"),
     });
     shown.collect::<Vec<_>>().join(", ")
+}
+
+/// The name of a field without a unit that its number is not shown in.
+fn without_unit(name: &str) -> &str {
+    name.strip_suffix("_us").unwrap_or(name)
 }
 
 /// A number for people: three significant digits, with the unit that the name of its field says. All digits are in the
@@ -96,7 +140,7 @@ mod tests {
                 ("miss_ratio", "12.3 %"),
                 ("ops_per_second", "2.35 M/s"),
                 ("seed", "123456789"),
-                ("latency.p99_us", "1.23 ms"),
+                ("latency.p99", "1.23 ms"),
                 ("memory_used_bytes", "64 MiB"),
                 ("seconds", "1.23 s"),
                 ("flash", "-"),
@@ -105,6 +149,11 @@ mod tests {
                 ("none", "-"),
             ]
         );
+        let other = json!({ "requests": 7, "name": "a, \"b\"" });
+        let table = csv(&[&report, &other]).unwrap();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].split(',').any(|column| column == "latency.p99_us") && !lines[0].contains("pools"), "{table}");
+        assert!(lines[1].contains("2345678.9") && lines[2].ends_with("\"a, \"\"b\"\"\""), "{table}");
         let mut line = Vec::new();
         print(&report, true, &mut line).unwrap();
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&line).unwrap(), report);

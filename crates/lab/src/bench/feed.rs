@@ -33,6 +33,11 @@ impl Feed {
         Self { load, fills: VecDeque::new(), schedule, started: Instant::now(), over: false, unsent: 0 }
     }
 
+    /// Goes on with the load in a new phase, which has a schedule of its own.
+    pub(super) fn restart(&mut self, schedule: Option<Schedule>) {
+        (self.schedule, self.over, self.unsent) = (schedule, false, 0);
+    }
+
     /// Due times count from now on.
     pub(super) fn start(&mut self, now: Instant) {
         self.started = now;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Plan;
 use super::load_kind::LoadKind;
 use super::objects::{Objects, Recording};
+use crate::generate::CountArg;
 use crate::workload::{Popularity, Random, Ranks};
 
 /// The requests of one thread in one phase.
@@ -41,7 +42,7 @@ impl Load {
         Self { source, batch: 1, left: share(keys, thread, threads) }
     }
 
-    /// The thread's share of the load to measure.
+    /// The thread's share of the load before the measurement, or of the one to measure.
     pub(super) fn mixed(plan: &Plan, thread: u16) -> Self {
         let args = &plan.args;
         let source = match &plan.objects {
@@ -56,11 +57,20 @@ impl Load {
                 stride: u64::from(args.threads),
             },
         };
-        let left = match args.requests {
-            Some(requests) => share(requests, thread, args.threads),
+        let mut load = Self { source, batch: u64::from(args.batch), left: 0 };
+        match args.warmup {
+            Some(CountArg(requests)) => load.left = share(requests, thread, args.threads),
+            None => load.measure(plan, thread),
+        }
+        load
+    }
+
+    /// Goes on with the requests that are measured.
+    pub(super) fn measure(&mut self, plan: &Plan, thread: u16) {
+        self.left = match plan.args.requests {
+            Some(CountArg(requests)) => share(requests, thread, plan.args.threads),
             None => u64::MAX,
         };
-        Self { source, batch: u64::from(args.batch), left }
     }
 
     /// The next request and how many keys it has, each to be drawn with `number`; `None` when the phase is over.
@@ -186,6 +196,21 @@ mod tests {
         assert_eq!(played("--requests 8 --batch 4", 0), [get(&[0, 1]), delete(0), set(2), get(&[0, 0, 0, 1])]);
         let by_threads = [played("--requests 6 --threads 2", 0), played("--requests 6 --threads 2", 1)];
         assert_eq!(by_threads, [[get(&[0]), delete(0), get(&[0])], [get(&[1]), set(2), get(&[0])]]);
+    }
+
+    #[test]
+    fn the_measurement_goes_on_where_the_warmup_ended() {
+        let numbers = |load: &mut Load| {
+            std::iter::from_fn(|| load.next(&AtomicBool::new(false)).map(|_| load.number())).collect::<Vec<u64>>()
+        };
+        let warm = plan("--keys 50 --requests 20 --warmup 30 --seed 3");
+        let mut load = Load::mixed(&warm, 0);
+        let before = numbers(&mut load);
+        load.measure(&warm, 0);
+        let measured = numbers(&mut load);
+        assert_eq!((before.len(), measured.len()), (30, 20));
+        let whole = numbers(&mut Load::mixed(&plan("--keys 50 --requests 50 --seed 3"), 0));
+        assert_eq!([before, measured].concat(), whole);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::report::{BenchReport, report};
 use super::tally::{LatencyTally, record};
 use crate::Error;
 use crate::flash::FlashReport;
+use crate::generate::CountArg;
 use crate::keys::KeyBuffer;
 use crate::store::{ValueWriter, ttl_of};
 
@@ -54,9 +55,16 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
         let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread)));
         drive("prefill", workers.collect(), RunEnd::Requests(objects.count()), LocalWorker::work, None)?;
     }
-    let workers = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread)));
+    let mut workers: Vec<_> = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread))).collect();
+    if let Some(CountArg(requests)) = args.warmup {
+        (workers, _) = drive("warm-up", workers, RunEnd::Requests(requests), LocalWorker::work, None)?;
+        for (thread, worker) in (0..).zip(&mut workers) {
+            worker.load.measure(plan, thread);
+            (worker.tally, worker.busy) = (LatencyTally::default(), Duration::ZERO);
+        }
+    }
     let (workers, elapsed) = with_log(args.hdr.as_deref(), args.overwrite, |sink| {
-        drive("bench", workers.collect(), args.end(), LocalWorker::work, Some(sink))
+        drive("bench", workers, args.end(), LocalWorker::work, Some(sink))
     })?;
     let mut total = LatencyTally::default();
     let mut ops_per_second = 0.0;

@@ -36,7 +36,7 @@ pub use report::{BenchPoolReport, BenchReport, DrawnReport, Latency, LatencyBuck
 pub use schedule::Arrivals;
 pub use tally::OtherWrites;
 
-use std::io::stdout;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ use self::objects::Objects;
 use crate::Error;
 use crate::flash::FlashArgs;
 use crate::generate::{CountArg, Preset};
+use crate::trace::write_report;
 use crate::workload::{Popularity, SizeDistribution};
 
 /// What says how requests are drawn, and means nothing for a trace or a workload that has its own.
@@ -80,9 +81,9 @@ pub struct BenchArgs {
     /// Exponent of the Zipf distribution
     #[arg(long, default_value_t = 0.99)]
     pub exponent: f64,
-    /// Distinct keys
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub keys: u64,
+    /// Distinct keys, such as 10k
+    #[arg(long, value_name = "COUNT", default_value = "1m")]
+    pub keys: CountArg,
     /// Bytes of a key: SIZE, LOW-HIGH or lognormal:MEDIAN:SIGMA[:MAX]
     #[arg(long, value_name = "SIZES", default_value = "20")]
     pub key_size: SizeDistribution,
@@ -102,8 +103,11 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 10.0, conflicts_with = "requests")]
     pub seconds: f64,
     /// Gets (each key counts), writes and deletes to send, instead of a time
-    #[arg(long)]
-    pub requests: Option<u64>,
+    #[arg(long, value_name = "COUNT")]
+    pub requests: Option<CountArg>,
+    /// The same that are sent before the measurement and do not count
+    #[arg(long, value_name = "COUNT")]
+    pub warmup: Option<CountArg>,
     /// Keys of one get: a batch in process, a multiget on the network
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub batch: u16,
@@ -140,9 +144,12 @@ pub struct BenchArgs {
     /// Write the latencies of each second as a log of HDR histograms, in nanoseconds
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// Replace the file of --hdr if it exists
+    /// Replace the files of --hdr and --csv if they exist
     #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
+    /// Write the report as a csv file with one row
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// Seed of keys, sizes and order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -154,7 +161,7 @@ pub struct BenchArgs {
 impl BenchArgs {
     fn end(&self) -> RunEnd {
         match self.requests {
-            Some(requests) => RunEnd::Requests(requests),
+            Some(CountArg(requests)) => RunEnd::Requests(requests),
             None => RunEnd::After(Duration::from_secs_f64(self.seconds)),
         }
     }
@@ -187,6 +194,12 @@ pub fn run(args: BenchArgs) -> Result<(), Error> {
     match args.target {
         Some(_) if !args.json => table::print(&report, out)?,
         _ => crate::report::print(&report, args.json, out)?,
+    }
+    if !args.json {
+        writeln!(out, "{}", report.conclusion())?;
+    }
+    if let Some(path) = &args.csv {
+        write_report(path, args.overwrite, crate::report::csv(&[&report])?.as_bytes())?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ impl Objects {
     pub(super) fn new(args: &BenchArgs) -> Result<Self, Error> {
         let Some((option, name)) = args.recorded() else {
             return Ok(Self::Drawn {
-                keys: args.keys,
+                keys: args.keys.0,
                 key_size: args.key_size,
                 value_size: args.value_size,
                 ttl_seconds: args.ttl,

@@ -17,6 +17,7 @@ use super::report::{BenchReport, report};
 use super::schedule::Schedule;
 use super::tally::LatencyTally;
 use crate::Error;
+use crate::generate::CountArg;
 
 /// A server that sends nothing for so long, while answers are due, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,10 +47,15 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
         (workers, _) = drive("prefill", workers, end, RemoteWorker::work, None)?;
     }
     for (thread, worker) in (0..).zip(&mut workers) {
-        let schedule = args.rate.map(|rate| Schedule::new(args, rate, thread));
-        worker.feed = Feed::new(Load::mixed(plan, thread), schedule);
-        worker.depth = args.pipeline.into();
-        worker.tally = LatencyTally::default();
+        worker.feed.load = Load::mixed(plan, thread);
+        worker.restart(thread);
+    }
+    if let Some(CountArg(requests)) = args.warmup {
+        (workers, _) = drive("warm-up", workers, RunEnd::Requests(requests), RemoteWorker::work, None)?;
+        for (thread, worker) in (0..).zip(&mut workers) {
+            worker.feed.load.measure(plan, thread);
+            worker.restart(thread);
+        }
     }
     let (workers, elapsed) = with_log(args.hdr.as_deref(), args.overwrite, |sink| {
         drive("bench", workers, args.end(), RemoteWorker::work, Some(sink))
@@ -108,6 +114,14 @@ impl<'a> RemoteWorker<'a> {
             turn: 0,
             tally: LatencyTally::default(),
         })
+    }
+
+    /// Begins a phase in which requests come as the arguments say, with no counts yet.
+    fn restart(&mut self, thread: u16) {
+        let args = &self.plan.args;
+        self.feed.restart(args.rate.map(|rate| Schedule::new(args, rate, thread)));
+        self.depth = args.pipeline.into();
+        self.tally = LatencyTally::default();
     }
 
     fn work(&mut self, meter: &Meter<'_>) -> Result<(), Error> {

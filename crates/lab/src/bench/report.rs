@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::tally::{LatencyTally, OtherWrites, PoolTally};
 use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
+use crate::format;
 
 /// What a load brought; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -66,6 +67,34 @@ pub struct BenchReport {
     pub seed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<&'static str>,
+}
+
+impl BenchReport {
+    /// What was found, in one sentence.
+    pub(super) fn conclusion(&self) -> String {
+        let rate = format::rate(Some(self.ops_per_second));
+        let latency = self.latency.as_ref().map_or_else(String::new, |latency| {
+            let us = |us: f64| format::micros(Some(us));
+            format!(", half of them within {} and 99 % within {}", us(latency.p50_us), us(latency.p99_us))
+        });
+        let hits = match self.gets {
+            0 => String::new(),
+            _ => format!("; {} of the gets hit", format::percent(Some(self.hit_ratio))),
+        };
+        let unsent = self.pace.as_ref().map_or(0, |pace| pace.unsent);
+        let overload = match unsent {
+            0 => String::new(),
+            _ => format!(
+                "; {} that were due could not be sent: the latencies are of an overload",
+                format::count(Some(unsent))
+            ),
+        };
+        let errors = match self.errors {
+            0 => String::new(),
+            errors => format!("; {} were refused", format::count(Some(errors))),
+        };
+        format!("{} did {rate}{latency}{hits}{overload}{errors}", self.target)
+    }
 }
 
 /// One pool of a workload.
@@ -224,8 +253,32 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<LatencyBucket> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
+    use super::super::objects::Objects;
     use super::super::tally::{empty_histogram, record};
     use super::*;
+    use crate::bench::BenchArgs;
+
+    #[derive(Parser)]
+    struct TestArgs {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
+    #[test]
+    fn the_conclusion_says_rate_latency_and_hits() {
+        let args = TestArgs::parse_from("bench --target x:1 --rate 10".split(' ')).args;
+        let plan = Plan { objects: Objects::new(&args).unwrap(), args };
+        let mut tally = LatencyTally { gets: 40, hits: 30, errors: 2, unsent: 7, ..LatencyTally::default() };
+        record(&mut tally.get_latency, Duration::from_micros(1500));
+        let sentence = report(tally, &plan, Duration::from_secs(2), 20.0).conclusion();
+        assert!(sentence.starts_with("x:1 did 20/s, half of them within 1.5 ms and 99 % within 1.5 ms"), "{sentence}");
+        assert!(sentence.contains("; 75.0 % of the gets hit; 7 that were due could not be sent"), "{sentence}");
+        assert!(sentence.ends_with("; 2 were refused"), "{sentence}");
+        let idle = report(LatencyTally::default(), &plan, Duration::from_secs(2), 0.0).conclusion();
+        assert_eq!(idle, "x:1 did 0/s");
+    }
 
     #[test]
     fn each_request_is_in_the_bucket_of_its_latency() {

@@ -14,7 +14,7 @@ use super::{ReplayArgs, replay};
 use crate::Error;
 use crate::progress::Progress;
 use crate::report;
-use crate::trace::STANDARD_INPUT;
+use crate::trace::{STANDARD_INPUT, write_report};
 
 /// What one replay has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         writeln!(out, "{HEAD}")?;
     }
     let mut verdict = Ok(());
+    let mut rows: Vec<ReplayReport> = Vec::new();
     let mut found: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
     let progress = (cells.len() > 1).then(|| Progress::new("replays", cells.len() as u64));
     each_in_order(
@@ -80,6 +81,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
             if let Some(Err(broken)) = report.audit.as_ref().map(AuditReport::verdict) {
                 verdict = Err(broken);
             }
+            rows.extend(args.csv.is_some().then_some(report));
             Ok(())
         },
     )?;
@@ -88,6 +90,9 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
     }
     if let Some(sentence) = conclusion(found).filter(|_| !args.json) {
         writeln!(out, "{sentence}")?;
+    }
+    if let Some(path) = &args.csv {
+        write_report(path, args.overwrite, report::csv(&rows)?.as_bytes())?;
     }
     verdict
 }

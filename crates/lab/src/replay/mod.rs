@@ -122,8 +122,11 @@ pub struct ReplayArgs {
     /// evicted
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pools", "jobs"])]
     pub segments: Option<PathBuf>,
-    /// Replace the file of --segments if it exists
-    #[arg(long, visible_alias = "force", requires = "segments")]
+    /// Write the reports as a csv file, a row for each
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Replace the files of --segments and --csv if they exist
+    #[arg(long, visible_alias = "force")]
     pub overwrite: bool,
     /// Seed of the key hash and of the policies' random numbers
     #[arg(long, default_value_t = 1)]
@@ -167,6 +170,7 @@ impl ReplayArgs {
             merge_run: None,
             max_value: None,
             segments: None,
+            csv: None,
             overwrite: false,
             seed: 1,
             json: false,
