@@ -11,9 +11,9 @@ DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-d
 # The database of an example; without it the test of the example is skipped, and says so.
 DATABASE := postgresql
 # What reads a client's bytes, an image of a store or a memory file, how long each is fuzzed, and the fuzzer's version.
-FUZZ := text meta binary image memory_file
+FUZZ := text meta binary image memory_file trace
 # The same for all of them: each crate is built once.
-FUZZ_FEATURES := --no-default-features --features memory-file
+FUZZ_FEATURES := --no-default-features --features memory-file,trace
 FUZZ_SECONDS := 20
 CARGO_FUZZ := 0.13.2
 VENV := .venv
@@ -40,7 +40,7 @@ help:
 	@echo "make clients      client libraries of six languages, on memcached and on the server"
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
-	@echo "make fuzz         parsers, images of stores and memory files against random bytes (FUZZ_SECONDS=20 each)"
+	@echo "make fuzz         parsers, traces, images of stores and memory files against random bytes (FUZZ_SECONDS=20 each)"
 	@echo "make miri         formats and arithmetic of the store under Miri"
 	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
 	@echo "make soak         the random tests at full length: hours"

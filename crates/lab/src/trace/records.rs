@@ -20,8 +20,8 @@ use super::text::Fault;
 use super::{Op, Request};
 use crate::keys::FULL_WIDTH;
 
-const LCS_MAGIC: u64 = 0x1234_5678_9ABC_DEF0;
-const LCS_HEADER: usize = 8192;
+pub(super) const LCS_MAGIC: u64 = 0x1234_5678_9ABC_DEF0;
+pub(super) const LCS_HEADER: usize = 8192;
 /// Features of 4 bytes at the end of a record, by the version of lcs from 3 on.
 const LCS_FEATURES: [usize; 6] = [0, 1, 2, 4, 8, 16];
 /// The longest record: lcs 8.
