@@ -185,6 +185,10 @@ fn what_means_nothing_here_is_named() {
     let directory = cachebench(CONFIG, ["config.json", "pop.json", "sizes.json"]);
     let report = generate(&args("--cachebench", &directory.path().join("config.json"), "")).unwrap();
     assert_eq!(report.note.as_deref(), Some("ignored: enableLookaside"));
+    let requests = try_cachebench(&directory, "config.json", "").unwrap();
+    let sizes: HashMap<u64, u64> =
+        requests.iter().filter(|r| r.op != Op::Delete).map(|r| (r.key, u64::from(r.key_size + r.value_size))).collect();
+    assert_eq!((report.keys, report.footprint_bytes), (sizes.len() as u64, sizes.values().sum::<u64>()));
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
     let counts = written
         .and_then(|counts| output.finish().map(|()| counts))
         .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
-    let size = workload.size();
+    let (keys, footprint_bytes) = workload.size().unwrap_or_else(|| counts.objects.size());
     let ignored = workload.ignored();
     Ok(GenerateReport {
         requests: counts.requests,
@@ -68,8 +68,8 @@ pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
         sets: counts.sets,
         deletes: counts.deletes,
         seconds: counts.seconds,
-        keys: size.map(|(keys, _)| keys),
-        footprint_bytes: size.map(|(_, bytes)| bytes),
+        keys,
+        footprint_bytes,
         note: (!ignored.is_empty()).then(|| format!("ignored: {}", ignored.join(", "))),
     })
 }
