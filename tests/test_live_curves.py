@@ -80,6 +80,15 @@ def test_the_curve_tells_what_the_loop_needs(server):
     memory = [point["memory_bytes"] for point in curve["points"]]
     assert memory == sorted(memory) and memory[0] == 1 << 20 and memory[-1] == 512 << 20
     assert all(point["low"] <= point["miss_ratio"] <= point["high"] for point in curve["points"])
+    # A loop earns nothing before it fits: the hull passes over the cliff, and each MiB on it earns alike.
+    cliff = max(curve["cliffs"], key=lambda cliff: cliff["height"])
+    assert cliff["from_bytes"] < 64 << 20 < cliff["to_bytes"] and cliff["height"] > 0.2
+    hull = [point["memory_bytes"] for point in curve["hull"]]
+    assert hull == sorted(hull) and set(hull) < set(memory)
+    assert {cliff["from_bytes"], cliff["to_bytes"]} <= set(hull)
+    inside = [p for p in curve["points"] if cliff["from_bytes"] <= p["memory_bytes"] < cliff["to_bytes"]]
+    assert len({point["marginal_hits_per_mib"] for point in inside}) == 1 and inside[0]["marginal_hits_per_mib"] > 0
+    assert curve["points"][-1]["marginal_hits_per_mib"] == 0
     # 128 MiB hold all, but for the first round.
     what_if = api(f"curves?memory={128 << 20}")["what_if"]
     assert what_if["memory_bytes"] == 128 << 20 and curve["present"]["miss_ratio"] - what_if["miss_ratio"] > 0.4

@@ -239,6 +239,40 @@ fn what_did_not_help_is_undone_and_waits_longer_each_time() {
 }
 
 #[test]
+fn a_move_into_a_cliff_says_where_it_ends() {
+    let curve = |points: &[(u64, f64)]| {
+        Curve::new(points.iter().map(|&(mib, misses)| Point::exact(mib * MIB, misses, misses)).collect())
+    };
+    let reading = |name: &str, mib: u64, points: &[(u64, f64)]| PoolReading {
+        name: name.to_owned(),
+        memory_bytes: mib * MIB,
+        used_bytes: mib * MIB,
+        min_bytes: MIB,
+        max_bytes: u64::MAX,
+        is_fixed: false,
+        hit_value: 1.0,
+        target_hit_ratio: None,
+        curve: curve(points),
+        sampled_gets: 1e6,
+        gets_per_second: 1000.0,
+        gets: 0,
+        hits: 0,
+    };
+    let first = |loop_points: &[(u64, f64)]| {
+        let feed = reading("feed", 30, &[(1, 0.5), (8, 0.101), (16, 0.1), (200, 0.1)]);
+        let pools = [feed, reading("loop", 10, loop_points)];
+        let situation = Situation { now_seconds: 0.0, total_bytes: 40 * MIB, is_shrinking: false, pools: &pools };
+        Controller::new(ControllerOptions::default()).unwrap().advise(&situation).unwrap()
+    };
+    // A loop that needs 100 MiB, and earns a little before.
+    let inside = first(&[(1, 0.99), (8, 0.97), (40, 0.90), (96, 0.85), (100, 0.1)]);
+    assert_eq!((inside.moves()[0].to.as_str(), inside.moves()[0].cliff_to_bytes), ("loop", Some(100 * MIB)));
+    assert!(inside.to_string().ends_with("most of what loop can gain comes at 100 MiB"), "{inside}");
+    let plain = first(&[(1, 0.99), (8, 0.5), (20, 0.3), (40, 0.2), (96, 0.15), (100, 0.15)]);
+    assert_eq!((plain.moves()[0].to.as_str(), plain.moves()[0].cliff_to_bytes), ("loop", None), "{plain}");
+}
+
+#[test]
 fn a_pool_sized_by_hand_stays_until_it_is_released() {
     let mut simulation = Simulation::new(four());
     simulation.pools[0].is_fixed = true;

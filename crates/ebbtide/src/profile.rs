@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool::Pool;
 use crate::pool_state::PoolState;
-use ebbtide_control::{Curve, Options, Point, Profiler};
+use ebbtide_control::{Cliff, Curve, Options, Point, Profiler};
 use ebbtide_store::{AccessSample, Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
@@ -99,6 +99,40 @@ pub struct CacheCurve {
     pub sample_rate: f64,
     /// Accesses that were dropped because buffers were full.
     pub dropped_samples: u64,
+}
+
+/// A stretch of the curve on which memory earns nothing until much more of it is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurveCliff {
+    pub from_bytes: u64,
+    pub to_bytes: u64,
+    /// The furthest that the miss ratio lies above the convex hull.
+    pub height: f64,
+}
+
+impl CacheCurve {
+    /// The points of the lower convex hull, by ascending memory.
+    pub fn hull(&self) -> Vec<CurvePoint> {
+        let of_hull = self.by_memory().hull();
+        let is_on = |point: &&CurvePoint| of_hull.iter().any(|on| on.memory_bytes == point.memory_bytes);
+        self.points.iter().filter(is_on).copied().collect()
+    }
+
+    /// Stretches that lie above the hull by more than 0.02, the lowest memory first.
+    pub fn cliffs(&self) -> Vec<CurveCliff> {
+        let cliffs = self.by_memory().cliffs().into_iter();
+        cliffs.map(|Cliff { from_bytes, to_bytes, height }| CurveCliff { from_bytes, to_bytes, height }).collect()
+    }
+
+    /// Hits for each get that one more MiB earns at this memory, by the slope of the hull there.
+    pub fn marginal_hits_per_mib(&self, memory_bytes: u64) -> f64 {
+        self.by_memory().marginal_hits_per_mib(memory_bytes)
+    }
+
+    fn by_memory(&self) -> Curve {
+        let point = |point: &CurvePoint| Point::exact(point.memory_bytes, point.miss_ratio, point.miss_ratio);
+        Curve::new(self.points.iter().map(point).collect())
+    }
 }
 
 /// The miss ratio that a memory limit would have.

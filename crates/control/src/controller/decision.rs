@@ -12,6 +12,8 @@ pub struct Move {
     /// Predicted hits a second that the receiver gains and the giver loses.
     pub gained_hits_per_second: f64,
     pub lost_hits_per_second: f64,
+    /// Where the best division leaves the receiver inside a cliff of its curve: the memory at which the cliff ends.
+    pub cliff_to_bytes: Option<u64>,
 }
 
 /// A decision about the memory of all pools.
@@ -95,7 +97,11 @@ impl fmt::Display for Move {
         let (to, bytes) = (&self.to, size(self.bytes));
         let from = self.from.as_deref().unwrap_or("unused memory");
         let (gained, lost) = (count(self.gained_hits_per_second), count(self.lost_hits_per_second));
-        write!(f, "{to} +{bytes} from {from}: {gained} more hits a second, {lost} fewer")
+        write!(f, "{to} +{bytes} from {from}: {gained} more hits a second, {lost} fewer")?;
+        match self.cliff_to_bytes {
+            None => Ok(()),
+            Some(end) => write!(f, ", and most of what {to} can gain comes at {}", size(end)),
+        }
     }
 }
 
@@ -151,7 +157,13 @@ mod tests {
             bytes,
             gained_hits_per_second: gained,
             lost_hits_per_second: lost,
+            cliff_to_bytes: None,
         };
+        let inside = Move { cliff_to_bytes: Some(200 << 20), ..step(Some("feed"), 64 << 20, 2.0, 1.0) };
+        assert!(
+            inside.to_string().ends_with("1.0 fewer, and most of what users can gain comes at 200 MiB"),
+            "{inside}"
+        );
         let moves = vec![step(Some("feed"), 64 << 20, 1900.4, 100.0), step(None, 3 << 19, 0.44, 0.0)];
         let text = Decision::Move { moves: moves.clone(), bytes: Vec::new() }.to_string();
         assert_eq!(

@@ -183,6 +183,7 @@ fn moves(
             bytes,
             gained_hits_per_second: hits(receiver),
             lost_hits_per_second: hits(giver),
+            cliff_to_bytes: receiver.pool.and_then(|at| cliff_end(&pools[at], targets[at])),
         });
         left -= bytes;
         for (side, sides) in [(giver.bytes - bytes, &mut givers), (receiver.bytes - bytes, &mut receivers)] {
@@ -193,6 +194,12 @@ fn moves(
         }
     }
     moves
+}
+
+/// Where the cliff ends inside which this budget of a pool is.
+fn cliff_end(pool: &PoolReading, bytes: u64) -> Option<u64> {
+    let cliffs = pool.curve.cliffs();
+    cliffs.iter().find(|cliff| cliff.from_bytes < bytes && bytes < cliff.to_bytes).map(|cliff| cliff.to_bytes)
 }
 
 fn hits(pool: &PoolReading, value: f64) -> f64 {

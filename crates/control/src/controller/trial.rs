@@ -290,6 +290,7 @@ impl Trial {
                 bytes: step.bytes,
                 gained_hits_per_second: step.lost_hits_per_second,
                 lost_hits_per_second: step.gained_hits_per_second,
+                cliff_to_bytes: None,
             });
         }
         (moves, bytes)

@@ -30,6 +30,9 @@ pub struct MoveReport {
     pub bytes: u64,
     pub gained_hits_per_second: f64,
     pub lost_hits_per_second: f64,
+    /// Where the receiver stays inside a cliff of its curve: the memory at which the cliff ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cliff_to_bytes: Option<u64>,
 }
 
 /// Another policy for a pool, with modelled miss ratios; that before an undo is the measured one.
@@ -52,6 +55,7 @@ impl Decision {
             bytes: step.bytes,
             gained_hits_per_second: step.gained_hits_per_second,
             lost_hits_per_second: step.lost_hits_per_second,
+            cliff_to_bytes: step.cliff_to_bytes,
         };
         Self {
             seconds: now.as_secs_f64(),

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheProfile, ControllerMode, ControllerOptions, CurvePoint, PoolController, PoolDecision,
-    PoolPolicyChange, PoolTarget, PoolTargetState, Verdict,
+    ByteSize, Cache, CacheCurve, CacheProfile, ControllerMode, ControllerOptions, CurveCliff, CurvePoint,
+    PoolController, PoolDecision, PoolPolicyChange, PoolTarget, PoolTargetState, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -142,8 +142,10 @@ impl Sizing {
             "full": curve.is_full,
             "measured_miss_ratio": miss_ratio.map(rounded),
             "evicted_after_seconds": curve.evicted_after.map(|after| rounded(after.as_secs_f64())),
-            "present": point(&curve.present),
-            "points": curve.points.iter().map(point).collect::<Vec<_>>(),
+            "present": with_marginal(&curve, &[curve.present]).pop(),
+            "points": with_marginal(&curve, &curve.points),
+            "hull": with_marginal(&curve, &curve.hull()),
+            "cliffs": curve.cliffs().iter().map(cliff).collect::<Vec<_>>(),
             "what_if": what_if.as_ref().map(point),
             "sampled_keys": curve.sampled_keys,
             "sample_rate": rounded(curve.sample_rate),
@@ -174,6 +176,7 @@ fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
             "bytes": step.bytes,
             "gained_hits_per_second": step.gained_hits_per_second,
             "lost_hits_per_second": step.lost_hits_per_second,
+            "cliff_to_bytes": step.cliff_to_bytes,
         })
     };
     json!({
@@ -221,6 +224,21 @@ fn target_json(target: &PoolTarget) -> Value {
 /// What a thread that panicked left behind is whole: each update of it is one assignment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Points, each with what one more MiB earns there.
+fn with_marginal(curve: &CacheCurve, points: &[CurvePoint]) -> Vec<Value> {
+    let marginal = |of: &CurvePoint| {
+        let mut value = point(of);
+        value["marginal_hits_per_mib"] = json!(rounded(curve.marginal_hits_per_mib(of.memory_bytes)));
+        value
+    };
+    points.iter().map(marginal).collect()
+}
+
+fn cliff(cliff: &CurveCliff) -> Value {
+    let CurveCliff { from_bytes, to_bytes, height } = *cliff;
+    json!({ "from_bytes": from_bytes, "to_bytes": to_bytes, "height": rounded(height) })
 }
 
 fn point(point: &CurvePoint) -> Value {
