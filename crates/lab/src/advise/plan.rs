@@ -231,18 +231,45 @@ mod tests {
 
     #[test]
     fn the_arithmetic_of_extstore_comes_out() {
-        // 100 B of RAM an item: at 1,024 B flash holds ten times what RAM could.
-        let per_item = 1024.0 / EXTSTORE_PER_OBJECT;
-        assert!((10.0..10.5).contains(&per_item));
-        // At 400,000 reads a second 3 KiB fill 10 Gbit/s, 8 KiB 25 Gbit/s.
-        let gbit = |bytes: f64| HARDWARE.flash_iops * bytes * 8.0 / 1e9;
-        assert!((gbit(3072.0) - 9.8).abs() < 0.1 && (gbit(8192.0) - 26.2).abs() < 0.1);
-        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2. At 4 TB it lasts half as long.
-        let at = |terabytes_a_day: f64| HARDWARE.flash_years * HARDWARE.flash_dwpd / terabytes_a_day;
-        assert_eq!((at(2.0), at(4.0)), (5.0, 2.5));
-        // RAM at five times the price of flash: nine tenths of the bytes on flash cost less than a third.
-        let price = |ram: f64, flash: f64| ram * HARDWARE.dram_price + flash * HARDWARE.flash_price;
-        assert!(price(0.1, 0.9) / price(1.0, 0.0) < 1.0 / 3.0);
+        // The page on extstore (2018): 100 B of RAM for each item on flash, 400,000 reads a second.
+        let extstore = Overheads {
+            dram_per_object: 0.0,
+            index_per_object: EXTSTORE_PER_OBJECT,
+            flash_fill: 1.0,
+            write_amplification: 1.0,
+        };
+        let (in_dram, on_flash) = (|_: f64| 1.0, |_: f64| 0.0);
+        let of = |sizes: (f64, f64), demand: Demand, hardware: Hardware| {
+            let demand = Demand { footprint_bytes: 1e6 * GIB, ..demand };
+            plan(sizes, &demand, &extstore, &hardware, &LATENCIES, &on_flash, &in_dram)
+        };
+        // RAM full of the index of items of 1,024 B: flash holds ten times what RAM could.
+        let full = of((GIB, 10.24 * GIB), demand(1024.0), HARDWARE);
+        assert_eq!((full.binding, full.index_bytes), ("RAM for the index of flash", GIB));
+        assert!((full.binding_used - 1.0).abs() < 1e-9 && full.flash_hit_ratio == 1.0);
+        // 3,072 B fill 10 Gbit/s, 8,192 B 25 Gbit/s: below, the reads of the drive bind, and above, the network.
+        for (bytes, network_bits) in [(3072.0, 10e9), (8192.0, 25e9)] {
+            let hardware = Hardware { network_bits, ..HARDWARE };
+            let at = |bytes: f64| {
+                let demand = Demand { gets_per_second: 400_000.0, ..demand(bytes) };
+                of((1000.0 * GIB, 1000.0 * GIB), demand, Hardware { ..hardware })
+            };
+            assert_eq!((at(0.95 * bytes).binding, at(0.95 * bytes).binding_used), ("reads of the flash device", 1.0));
+            assert_eq!(at(1.05 * bytes).binding, "network");
+        }
+        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2. At 4 TB a day it lasts half as long.
+        for (terabytes_a_day, years) in [(2.0, 5.0), (4.0, 2.5)] {
+            let sets_per_second = terabytes_a_day * 1e12 / DAY_SECONDS / 4096.0;
+            let worn = of((1000.0 * GIB, 1e12), Demand { sets_per_second, ..demand(4096.0) }, HARDWARE);
+            assert!((worn.drive_writes_per_day - terabytes_a_day).abs() < 1e-9);
+            assert!((worn.flash_life_years.unwrap() - years).abs() < 1e-9);
+        }
+        // RAM at four to eight times the price of flash: with nine tenths on flash a third of the money, to 80 % less.
+        for (dram_price, part) in [(4.0, 1.0 / 3.0), (8.0, 0.2)] {
+            let hardware = || Hardware { dram_price, ..HARDWARE };
+            let price = |ram: f64, flash: f64| of((ram * GIB, flash * GIB), demand(4096.0), hardware()).price;
+            assert!((price(10.0, 90.0) / price(100.0, 0.0) - part).abs() < 0.02);
+        }
     }
 
     #[test]
