@@ -9,12 +9,13 @@ use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::{FlashTier, FlashWaits};
-use crate::live_profiles::{self, LiveProfiles};
+use crate::live_profiles::LiveProfiles;
 use crate::maintenance;
 use crate::memory_file::{FinishedMemory, Memory};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
+use crate::profile_thread;
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -348,15 +349,9 @@ impl CacheBuilder {
         if self.profiles_accesses {
             engine.profiles.get_or_init(LiveProfiles::default);
             engine.update_profiles();
-            if clock == Clock::System {
-                live_profiles::start(&engine).map_err(not_started)?;
-            }
-        }
-        if engine.memory_monitor.is_some() && clock == Clock::System {
-            maintenance::start_monitor(&engine).map_err(not_started)?;
         }
         if clock == Clock::System {
-            maintenance::start(&engine).map_err(not_started)?;
+            start_threads(&engine).map_err(not_started)?;
         } else if engine.memory_file.is_some() && engine.pools.names().len() > 1 {
             // Pools of the file reach the budgets of this start.
             engine.run_all_maintenance(engine.clock.now_ms());
@@ -456,4 +451,15 @@ impl CacheBuilder {
             },
         }
     }
+}
+
+/// Starts the threads that an engine with the system's clock has.
+fn start_threads(engine: &Arc<Engine>) -> std::io::Result<()> {
+    if engine.profiles.get().is_some() {
+        profile_thread::start(engine)?;
+    }
+    if engine.memory_monitor.is_some() {
+        maintenance::start_monitor(engine)?;
+    }
+    maintenance::start(engine)
 }

@@ -71,6 +71,8 @@ mod pool_table;
 mod pool_wishes;
 mod pools;
 mod profile;
+mod profile_start;
+mod profile_thread;
 mod removal;
 mod removal_events;
 mod retry;

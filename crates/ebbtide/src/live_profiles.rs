@@ -1,16 +1,8 @@
-//! Profiles that a cache keeps of its pools: see `profile.rs`.
-//!
-//! A thread takes in what was sampled once a second, as the buffers of samples are short; with a manual clock each
-//! maintenance does. It holds the engine weakly, and ends with it.
+//! Profiles that a cache keeps of its pools: see `profile.rs`, and `profile_thread.rs` for who updates them.
 
-use crate::engine::Engine;
 use crate::pool_state::PoolState;
 use crate::profile::CacheProfile;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread;
-use std::time::Duration;
-
-const INTERVAL: Duration = Duration::from_secs(1);
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A profile of each pool.
 #[derive(Default)]
@@ -30,7 +22,7 @@ impl LiveProfiles {
     }
 
     /// Takes in what was sampled. Pools that were added are sampled from now on.
-    fn update(&self, pools: &[Arc<PoolState>], memory_bytes: u64) {
+    pub fn update(&self, pools: &[Arc<PoolState>], memory_bytes: u64) {
         let mut profiles = self.locked();
         let count = profiles.len();
         profiles.retain(|profile| pools.iter().any(|pool| profile.is_of(pool)));
@@ -43,27 +35,5 @@ impl LiveProfiles {
             profiles.iter_mut().for_each(|profile| profile.share_memory(pools.len(), memory_bytes));
         }
         profiles.iter_mut().for_each(CacheProfile::update);
-    }
-}
-
-impl Engine {
-    pub fn update_profiles(&self) {
-        if let Some(profiles) = self.profiles.get() {
-            profiles.update(&self.pools.present(), self.pools.memory_bytes());
-        }
-    }
-}
-
-/// Starts the thread that updates the profiles.
-pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
-    let weak = Arc::downgrade(engine);
-    thread::Builder::new().name("ebbtide-profile".into()).spawn(move || update_often(&weak)).map(drop)
-}
-
-fn update_often(weak: &Weak<Engine>) {
-    loop {
-        thread::park_timeout(INTERVAL);
-        let Some(engine) = weak.upgrade() else { return };
-        engine.update_profiles();
     }
 }

@@ -10,9 +10,7 @@
 //! caller has one. What the curve says is the difference between two sizes.
 
 use crate::byte_size::ByteSize;
-use crate::cache::Cache;
 use crate::live_models::{CandidateCounts, LiveModels};
-use crate::pool::Pool;
 use crate::pool_state::PoolState;
 use ebbtide_control::{Cliff, Curve, Options, Point, Profiler};
 use ebbtide_store::{AccessSample, Policy, SampledAccess};
@@ -158,16 +156,7 @@ pub struct Verdict {
 }
 
 impl CacheProfile {
-    /// Begins to sample the accesses of a cache without other pools, or of the pool `default`.
-    pub fn of(cache: &Cache) -> Self {
-        Self::of_pool(cache)
-    }
-
     /// Begins to sample the accesses of a pool.
-    pub fn of_pool(pool: &Pool) -> Self {
-        Self::of_state(&pool.0.pool)
-    }
-
     pub(crate) fn of_state(pool: &Arc<PoolState>) -> Self {
         let PoolState { store, clock, .. } = &**pool;
         let now_ms = clock.now_ms();
@@ -481,6 +470,7 @@ fn duration_text(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::lookup::Lookup;
 

@@ -13,8 +13,8 @@ impl Pool {
         self.profile(CacheProfile::curve)
     }
 
-    /// The miss ratio that this pool would have with this much memory. For a cache without other pools it is that of the
-    /// cache.
+    /// The miss ratio that this pool would have with this much memory. For a cache without other pools it is that of
+    /// the cache.
     ///
     /// ```
     /// use ebbtide::{ByteSize, Cache};
@@ -46,8 +46,8 @@ impl Pool {
         self.profile(|profile, level| profile.what_if(memory, level))
     }
 
-    /// What to think of the size of this pool, in a line: *full; 14.0 % misses; objects leave after 6 min; +64 MiB would
-    /// save 2.1 points, -64 MiB would cost 4.0 points*.
+    /// What to think of the size of this pool, in a line: *full; 14.0 % misses; objects leave after 6 min; +64 MiB
+    /// would save 2.1 points, -64 MiB would cost 4.0 points*.
     pub fn verdict(&self) -> Option<Verdict> {
         self.profile(CacheProfile::verdict)
     }
