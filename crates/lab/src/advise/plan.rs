@@ -257,7 +257,7 @@ mod tests {
             assert_eq!((at(0.95 * bytes).binding, at(0.95 * bytes).binding_used), ("reads of the flash device", 1.0));
             assert_eq!(at(1.05 * bytes).binding, "network");
         }
-        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2. At 4 TB a day it lasts half as long.
+        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2. At 4 TB it lasts half as long.
         for (terabytes_a_day, years) in [(2.0, 5.0), (4.0, 2.5)] {
             let sets_per_second = terabytes_a_day * 1e12 / DAY_SECONDS / 4096.0;
             let worn = of((1000.0 * GIB, 1e12), Demand { sets_per_second, ..demand(4096.0) }, HARDWARE);

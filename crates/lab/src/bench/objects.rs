@@ -3,7 +3,7 @@
 //!
 //! Of a recording its time is left out: gets, writes and deletes follow each other as fast as they can. An object is
 //! what the first request of a key with a value says, for a delete knows no size; what appends add to it has a size of
-//! its own. The value of a key that is counted is a number. 32 bytes of memory per object and 4 per request hold it all.
+//! its own. The value of a key that is counted is a number. 32 bytes of memory per object and 4 per request hold all.
 
 use std::collections::HashMap;
 use std::sync::Arc;

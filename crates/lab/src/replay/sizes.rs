@@ -13,8 +13,8 @@ use crate::trace::STANDARD_INPUT;
 const AUTO_PERCENT: [f64; 4] = [1.0, 3.0, 10.0, 30.0];
 
 impl ReplayArgs {
-    /// The sizes in bytes, in the order of the arguments, each once; without any that of the configuration. A share of the footprint is at least the smallest
-    /// memory of a cache. Shares read the trace once before the replays.
+    /// The sizes in bytes, in the order of the arguments, each once; without any that of the configuration. A share of
+    /// the footprint is at least the smallest memory of a cache. Shares read the trace once before the replays.
     ///
     /// # Errors
     /// A share of standard input, which can be read once, or of a trace without a request.

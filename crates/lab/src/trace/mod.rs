@@ -9,7 +9,7 @@
 //! | `lcs` | libCacheSim's lcs, versions 1 to 8: a header of 8,192 bytes, then 24 to 100 bytes |
 //! | `vscsi` | libCacheSim's vscsi, both versions: 32 or 40 bytes, no header |
 //!
-//! A text of other columns is read by a [`ColumnMap`]. All formats are written, too: lcs in version 3, vscsi in version 1.
+//! A text of other columns is read by a [`ColumnMap`]. All formats are written, too: lcs in version 3, vscsi in 1.
 //!
 //! Files may be compressed with zstd or gzip. Both that and the format are told from the content; a file that is no
 //! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is
