@@ -17,8 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// read them without decoding.
 ///
 /// Numbers have the order of bytes of the machine: for a `memory_file` or flash that moves between machines use those
-/// of `zerocopy::little_endian`, which have an alignment of 1, too. A changed type does not read values of the former one
-/// if its size has changed; otherwise it reads them as its own: use another pool.
+/// of `zerocopy::little_endian`, which have an alignment of 1, too. A changed type does not read values of the former
+/// one if its size has changed; otherwise it reads them as its own: use another pool.
 ///
 /// ```
 /// use ebbtide::{ByteSize, Cache, TypedCache, ZeroCopy};
