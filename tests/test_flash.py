@@ -296,7 +296,7 @@ def named(place):
         "a link to nothing": (place / "link", "64m", "is a link to absent"),
         "not ours": (place / "other", "64m", "holds what is not ours"),
         "full": (place / "flash", str(2 * whole), "bytes more, but its filesystem has"),
-        "too much for the memory": (place / "flash", "3g", "raise that to"),
+        "too much for the memory": (place / "flash", "3g", "increase that to"),
         "read-only": (place / "read-only", "64m", "cannot be opened for writing"),
         # Its owner may not open it, but root may.
         "what keeps nothing": (

@@ -16,7 +16,6 @@ mod problem;
 mod size;
 mod source;
 mod tree;
-mod unfinished;
 mod width;
 mod words;
 mod workspace;
@@ -40,19 +39,17 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
     problems.extend(evaluation::check(&tree));
     problems.extend(links::check(&tree));
     problems.extend(lockfile::check(&tree));
-    let mut style = Vec::new();
     for (path, text) in tree.with_extension("rs") {
         let source = Source::new(text);
         problems.extend(size::check(path, &source));
         problems.extend(phrases::check(path, &source));
-        style.extend(width::check(path, &source));
-        style.extend(words::check(path, &source));
+        problems.extend(width::check(path, &source));
+        problems.extend(words::check(path, &source));
     }
     for (path, text) in tree.with_extension("md") {
-        style.extend(width::check_page(path, text));
-        style.extend(words::check_page(path, text));
+        problems.extend(width::check_page(path, text));
+        problems.extend(words::check_page(path, text));
     }
-    problems.extend(unfinished::filter(style));
     problems.sort();
     Ok(problems)
 }

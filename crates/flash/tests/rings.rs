@@ -271,7 +271,7 @@ fn a_completion_that_panics_loses_no_other() {
 }
 
 #[test]
-fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_begun() {
+fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_started() {
     let attempt = |disk: &Arc<Disk>| {
         let Some(ring) = thread_ring(disk) else { return };
         let outcomes = Arc::new(Mutex::new(Vec::new()));
@@ -372,7 +372,7 @@ fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
 }
 
 #[test]
-fn the_end_of_a_waiting_ring_ends_all_that_was_begun() {
+fn the_end_of_a_waiting_ring_ends_all_that_was_started() {
     let attempt = |disk: &Arc<Disk>| {
         let Some(ring) = blocking_ring(disk) else { return };
         let (sender, over) = channel();
@@ -422,15 +422,15 @@ fn panicking(sender: &Sender<bool>) -> OnTransfer {
 #[test]
 fn completions_that_panic_when_their_ring_ends_lose_no_other() {
     with_disk(|disk| {
-        // What was not begun, and what is over and was not told yet.
-        for has_begun in [false, true] {
+        // What was not started, and what is over and was not told yet.
+        for has_started in [false, true] {
             let Some(mut ring) = blocking_ring(disk) else { return };
             let (sender, over) = channel();
             for number in 0..DEPTH as u64 {
                 assert!(disk.submit_local(request(number, panicking(&sender))).is_ok());
             }
             drop(sender);
-            if has_begun {
+            if has_started {
                 assert!(catch_unwind(AssertUnwindSafe(|| ring.wait(LONG))).is_err());
             }
             assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());

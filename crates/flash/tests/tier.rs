@@ -126,7 +126,7 @@ fn fill(tier: &Arc<Tier>) {
         let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
         let key = Key::new(&key);
         let object = Object { key, value: &[&value], client_flags: 7, is_annotated: false, expiry: 0 };
-        // Inserts never wait, so whoever has more than the device takes at once waits here.
+        // Inserts never wait, so a caller that has more than the device takes at once waits here.
         while tier.insert(&object, 1000).is_none() {
             tier.maintain(1000);
             assert!(Instant::now() < deadline, "{:?}", tier.stats());
@@ -163,7 +163,7 @@ fn what_the_tier_cannot_use_is_refused() {
         assert!(open_error.contains(part), "{open_error}");
     };
     let base = options(Engine::Pool);
-    refused(&path, TierOptions { memory_bytes: 100_000, ..base.clone() }, "raise that to 1 MiB");
+    refused(&path, TierOptions { memory_bytes: 100_000, ..base.clone() }, "increase that to 1 MiB");
     refused(&path, TierOptions { small_share: Some(1.0), ..base.clone() }, "0.01 to 0.99");
     refused(&path, TierOptions { region_bytes: 5000, ..base.clone() }, "a power of two");
     refused(&path, TierOptions { log_percent: 51, ..base.clone() }, "at most 50");
@@ -190,7 +190,7 @@ fn the_size_that_would_do_does() {
         let options = TierOptions { small_share: Some(share), ..options(Engine::Pool) };
         let open_error = Tier::check(&paths(&directory, sizes), &options).unwrap_err().to_string();
         assert!(open_error.starts_with(&format!("flash of {} bytes", sizes.iter().sum::<u64>())), "{open_error}");
-        let advised = open_error.split("raise its size to ").nth(1).and_then(|rest| rest.split(' ').next());
+        let advised = open_error.split("increase its size to ").nth(1).and_then(|rest| rest.split(' ').next());
         let advised: u64 = advised.unwrap_or_else(|| panic!("{open_error}")).parse().unwrap();
         let larger = vec![advised / sizes.len() as u64; sizes.len()];
         assert!(Tier::check(&paths(&directory, &larger), &options).is_ok(), "{open_error}");

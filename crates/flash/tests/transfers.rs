@@ -47,7 +47,7 @@ fn with_each(sizes: &[u64], queue_depth: usize, test: impl Fn(&Arc<Disk>)) {
     }
 }
 
-/// To whoever runs the tests, also when they pass.
+/// To the person who runs the tests, also when they pass.
 fn tell(message: &str) {
     // Not by `eprintln`, which is shown for tests that fail.
     let _ = writeln!(stderr(), "{message}");

@@ -99,7 +99,7 @@ impl DeletionLog {
         })
     }
 
-    /// Has a new front take what is written from now on. Whoever starts a log does this at last.
+    /// Has a new front take what is written from now on. The start of a log does this at last.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The file of the log, as whoever brings records to it or makes it useless has it.
+//! The file of the log, as the threads that write records to it, or make it useless, have it.
 
 use super::wal_buffer::LogWrite;
 use std::fs::{File, OpenOptions};
@@ -89,7 +89,7 @@ impl LogFile {
     }
 }
 
-/// What the file does to whoever brings records to it.
+/// What the file does to a thread that writes records to it.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct TestFaults {

@@ -19,7 +19,7 @@
 //! head {old, 0} -> head {old, new} -> superblock new, durable -> head {new, 0} -> the tier is served
 //! ```
 //! While two runs stand in the head, a superblock of either is accepted: a start that was killed between the writes has
-//! removed nothing, and no later one has begun. Afterwards the old one is refused, so an old flash file beside this
+//! removed nothing, and no later one has started. Afterwards the old one is refused, so an old flash file beside this
 //! log, or an old log beside the current flash, is a cold start. Another keeper of the run is written between the
 //! superblock and the last write of the head.
 //!

@@ -8,8 +8,8 @@
 //!          | hash | order | pool | checksum |
 //! ```
 //! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest
-//! order of all records in blocks before: whoever finds only the later ones knows that all with a lower order is to
-//! count as gone. The highest bit of an order says that everything is gone that has a lower one; the hash is 0 then.
+//! order of all records in blocks before: a reader that finds only the later ones knows that all with a lower order is
+//! to count as gone. The highest bit of an order says that everything is gone that has a lower one; the hash is 0 then.
 //! With a hash of 1 that is everything of the pool, an incarnation that has ended. In other records the pool is 0: the
 //! hash of a key has the salt of its pool. Checksums are XXH3 of the bytes before, with the store's life, the number of
 //! the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record has

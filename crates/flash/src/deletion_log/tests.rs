@@ -50,7 +50,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
 
 fn open(folder: &TempDir) -> DeletionLog {
     let log = DeletionLog::open(&folder.path().join("log"), BLOCKS, None).unwrap();
-    // Whoever had it open before has ended, as far as the next one can tell.
+    // The process that had it open before has ended, as far as the next one can tell.
     device::unlock(&log.log_file.file);
     log
 }

@@ -115,7 +115,7 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// The front, or the file in a second, takes nothing: the log is not to be believed.
+    /// The front, or the file in a second, takes nothing: the log is not to be accepted.
     pub fn append(&self, write: LogWrite) -> io::Result<bool> {
         let mut state = self.shared.state();
         if state.wal_buffer.is_none() {

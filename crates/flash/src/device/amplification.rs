@@ -14,8 +14,8 @@
 /// Bytes that a drive writes for each byte of a random page, with this much spare space for each byte in use.
 pub fn page_amplification(spare: f64) -> f64 {
     let used = 1.0 + spare.max(0.0);
-    // The left side less the right one rises from minus infinity to a maximum and falls to 0 at u = 1: the root that
-    // counts lies on the rising side, before u = 1 / used.
+    // The left side less the right one increases from minus infinity to a maximum and falls to 0 at u = 1: the root
+    // that counts lies on the increasing side, before u = 1 / used.
     let (mut low, mut high) = (0.0_f64, 1.0 / used);
     for _ in 0..64 {
         let valid = f64::midpoint(low, high);

@@ -166,7 +166,7 @@ fn busy_poll(ring: &mut UringQueue, disk: &Disk, max: Duration) -> bool {
         if was_answered || asked > busy_poll::MAX_READ_POLL.min(max) {
             break (was_answered, asked);
         }
-        // Whoever waits for the processor has it at once; and the kernel hands completions over on the way back.
+        // A thread that waits for the processor has it at once; and the kernel hands completions over on the way back.
         thread::yield_now();
     };
     disk.ring_pool().record_poll(was_answered);

@@ -25,7 +25,7 @@ const EXTENDED: u8 = 0xC0;
 const EXTENDED_GUID: [u8; 16] =
     [0xC5, 0xAF, 0x10, 0x28, 0xEA, 0xBF, 0xF2, 0xA4, 0x9C, 0x4F, 0x6F, 0x7C, 0xC9, 0x14, 0xD5, 0xAF];
 const DATA_UNIT: u128 = 512_000;
-/// A drive that takes longer is sick; whoever asks should not be kept.
+/// A drive that takes longer is sick; the caller should not be kept.
 const TIMEOUT_MS: u32 = 1000;
 /// Where the system lists block devices by their numbers.
 const NUMBERS: &str = "/sys/dev/block";

@@ -666,7 +666,7 @@ mod tests {
 
     #[test]
     fn a_power_cut_spares_what_was_synced() {
-        let mut fates = [0; 3];
+        let mut outcomes = [0; 3];
         for seed in 0..200 {
             let device = FaultyDevice::new(4 * BLOCK, seed, Delivery::AtOnce);
             write(&device, 0, filled(2, 1)).unwrap();
@@ -680,10 +680,10 @@ mod tests {
                 assert!(sector.iter().all(|&b| b == 2) || sector.iter().all(|&b| b == old));
             }
             let kept = bytes.iter().filter(|&&b| b == 2).count();
-            fates[if kept == 0 { 0 } else { 1 + usize::from(kept == 2 * BLOCK) }] += 1;
+            outcomes[if kept == 0 { 0 } else { 1 + usize::from(kept == 2 * BLOCK) }] += 1;
             assert!(contents(&device)[BLOCK..3 * BLOCK].iter().all(|&b| b == 2), "this device goes on");
         }
-        assert!(fates.iter().all(|&count| count > 20), "nothing, some, all: {fates:?}");
+        assert!(outcomes.iter().all(|&count| count > 20), "nothing, some, all: {outcomes:?}");
     }
 
     #[test]

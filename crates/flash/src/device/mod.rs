@@ -75,7 +75,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often whoever waits for a read looks whether the device has failed.
+/// How often a thread that waits for a read looks whether the device has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Blocks of [`BLOCK`] bytes that survive a restart, or are meant to.
@@ -186,7 +186,7 @@ pub struct TransferOutcome {
 impl TransferRequest {
     /// # Panics
     ///
-    /// Panics when the request is empty, not aligned, or reaches beyond the capacity: whoever made it does not know the
+    /// Panics when the request is empty, not aligned, or reaches beyond the capacity: its maker does not know the
     /// layout.
     pub(crate) fn check(&self, capacity: u64) {
         assert!(!self.buffer.is_empty(), "an empty transfer");

@@ -12,7 +12,7 @@
 //! - The ring's thread waits in the kernel. Before the wait it sets `is_asleep` and takes all offers, in one critical
 //!   section. A later offer sees `is_asleep` and writes to the eventfd that the ring polls. So no request
 //!   waits while the ring's thread sleeps.
-//! - Whoever found the queue full waits on `space`; each finish wakes one.
+//! - A thread that found the queue full waits on `space`; each finish wakes one.
 //!
 //! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped
 //! and nothing waits, the ring's also when nothing of its own is under way.
@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a wait for room lasts at most: whoever waits looks at other things, too.
+/// How long a wait for room lasts at most: the thread that waits looks at other things, too.
 const MAX_SLOT_WAIT: Duration = Duration::from_millis(100);
 
 pub(super) struct RequestQueue {

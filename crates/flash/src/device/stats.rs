@@ -1,7 +1,7 @@
 //! What a device did: counters, the depth of its queue, how long transfers took, and its health.
 //!
-//! Everything is counted with Relaxed atomics by whoever submits and completes; nothing hangs on their order but that
-//! no transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
+//! Everything is counted with Relaxed atomics by the threads that submit and complete; nothing hangs on their order but
+//! that no transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
 //! [`DeviceMonitor::observe`] takes.
 
 use super::health::{HealthJudge, HealthSample};

@@ -90,7 +90,7 @@ impl LargeLog {
             let slot = reserved.pop().or_else(|| free_lists.free_slots.pop()).expect("it was looked at");
             let sequence = free_lists.next_sequence;
             free_lists.next_sequence += 1;
-            // Before it has its buffer: a walk must not pass by what was begun and does not say so.
+            // Before it has its buffer: a walk must not pass by what was opened and does not say so.
             self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
             (region, slot, sequence)
         };

@@ -63,10 +63,10 @@ impl LargeLog {
     ///
     /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
     pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<(), Error> {
-        // Release: with `is_closed`. Whoever did not see it has a writer's lock.
+        // Release: with `is_closed`. A thread that did not see it has a writer's lock.
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
-        // A reclaim that has begun opens regions for its copies.
+        // A reclaim that has started opens regions for its copies.
         let _one = self.wait_for_reclaim()?;
         self.seal_all(now);
         self.wait_for_writes()?;

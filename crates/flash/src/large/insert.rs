@@ -33,7 +33,7 @@ impl LargeLog {
     ///
     /// # Errors
     ///
-    /// Why it was not stored; it is counted. An older version stays: whoever inserts because of a change has removed it
+    /// Why it was not stored; it is counted. An older version stays: an insert because of a change has removed it
     /// before.
     pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, LargeDrop> {
         let result = self.try_insert(object, self.observe_time(now));

@@ -23,7 +23,7 @@ const FIRST_GROUP_SECONDS: u32 = 300;
 /// How the log works.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which life of the device this is: what was written under another identity is not there. Whoever starts cold
+    /// Which life of the device this is: what was written under another identity is not there. A cold start
     /// takes a new one, at random.
     pub identity: u64,
     /// Regions of the area before this one are not the log's: what lies there is not touched. 0: the area is its own.

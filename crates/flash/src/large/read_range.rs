@@ -142,7 +142,7 @@ impl LargeLog {
 
     /// Takes a part's bytes of the range.
     fn end_part(&self, reading: &mut RangeReading, located: Located, header: &ObjectHeader, bytes: &[u8]) -> RangeStep {
-        let mut gathered = reading.gathered.take().expect("the part was begun");
+        let mut gathered = reading.gathered.take().expect("the part was opened");
         gathered.buffer[gathered.filled..][..bytes.len()].copy_from_slice(bytes);
         gathered.filled += bytes.len();
         gathered.parts += 1;

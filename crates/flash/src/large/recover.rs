@@ -285,7 +285,7 @@ impl RecoveryScan<'_> {
         let entries = self.log.listed(region, |blocks| self.read(region, blocks)).unwrap_or_default();
         let other = find(&entries);
         self.cache_footer(region, entries);
-        // If it cannot be told, the one in the region that was begun later.
+        // If it cannot be told, the one in the region that was opened later.
         other.is_none_or(|other| order >= other)
     }
 

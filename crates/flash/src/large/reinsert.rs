@@ -3,7 +3,7 @@
 //! ```text
 //! header, footer -> current objects worth a copy -> windows that hold them, each one read -> open regions -> index
 //! ```
-//! Whoever reclaims may wait for the device, and waits for buffers before it takes those that inserts need.
+//! A reclaim may wait for the device, and waits for buffers before it takes those that inserts need.
 
 use super::LargeLog;
 use super::address::{Address, UNIT};

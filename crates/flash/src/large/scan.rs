@@ -5,8 +5,8 @@
 //! ```
 //! Regions are read in pieces, one object behind the other; nothing but the index says which are current, and it is
 //! asked right before each visit. A copy that reclaim makes keeps its order and lies in a region of a later sequence,
-//! which is still to come: so what moves while the walk goes on is met there. Of regions that were begun after the walk
-//! only such copies are visited. No lock is held over a read or a visit.
+//! which is still to come: so what moves while the walk goes on is met there. Of regions that were opened after the
+//! walk only such copies are visited. No lock is held over a read or a visit.
 
 use super::LargeLog;
 use super::address::UNIT;
@@ -31,7 +31,7 @@ pub(crate) struct LargeScan {
     passed: u64,
     /// but for these, which were open then.
     late: Vec<u64>,
-    /// Regions from this sequence on were begun after the walk; they count for copies of what has a lower order.
+    /// Regions from this sequence on were opened after the walk; they count for copies of what has a lower order.
     began: u64,
     began_order: u64,
     /// All regions that were complete are visited: the walk ends before this sequence,
@@ -54,7 +54,7 @@ struct RegionScan {
     is_later: bool,
 }
 
-/// What whoever walks wants.
+/// What the caller of a walk wants.
 struct ScanVisitor<'a> {
     wanted: ScanContent,
     now: u32,
@@ -128,7 +128,7 @@ impl LargeLog {
 
     /// The complete region with the lowest sequence of those to be visited; at the end of the walk the open ones.
     fn choose_region(&self, scan: &mut LargeScan) -> Option<RegionScan> {
-        // What has a lower sequence was begun before the books were looked at, so it is seen.
+        // What has a lower sequence was opened before the books were looked at, so it is seen.
         let end = scan.last.unwrap_or_else(|| self.free_lists().next_sequence);
         let floor = self.floor.load(Acquire);
         let (mut chosen, mut later) = (None, Vec::new());

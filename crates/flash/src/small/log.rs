@@ -7,7 +7,7 @@
 //!                                       +--- the write failed, or nothing is ---+
 //!                                            written: reclaimed out of RAM
 //! ```
-//! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first
+//! The log's clock, the moment, goes on with each page that is opened: page k of a segment has the moment of its first
 //! page plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there
 //! never passes.
 
@@ -175,7 +175,7 @@ impl PageLog {
             if state.open.is_none() {
                 state.open = Some(self.begin(&mut state, matches!(addition, LogAppend::Again(..)))?);
             }
-            let open = state.open.as_mut().expect("it was begun");
+            let open = state.open.as_mut().expect("it was opened");
             if open.push(addition) {
                 let page = open.segment * self.log_layout.pages_per_segment + open.page;
                 let repeats = open.names.contains(&name);
@@ -257,7 +257,7 @@ impl PageLog {
         Some((sealed.segment, Arc::clone(&sealed.buffer)))
     }
 
-    /// What became of the write of a segment: none if it was not begun.
+    /// What became of the write of a segment: none if it was not started.
     pub fn written(&self, segment: u32, success: Option<bool>) {
         let mut state = self.state();
         let index = state.sealed.iter().position(|sealed| sealed.segment == segment).expect("it is being written");

@@ -124,7 +124,7 @@ impl Options {
             if segments < MIN_SEGMENTS {
                 let percent = self.log_percent;
                 return refuse(format!(
-                    "{percent} % of {bytes} bytes are no log of {MIN_SEGMENTS} pages: raise the log's share or the size"
+                    "{percent} % of {bytes} bytes are no log of {MIN_SEGMENTS} pages: increase the log's share or the size"
                 ));
             }
             let log_layout = LogLayout {
@@ -137,7 +137,7 @@ impl Options {
             (log_layout, MARKS + segments * pages_per_segment)
         };
         if first_set >= blocks {
-            return refuse(format!("{bytes} bytes have no room for sets beside the log: raise the size"));
+            return refuse(format!("{bytes} bytes have no room for sets beside the log: increase the size"));
         }
         let set_layout = SetLayout::new(
             blocks - first_set,

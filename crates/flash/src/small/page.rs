@@ -15,7 +15,7 @@
 //! ```
 //! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
 //! another cache left there never passes. `number` is the page's place in the area, `end` where the records end.
-//! `log_clock` is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo
+//! `log_clock` is the log's clock when the page was opened (log) or composed (set); `gen` counts a set's pages, modulo
 //! 256. The first record of a set's page is the last to go; the last record of a log page is the newest. Fields in
 //! brackets are there if their bit is set: otherwise 0. The pool, of two bytes, is the number of an incarnation of a
 //! pool (`pools`): a record of another one is of another key. `annotated` says that the flags are an annotation of the

@@ -1,5 +1,5 @@
-//! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a
-//! time.
+//! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are rewritten. One thread at
+//! a time.
 
 use super::log::{LogAppend, Tail, is_expected};
 use super::maintenance_state::MaintenanceState;

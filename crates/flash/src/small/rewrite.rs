@@ -380,7 +380,7 @@ impl SmallShared {
         self.enqueue(group, number);
     }
 
-    /// The sets of a group that are to be mended.
+    /// The sets of a group that are to be rewritten.
     pub(super) fn sets_to_clean(&self, index: u32) -> Vec<u32> {
         let set_layout = &self.area_layout.set_layout;
         let first = index * SETS as u32;

@@ -1,4 +1,4 @@
-//! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are mended.
+//! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are rewritten.
 
 /// As many bytes of one object are as good as an object more.
 const OBJECT_BYTES: usize = 300;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn unclean_sets_are_mended_and_those_with_most_tombstones() {
+    fn unclean_sets_are_rewritten_and_those_with_most_tombstones() {
         let sets = [(3, false), (0, true), (9, false), (1, false), (4, true)];
         assert_eq!(choose_cleanup(sets.into_iter(), 4), [4, 1, 2]);
         assert_eq!(choose_cleanup(sets.into_iter(), 100), [4, 1]);

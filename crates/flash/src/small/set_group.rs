@@ -129,7 +129,7 @@ pub(crate) struct SetGroup {
     pub repeats: u32,
     /// The flush that it has seen.
     pub epoch: u32,
-    /// It waits in the queue of groups with something to mend.
+    /// It waits in the queue of groups with something to rewrite.
     pub queued: bool,
     tombstones: u16,
     page_objects: u16,

@@ -54,7 +54,7 @@ pub(super) struct SmallShared {
     pub(super) tombstones: AtomicU64,
     pub(super) group_bytes: AtomicU64,
     pub(super) memory_bound: MemoryBound,
-    /// Groups that have sets to mend: many tombstones, or unclean.
+    /// Groups that have sets to rewrite: many tombstones, or unclean.
     pub(super) queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
     pub(super) maintenance: Mutex<super::maintenance_state::MaintenanceState>,
@@ -99,7 +99,7 @@ impl SmallStore {
     ///
     /// # Errors
     ///
-    /// Says why it was not taken. An older one stays: whoever inserts because of a change has removed it before.
+    /// Says why it was not taken. An older one stays: an insert because of a change has removed it before.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
         let result = self.shared.insert(object, now);
         if let Err(reason) = result {
@@ -149,8 +149,8 @@ impl SmallStore {
         self.shared.log.flush();
     }
 
-    /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and
-    /// again; of several threads that call it one works.
+    /// Writes full segments, reclaims the log's end ahead of need, rewrites sets. Waits for the device. Call it again
+    /// and again; of several threads that call it one works.
     pub fn maintain(&self, now: u32) {
         if let Some(mut maintenance) = self.shared.maintain(now) {
             self.shared.fill_zeros(&mut maintenance.zero_fill);
@@ -336,7 +336,7 @@ impl SmallShared {
         self.log.header(page).map(|header| token_at(group, header.log_clock))
     }
 
-    /// Has a group looked at for sets to mend.
+    /// Has a group looked at for sets to rewrite.
     pub(super) fn enqueue(&self, group: &mut SetGroup, set: u32) {
         if !group.queued {
             group.queued = true;

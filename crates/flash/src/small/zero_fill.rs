@@ -35,7 +35,7 @@ impl SmallShared {
             zero_fill.next = sets;
             return;
         };
-        // What is in RAM is believed rather than a filesystem, which may tell of a write later than it ends it.
+        // What is in RAM counts rather than a filesystem, which may tell of a write later than it ends it.
         runs.retain(|run| !run.is_empty() && run.clone().all(|set| self.has_no_page(set as u32)));
         let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let writes = runs.into_iter().map(|run| {

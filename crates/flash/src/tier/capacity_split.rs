@@ -31,7 +31,7 @@ const NEEDED_OTHERWISE: u64 = 8;
 const MAX_NEEDED_OTHERWISE: u64 = 8;
 /// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will
 /// be: memory keeps small objects longer.
-const RISING: f64 = 2.0;
+const GROWING: f64 = 2.0;
 /// It is waited for that only while so many more such parts are left that nothing was written to: what is written to
 /// cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
@@ -42,7 +42,7 @@ pub(super) const NEARLY_ALL: f64 = 0.99;
 const MAX_WORTH: f64 = 8.0;
 /// A smaller share of small objects is not worth an area, by their bytes and by their number.
 pub(super) const MIN_SHARE_DIVISOR: u64 = 64;
-/// How long a stop waits for whoever draws the boundary, and how often it looks.
+/// How long a stop waits for the thread that draws the boundary, and how often it looks.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_micros(200);
 /// What a large object takes beside key and value, with the rounding.
@@ -132,7 +132,7 @@ impl CapacitySplit {
         arrivals.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits until nobody draws the boundary. False if the device keeps whoever does for long.
+    /// Waits until nobody draws the boundary. False if the device keeps the thread that does for long.
     pub fn wait_until_idle(&self) -> bool {
         let deadline = Instant::now() + MAX_WAIT;
         while matches!(self.split.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -173,7 +173,7 @@ impl CapacitySplit {
     /// Whether [`CapacitySplit::begin_part`] would say that the split waits.
     pub fn is_growing(&self, capacity: u64, left: u64, share_before: f64) -> bool {
         let share = self.share();
-        share < CLEAR_SHARE && share > share_before * RISING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE
+        share < CLEAR_SHARE && share > share_before * GROWING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE
     }
 
     /// The share of the capacity that is for small objects, if enough has arrived to tell.

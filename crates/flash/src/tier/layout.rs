@@ -428,7 +428,7 @@ fn size_error(size: &DeviceSize, error: &Error, fits: impl Fn(u64) -> bool) -> E
     let enough = sizes.find(|&size| fits(size)).map(|size| bisect(size, given, &fits));
     let advice = enough.map(|enough| enough.next_multiple_of(MEBIBYTE)).filter(|&enough| fits(enough)).or(enough);
     Error::Options(match advice {
-        Some(bytes) => format!("flash of {given} bytes: {error}, or raise its size to {bytes} bytes{}", size.how()),
+        Some(bytes) => format!("flash of {given} bytes: {error}, or increase its size to {bytes} bytes{}", size.how()),
         None => format!("flash of {given} bytes: {error}"),
     })
 }
@@ -447,7 +447,7 @@ fn memory_error(size: &DeviceSize, options: &TierOptions, min: u64, fits: impl F
         bytes => format!(", and for what admission remembers, which has {bytes} bytes"),
     };
     Error::Memory(format!(
-        "flash of {} bytes has {given} bytes of memory for its indexes and buffers{admission}: raise that to {needed} MiB{other}",
+        "flash of {} bytes has {given} bytes of memory for its indexes and buffers{admission}: increase that to {needed} MiB{other}",
         size.given
     ))
 }

@@ -103,7 +103,7 @@ impl Tier {
         Opening::of_paths(paths, options)
     }
 
-    /// On a device of whoever composes, which tells it apart from others by an identity. What it holds is looked at by
+    /// On a device of the caller, which tells it apart from others by an identity. What it holds is looked at by
     /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Opening {
         let deaf: Vec<_> = disk.paths_without_discards().filter(|_| options.discard).collect();
         let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
         let opening = Self::sized(Arc::new(disk), size, identity, deletion_log_path(paths, options), options)?;
-        // Whoever names another place for the log says what it is to wait for.
+        // A caller that names another place for the log says what it is to wait for.
         let uses_wal_buffer = options.removals.is_none();
         Ok(Self { notices, created_files, wal_folder: Some(MEMORY_FOLDER.into()), uses_wal_buffer, ..opening })
     }
@@ -337,7 +337,7 @@ impl Opening {
         self.accepts_records(announced)
     }
 
-    /// Has the log of removals begin or go on, now that the superblock says that nobody else's is believed.
+    /// Has the log of removals begin or go on, now that the superblock says that nobody else's is accepted.
     fn continue_log(&mut self, removals: &DeletionLog, log: &LogContinuation, superblock: &Superblock) -> bool {
         let Superblock { incarnations, run, latest, .. } = *superblock;
         let started = match *log {
@@ -454,7 +454,7 @@ impl Opening {
                     Some(Unreadable::WithoutWalBuffer) => "what its log of removals had in memory (/dev/shm) is gone",
                 });
             }
-            // What was removed after the stop is in it, unless whoever has the file has taken it away.
+            // What was removed after the stop is in it, unless the owner of the file has taken it away.
             (RunState::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(removals) => {
                 return Err(match why {
                     Some(Unreadable::OtherRun) => ANOTHER_RUN.to_owned(),

@@ -17,8 +17,8 @@ pub struct TierOptions {
     /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on
     /// top. By default no bound: who composes knows the machine.
     pub memory_bytes: u64,
-    /// By how much that may be raised ([`crate::Tier::grow_memory`]) when an index comes near its bound: small objects
-    /// get an area for which that would be enough, if hardly any others come. By default by nothing.
+    /// By how much that may be increased ([`crate::Tier::grow_memory`]) when an index comes near its bound: small
+    /// objects get an area for which that would be enough, if hardly any others come. By default by nothing.
     pub memory_growth_bytes: u64,
     /// The longest value that comes. Two so long may be in RAM beyond the bound, on their way to the device, where it
     /// has too few buffers for their parts. By default 1 MiB.

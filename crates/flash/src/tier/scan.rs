@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// An object that is there from the walk's beginning to its end is met at least once. A small one is met exactly once;
 /// a large one is met again if reclaim gave it another life after it was met. What cannot be read is not met, and
 /// counted. What was removed, overwritten, flushed or expired before a call of `advance` is not met by it, and of what
-/// ends during the call nothing whose visit had not begun then. What comes in during the walk may be met or not. Visits
-/// note no hits.
+/// ends during the call nothing whose visit had not started then. What comes in during the walk may be met or not.
+/// Visits note no hits.
 pub struct TierScan {
     tier: Arc<Tier>,
     wanted: ScanContent,

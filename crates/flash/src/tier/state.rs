@@ -137,8 +137,8 @@ impl Tier {
         }
     }
 
-    /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by
-    /// itself. A device that does nothing is waited for half a minute.
+    /// As [`Tier::maintain`], and waits until the device has done what was started: for those whose time does not pass
+    /// by itself. A device that does nothing is waited for half a minute.
     pub fn settle(self: &Arc<Self>, now: u32) {
         let deadline = Instant::now() + MAX_SETTLE;
         self.maintain(now);
@@ -162,8 +162,8 @@ impl Tier {
         large.or_else(|| self.small.could_exist(hash).then_some(PAGE)).map(|bytes| bytes as u64)
     }
 
-    /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is
-    /// so loses none. A tier that was closed, or whose device has failed, has room for all that it drops.
+    /// Whether inserts can go on for a while though the device does nothing. A caller that can wait with inserts until
+    /// it is so loses none. A tier that was closed, or whose device has failed, has room for all that it drops.
     pub fn has_space(&self) -> bool {
         let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
         takes_nothing || self.small.has_space() && self.large.has_space()
@@ -225,7 +225,7 @@ impl Tier {
         is_there && self.health() != Health::Failed
     }
 
-    /// A flush is to come: whoever starts before that finds nothing, since nobody knows then when it was to be.
+    /// A flush is to come: a start before that finds nothing, since nobody knows then when it was to be.
     pub fn announce_flush(&self) {
         self.record_pending_flush(true);
     }
@@ -338,8 +338,8 @@ impl Tier {
         self.small.verify();
     }
 
-    /// The latest time that anyone has named, which this may be. Whoever names a new second notes it for a restart:
-    /// what had expired stays so when the clock goes back.
+    /// The latest time that anyone has named, which this may be. A thread that names a new second notes it for a
+    /// restart: what had expired stays so when the clock goes back.
     pub(super) fn observe_time(&self, now: u32) -> u32 {
         if self.latest.load(Relaxed) >= now {
             return self.latest.load(Relaxed);
@@ -352,7 +352,7 @@ impl Tier {
         self.latest.load(Relaxed)
     }
 
-    /// Whether the device has failed. Judges it once a second: whoever comes first does so, since the thread that
+    /// Whether the device has failed. Judges it once a second: the first thread to ask does so, since the thread that
     /// maintains may wait for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {

@@ -15,7 +15,7 @@
 //! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any
 //! more. A life is drawn whenever its store starts empty: it is the seed of all checksums in that store, so nothing of
 //! an earlier life passes for an object. `run` is drawn by each start, never 0, and stands in the log of removals, too:
-//! a file that was put back from an earlier run has another one, so a start neither believes an old log nor adds a
+//! a file that was put back from an earlier run has another one, so a start neither accepts an old log nor adds a
 //! current log to an old flash (`removals`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
@@ -37,7 +37,7 @@ const BYTES: usize = 120;
 
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
-/// How the device is divided. What lies there is found only by whoever divides it in the same way.
+/// How the device is divided. What lies there is found only by a tier that divides it in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partition {
     pub identity: u64,

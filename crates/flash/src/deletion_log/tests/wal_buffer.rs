@@ -12,7 +12,7 @@ fn open_with_front(folder: &TempDir) -> DeletionLog {
     DeletionLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
 }
 
-fn begun_with_front(folder: &TempDir) -> DeletionLog {
+fn started_with_front(folder: &TempDir) -> DeletionLog {
     let log = open_with_front(folder);
     log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     log.begin_wal_buffer().unwrap();
@@ -29,7 +29,7 @@ impl Drop for Stall {
 }
 
 fn stalled(folder: &TempDir) -> (DeletionLog, Stall) {
-    let log = begun_with_front(folder);
+    let log = started_with_front(folder);
     let test_faults = Arc::clone(&log.log_file.test_faults);
     test_faults.stalls.store(true, Relaxed);
     (log, Stall(test_faults))
@@ -67,7 +67,7 @@ fn a_front_is_these_bytes() {
 
 /// Some that the file has, and some that it has not.
 fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
-    let log = begun_with_front(folder);
+    let log = started_with_front(folder);
     (1..=records).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
     assert!(log.writer.drain(PATIENCE));
     (records + 1..=2 * records).for_each(|number| log.log_removal(StoreKind::Large, hash(number), number));
@@ -104,7 +104,7 @@ fn what_only_the_front_has_is_known_after_a_kill() {
 #[test]
 fn a_front_goes_round_and_only_its_last_round_counts() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     for number in 1..=400 {
         log.log_removal(StoreKind::Small, hash(number), number);
         if number % 100 == 0 {
@@ -156,7 +156,7 @@ fn without_its_front_or_what_that_lost_a_log_says_nothing() {
 #[test]
 fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
     assert!(log.stop().unwrap());
     assert!(wal_folder(&folder).is_empty());
@@ -302,7 +302,7 @@ fn nobody_waits_much_longer_than_a_second_for_a_slow_file() {
 
 fn longest_removal_beside_a_slow_file() -> Duration {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_file.test_faults.delay_ms.store(950, Relaxed);
     log.log_removal(StoreKind::Small, hash(1), 1);
     wait_until(|| log.log_file.test_faults.is_reached.load(Relaxed));
@@ -317,10 +317,10 @@ fn longest_removal_beside_a_slow_file() -> Duration {
 }
 
 #[test]
-fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_believed() {
+fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_accepted() {
     let folder = folder();
     let path = folder.path().join("log");
-    let mut log = begun_with_front(&folder);
+    let mut log = started_with_front(&folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
     assert!(log.writer.drain(PATIENCE));
     // A disk that takes nothing any more, also not from who opens the file again (read-only after an error).
@@ -337,9 +337,9 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_believed() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_believed() {
+fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
     log.log_file.test_faults.fails.store(true, Relaxed);
     log.log_removal(StoreKind::Small, hash(2), 2);
@@ -376,7 +376,7 @@ fn a_log_elsewhere_for_a_while_keeps_its_front() {
 #[test]
 fn a_front_whose_log_is_a_pipe_by_now_stops_no_start() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.kill();
     drop(log);
     let path = folder.path().join("log");
@@ -395,7 +395,7 @@ fn a_front_whose_log_is_a_pipe_by_now_stops_no_start() {
 #[test]
 fn a_closed_log_begins_nothing_again() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.close();
     let next = open_with_front(&folder);
     next.read(LIVES, RUN).unwrap();
@@ -411,7 +411,7 @@ fn a_closed_log_begins_nothing_again() {
 #[test]
 fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     // An earlier generation lies beneath.
     (1..=20).for_each(|n| log.log_removal(StoreKind::Small, hash(n), n));
     assert!(log.writer.drain(PATIENCE));
@@ -467,7 +467,7 @@ fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
 #[test]
 fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_file.test_faults.delay_ms.store(60, Relaxed);
     log.log_removal(StoreKind::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(40));
@@ -482,7 +482,7 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
 #[test]
 fn a_stop_after_the_close_leaves_the_next_one_alone() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_removal(StoreKind::Large, hash(7), 7);
     log.close();
     let next = open_with_front(&folder);
@@ -502,7 +502,7 @@ fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
 
 fn lose_a_log_after_a_long_rest() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     thread::sleep(Duration::from_millis(2000));
     log.abandon();
     assert!(log.stalled_for() < Duration::from_millis(1500), "{:?}", log.stalled_for());
@@ -540,7 +540,7 @@ fn a_stop_does_not_wait_for_an_instant_without_records() {
 
 fn stop_beside_records() {
     let folder = folder();
-    let log = begun_with_front(&folder);
+    let log = started_with_front(&folder);
     log.log_file.test_faults.delay_ms.store(20, Relaxed);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {

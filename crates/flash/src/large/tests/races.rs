@@ -152,7 +152,7 @@ fn a_region_that_is_being_opened_is_not_given_away() {
 }
 
 #[test]
-fn a_region_has_begun_when_another_one_can_draw_the_next_sequence() {
+fn a_region_is_open_when_another_one_can_draw_the_next_sequence() {
     let log = on(Eventful::new(64 * REGION_BYTES), Options { expiry_groups: 1, ..small() });
     let has_seen_enough = AtomicBool::new(false);
     let started = thread::scope(|scope| {

@@ -294,7 +294,7 @@ fn hits_of_what_a_restart_found_say_nothing_of_copies() {
 
 /// A reclaim that makes copies opens regions for them.
 #[test]
-fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
+fn a_checkpoint_waits_for_a_reclaim_that_has_started() {
     let device = Eventful::new(CHECKPOINT.end as usize);
     let options = Options { reinsertion: Reinsertion::Forced(1), max_buffer_wait: Duration::ZERO, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();

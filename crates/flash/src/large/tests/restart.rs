@@ -153,7 +153,7 @@ fn the_later_version_counts_wherever_it_lies() {
 
 #[test]
 fn versions_are_compared_though_their_regions_overlap() {
-    // In groups of expiry: key, group, in order. The first group's region is begun first.
+    // In groups of expiry: key, group, in order. The first group's region is opened first.
     for (inserts, last) in [(vec![(1, 0), (1, 1), (2, 0)], 1), (vec![(3, 0), (1, 1), (1, 0), (2, 1)], 2)] {
         let device = device(1);
         let log = LargeLog::new(device.clone(), AREA, small()).unwrap();

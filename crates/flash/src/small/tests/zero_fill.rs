@@ -1,4 +1,4 @@
-//! Zeros where pages will be, on a device that knows what was never written, or believes to.
+//! Zeros where pages will be, on a device that knows what was never written, or seems to.
 
 use super::super::{Counts, Options, PAGE, SmallDrop, SmallStore};
 use super::{put, store_on, value};
@@ -189,7 +189,7 @@ fn every_page_is_written_once_with_zeros_or_with_objects_and_objects_stay() {
 }
 
 #[test]
-fn what_is_in_ram_is_believed_rather_than_the_device() {
+fn what_is_in_ram_counts_rather_than_the_device() {
     let device = Knowing::new(16 * MIB, Knowledge::Wrong);
     let store = store(&device, true);
     fill(&store, 0..8000);

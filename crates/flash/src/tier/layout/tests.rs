@@ -72,7 +72,7 @@ fn what_makes_no_sense_is_refused_with_the_limit() {
         (TierOptions { region_bytes: 3 << 20, ..base.clone() }, 64 * MIB, "a power of two"),
         (TierOptions { region_bytes: 32 << 20, ..base.clone() }, 64 * MIB, "16384 to 16777216"),
         (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
-        (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 1048576 bytes"),
+        (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "increase its size to 1048576 bytes"),
     ] {
         let open_error = TierLayout::new(capacity, &options).unwrap_err().to_string();
         assert!(open_error.contains(part), "{open_error}");
@@ -137,7 +137,7 @@ fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
         let rest = open_error.split(before).nth(1).unwrap_or_else(|| panic!("{open_error}"));
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     };
-    let (needed, fits) = (number("raise that to ") * MIB, number("size of flash to ") * MIB);
+    let (needed, fits) = (number("increase that to ") * MIB, number("size of flash to ") * MIB);
     assert!(layout(capacity, needed).is_ok() && needed < 300 * MIB, "{open_error}");
     assert!(layout(fits, 100 * MIB).is_ok() && fits > capacity / 8, "{open_error}");
     let open_error = layout(capacity, 1000).unwrap_err().to_string();

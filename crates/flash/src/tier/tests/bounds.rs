@@ -13,7 +13,7 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
         let device = || Arc::new(MemoryDevice::new(32 << 20));
         let open_error = Tier::on(device(), &TierOptions { memory_bytes: 1 << 16, ..base.clone() }).err().unwrap();
         let mebibytes = open_error.to_string();
-        assert!(mebibytes.contains("raise that to 1 MiB"), "{mebibytes}");
+        assert!(mebibytes.contains("increase that to 1 MiB"), "{mebibytes}");
         let tier = Tier::on(device(), &TierOptions { memory_bytes: 1 << 20, ..base }).unwrap();
         let (mut taken, mut found) = (0, 0);
         let objects = ((3 * (32 << 20)) / (bytes as u64 + 16)).min(240_000);

@@ -93,7 +93,7 @@ fn what_comes_first_does_not_decide_alone() {
 }
 
 #[test]
-fn a_share_that_still_rises_does_not_decide() {
+fn a_share_that_still_grows_does_not_decide() {
     let tier = tier(None);
     let bytes_of = |number: u64| if number.is_multiple_of(8) { SMALL } else { LARGE };
     let mut came = 0;

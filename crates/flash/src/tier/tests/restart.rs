@@ -316,7 +316,7 @@ fn kills_within_starts_and_stops_are_as_others() {
 }
 
 #[test]
-fn after_power_cuts_only_a_stop_that_was_complete_is_believed() {
+fn after_power_cuts_only_a_stop_that_was_complete_is_accepted() {
     let (mut warm, mut cold, mut hits, seeds) = (0, 0, 0, seeds(32, 200));
     let enough = seeds.end;
     for seed in seeds {

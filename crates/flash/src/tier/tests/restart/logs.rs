@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
+fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
     let mut world = World::new(5);
     (0..1000).for_each(|_| world.step());
     world.tier.close(world.now).unwrap();
@@ -29,7 +29,7 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 }
 
 #[test]
-fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
+fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
         let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().abandon());
@@ -65,7 +65,7 @@ fn a_log_that_takes_no_mark_is_doubted_by_the_superblock() {
 }
 
 #[test]
-fn after_a_stop_no_log_is_believed_that_was_spoilt() {
+fn after_a_stop_no_log_is_accepted_that_was_spoilt() {
     type Spoil = fn(&Path, Vec<u8>);
     let spoils: [(&str, Spoil); 5] = [
         ("cut to nothing", |path, _| fs::write(path, []).unwrap()),
@@ -106,7 +106,7 @@ fn two_tiers_have_no_log_of_removals_in_common() {
 }
 
 #[test]
-fn a_log_that_was_left_for_another_one_is_believed_no_more() {
+fn a_log_that_was_left_for_another_one_is_accepted_no_more() {
     let mut world = World::new(6);
     let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
     (0..1000).for_each(|_| world.step());
