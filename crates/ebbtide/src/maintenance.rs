@@ -196,6 +196,7 @@ impl Engine {
         self.pools.follow_charges();
         // Twice: pools grow when others have shrunk, and removed ones were dropped.
         for _ in 0..2 {
+            self.pools.retry();
             self.pools.settle(|| u64::MAX);
             for pool in self.pools.compact() {
                 while pool.table.maintain(&participant, now_ms) == Progress::Working {}
@@ -204,6 +205,7 @@ impl Engine {
                 while pool.store.maintain(&participant, now_ms) == Progress::Working {}
             }
             while pool.store.maintain(&participant, now_ms) == Progress::Working {}
+            self.pools.retry();
             self.pools.settle(|| u64::MAX);
         }
         self.demote_idle(&participant, now_ms);

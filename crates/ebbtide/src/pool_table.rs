@@ -23,6 +23,17 @@ use std::sync::Arc;
 /// back and forth than it corrects.
 const CHARGE_SHARE: u64 = 512;
 
+/// What a step of the budgets came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// All budgets are at their targets, and no pool is on its way in or out.
+    Settled,
+    /// Another step helps, now or when stores have freed memory.
+    Moving,
+    /// Nothing moves before an index contracts, or handles of removed pools are dropped.
+    Stalled,
+}
+
 /// The pools of an engine with their parts of the memory.
 pub(crate) struct PoolTable {
     /// The pool `default` first.
@@ -251,8 +262,9 @@ impl PoolTable {
             .saturating_sub(held_bytes(self.pools()) + self.compact.held_bytes())
     }
 
-    /// A step of all budgets towards their targets. True if all are there, and no pool is on its way in or out.
-    pub fn step(&mut self, max_bytes: u64) -> bool {
+    /// A step of all budgets towards their targets.
+    pub fn step(&mut self, max_bytes: u64) -> Step {
+        let before = self.budgets();
         let stores: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
         let budgets = stores + self.compact.budget_bytes();
         let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
@@ -263,7 +275,20 @@ impl PoolTable {
         grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
         let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
         let stores = self.entries.iter().all(has_target) && self.removed.is_empty();
-        stores && self.compact.is_settled() && self.joining.is_none()
+        let is_in_progress = || {
+            let stores_end = self.pools().all(|pool| pool.store.resize_done());
+            !stores_end || !self.compact.pools().all(|pool| pool.table.resize_done()) || before != self.budgets()
+        };
+        match stores && self.compact.is_settled() && self.joining.is_none() {
+            true => Step::Settled,
+            false if self.joining.is_some() || is_in_progress() => Step::Moving,
+            false => Step::Stalled,
+        }
+    }
+
+    fn budgets(&self) -> Vec<u64> {
+        let stores = self.pools().map(|pool| pool.store.memory_bytes());
+        stores.chain(self.compact.pools().map(|pool| pool.table.memory_bytes())).collect()
     }
 
     /// Drops removed pools without handles, and shrinks the others to their smallest budget, as far as their index lets

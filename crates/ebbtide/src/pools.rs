@@ -17,7 +17,7 @@ pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
 use crate::pool_plan::{refuse, share_of, store_options};
 use crate::pool_state::PoolState;
 use crate::pool_stats::{add_counters, add_gauges};
-use crate::pool_table::{PoolTable, shrink_to};
+use crate::pool_table::{PoolTable, Step, shrink_to};
 use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, check_name};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
@@ -31,13 +31,16 @@ pub(crate) struct Pools {
     table: Mutex<PoolTable>,
     /// One pool at a time is added.
     adding: Mutex<()>,
-    /// False while budgets have not reached their targets, or removed pools exist: see `settle`.
+    /// False while budgets approach their targets: see `settle`.
     is_settled: AtomicBool,
+    /// Whether `is_settled` stands for a division that cannot go on now.
+    is_stalled: AtomicBool,
     /// Microseconds since the charges of pools were looked at.
     charges_micros: AtomicU64,
 }
 
-/// The charges of pools for the index of flash are looked at this often: they move with what is written to flash.
+/// The charges of pools for the index of flash are looked at this often: they move with what is written to flash. A
+/// division that could not go on is tried again as often.
 const CHARGES_MICROS: u64 = 1_000_000;
 
 /// A pool that is about to be added.
@@ -131,6 +134,7 @@ impl Pools {
             table: Mutex::new(table),
             adding: Mutex::default(),
             is_settled: AtomicBool::new(is_settled),
+            is_stalled: AtomicBool::new(false),
             charges_micros: AtomicU64::new(0),
         }
     }
@@ -433,7 +437,9 @@ impl Pools {
     }
 
     /// Moves budgets towards their targets, by these bytes at most where nothing forces more, and drops removed pools
-    /// without handles. Called by the maintenance, often: it costs a load when there is nothing to do.
+    /// without handles. Called by the maintenance, often: it costs a load when there is nothing to do. A step that moves
+    /// nothing, and that nothing in progress will help, is the last one until `retry`: the index of a pool needs more
+    /// than its target, or handles hold a removed pool.
     pub fn settle(&self, max_bytes: impl FnOnce() -> u64) {
         // Acquire pairs with the Release of those who have changed the division.
         if self.is_settled.load(Ordering::Acquire) {
@@ -448,11 +454,21 @@ impl Pools {
             // With more memory shares fit that did before.
             let _ = table.divide();
         }
-        let is_settled = table.step(max_bytes());
-        self.is_settled.store(is_settled, Ordering::Relaxed);
+        let step = table.step(max_bytes());
+        self.is_stalled.store(step == Step::Stalled, Ordering::Relaxed);
+        self.is_settled.store(step != Step::Moving, Ordering::Relaxed);
     }
 
-    /// [`Pools::follow_charges`] once in a while: this much time has passed since the last call.
+    /// Has `settle` try again what could not go on.
+    pub fn retry(&self) {
+        if self.is_stalled.load(Ordering::Relaxed) {
+            let _table = self.table();
+            self.is_stalled.store(false, Ordering::Relaxed);
+            self.is_settled.store(false, Ordering::Release);
+        }
+    }
+
+    /// [`Pools::follow_charges`] and [`Pools::retry`] once in a while: this much time has passed since the last call.
     pub fn follow_charges_after(&self, elapsed: Duration) {
         let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
         // One thread calls it.
@@ -460,6 +476,7 @@ impl Pools {
         let is_due = since >= CHARGES_MICROS;
         self.charges_micros.store(if is_due { 0 } else { since }, Ordering::Relaxed);
         if is_due {
+            self.retry();
             self.follow_charges();
         }
     }
@@ -560,6 +577,74 @@ mod tests {
         seeds.push(seed("a"));
         let distinct: HashSet<u64> = seeds.iter().copied().collect();
         assert_eq!(distinct.len(), seeds.len(), "{seeds:?}");
+        cache.verify();
+    }
+
+    /// A cache with a pool that cannot reach its target, by what `stall` does.
+    fn stalled(stall: impl FnOnce(&Cache)) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::mib(16)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("a")).pool(PoolOptions::named("b").compact(8, 0)).build().unwrap();
+        cache.maintain(Duration::from_secs(1));
+        stall(&cache);
+        let pools = &cache.engine().pools;
+        pools.is_settled.store(false, Ordering::Release);
+        cache.maintain(Duration::from_secs(3));
+        // The first steps may move something.
+        pools.is_settled.store(false, Ordering::Release);
+        (0..3).for_each(|_| pools.settle(|| 1 << 20));
+        pools.settle(|| panic!("a step that cannot move anything"));
+        pools.follow_charges_after(Duration::from_millis(900));
+        pools.settle(|| panic!("a step within a second"));
+        pools.follow_charges_after(Duration::from_millis(100));
+        let mut steps = 0;
+        (0..10).for_each(|_| {
+            pools.settle(|| {
+                steps += 1;
+                1 << 20
+            })
+        });
+        assert_eq!(steps, 1, "one step a second");
+        cache
+    }
+
+    #[test]
+    fn a_division_that_cannot_settle_is_tried_once_a_second() {
+        let mut handles = Vec::new();
+        let cache = stalled(|cache| {
+            handles.push(cache.pool("a").unwrap());
+            cache.remove_pool("a").unwrap();
+            cache.maintain(Duration::from_secs(2));
+        });
+        handles.clear();
+        cache.engine().pools.follow_charges_after(Duration::from_secs(1));
+        cache.engine().pools.settle(|| u64::MAX);
+        assert!(cache.engine().pools.table().removed.is_empty());
+
+        let mut compact = Vec::new();
+        drop(stalled(|cache| {
+            compact.push(cache.compact_pool("b").unwrap());
+            cache.remove_pool("b").unwrap();
+            cache.maintain(Duration::from_secs(2));
+        }));
+        // Less than its index leaves, as with smaller floors: no store gets there.
+        drop(stalled(|cache| cache.engine().pools.table().entries[1].target_bytes = 300 << 10));
+    }
+
+    #[test]
+    fn a_tiny_object_index_gives_back_what_it_can() {
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("tiny")).build().unwrap();
+        let pool = cache.pool("tiny").unwrap();
+        (0..600_000_u32).for_each(|number| _ = pool.insert(&number.to_le_bytes(), &[]).apply());
+        let full_bytes = pool.stats().index_bytes;
+        assert!(full_bytes > 5 << 20, "{full_bytes}");
+        pool.resize(ByteSize::bytes(0), ByteSize::mib(1)).unwrap();
+        (1..60).for_each(|second| cache.maintain(Duration::from_secs(second)));
+        let pools = &cache.engine().pools;
+        let stats = pool.stats();
+        assert!(stats.index_bytes < full_bytes / 4 && stats.memory_limit_bytes < 3 << 20, "{stats:?}");
+        // What is left fits the memory of its segments, so nothing is evicted, and the index stays.
+        assert!(pools.is_settled.load(Ordering::Acquire) && pools.is_stalled.load(Ordering::Relaxed));
         cache.verify();
     }
 
