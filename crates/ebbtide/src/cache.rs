@@ -156,6 +156,12 @@ impl Cache {
         self.engine().pools.check(pools)
     }
 
+    /// The smallest memory that its pools can have together: their minimums, at least what their stores can shrink to,
+    /// beside what flash may ask for. The memory monitor goes no lower.
+    pub fn min_memory(&self) -> ByteSize {
+        ByteSize::bytes(self.engine().pools.min_memory_bytes())
+    }
+
     /// Removes a pool with all its entries. Handles that exist miss, and refuse writes as `PoolRemoved`; the other
     /// pools get the memory, the last of it when the last handle is dropped.
     ///

@@ -8,6 +8,7 @@
 //! maintenance thread and of the memory bandwidth a move takes from those who read and write meanwhile. Where all
 //! pools together have more than there is, they fall at once.
 
+use crate::pool_plan::reaching;
 use crate::pool_state::PoolState;
 use ebbtide_control::Share;
 use ebbtide_store::Store;
@@ -30,15 +31,9 @@ pub(crate) struct PoolEntry {
 }
 
 impl PoolEntry {
-    /// The share as the division counts it. Its floor and its maximum are at least the smallest budget that the store
-    /// can reach. That budget depends on the segment size, which follows the first budget of the store.
+    /// The share as the division counts it.
     pub fn reachable_share(&self) -> Share {
-        let share = self.share.clone();
-        let floor_bytes = share.floor_bytes.max(self.pool.store.reachable_bytes());
-        // Bounds that contradict each other are refused as they are.
-        let is_refused = share.min_bytes > share.max_bytes || share.floor_bytes > share.max_bytes;
-        let max_bytes = if is_refused { share.max_bytes } else { share.max_bytes.max(floor_bytes) };
-        Share { floor_bytes, max_bytes, ..share }
+        reaching(self.share.clone(), self.pool.store.reachable_bytes())
     }
 }
 

@@ -30,6 +30,16 @@ pub(crate) fn refuse(name: &str, error: &SharesError) -> Error {
     }
 }
 
+/// A share as the division counts it, whose floor and maximum are at least the smallest budget that the store can reach.
+/// That budget depends on the segment size, which is that of the start of the store.
+pub(crate) fn reaching(share: Share, reachable_bytes: u64) -> Share {
+    let floor_bytes = share.floor_bytes.max(reachable_bytes);
+    // Bounds that contradict each other are refused as they are.
+    let is_refused = share.min_bytes > share.max_bytes || share.floor_bytes > share.max_bytes;
+    let max_bytes = if is_refused { share.max_bytes } else { share.max_bytes.max(floor_bytes) };
+    Share { floor_bytes, max_bytes, ..share }
+}
+
 /// The share of a pool among those with this template.
 pub(crate) fn share_of(template: &Options, options: &PoolOptions) -> Result<Share, Error> {
     let Some(sizes) = options.compact else { return Ok(options.share(floor_bytes(&store_options(template, options)))) };
@@ -125,11 +135,21 @@ impl Plan {
 
 /// The pools of a new cache, with the bytes of each.
 pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Plan, Error> {
+    plan_reaching(template, pools, |_| 0)
+}
+
+/// The same, where pools of these names have stores that reach no smaller budget than the answer.
+pub(crate) fn plan_reaching(
+    template: &Options,
+    pools: &[PoolOptions],
+    reachable_bytes: impl Fn(&str) -> u64,
+) -> Result<Plan, Error> {
     let default = PoolOptions::named(DEFAULT_POOL);
     let has_default = pools.iter().any(|options| options.name == DEFAULT_POOL);
     let mut all: Vec<&PoolOptions> = (!has_default).then_some(&default).into_iter().chain(pools).collect();
     all.sort_by_key(|options| (options.name != DEFAULT_POOL, options.compact.is_some()));
-    let shares = all.iter().map(|pool| share_of(template, pool)).collect::<Result<Vec<Share>, Error>>()?;
+    let share = |pool: &&PoolOptions| Ok(reaching(share_of(template, pool)?, reachable_bytes(&pool.name)));
+    let shares = all.iter().map(share).collect::<Result<Vec<Share>, Error>>()?;
     if pools.is_empty() {
         let options = store_options(template, &default);
         let planned = |share| PlannedPool { share, flash_share: None, options: options.clone() };

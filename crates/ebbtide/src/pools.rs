@@ -14,7 +14,7 @@ use crate::memory_file::QuietPools;
 use crate::pool_budgets::PoolEntry;
 use crate::pool_options::PoolOptions;
 pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
-use crate::pool_plan::{refuse, share_of, store_options};
+use crate::pool_plan::{plan_reaching, refuse, share_of, store_options};
 use crate::pool_state::PoolState;
 use crate::pool_stats::{add_counters, add_gauges};
 use crate::pool_table::{PoolTable, Step, shrink_to};
@@ -336,11 +336,24 @@ impl Pools {
         self.is_settled.store(false, Ordering::Release);
     }
 
-    /// Whether the memory can be divided among these pools, in place of those that there are.
+    /// Whether the memory can be divided among these pools, in place of those that there are. Pools that stay keep
+    /// their stores, with the smallest budgets that these reach.
     pub fn check(&self, pools: &[PoolOptions]) -> Result<(), Error> {
         let table = self.table();
         let memory_bytes = table.bytes_beside(table.reserved_bytes());
-        plan(&Options { memory_bytes, ..table.template.clone() }, pools).map(drop)
+        let reachable_bytes = |name: &str| {
+            let entry = table.entries.iter().find(|entry| entry.share.name == name);
+            entry.map_or(0, |entry| entry.pool.store.reachable_bytes())
+        };
+        let options = Options { memory_bytes, ..table.template.clone() };
+        plan_reaching(&options, pools, reachable_bytes).map(drop)
+    }
+
+    /// The smallest memory that can be divided among the pools beside what flash may ask for.
+    pub fn min_memory_bytes(&self) -> u64 {
+        let table = self.table();
+        let needed = table.shares().map(|share| share.min_bytes.max(share.floor_bytes));
+        needed.fold(table.reserved_bytes(), u64::saturating_add)
     }
 
     /// Gives a pool the bounds and the weight of these options; it is not sized by hand any more.
@@ -687,6 +700,27 @@ mod tests {
         }
         assert_eq!(pools.table().shares().collect::<Vec<_>>(), before);
         cache.verify();
+    }
+
+    #[test]
+    fn pools_are_checked_with_the_budgets_that_their_stores_reach() {
+        let builder = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let large = PoolOptions::named("large").weight(7);
+        let cache = builder.pool(large.clone()).build().unwrap();
+        let pools = &cache.engine().pools;
+        let reachable = pools.find("large").unwrap().store.reachable_bytes();
+        let default = pools.find("default").unwrap().store.reachable_bytes();
+        assert!(reachable > 1 << 20 && default > 256 << 10, "{reachable} {default}");
+        assert_eq!(pools.min_memory_bytes(), reachable + default);
+        let left = (64 << 20) - reachable - default;
+        let new = |min| PoolOptions::named("new").min(ByteSize::bytes(min));
+        assert_eq!(pools.check(&[large.clone(), new(left)]), Ok(()));
+        let refusal = pools.check(&[large, new(left + 1)]).unwrap_err().to_string();
+        for number in [reachable, default, left + 1, 64 << 20, (64 << 20) + 1] {
+            assert!(refusal.contains(&number.to_string()), "{number}: {refusal}");
+        }
+        // Pools that go take their floors with them.
+        assert_eq!(pools.check(&[new(left + 1)]), Ok(()));
     }
 
     #[test]
