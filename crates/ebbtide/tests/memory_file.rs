@@ -210,6 +210,64 @@ fn other_options_are_warm() {
 }
 
 #[test]
+fn segments_of_all_sizes_are_warm() {
+    for (size, mib) in [(ByteSize::kib(4), 16), (ByteSize::mib(1), 64)] {
+        for folder in folders() {
+            let path = folder.path().join("memory");
+            let build = || builder(&path).memory(ByteSize::mib(mib)).segment_size(size).build().unwrap();
+            let cache = build();
+            fill(&cache, 0..20_000);
+            cache.insert(b"long", &vec![7; 900_000]).apply().unwrap();
+            let (before, segment_bytes) = (entries(&cache), cache.stats().segment_bytes);
+            assert!(segment_bytes >= size.as_bytes() && segment_bytes < 2 * size.as_bytes());
+            cache.close().unwrap();
+            drop(cache);
+            let cache = build();
+            assert!(is_warm(&cache) && entries(&cache) == before, "{:?}", cache.memory_start());
+            assert_eq!(cache.stats().segment_bytes, segment_bytes);
+            cache.verify();
+        }
+    }
+}
+
+#[test]
+fn a_smaller_memory_that_holds_everything_drops_nothing() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).build().unwrap();
+        fill(&cache, 0..10_000);
+        let before = entries(&cache);
+        assert!(cache.stats().live_bytes < 5 << 20, "{:?}", cache.stats());
+        cache.close().unwrap();
+        drop(cache);
+        let cache = builder(&path).memory(ByteSize::mib(8)).build().unwrap();
+        cache.maintain(Duration::from_secs(1));
+        assert_eq!(cache.stats().memory_limit_bytes, 8 << 20);
+        assert!(is_warm(&cache) && entries(&cache).keys().eq(before.keys()), "{:?}", cache.stats());
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_file_of_another_owner_is_refused_and_left_alone() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        fs::write(&path, "").unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&path, Some(65_534), None) {
+            println!("skipped: only root gives files away: {error}");
+            return;
+        }
+        match builder(&path).build() {
+            Err(Error::Configuration { option: "memory_file", reason, .. }) => {
+                assert!(reason.contains("belongs to user 65534"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 65_534);
+    }
+}
+
+#[test]
 fn a_memory_that_the_index_alone_would_fill_is_reached_step_by_step() {
     for folder in folders() {
         let path = folder.path().join("memory");

@@ -270,6 +270,26 @@ fn another_memory_is_reached_after_the_start() {
 }
 
 #[test]
+fn a_store_is_loaded_with_another_number_of_writers() {
+    let few = Options { writers: 1, ..options(Policy::S3Fifo) };
+    let store = Arc::new(Store::new(few).unwrap());
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(12), START_MS, 5000);
+    let before = entries(&store, &participant, now_ms);
+    let image = image(&store, &participant, now_ms);
+    for writers in [1, 7, 64] {
+        let other = Options { writers, ..options(Policy::S3Fifo) };
+        let bytes = SegmentBytes::Read(&mut |at, bytes| read_segment(&image, at, bytes));
+        let loaded = Arc::new(Store::load(&other, &mut image.stream.as_slice(), bytes).unwrap().0);
+        let reader = loaded.participate();
+        assert_eq!(entries(&loaded, &reader, now_ms), before);
+        loaded.resize(loaded.memory_bytes()).unwrap();
+        let now_ms = churn(&loaded, &reader, &mut Random::new(4), now_ms, 3000);
+        loaded.verify(&reader, now_ms);
+    }
+}
+
+#[test]
 fn a_store_made_with_little_memory_is_a_large_one_in_a_larger_memory() {
     let small = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..options(Policy::S3Fifo) };
     let store = Arc::new(Store::new(small).unwrap());
