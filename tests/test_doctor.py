@@ -41,6 +41,15 @@ def test_the_text_has_a_line_for_each_finding():
     assert done.returncode == int("PROBLEM" in verdicts)
 
 
+def test_the_limits_of_the_memory_monitor_are_looked_at():
+    words = ["--json", "-m", "64m", "-c", 10, "--memory-monitor"]
+    report = json.loads(doctor(*words, "free,lower=900t,upper=1000t").stdout)
+    found = next(finding for finding in report["findings"] if finding["name"] == "memory monitor")
+    assert found["verdict"] == "problem" and "give a smaller lower" in found["advice"]
+    refused = doctor(*words, "free,lower=1m")
+    assert refused.returncode == 1 and "--memory-monitor free,lower=1m" in refused.stderr
+
+
 def test_the_memory_file_is_looked_at(tmp_path):
     path = tmp_path / "memory"
     path.write_bytes(b"")

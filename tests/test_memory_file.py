@@ -1,5 +1,6 @@
 """A server with a memory file comes back with all that it had after a clean stop, and with nothing after a kill."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -7,10 +8,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port, memory_folder_has
+from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, ROOT, USER, Server, free_port, memory_folder_has, wait_for
 
 OBJECTS = 5000
 
@@ -161,9 +163,69 @@ def test_check_names_the_file_and_the_monitor(tmp_path):
     assert result.returncode == 0, result.stderr
     assert str(tmp_path / "memory") in result.stdout and "free memory between 64 and 256 MiB" in result.stdout
     assert not (tmp_path / "memory").exists(), "a check makes nothing"
+    assert re.search(r"its floor +16 MiB; minimums of pools and flash need 2 MiB", result.stdout), result.stdout
+    with_pools = [*command, "--pool", "users:prefix=u:,min=40m"]
+    result = subprocess.run(with_pools, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"its floor +16 MiB, but minimums of pools and flash need 42 MiB", result.stdout), result.stdout
     wrong = [EBBTIDE, *USER, "--check", "--memory-monitor", "free,lower=256m,upper=64m"]
     result = subprocess.run(wrong, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert result.returncode != 0 and "268435456" in result.stderr and "67108864" in result.stderr
+
+
+def test_the_last_step_of_the_monitor_is_shown(tmp_path):
+    admin = f"127.0.0.1:{free_port()}"
+    # No host has so much free memory, so the monitor shrinks as far as the minimum of the pool lets it.
+    monitor = "free,lower=900t,upper=1000t,step=50%"
+    flags = ["-m", "64", "--pool", "users:prefix=u:,min=40m", "--admin", admin, "--memory-monitor", monitor]
+    with Server(EBBTIDE, *flags) as server:
+        with server.connect() as connection:
+            told = lambda: connection.ask(b"stats ebbtide\r\n", b"END\r\n").decode()  # noqa: E731
+            wait_for(lambda: "memory_monitor_last_step the cache stays at" in told(), "nothing is left to give")
+            why = r"MiB of [\d.]+ wanted, the least that its pools and flash need: [\d.]+ MiB are free"
+            assert re.search(rf"stays at 4\d\.\d {why}", told())
+        page = server.fetch("/metrics")
+        wanted, reached = (
+            int(float(re.search(rf"^ebbtide_memory_monitor_{name}_bytes (\S+)", page, re.MULTILINE)[1]))
+            for name in ("wanted", "reached")
+        )
+        assert wanted < 40 << 20 < reached == int(server.stat("limit_maxbytes"))
+
+
+def test_other_threads_are_warm(folder):
+    path = folder / "memory"
+    for threads, found in ((1, "cold"), (4, "warm"), (2, "warm")):
+        with with_file(path, "-t", threads) as server:
+            assert f"memory file {path} ({found})" in server.messages()
+            with server.connect() as connection:
+                if found == "cold":
+                    fill(connection)
+                    before = all_of(connection)
+                assert all_of(connection) == before
+            stopped(server, signal.SIGTERM)
+
+
+def test_a_second_process_waits_for_the_file_of_the_first(folder):
+    path = folder / "memory"
+    with with_file(path) as first:
+        with first.connect() as connection:
+            assert connection.ask(b"set a 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        second = with_file(path)
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(second.__enter__)
+            wait_for(lambda: second.process and str(path) in open_files(second.process.pid), "it has the file open")
+            assert not started.done() and first.process.poll() is None
+            stopped(first, signal.SIGTERM)
+            started.result(PATIENCE_SECONDS)
+        assert "memory is warm: 1 objects" in second.messages()
+        second.__exit__()
+
+
+def open_files(pid):
+    links = pathlib.Path(f"/proc/{pid}/fd")
+    with contextlib.suppress(OSError):
+        return {os.readlink(link) for link in links.iterdir()}
+    return set()
 
 
 def test_metrics_of_file_and_monitor_are_the_documented_ones(tmp_path):
@@ -172,7 +234,7 @@ def test_metrics_of_file_and_monitor_are_the_documented_ones(tmp_path):
     admin = f"127.0.0.1:{free_port()}"
     with with_file(tmp_path / "memory", "--admin", admin, "--memory-monitor", "free,lower=1m,upper=2m") as server:
         found = set(re.findall(r"^(ebbtide_memory_(?:file|monitor)_\w+) ", server.fetch("/metrics"), re.MULTILINE))
-    assert found == documented and len(found) == 9
+    assert found == documented and len(found) == 11
 
 
 def test_an_empty_mapped_file_reserves_nothing():

@@ -9,7 +9,7 @@ mod extended;
 mod flash;
 mod line;
 mod pools;
-mod pressure;
+pub mod pressure;
 mod table;
 mod tls;
 mod values;

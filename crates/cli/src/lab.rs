@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::flags::pressure;
 use crate::fleet;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
@@ -76,7 +77,16 @@ pub fn run(args: &[OsString]) -> ExitCode {
         LabCommand::Generate(args) => generate::run(args),
         LabCommand::Bench(args) => bench::run(args),
         LabCommand::Top(args) => top::run(args),
-        LabCommand::Doctor(args) => doctor::run(args),
+        LabCommand::Doctor(args) => {
+            let monitor = args.memory_monitor.as_deref().map(|text| pressure::parse("--memory-monitor", text));
+            match monitor.transpose() {
+                Ok(monitor) => doctor::run(args, monitor.flatten()),
+                Err(error) => {
+                    eprintln!("ebbtide: {error}");
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
         LabCommand::Dashboard(args) => return fleet::run(args),
     };
     match result {

@@ -19,7 +19,7 @@ pub use crate::flash::tier::FlashStats;
 pub use crate::insert::Insert;
 pub use crate::lookup::{Handle, Item, Lookup};
 pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
-pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
+pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, MonitorStep, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::policy_models::{PolicyModels, corrected as corrected_curve};
 pub use crate::pool::Pool;

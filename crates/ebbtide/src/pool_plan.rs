@@ -30,8 +30,8 @@ pub(crate) fn refuse(name: &str, error: &SharesError) -> Error {
     }
 }
 
-/// A share as the division counts it, whose floor and maximum are at least the smallest budget that the store can reach.
-/// That budget depends on the segment size, which is that of the start of the store.
+/// A share as the division counts it: its floor and its maximum are at least the smallest budget that the store can
+/// reach. That budget depends on the segment size, which is that of the start of the store.
 pub(crate) fn reaching(share: Share, reachable_bytes: u64) -> Share {
     let floor_bytes = share.floor_bytes.max(reachable_bytes);
     // Bounds that contradict each other are refused as they are.

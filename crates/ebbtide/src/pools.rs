@@ -450,9 +450,9 @@ impl Pools {
     }
 
     /// Moves budgets towards their targets, by these bytes at most where nothing forces more, and drops removed pools
-    /// without handles. Called by the maintenance, often: it costs a load when there is nothing to do. A step that moves
-    /// nothing, and that nothing in progress will help, is the last one until `retry`: the index of a pool needs more
-    /// than its target, or handles hold a removed pool.
+    /// without handles. Called by the maintenance, often: it costs a load when there is nothing to do. A step that
+    /// moves nothing, and that nothing in progress will help, is the last one until `retry`: the index of a pool needs
+    /// more than its target, or handles hold a removed pool.
     pub fn settle(&self, max_bytes: impl FnOnce() -> u64) {
         // Acquire pairs with the Release of those who have changed the division.
         if self.is_settled.load(Ordering::Acquire) {

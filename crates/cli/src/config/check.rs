@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use ebbtide_server::ServerOptions;
-use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, MemoryFileMode, Policy};
+use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, MemoryFileMode, Policy, PressureOptions};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
@@ -63,6 +63,10 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
+    let needed_bytes = cache.min_memory().as_bytes() + for_flash.planned.as_bytes();
+    if let Some(options) = &settings.memory_monitor {
+        report.line("  its floor", floor(settings, options, needed_bytes));
+    }
     pools(settings, &cache, &mut report)?;
     let for_items = settings.memory_bytes - for_flash.planned.as_bytes();
     for bytes in SAMPLE_VALUES {
@@ -77,6 +81,18 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report.line("set", row);
     }
     Ok(report.0)
+}
+
+/// How far the memory monitor lowers the memory, of which pools and flash need so much.
+fn floor(settings: &Settings, options: &PressureOptions, needed_bytes: u64) -> String {
+    let floor_bytes = options.floor_bytes(settings.memory_bytes);
+    let (floor, needed) = (ByteSize::bytes(floor_bytes), ByteSize::bytes(needed_bytes));
+    match needed_bytes > floor_bytes {
+        true => format!(
+            "{floor}, but minimums of pools and flash need {needed}: it stops there; lower min, or increase floor"
+        ),
+        false => format!("{floor}; minimums of pools and flash need {needed}"),
+    }
 }
 
 /// Memory and keys of each pool.

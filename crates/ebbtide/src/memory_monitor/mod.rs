@@ -8,8 +8,10 @@
 
 mod host;
 
-use ebbtide_control::pressure::{self, Decision, Memory, Reading};
+use ebbtide_control::pressure::{self, Decision, Memory, Reading, Reason};
 use host::Host;
+use std::cmp::Ordering;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -36,8 +38,38 @@ pub struct MemoryMonitorStats {
     pub unreadable: u64,
     /// Steps that moved nothing: pools and flash need what there is.
     pub refused: u64,
-    /// The last step and its reason, in words.
-    pub last_step: Option<String>,
+    /// The last step, also one that moved nothing.
+    pub last_step: Option<MonitorStep>,
+}
+
+/// A step of the monitor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MonitorStep {
+    /// The memory limit before it, in bytes.
+    pub from_bytes: u64,
+    pub wanted_bytes: u64,
+    /// The limit after it: less than wanted is moved where pools and flash need more.
+    pub reached_bytes: u64,
+    pub reason: Reason,
+}
+
+impl fmt::Display for MonitorStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let Self { from_bytes, wanted_bytes, reached_bytes, reason } = *self;
+        let (from, to, wanted) = (mib(from_bytes), mib(reached_bytes), mib(wanted_bytes));
+        match reached_bytes.cmp(&from_bytes) {
+            Ordering::Less => write!(f, "the cache shrinks from {from:.1} to {to:.1} MiB")?,
+            Ordering::Equal => write!(f, "the cache stays at {from:.1} MiB")?,
+            Ordering::Greater => write!(f, "the cache grows from {from:.1} to {to:.1} MiB")?,
+        }
+        if reached_bytes > wanted_bytes {
+            write!(f, " of {wanted:.1} wanted, the least that its pools and flash need")?;
+        } else if reached_bytes < wanted_bytes {
+            write!(f, " of {wanted:.1} wanted, which the file system or the address space refuses")?;
+        }
+        write!(f, ": {reason}")
+    }
 }
 
 /// The monitor of one cache.
@@ -94,25 +126,17 @@ impl MemoryMonitor {
         (stats.free_bytes, stats.resident_bytes) = (reading.free_bytes, reading.resident_bytes);
         stats.stall_percent = reading.stall_percent;
         let memory = Memory { configured_bytes: stats.configured_bytes, limit_bytes, used_bytes };
-        let (shrinks, to_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
+        let (shrinks, wanted_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
             Decision::Keep => return,
             Decision::Shrink { to_bytes, reason } => (true, to_bytes, reason),
             Decision::Grow { to_bytes, reason } => (false, to_bytes, reason),
         };
-        let Some(reached_bytes) = resize(to_bytes) else {
-            stats.refused += 1;
-            return;
-        };
-        stats.shrinks += u64::from(shrinks);
-        stats.grows += u64::from(!shrinks);
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let (from, to) = (mib(limit_bytes), mib(reached_bytes));
-        let verb = if shrinks { "shrinks" } else { "grows" };
-        let wanted = match reached_bytes > to_bytes && shrinks {
-            true => format!(" of {:.1} wanted, the least that its pools need", mib(to_bytes)),
-            false => String::new(),
-        };
-        stats.last_step = Some(format!("the cache {verb} from {from:.1} to {to:.1} MiB{wanted}: {reason}"));
+        let reached = resize(wanted_bytes);
+        stats.shrinks += u64::from(shrinks && reached.is_some());
+        stats.grows += u64::from(!shrinks && reached.is_some());
+        stats.refused += u64::from(reached.is_none());
+        let reached_bytes = reached.unwrap_or(limit_bytes);
+        stats.last_step = Some(MonitorStep { from_bytes: limit_bytes, wanted_bytes, reached_bytes, reason });
     }
 }
 
@@ -130,10 +154,19 @@ mod tests {
             assert_eq!(bytes, 950 * MIB);
             Some(962 * MIB)
         });
-        let step = monitor.stats().last_step.unwrap();
+        let step = monitor.stats().last_step.unwrap().to_string();
         assert!(step.contains("from 1000.0 to 962.0 MiB of 950.0 wanted"), "{step}");
         monitor.step(reading, 962 * MIB, 962 * MIB, |_| None);
         let stats = monitor.stats();
         assert_eq!((stats.shrinks, stats.refused), (1, 1));
+        let step = stats.last_step.unwrap();
+        assert_eq!((step.from_bytes, step.reached_bytes), (962 * MIB, 962 * MIB));
+        let text =
+            "the cache stays at 962.0 MiB of 912.0 wanted, the least that its pools and flash need: 50.0 MiB are free";
+        assert!(step.to_string().starts_with(text), "{step}");
+        let reading = Reading { free_bytes: 400 * MIB, ..Reading::default() };
+        monitor.step(reading, 912 * MIB, 912 * MIB, |_| None);
+        let step = monitor.stats().last_step.unwrap().to_string();
+        assert!(step.starts_with("the cache stays at 912.0 MiB of 962.0 wanted, which the file system"), "{step}");
     }
 }

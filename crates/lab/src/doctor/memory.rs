@@ -15,6 +15,11 @@ const RESERVED: u64 = 4;
 /// Above this the kernel likes to move memory to swap.
 const SWAPPINESS: u64 = 10;
 
+/// What a server with this memory limit needs.
+pub fn needed_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_add(memory_bytes / OVERHEAD_SHARE + OVERHEAD_BYTES)
+}
+
 pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
     const NAME: &str = "memory";
     let Some(all) = machine.memory("MemTotal") else {
@@ -22,7 +27,7 @@ pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
     };
     let group = machine.group_limit().filter(|limit| *limit < all);
     let there = group.unwrap_or(all);
-    let needed = memory.as_bytes() + memory.as_bytes() / OVERHEAD_SHARE + OVERHEAD_BYTES;
+    let needed = needed_bytes(memory.as_bytes());
     let whose = if group.is_some() { "in this control group" } else { "in this machine" };
     let size = ByteSize::bytes;
     let found = format!("{} needed for -m {}, {} {whose}", size(needed), memory, size(there));

@@ -9,6 +9,7 @@
 //! | `neighbours` | processor time that others take, and the limit of the control group |
 //! | `storage` | the file system of the flash path, and the drive under it |
 //! | `memory_file` | where the memory file is, and whether a start would take it |
+//! | `memory_monitor` | whether its limits fit the host and the control group |
 //! | `probes` | what has to be tried: direct I/O, io_uring, membarrier |
 
 mod finding;
@@ -16,6 +17,7 @@ mod limits;
 mod machine;
 mod memory;
 mod memory_file;
+mod memory_monitor;
 mod neighbours;
 mod network;
 mod probes;
@@ -24,7 +26,7 @@ mod storage;
 use std::io;
 use std::path::PathBuf;
 
-use ebbtide::ByteSize;
+use ebbtide::{ByteSize, PressureOptions};
 
 pub use finding::{Finding, Verdict};
 use machine::Machine;
@@ -52,14 +54,17 @@ pub struct DoctorArgs {
     /// The server's memory file (its -e)
     #[arg(long, short = 'e', value_name = "FILE")]
     pub memory_file: Option<PathBuf>,
+    /// The server's memory monitor (its --memory-monitor), as free,lower=SIZE,upper=SIZE
+    #[arg(long, value_name = "OPTIONS")]
+    pub memory_monitor: Option<String>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// Prints the findings; an error if any of them is a problem.
-pub fn run(args: DoctorArgs) -> Result<(), Error> {
-    let findings = examine(&args, &Machine::this());
+/// Prints the findings; an error if any of them is a problem. `monitor`: what `args.memory_monitor` says.
+pub fn run(args: DoctorArgs, monitor: Option<PressureOptions>) -> Result<(), Error> {
+    let findings = examine(&args, monitor.as_ref(), &Machine::this());
     finding::print(&findings, args.json, &mut io::stdout().lock())?;
     match findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count() {
         0 => Ok(()),
@@ -67,7 +72,7 @@ pub fn run(args: DoctorArgs) -> Result<(), Error> {
     }
 }
 
-fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
+fn examine(args: &DoctorArgs, monitor: Option<&PressureOptions>, machine: &Machine) -> Vec<Finding> {
     let threads = args.threads.unwrap_or(machine.cores.min(4));
     let mut findings = vec![
         limits::open_files(machine, args.connections, threads),
@@ -91,6 +96,7 @@ fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
     if let Some(path) = &args.path {
         findings.extend([probes::direct_io(path), storage::filesystem(machine, path), storage::drive(path)]);
     }
+    findings.extend(monitor.map(|options| memory_monitor::examine(machine, args.memory, options)));
     findings.extend(args.memory_file.as_deref().map(|path| memory_file::examine(path, args.memory)));
     findings
 }
@@ -111,8 +117,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let args = TestArgs::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;
-        let findings = examine(&args, &Machine::this());
-        assert_eq!(findings.len(), 20);
+        let monitor = PressureOptions::new(ebbtide::PressureMode::Free, 1 << 30, 2 << 30);
+        let findings = examine(&args, Some(&monitor), &Machine::this());
+        assert_eq!(findings.len(), 21);
         for finding in &findings {
             assert_eq!(finding.advice.is_none(), finding.verdict == Verdict::Ok, "{finding:?}");
             assert!(!finding.found.is_empty());

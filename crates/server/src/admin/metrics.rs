@@ -120,6 +120,16 @@ fn restart(page: &mut MetricsPage, cache: &Cache) {
             ),
             ("ebbtide_memory_monitor_free_bytes", "Free memory of the host or its tightest group.", monitor.free_bytes),
             ("ebbtide_memory_monitor_resident_bytes", "Resident memory of the process.", monitor.resident_bytes),
+            (
+                "ebbtide_memory_monitor_wanted_bytes",
+                "Memory limit that the last step aimed at.",
+                monitor.last_step.map_or(0, |step| step.wanted_bytes),
+            ),
+            (
+                "ebbtide_memory_monitor_reached_bytes",
+                "Memory limit that the last step reached.",
+                monitor.last_step.map_or(0, |step| step.reached_bytes),
+            ),
         ];
         gauges.into_iter().for_each(|(name, help, bytes)| page.plain_gauge(name, help, bytes as f64));
         let stall = monitor.stall_percent.unwrap_or(0.0);

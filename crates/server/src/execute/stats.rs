@@ -204,6 +204,9 @@ impl Executor {
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
         }
+        if let Some(step) = self.cache.memory_monitor().and_then(|monitor| monitor.last_step) {
+            stat(out, "memory_monitor_last_step", step);
+        }
         if let Some(division) = self.shared.sizing.division() {
             stat(out, "pool_division", division);
         }
