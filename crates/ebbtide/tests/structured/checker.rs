@@ -3,7 +3,8 @@
 //! All threads edit all values. Each thread has a part of each value that only it writes, with a token that it draws
 //! when it finds the part absent, and a count. An edit must find the part as the thread left it, or absent: a cache may
 //! lose a whole value, and then the token is another one. So an older state of the value is found out. Words carry the
-//! sum of all others in the last one, so that a torn read is found out, too.
+//! sum of all others in the last one, so that a torn read is found out, too. In a buffer the part of a thread is its
+//! last record; the records before it that are left have the counts before.
 //!
 //! `EBBTIDE_STRUCTURED_OPERATIONS` makes the run longer, `EBBTIDE_STRUCTURED_SEED` repeats it.
 
@@ -14,6 +15,9 @@ use std::path::Path;
 const THREADS: usize = 4;
 const KEYS: usize = 300;
 const POOLS: [&str; 2] = ["default", "other"];
+const STRUCTURES: [&str; 5] = ["words", "map", "range", "array", "buffer"];
+/// A longer buffer is trimmed to half of this.
+const RECORDS_MAX: usize = 64;
 /// Operations by default, of all threads and rounds.
 const OPERATIONS: u64 = 60_000;
 const ROUNDS: u64 = 3;
@@ -38,7 +42,7 @@ struct Editor {
 impl Editor {
     fn new(thread: usize, seed: u64) -> Self {
         let random = Random::new(seed << 8 | thread as u64);
-        Self { thread, random, parts: vec![None; POOLS.len() * 3 * KEYS], edits: 0, losses: 0 }
+        Self { thread, random, parts: vec![None; POOLS.len() * STRUCTURES.len() * KEYS], edits: 0, losses: 0 }
     }
 
     /// The next part, and whether the former one was lost.
@@ -55,11 +59,11 @@ impl Editor {
 
     fn step(&mut self, pools: &[Pool]) {
         let (pool, key) = (self.random.below(2) as usize, self.random.below(KEYS as u64) as usize);
-        let (structure, token) = (self.random.below(3) as usize, self.random.number());
-        let place = (pool * 3 + structure) * KEYS + key;
+        let (structure, token) = (self.random.below(STRUCTURES.len() as u64) as usize, self.random.number());
+        let place = (pool * STRUCTURES.len() + structure) * KEYS + key;
         let pool = &pools[pool];
         let known = self.parts[place];
-        let name = format!("{}:{key}", ["words", "map", "range"][structure]);
+        let name = format!("{}:{key}", STRUCTURES[structure]);
         match self.random.below(100) {
             0..10 => {
                 let filler = self.random.below(20_000).to_le_bytes();
@@ -95,6 +99,8 @@ impl Editor {
                     }
                 })
             }
+            3 => self.edit_array(pool, &name, known, token),
+            4 => self.append(pool, &name, known, token),
             _ => {
                 let map = pool.range_map::<u64, Part>(&name);
                 self.edit_map(known, token, &name, |next| {
@@ -128,6 +134,56 @@ impl Editor {
         edited.unwrap()
     }
 
+    fn edit_array(&self, pool: &Pool, name: &str, known: Option<Part>, token: u64) -> (Part, bool) {
+        let array = pool.fixed_array::<Part>(name);
+        let mut lost = false;
+        // An absent array is created; another thread may do so first.
+        loop {
+            let edited = array.update(self.thread, |old| {
+                let (part, is_lost) = self.next(known, (old[0] != 0).then_some(old), token | 1, name);
+                lost = is_lost;
+                part
+            });
+            if let Some(part) = edited.unwrap() {
+                return (part, lost);
+            }
+            array.create(&[[0; 2]; THREADS], InsertOptions::new()).unwrap();
+        }
+    }
+
+    /// Only this thread appends its records: between the look and the append the whole buffer may get lost.
+    fn append(&self, pool: &Pool, name: &str, known: Option<Part>, token: u64) -> (Part, bool) {
+        let buffer = pool.append_buffer(name);
+        let (found, records) = self.last_record(pool, name);
+        if records > RECORDS_MAX {
+            buffer.retain_last(RECORDS_MAX / 2).unwrap();
+        }
+        let (part, is_lost) = self.next(known, found, token, name);
+        let words = [self.thread as u64, part[0], part[1]];
+        buffer.append(words.map(u64::to_le_bytes).concat()).unwrap();
+        (part, is_lost)
+    }
+
+    /// The last record of this thread in a buffer, and the number of all records.
+    fn last_record(&self, pool: &Pool, name: &str) -> (Option<Part>, usize) {
+        let Some(records) = pool.append_buffer(name).records().unwrap() else { return (None, 0) };
+        let (mut last, mut count) = (None::<Part>, 0);
+        for record in records.iter() {
+            let (words, rest) = record.as_chunks::<8>();
+            assert!(words.len() == 3 && rest.is_empty(), "{name} is torn: {record:?}");
+            let [thread, token, number] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+            assert!(thread < THREADS as u64, "{name} is torn: {record:?}");
+            count += 1;
+            if thread != self.thread as u64 {
+                continue;
+            }
+            let follows = last.is_none_or(|last| [token, number] == [last[0], last[1] + 1]);
+            assert!(follows, "{name}: thread {thread} finds {number} behind {last:?}: an append was lost");
+            last = Some([token, number]);
+        }
+        (last, count)
+    }
+
     fn edit_map(
         &self,
         known: Option<Part>,
@@ -146,6 +202,11 @@ impl Editor {
                 let mine = &words[2 * self.thread..];
                 (mine[0] != 0).then(|| [mine[0], mine[1]])
             }),
+            3 => {
+                let part = pool.fixed_array::<Part>(name).get(self.thread).unwrap();
+                part.filter(|part| part[0] != 0)
+            }
+            4 => self.last_record(pool, name).0,
             1 => pool.map::<u64, Part>(name).snapshot().unwrap().and_then(|map| map.get(&me).unwrap()),
             _ => pool.range_map::<u64, Part>(name).range(me..=me).unwrap().first().map(|(_, part)| *part),
         };
