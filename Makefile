@@ -28,7 +28,7 @@ RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
 .PHONY: help build tested run test terabyte soak tools check unit unit-inside unit-outside loom conformance clients \
-    python fuzz miri deb clean
+    python fuzz miri deb package clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -42,6 +42,7 @@ help:
 	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         parsers, traces, images of stores and memory files against random bytes (FUZZ_SECONDS=20 each)"
 	@echo "make miri         formats and arithmetic of the store under Miri"
+	@echo "make package      what crates.io would get of each published crate, without an upload"
 	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
 	@echo "make soak         the random tests at full length: hours"
 
@@ -161,6 +162,10 @@ miri:
 # The Debian package, from the released binary.
 deb: build
 	packaging/debian/build.sh target/release/ebbtide "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)" target/debian
+
+# What crates.io would get: descriptions, README, keywords, versions of dependencies. Nothing is uploaded or compiled.
+package:
+	cargo publish --workspace --dry-run --no-verify --locked
 
 clean:
 	cargo clean

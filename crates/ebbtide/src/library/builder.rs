@@ -31,6 +31,16 @@ impl CacheBuilder {
     }
 
     /// The TTL of writes that name none, and of loaded values. Default: entries never expire.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// use std::time::Duration;
+    ///
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).default_ttl(Duration::from_secs(3600)).build()?;
+    /// cache.insert("k", "v")?;
+    /// assert!(cache.get_ref("k").unwrap().ttl() <= Some(Duration::from_secs(3600)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn default_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
         self.settings.default_ttl = ttl.into();
         self
@@ -40,6 +50,21 @@ impl CacheBuilder {
     /// used then. A use is a lookup that finds the entry: one that comes past half of this time begins it anew, so an
     /// entry expires between half of it and all of it after its last use. Counters of `increment_or_insert` expire this
     /// long after they were created. Default: none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Clock};
+    /// use std::time::Duration;
+    ///
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).time_to_idle(Duration::from_secs(100));
+    /// let cache = builder.clock(Clock::Manual).build()?;
+    /// cache.insert("used", "v")?;
+    /// cache.insert("idle", "v")?;
+    /// cache.maintain(Duration::from_secs(80));
+    /// assert!(cache.get("used").is_some());
+    /// cache.maintain(Duration::from_secs(120));
+    /// assert!(cache.contains_key("used") && !cache.contains_key("idle"));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.settings.time_to_idle = Some(time);
         self
@@ -53,11 +78,24 @@ impl CacheBuilder {
     }
 
     /// The largest value: up to half of the memory and 1 GiB. Default 1 MiB, or half of the memory if that is less.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(8)).build()?;
+    /// cache.insert("long", vec![0; 5 << 20])?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn max_value(self, value: ByteSize) -> Self {
         self.engine(|engine| engine.max_value(value))
     }
 
     /// Which entries an eviction keeps. Default `s3fifo`.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Policy};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).policy(Policy::Lru).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn policy(self, policy: Policy) -> Self {
         self.engine(|engine| engine.policy(policy))
     }
@@ -80,12 +118,29 @@ impl CacheBuilder {
     }
 
     /// Adds a pool: a key space with memory of its own. The memory is divided by the pools' bounds and weights.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users").min(ByteSize::mib(16)).max(ByteSize::mib(32));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// cache.pool("users")?.insert("42", "Ada")?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn pool(self, options: PoolOptions) -> Self {
         self.engine(|engine| engine.pool(options))
     }
 
     /// Adds a flash tier: a file, which is created, or a block device, of which this size is used. Several are used as
     /// one. Evicted entries of the pool `default` go there, and are found there.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("app.flash");
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).flash(path, ByteSize::mib(256)).build()?;
+    /// cache.insert("k", "v")?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn flash(self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.engine(|engine| engine.flash(path, size))
     }
@@ -97,6 +152,14 @@ impl CacheBuilder {
     }
 
     /// Returns memory while the host or the control group is short of it, and takes it again later. Default: none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PressureMode, PressureOptions};
+    /// // Shrinks while less than 1 GiB of the host is free, and grows again when more than 2 GiB are.
+    /// let pressure = PressureOptions::new(PressureMode::Free, 1 << 30, 2 << 30);
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).memory_monitor(pressure).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn memory_monitor(self, options: PressureOptions) -> Self {
         self.engine(|engine| engine.memory_monitor(options))
     }

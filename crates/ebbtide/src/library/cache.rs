@@ -58,6 +58,14 @@ impl Deref for Cache {
 impl CacheBuilder {
     /// Builds the cache, with what flash and the memory file hold, and starts its maintenance thread.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # use std::time::Duration;
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).default_ttl(Duration::from_secs(3600)).build()?;
+    /// assert_eq!(cache.entry_count(), 0);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
@@ -68,11 +76,31 @@ impl CacheBuilder {
 }
 
 impl Cache {
+    /// Options of a new cache, each with a default.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Error};
+    /// let cache = Cache::builder().memory(ByteSize::gib(1)).build()?;
+    /// assert_eq!(cache.stats().memory_limit_bytes, 1 << 30);
+    /// let too_small = Cache::builder().memory(ByteSize::kib(1)).build();
+    /// assert!(matches!(too_small, Err(Error::Configuration { option: "memory", .. })));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn builder() -> CacheBuilder {
         CacheBuilder::default()
     }
 
     /// A handle of a pool.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).pool(PoolOptions::named("users"));
+    /// let cache = builder.build()?;
+    /// let users = cache.pool("users")?;
+    /// users.insert("42", "Ada")?;
+    /// assert!(cache.get("42").is_none(), "the pool `default` has keys of its own");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `UnknownPool`; `PoolKind` for a compact pool.
@@ -81,6 +109,16 @@ impl Cache {
     }
 
     /// A handle of a compact pool.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// let tiny = PoolOptions::named("tiny").compact(8, 4).max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(tiny).build()?;
+    /// let tiny = cache.compact_pool("tiny")?;
+    /// tiny.insert(42_u64.to_le_bytes(), 7_u32.to_le_bytes())?;
+    /// assert_eq!(tiny.get(42_u64.to_le_bytes()), Lookup::Hit(7_u32.to_le_bytes().to_vec()));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `UnknownPool`; `PoolKind` for a pool that is not compact.
@@ -104,11 +142,26 @@ impl Cache {
     }
 
     /// The names of all pools, `default` first and compact ones last.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// assert_eq!(cache.pools(), ["default"]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn pools(&self) -> Vec<String> {
         self.commands.pools()
     }
 
     /// Adds a pool. The other pools shrink for it in the background.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.add_pool(&PoolOptions::named("users").min(ByteSize::mib(8)))?;
+    /// cache.pool("users")?.insert("42", "Ada")?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `PoolExists`; `Configuration` if the name or the shares cannot work.
@@ -119,6 +172,15 @@ impl Cache {
     /// Removes a pool with all its entries. Lookups of handles that exist miss, and their writes fail as
     /// `PoolRemoved`.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.add_pool(&PoolOptions::named("users"))?;
+    /// cache.remove_pool("users")?;
+    /// assert!(cache.pool("users").is_err());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `UnknownPool`; `Configuration` for the pool `default`, which stays.
     pub fn remove_pool(&self, name: &str) -> Result<(), Error> {
@@ -127,6 +189,16 @@ impl Cache {
 
     /// Counters and gauges: the sums of all pools, compact ones included. The counts of lookups are those of the pools
     /// that exist; a lookup of a [`crate::NegativeCache`] that finds no object looks into both of its pools.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// let _ = cache.get("k");
+    /// let text = cache.stats().to_string();
+    /// assert!(text.starts_with("hit ratio 100.00 % (1 hits, 0 misses), 1 entries, "), "{text}");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         let counts_of = |name: String| match self.pool(&name) {
             Ok(pool) => Some(pool.counts()),
@@ -141,6 +213,13 @@ impl Cache {
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the
     /// system, in the background.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.resize(ByteSize::mib(32))?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Configuration` if the new limit cannot hold what the cache is configured for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
@@ -151,6 +230,18 @@ impl Cache {
     /// start must know, and writes memory to the memory file, if there is one. No other thread may change the cache
     /// from here on; values keep their bytes. A second call does nothing.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let open = || Cache::builder().memory(ByteSize::mib(64)).memory_file(folder.path().join("app.cache")).build();
+    /// let cache = open()?;
+    /// cache.insert("k", "v")?;
+    /// cache.close()?;
+    /// drop(cache);
+    /// assert_eq!(open()?.get("k").unwrap(), "v");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
     pub fn close(&self) -> Result<(), Error> {
@@ -159,6 +250,17 @@ impl Cache {
 
     /// With [`crate::Clock::Manual`], for tests: moves time on to this long after the cache was built, and does all
     /// maintenance that is due.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Clock, InsertOptions};
+    /// use std::time::Duration;
+    ///
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual).build()?;
+    /// cache.insert_with("k", "v", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+    /// cache.maintain(Duration::from_secs(60));
+    /// assert!(cache.get("k").is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the cache uses the system's clock.

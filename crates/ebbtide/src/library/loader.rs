@@ -161,6 +161,16 @@ impl Pool {
     /// As `get_or_insert_with`, with a loader that may fail. An error is returned to the caller whose loader it is, and
     /// nothing is written.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, LoadError};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let number = cache.try_get_or_insert_with("number", || "42".parse::<u8>().map(|number| [number]));
+    /// assert_eq!(&number.unwrap()[..], [42]);
+    /// let error = cache.try_get_or_insert_with("text", || "a text".parse::<u8>().map(|number| [number])).unwrap_err();
+    /// assert!(matches!(error, LoadError::Loader(_)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `LoadError::Loader` of the loader; `LoadError::Cache` as `get_or_insert_with`.
     pub fn try_get_or_insert_with<V: Into<Loaded>, E>(
@@ -198,6 +208,17 @@ impl Pool {
     }
 
     /// As `try_get_or_insert_with`, for tasks of any executor.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let page = cache.try_get_or_insert_with_async("/", async { Ok::<_, std::io::Error>("<html>") }).await;
+    /// assert_eq!(page.unwrap(), "<html>");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `try_get_or_insert_with`.
@@ -290,6 +311,18 @@ impl Pool {
     }
 
     /// As `get_or_load`, for tasks of any executor.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, LoadOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let options = LoadOptions::new().negative_ttl(std::time::Duration::from_secs(5));
+    /// let user = cache.get_or_load_async("user:42", options, async { Ok::<Option<&str>, std::io::Error>(None) }).await;
+    /// assert!(user.unwrap().is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `get_or_load`.

@@ -16,6 +16,17 @@ use std::task::{Context, Poll, Waker};
 /// that is dropped gives its reads up.
 impl Pool {
     /// As [`Pool::get`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("k", "v").await?;
+    /// assert_eq!(cache.get_async("k").await.unwrap(), "v");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Option<Value> {
         let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| Value::of(item));
         let value = self.look_up_async(&[key.as_ref()], ReadPurpose::Answer, read).await.pop().flatten();
@@ -24,6 +35,17 @@ impl Pool {
     }
 
     /// As [`Pool::get_range`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("file", "0123456789").await?;
+    /// assert_eq!(cache.get_range_async("file", 2, 3).await.unwrap(), b"234");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub async fn get_range_async(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
         let range = byte_range(offset, length);
         let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| item.range_to_vec(range));
@@ -33,6 +55,18 @@ impl Pool {
     }
 
     /// As [`Pool::get_many`]. Flash is read for several keys at once.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("a", "1").await?;
+    /// let values = cache.get_many_async(&["a", "b"]).await;
+    /// assert!(values[0].is_some() && values[1].is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub async fn get_many_async<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let read = |_: &Pool, item: &Item<'_>| has_value(item).then(|| Value::of(item));

@@ -28,6 +28,15 @@ pub struct Pool {
 /// Lookups. If only flash may have the key, the calling thread waits for the device.
 impl Pool {
     /// The value of a key. A value of less than 4 KiB is copied, a longer one is shared: see [`Value`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// assert_eq!(cache.get("k").unwrap(), "v");
+    /// assert!(cache.get("absent").is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Value> {
         self.with_item(key.as_ref(), Value::of)
     }
@@ -50,6 +59,15 @@ impl Pool {
     }
 
     /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// let value = cache.get_ref("k").expect("it was just written");
+    /// assert_eq!(&value[..], b"v");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Option<ValueRef<'_>> {
         let hit = self.commands.get(key.as_ref()).hit().filter(has_value);
         self.count(hit.is_some());
@@ -61,6 +79,16 @@ impl Pool {
 
     /// The values of many keys, in the order of the keys. One call for a hundred keys is faster than a hundred calls:
     /// memory and flash are read for several keys at once.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("a", "1")?;
+    /// cache.insert("c", "3")?;
+    /// let values = cache.get_many(&["a", "b", "c"]);
+    /// assert_eq!(values.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let (mut values, mut idle) = (Vec::with_capacity(keys.len()), Vec::new());
@@ -77,17 +105,44 @@ impl Pool {
     /// A copy of `length` bytes of a value, from `offset` on: fewer at its end, none after it. Only the parts of a long
     /// value that hold these bytes are read, in memory and on flash. A value that only flash has stays there until
     /// ranges have read as many bytes as it has: then it may be copied to memory, as by a get.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("file", "0123456789")?;
+    /// assert_eq!(cache.get_range("file", 2, 3).unwrap(), b"234");
+    /// assert_eq!(cache.get_range("file", 8, 100).unwrap(), b"89");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn get_range(&self, key: impl AsRef<[u8]>, offset: usize, length: usize) -> Option<Vec<u8>> {
         let (key, range) = (key.as_ref(), byte_range(offset, length));
         self.with_hit(key, self.commands.get_range(key, range), |item| item.range_to_vec(range))
     }
 
     /// Whether a get would find the key. It is no lookup for the statistics.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// assert!(cache.contains_key("k") && !cache.contains_key("absent"));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
         self.commands.get(key.as_ref()).hit().is_some_and(|item| has_value(&item))
     }
 
     /// Iterates over all entries.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// for (key, value) in cache.iter()? {
+    ///     assert_eq!((&key[..], &value[..]), (&b"k"[..], &b"v"[..]));
+    /// }
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `ScanLimit`: at most eight iterations at a time.
@@ -135,11 +190,29 @@ impl Pool {
     }
 
     /// Entries in memory, with expired ones whose memory is not freed yet.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// assert_eq!(cache.entry_count(), 1);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn entry_count(&self) -> u64 {
         self.commands.counter_snapshot().items
     }
 
     /// Counters and gauges of this pool.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// let _ = (cache.get("k"), cache.get("absent"));
+    /// let stats = cache.pool("default")?.stats();
+    /// assert_eq!((stats.hits, stats.misses, stats.hit_ratio()), (1, 1, 0.5));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.counts().stats(&self.commands.stats())
     }
@@ -163,6 +236,14 @@ impl Pool {
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.add_pool(&PoolOptions::named("users"))?;
+    /// cache.pool("users")?.resize(ByteSize::mib(8), ByteSize::mib(16))?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Configuration` if the bounds do not fit; `PoolRemoved`.

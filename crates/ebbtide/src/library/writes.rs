@@ -12,6 +12,14 @@ use std::time::Duration;
 impl Pool {
     /// Writes a value with the cache's default TTL.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// cache.insert(42_u64.to_be_bytes(), vec![0; 1000])?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `KeyLength`, `ValueTooLarge`; `OutOfMemory` if nothing can be evicted; `PoolRemoved`. After an error the key is
     /// absent: no old value stays.
@@ -20,6 +28,14 @@ impl Pool {
     }
 
     /// Writes a value with options.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let a_minute = InsertOptions::new().ttl(std::time::Duration::from_secs(60));
+    /// cache.insert_with("session", "42", a_minute)?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `insert`.
@@ -33,6 +49,15 @@ impl Pool {
     }
 
     /// Writes a value if the key is absent. False, with nothing changed, if it is present.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// assert!(cache.insert_if_absent("lock", "me", InsertOptions::new())?);
+    /// assert!(!cache.insert_if_absent("lock", "you", InsertOptions::new())?);
+    /// assert_eq!(cache.get("lock").unwrap(), "me");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `insert`; nothing is changed.
@@ -97,17 +122,44 @@ impl Pool {
     }
 
     /// Removes a key. False if it was absent. If only flash may have the key, the calling thread waits for the device.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// assert!(cache.remove("k") && !cache.remove("k"));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
         self.commands.delete(key.as_ref())
     }
 
     /// Removes all entries: they are absent when this returns. Their memory is freed in the background.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// cache.invalidate_all();
+    /// assert!(cache.get("k").is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn invalidate_all(&self) {
         self.commands.flush(Duration::ZERO);
     }
 
     /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An
     /// entry with a `stale_while_revalidate` then ends with this TTL, and is reloaded as if its TTL had not changed.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// use std::time::Duration;
+    /// cache.insert("session", "42")?;
+    /// assert!(cache.touch("session", Duration::from_secs(600))?);
+    /// assert!(!cache.touch("absent", Duration::from_secs(600))?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
@@ -117,6 +169,15 @@ impl Pool {
 
     /// Adds to the decimal number that is the value of a key, modulo 2^64, and returns the sum. `None` if the key is
     /// absent. The TTL stays.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("visits", "41")?;
+    /// assert_eq!(cache.increment("visits", 1)?, Some(42));
+    /// assert_eq!(cache.increment("absent", 1)?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `NotNumeric` if the value is no decimal number; `OutOfMemory`.
@@ -128,6 +189,15 @@ impl Pool {
     /// Subtracts from the decimal number that is the value of a key, down to 0, and returns the difference. `None` if
     /// the key is absent. The TTL stays, and so does the length of the text: a shorter number is followed by blanks, as
     /// in memcached.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("left", "2")?;
+    /// assert_eq!(cache.decrement("left", 1)?, Some(1));
+    /// assert_eq!(cache.decrement("left", 5)?, Some(0));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `increment`.

@@ -43,6 +43,17 @@ impl Pool {
 
     /// As [`Pool::insert_with`].
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let a_minute = InsertOptions::new().ttl(std::time::Duration::from_secs(60));
+    /// cache.insert_with_async("session", "42", a_minute).await?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Pool::insert_async`].
     pub async fn insert_with_async(
@@ -107,6 +118,17 @@ impl Pool {
     }
 
     /// As [`Pool::remove`]. If only flash may have the key, the task waits for the device.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("k", "v").await?;
+    /// assert!(cache.remove_async("k").await);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub async fn remove_async(&self, key: impl AsRef<[u8]>) -> bool {
         let (key, commands) = (key.as_ref(), self.commands.without_waiting());
         let (mut reads, waker) = (FlashReads::default(), Arc::<WakerCell>::default());
