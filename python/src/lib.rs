@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod array;
 mod cache;
 mod compact;
 mod error;
@@ -24,6 +25,7 @@ fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<structured::Map>()?;
     module.add_class::<structured::RangeMap>()?;
     module.add_class::<structured::AppendBuffer>()?;
+    module.add_class::<array::FixedArray>()?;
     module.add_class::<compact::CompactPool>()?;
     module.add_class::<compact::Negative>()?;
     module.add_class::<compact::Ticket>()?;

@@ -1,6 +1,7 @@
 //! The operations on keys, of a cache and of its pools alike.
 
 use crate::arguments;
+use crate::array::FixedArray;
 use crate::error::{closed, of};
 use crate::structured::{AppendBuffer, Map, RangeMap, Words};
 use ebbtide::{InsertOptions, Value};
@@ -225,6 +226,13 @@ impl Pool {
     /// The append buffer of a key: records of bytes in the order in which they were appended. Creates nothing.
     fn append_buffer(this: Py<Self>, key: &Bound<'_, PyAny>) -> PyResult<AppendBuffer> {
         Ok(AppendBuffer { pool: this, key: arguments::key(key)?.into_owned() })
+    }
+
+    /// The array of a key: as many numbers as it was created with, of the type that `typecode` names as in the module
+    /// `array`. Creates nothing.
+    #[pyo3(signature = (key, typecode="q"))]
+    fn fixed_array(this: Py<Self>, key: &Bound<'_, PyAny>, typecode: &str) -> PyResult<FixedArray> {
+        FixedArray::new(this, arguments::key(key)?.into_owned(), typecode)
     }
 
     /// Changes the bounds of this pool's memory. All pools are divided anew.

@@ -103,3 +103,52 @@ def test_a_buffer_keeps_the_order_of_its_records(cache):
     cache["text"] = b"plain"
     with pytest.raises(ebbtide.WrongStructure):
         cache.append_buffer("text").append(b"one")
+
+
+@pytest.mark.parametrize("typecode", "bBhHiIqQfd")
+def test_an_array_keeps_its_numbers(cache, typecode):
+    scores = cache.fixed_array(f"scores {typecode}", typecode)
+    assert scores.get() is None and len(scores) == 0
+    assert scores.create([1, 2, 100]) and not scores.create([5])
+    assert scores.get() == [1, 2, 100] == list(scores) and len(scores) == 3
+    scores[1] = 7
+    assert scores[1] == 7 and scores.update(2, lambda score: score + 5) == 105 and scores.get() == [1, 7, 105]
+    for refused in (lambda: scores[3], lambda: scores.update(3, abs), lambda: scores.__setitem__(3, 0)):
+        with pytest.raises(IndexError, match="index 3 is outside a structured value of 3 elements"):
+            refused()
+    with pytest.raises(ZeroDivisionError):
+        scores.update(0, lambda score: 1 / 0)
+    assert scores[0] == 1
+
+
+def test_an_array_refuses_what_it_is_not(cache):
+    scores = cache.fixed_array("scores", "B")
+    with pytest.raises(KeyError, match="scores"):
+        scores[0] = 1
+    with pytest.raises(KeyError, match="scores"):
+        scores.update(0, abs)
+    scores.create([0] * 4)
+    with pytest.raises(OverflowError):
+        scores[0] = 256
+    with pytest.raises(TypeError):
+        scores[0] = "text"
+    with pytest.raises(ebbtide.WrongStructure, match="array"):
+        cache.fixed_array("scores", "d").get()
+    with pytest.raises(ValueError, match="typecode = \"x\": one of b B h H i I q Q f d"):
+        cache.fixed_array("scores", "x")
+
+
+def test_concurrent_updates_of_an_array_are_all_kept(cache):
+    counts = cache.fixed_array("counts")
+    counts.create([0] * 4)
+
+    def count():
+        for number in range(400):
+            counts.update(number % 4, lambda count: count + 1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts.get() == [400] * 4

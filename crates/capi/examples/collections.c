@@ -1,4 +1,4 @@
-/* Compact pools and negative results, range maps, append buffers, parts of values, several keys at once, and writes
+/* Compact pools and negative results, range maps, append buffers, arrays, parts of values, several keys at once, and writes
  * that depend on the present value. Each line that must hold is checked; the program ends with 0 if all hold. */
 #include "ebbtide.h"
 
@@ -79,6 +79,36 @@ static void buffers(const struct ebbtide_cache *cache)
     HOLD(strcmp(found, "twothree") == 0);
     EXPECT(ebbtide_buffer_each(cache, KEY("events"), NULL, NULL), EBBTIDE_STATUS_INVALID_ARGUMENT);
     EXPECT(ebbtide_buffer_append(cache, KEY("range"), KEY("one"), 0), EBBTIDE_STATUS_WRONG_STRUCTURE);
+}
+
+static void add(void *element, void *delta)
+{
+    *(float *)element += *(const float *)delta;
+}
+
+static void arrays(const struct ebbtide_cache *cache)
+{
+    const float zeros[4] = {0, 0, 0, 0};
+    float scores[4], delta = 0.5F, score = 2;
+    size_t count = 0;
+    EXPECT(ebbtide_array_get(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, scores, 4, &count), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 1, &score), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_array_edit(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 1, add, &delta), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_array_create(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, zeros, 4, 60000), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_array_create(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, zeros, 4, 60000), EBBTIDE_STATUS_MISS);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 1, &score), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_array_edit(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 1, add, &delta), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_array_get(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, scores, 4, &count), EBBTIDE_STATUS_OK);
+    HOLD(count == 4 && scores[0] == 0 && scores[1] == 2.5F);
+    EXPECT(ebbtide_array_get(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, scores, 3, &count), EBBTIDE_STATUS_TOO_LARGE);
+    EXPECT(ebbtide_array_get(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, NULL, 4, &count),
+           EBBTIDE_STATUS_INVALID_ARGUMENT);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 4, &score), EBBTIDE_STATUS_REFUSED);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 0, NULL), EBBTIDE_STATUS_INVALID_ARGUMENT);
+    EXPECT(ebbtide_array_edit(cache, KEY("scores"), EBBTIDE_ELEMENT_F32, 0, NULL, NULL),
+           EBBTIDE_STATUS_INVALID_ARGUMENT);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), EBBTIDE_ELEMENT_I32, 0, &score), EBBTIDE_STATUS_WRONG_STRUCTURE);
+    EXPECT(ebbtide_array_set(cache, KEY("scores"), 10, 0, &score), EBBTIDE_STATUS_INVALID_ARGUMENT);
 }
 
 static void lookups(const struct ebbtide_cache *cache)
@@ -166,6 +196,7 @@ int main(void)
     EXPECT(ebbtide_open(&options, &cache), EBBTIDE_STATUS_OK);
     range_maps(cache);
     buffers(cache);
+    arrays(cache);
     lookups(cache);
     compact(cache);
     ebbtide_free(cache);

@@ -12,6 +12,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Elements of an array are `int8_t`.
+#define EBBTIDE_ELEMENT_I8 0
+
+// Elements of an array are `uint8_t`.
+#define EBBTIDE_ELEMENT_U8 1
+
+// Elements of an array are `int16_t`.
+#define EBBTIDE_ELEMENT_I16 2
+
+// Elements of an array are `uint16_t`.
+#define EBBTIDE_ELEMENT_U16 3
+
+// Elements of an array are `int32_t`.
+#define EBBTIDE_ELEMENT_I32 4
+
+// Elements of an array are `uint32_t`.
+#define EBBTIDE_ELEMENT_U32 5
+
+// Elements of an array are `int64_t`.
+#define EBBTIDE_ELEMENT_I64 6
+
+// Elements of an array are `uint64_t`.
+#define EBBTIDE_ELEMENT_U64 7
+
+// Elements of an array are `float`.
+#define EBBTIDE_ELEMENT_F32 8
+
+// Elements of an array are `double`.
+#define EBBTIDE_ELEMENT_F64 9
+
 // The TTL that the options of the cache name.
 #define EBBTIDE_TTL_DEFAULT 0
 
@@ -65,6 +95,10 @@ typedef struct ebbtide_value ebbtide_value;
 
 // Receives a record, whose bytes are good during the call; false ends the walk.
 typedef bool (*ebbtide_record_visitor)(const uint8_t *record, size_t length, void *context);
+
+// Changes an element in place; called with the context that was given. It may be called more than once for one edit:
+// only the last call counts.
+typedef void (*ebbtide_element_editor)(void *element, void *context);
 
 // Options of a cache. `ebbtide_options_init` fills in the defaults; strings end with a zero byte, null is "none".
 typedef struct ebbtide_options {
@@ -197,6 +231,57 @@ enum ebbtide_status ebbtide_buffer_each(const struct ebbtide_cache *cache,
                                         size_t key_length,
                                         ebbtide_record_visitor visit,
                                         void *context);
+
+// Stores an array of `count` elements if the key is absent: `OK`, or `MISS`, with nothing changed, if it is present.
+// `element_type` is one of `EBBTIDE_ELEMENT_...`, and `ttl_ms` is as `ebbtide_insert` knows it.
+//
+// # Safety
+// `cache` is null or a handle that was not freed; `key` has as many bytes as said, and `elements` as many elements of
+// this type.
+enum ebbtide_status ebbtide_array_create(const struct ebbtide_cache *cache,
+                                         const uint8_t *key,
+                                         size_t key_length,
+                                         uint32_t element_type,
+                                         const void *elements,
+                                         size_t count,
+                                         uint64_t ttl_ms);
+
+// Copies all elements of the array of a key, from one moment: `OK`, or `MISS` if it is absent. `count` is set to their
+// number, also where it is more than `capacity`: then nothing is copied, and the answer is `TOO_LARGE`.
+//
+// # Safety
+// As `ebbtide_array_create`; `elements` has memory for `capacity` elements, `count` points to a `size_t`.
+enum ebbtide_status ebbtide_array_get(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      uint32_t element_type,
+                                      void *elements,
+                                      size_t capacity,
+                                      size_t *count);
+
+// Writes an element of the array of a key: `OK`, or `MISS` if the array is absent. An index beyond it is `REFUSED`.
+//
+// # Safety
+// As `ebbtide_array_create`; `element` points to an element of this type.
+enum ebbtide_status ebbtide_array_set(const struct ebbtide_cache *cache,
+                                      const uint8_t *key,
+                                      size_t key_length,
+                                      uint32_t element_type,
+                                      size_t index,
+                                      const void *element);
+
+// Changes an element of the array of a key as one operation: `OK`, or `MISS` if the array is absent. An index beyond
+// it is `REFUSED`.
+//
+// # Safety
+// As `ebbtide_array_create`; `edit` writes no more than an element of this type, and does not leave by `longjmp`.
+enum ebbtide_status ebbtide_array_edit(const struct ebbtide_cache *cache,
+                                       const uint8_t *key,
+                                       size_t key_length,
+                                       uint32_t element_type,
+                                       size_t index,
+                                       ebbtide_element_editor edit,
+                                       void *context);
 
 // Opens a cache. With a memory file or flash it begins with what these hold.
 //

@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod append_buffer;
+mod array;
 mod cache;
 mod compact;
 mod lookup;
@@ -21,6 +22,11 @@ mod value;
 
 pub use append_buffer::{
     ebbtide_buffer_append, ebbtide_buffer_each, ebbtide_buffer_retain_last, ebbtide_record_visitor,
+};
+pub use array::{
+    EBBTIDE_ELEMENT_F32, EBBTIDE_ELEMENT_F64, EBBTIDE_ELEMENT_I8, EBBTIDE_ELEMENT_I16, EBBTIDE_ELEMENT_I32,
+    EBBTIDE_ELEMENT_I64, EBBTIDE_ELEMENT_U8, EBBTIDE_ELEMENT_U16, EBBTIDE_ELEMENT_U32, EBBTIDE_ELEMENT_U64,
+    ebbtide_array_create, ebbtide_array_edit, ebbtide_array_get, ebbtide_array_set, ebbtide_element_editor,
 };
 pub use cache::{
     ebbtide_cache, ebbtide_close, ebbtide_contains, ebbtide_decrement, ebbtide_free, ebbtide_get, ebbtide_get_into,

@@ -72,7 +72,9 @@ fn methods(source: &str) -> Vec<String> {
 fn of_rust() -> BTreeSet<String> {
     let source = root().join("crates/ebbtide/src");
     let folders = ["library", "structured"].iter().flat_map(|folder| fs::read_dir(source.join(folder)).unwrap());
-    let files = folders.map(|file| file.unwrap().path()).chain([source.join("profile.rs")]);
+    let files = folders
+        .map(|file| file.unwrap().path())
+        .chain(["profile.rs", "profile_start.rs"].map(|file| source.join(file)));
     files.flat_map(|file| methods(&fs::read_to_string(file).unwrap())).collect()
 }
 

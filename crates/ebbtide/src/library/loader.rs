@@ -317,8 +317,8 @@ impl Pool {
     /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
     /// # let task = async {
     /// let options = LoadOptions::new().negative_ttl(std::time::Duration::from_secs(5));
-    /// let user = cache.get_or_load_async("user:42", options, async { Ok::<Option<&str>, std::io::Error>(None) }).await;
-    /// assert!(user.unwrap().is_none());
+    /// let load = async { Ok::<Option<&str>, std::io::Error>(None) };
+    /// assert!(cache.get_or_load_async("user:42", options, load).await.unwrap().is_none());
     /// # Ok::<(), ebbtide::Error>(())
     /// # };
     /// # Ok::<(), ebbtide::Error>(())
