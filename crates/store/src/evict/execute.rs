@@ -90,4 +90,14 @@ impl Store {
         let paused = lock(&self.maintenance.jobs).pop();
         paused.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
+
+    /// As `resume_job`, of a job that evicts nothing.
+    pub(super) fn resume_relocation(&self, participant: &Participant, moment: Moment) -> bool {
+        let paused = {
+            let mut jobs = lock(&self.maintenance.jobs);
+            let place = jobs.iter().rposition(|job| matches!(job, Job::Relocation(_)));
+            place.map(|place| jobs.remove(place))
+        };
+        paused.map(|job| self.run_job_slice(participant, moment, job)).is_some()
+    }
 }

@@ -112,7 +112,7 @@ impl Store {
 
     /// Retired segments that may wait for readers before evictions stop: a reader that stays pinned must not empty the
     /// store.
-    fn retired_limit(&self) -> u32 {
+    pub(super) fn retired_limit(&self) -> u32 {
         4 * self.options.merge_run + self.free_target()
     }
 

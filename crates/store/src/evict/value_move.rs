@@ -38,6 +38,8 @@ impl Store {
             Move::Done => *steps = 0,
             Move::NoOwner => return false,
             Move::Dead => return self.drop_value_of_body(participant, body, hash, moment),
+            // What is retired comes back when a reader unpins: until then more evictions would free nothing.
+            Move::NeedsSegments if self.segments.reclaim().waiting >= self.retired_limit() => return false,
             Move::NeedsSegments => {
                 // Ends: writers may take what jobs free, but only so often.
                 *steps += 1;
@@ -51,11 +53,18 @@ impl Store {
         true
     }
 
-    /// One slice of a job that frees segments, without evictions as long as that is possible.
+    /// One slice of a job that frees segments, without evictions as long as that is possible. Paused evictions are not
+    /// resumed for a caller that may not evict.
     fn make_room(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
-        let evicts = may_evict && self.options.evicts;
+        if !may_evict {
+            return self.resume_relocation(participant, moment)
+                || self.plan_job(participant, moment, false).is_some_and(|job| {
+                    self.run_job_slice(participant, moment, job);
+                    true
+                });
+        }
         self.run_or_choose_job(participant, moment, false) == Progress::Working
-            || evicts && self.run_or_choose_job(participant, moment, true) == Progress::Working
+            || self.options.evicts && self.run_or_choose_job(participant, moment, true) == Progress::Working
     }
 
     fn move_value(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> Move {
@@ -98,13 +107,14 @@ impl Store {
         let chained = unsafe { item.chained(&self.segments.arena) };
         let in_bodies = chained.total - item.tail().1;
         let count = in_bodies.div_ceil(self.segments.segment_bytes());
-        if self.segments.free_for_writers() < count {
+        let mut places = self.places_for_move();
+        if self.segments.free_for_writers() < count || places.clone().take(count as usize).count() < count as usize {
             return None;
         }
         let (mut first, mut last) = (None, None::<SegmentId>);
         let mut has_all = true;
         self.each_body(chained.first_body, in_bodies, |from, bytes| {
-            let Some(to) = has_all.then(|| self.take_for_move()).flatten() else {
+            let Some(to) = has_all.then(|| places.find(|place| self.segments.take_free(*place))).flatten() else {
                 has_all = false;
                 return;
             };
@@ -129,12 +139,14 @@ impl Store {
         Some(first)
     }
 
-    /// A free segment that the shrink does not want. In a store that keeps everything any: each move lowers the limit.
-    fn take_for_move(&self) -> Option<SegmentId> {
+    /// The free segments that the shrink does not want, the lowest first. In a store that keeps everything all: each
+    /// move lowers the limit. Others may take them meanwhile.
+    fn places_for_move(&self) -> impl Iterator<Item = SegmentId> + Clone + use<'_> {
         let target = self.budget.target.load(Ordering::Relaxed);
         let is_shared = self.budget.page_rule().is_shared();
-        let stays = |segment| self.segments.stays_within(segment, target, is_shared);
-        self.segments.take_where(|segment| !self.options.evicts || stays(segment))
+        let stays = move |segment| self.segments.stays_within(segment, target, is_shared);
+        let is_free = |segment| self.segments.header(segment).state() == State::Free;
+        self.segments.ids().filter(move |segment| is_free(*segment) && (!self.options.evicts || stays(*segment)))
     }
 
     /// Publishes the copy of a value, with these bodies, in the place of the original. `None` if no segment is free for
@@ -220,11 +232,13 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::evict::jobs::Job;
     use crate::evict::shrink::tests::store_with_its_top_first;
     use crate::ops::{MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
     use crate::ttl::Ttl;
+    use std::sync::Arc;
 
     fn set_long(store: &Store, participant: &Participant, key: &[u8], value: &[u8], ttl: Ttl) {
         let write = Write { key, hash: store.hash(key), value, flags: 7.into(), ttl, mode: Mode::Set, token: None };
@@ -387,6 +401,99 @@ mod tests {
         assert_eq!(store.stats().items, 2);
         assert!(store.drop_value_of_body(&participant, bodies[0], hashes[0], moment));
         assert!(store.get(&participant, b"two", hashes[1], 1000).is_some());
+        store.verify(&participant, 1000);
+    }
+
+    fn set_small(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        let write = Write { key: &key, hash, value: &[7; 1000], flags: 0.into(), ttl, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
+    /// A store that is full, with a long value on top that was written last.
+    fn full_store_with_a_long_value_on_top(length: usize) -> (Arc<Store>, Participant, Vec<u8>) {
+        let (store, participant, mut held) = store_with_its_top_first(true);
+        let mut top: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        top.sort();
+        held.drain(..).for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        let mut number = 0;
+        while store.segments.free_for_writers() > 0 {
+            set_small(&store, &participant, number);
+            number += 1;
+        }
+        top.into_iter().for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        let value = pattern(1, length);
+        set_long(&store, &participant, b"long", &value, Ttl::Never);
+        while store.segments.free_for_writers() > 0 {
+            set_small(&store, &participant, number);
+            number += 1;
+        }
+        assert_eq!(store.segments.top_state(), State::Body);
+        (store, participant, value)
+    }
+
+    #[test]
+    fn a_pinned_reader_does_not_let_a_move_empty_the_store() {
+        let (store, participant, value) = full_store_with_a_long_value_on_top(10_000);
+        let reader = store.participate();
+        let pin = reader.pin();
+        let before = store.stats().items;
+        store.resize((1 << 20) - 10_000).unwrap();
+        for _ in 0..5000 {
+            store.maintain(&participant, 1000);
+        }
+        let items = store.stats().items;
+        assert!(items > before / 4 * 3, "{items} of {before} items are left");
+        drop(pin);
+        settle(&store, &participant);
+        assert!(store.resize_done());
+        assert_eq!(bytes_of(&store, &participant, b"long"), Some(value));
+        store.verify(&participant, 1000);
+    }
+
+    /// What became free last lies above, and is looked at first by others.
+    #[test]
+    fn free_segments_above_do_not_hide_those_below() {
+        let segment_size = Some(4 << 10);
+        let options = Options { memory_bytes: 8 << 20, segment_size, value_bytes_max: 1 << 20, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        taken.sort();
+        let free = |segments: Vec<SegmentId>| {
+            segments.into_iter().for_each(|segment| store.segments.retire(segment));
+            store.segments.reclaim();
+        };
+        free(taken.split_off(taken.len() - 8));
+        let value = pattern(1, 20_000);
+        set_long(&store, &participant, b"long", &value, Ttl::Never);
+        free(taken);
+        store.resize(5 << 20).unwrap();
+        settle(&store, &participant);
+        assert!(store.resize_done());
+        assert_eq!(store.stats().evictions, 0, "most of the memory is free");
+        assert_eq!(bytes_of(&store, &participant, b"long"), Some(value));
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_move_that_may_not_evict_leaves_paused_evictions_alone() {
+        let (store, participant, _) = full_store_with_a_long_value_on_top(10_000);
+        let job = store.plan_job(&participant, store.moment(1000), true).expect("something is sealed");
+        assert!(matches!(job, Job::Eviction(_)));
+        store.pause_job(job);
+        store.resize((1 << 20) - 10_000).unwrap();
+        for _ in 0..1000 {
+            store.maintain_without_evicting(&participant, 1000);
+        }
+        assert_eq!(store.stats().evictions, 0);
+        settle(&store, &participant);
+        assert!(store.resize_done());
         store.verify(&participant, 1000);
     }
 }

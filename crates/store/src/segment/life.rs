@@ -155,7 +155,7 @@ impl Segments {
     }
 
     /// The segments in the budget. Where frames change their places meanwhile a segment may be met twice or not at all.
-    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + use<'_> {
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + Clone + use<'_> {
         (1..=self.limit()).map(|position| self.at_position(position))
     }
 

@@ -10,9 +10,6 @@ use super::{Header, SegmentId, Segments, State};
 use crate::mapping::Pages;
 use crate::sync::{MutexGuard, Ordering, lock};
 
-/// Free segments that one search looks at, under the lock of the free stack.
-const SEGMENTS_LOOKED_AT: usize = 256;
-
 impl Segments {
     /// The segment at a position from 1 to `limit`.
     #[inline(always)]
@@ -59,16 +56,10 @@ impl Segments {
         self.frames.position_in_frame_of(limit, segment).is_none_or(|position| position <= target)
     }
 
-    /// As `take` for new data, of the first free segment for which `suits` holds, if there is one among a few.
-    pub fn take_where(&self, suits: impl Fn(SegmentId) -> bool) -> Option<SegmentId> {
+    /// As `take` for new data, of this segment. False if it is not free, or only the reserve is.
+    pub fn take_free(&self, segment: SegmentId) -> bool {
         let mut free = lock(&self.free);
-        if free.length <= self.reserve() {
-            return None;
-        }
-        let next = |segment: &SegmentId| SegmentId::from_link(self.header(*segment).next.load(Ordering::Relaxed));
-        let stack = std::iter::successors(SegmentId::from_link(free.top), next);
-        let segment = stack.take(SEGMENTS_LOOKED_AT).find(|segment| suits(*segment))?;
-        self.hand_out(&mut free, segment).then_some(segment)
+        free.length > self.reserve() && self.header(segment).state() == State::Free && self.hand_out(&mut free, segment)
     }
 
     /// The topmost segment in the budget.
