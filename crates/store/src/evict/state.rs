@@ -10,6 +10,14 @@ use super::policy::{HistoryKind, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// The steps that made room for a long value.
+#[derive(Default)]
+pub(super) struct MoveSteps {
+    /// The number of the body that is in the way.
+    pub body: u32,
+    pub steps: u32,
+}
+
 /// The state of maintenance, the same for every policy.
 #[derive(Default)]
 pub(crate) struct MaintenanceState {
@@ -23,8 +31,8 @@ pub(crate) struct MaintenanceState {
     pub(super) compacted: OpenDestinations,
     pub(crate) flushed: FlushedSearch,
     pub(super) next_maintenance_ms: AtomicU64,
-    /// Held while a long value is moved. Steps that made room for the one on top.
-    pub(super) value_move: Mutex<u32>,
+    /// Held while a long value is moved.
+    pub(super) value_move: Mutex<MoveSteps>,
     /// Compactions in a row that freed no more segments than they took; an eviction ends the row, too.
     pub(super) compactions_without_gain: AtomicU32,
 }

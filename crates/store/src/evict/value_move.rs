@@ -2,6 +2,7 @@
 //! copy. The protocol, and why it loses nothing, is in `docs/concurrency.md`, Claims.
 
 use super::maintenance::Progress;
+use super::state::MoveSteps;
 use crate::epoch::Participant;
 use crate::item::{FIRST_BODY_OFFSET, ItemAt, Kind};
 use crate::kill_point::{KillPoint, kill_point};
@@ -32,25 +33,24 @@ impl Store {
         moment: Moment,
         may_evict: bool,
     ) -> bool {
-        let Some(mut steps) = try_lock(&self.maintenance.value_move) else { return false };
+        let Some(mut made) = try_lock(&self.maintenance.value_move) else { return false };
+        if made.body != body.number() {
+            *made = MoveSteps { body: body.number(), steps: 0 };
+        }
         let hash = self.segments.header(body).owner_hash.load(Ordering::Relaxed);
         match self.move_value(participant, body, hash, moment) {
-            Move::Done => *steps = 0,
-            Move::NoOwner => return false,
-            Move::Dead => return self.drop_value_of_body(participant, body, hash, moment),
+            Move::Done => true,
+            Move::NoOwner => false,
+            Move::Dead => self.drop_value_of_body(participant, body, hash, moment),
             // What is retired comes back when a reader unpins: until then more evictions would free nothing.
-            Move::NeedsSegments if self.segments.reclaim().waiting >= self.retired_limit() => return false,
+            Move::NeedsSegments if self.segments.reclaim().waiting >= self.retired_limit() => false,
             Move::NeedsSegments => {
                 // Ends: writers may take what jobs free, but only so often.
-                *steps += 1;
-                if *steps <= self.segments.limit() && self.make_room(participant, moment, may_evict) {
-                    return true;
-                }
-                *steps = 0;
-                return may_evict && self.drop_value_of_body(participant, body, hash, moment);
+                made.steps += 1;
+                made.steps <= self.segments.limit() && self.make_room(participant, moment, may_evict)
+                    || may_evict && self.drop_value_of_body(participant, body, hash, moment)
             }
         }
-        true
     }
 
     /// One slice of a job that frees segments, without evictions as long as that is possible. Paused evictions are not
