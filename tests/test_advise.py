@@ -61,6 +61,10 @@ def test_a_limit_that_keeps_flash_from_paying_is_named(trace):
     assert any("endurance" in sentence and days in sentence for sentence in told)
     paying = advice(trace, "--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "1000")
     assert paying["wanted"]["beyond_limit"] is None
+    # The flash is a part of a drive that all of its writes wear: a large enough one lasts.
+    drive = f"{beyond['drive_bytes'] * beyond['binding_used'] * 1.01:.0f}"
+    large = advice(trace, "--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "0.001", "--flash-drive", drive)
+    assert large["wanted"]["flash_pays"] and any("--flash-drive" in sentence for sentence in told)
 
 
 def test_a_hit_ratio_beyond_reach_is_named(trace):

@@ -41,6 +41,14 @@ def test_the_text_has_a_line_for_each_finding():
     assert done.returncode == int("PROBLEM" in verdicts)
 
 
+def test_memory_without_a_unit_is_megabytes_as_for_the_server():
+    def of(memory):
+        findings = json.loads(doctor("--json", "-m", memory, "-c", 10).stdout)["findings"]
+        return next(finding["found"] for finding in findings if finding["name"] == "memory")
+
+    assert of("64") == of("64m") != of("64k")
+
+
 def test_the_limits_of_the_memory_monitor_are_looked_at():
     words = ["--json", "-m", "64m", "-c", 10, "--memory-monitor"]
     report = json.loads(doctor(*words, "free,lower=900t,upper=1000t").stdout)

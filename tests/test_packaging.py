@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import helm
-from harness import EBBTIDE, PATIENCE_SECONDS, ROOT, Server, free_port
+from harness import EBBTIDE, PATIENCE_SECONDS, ROOT, USER, Server, free_port
 
 PACKAGING = ROOT / "packaging"
 UNIT = PACKAGING / "systemd/ebbtide.service"
@@ -173,6 +173,22 @@ VARIANTS = {
 }
 
 
+def longest_stop(arguments, folder):
+    """Seconds that a stop may take with these arguments of a container, by `--check`."""
+    replaced = []
+    for argument in arguments:
+        for place in ("/flash/", "/memory/"):
+            if argument.startswith(place):
+                argument = f"{folder}/{argument.removeprefix(place)}"
+        replaced.append(argument)
+    if "-Y" in replaced:
+        at = replaced.index("-Y")
+        del replaced[at : at + 2]
+    done = run(EBBTIDE, *USER, "--check", *replaced)
+    assert done.returncode == 0, done.stderr
+    return int(re.search(r"stop\s+at most (\d+)s", done.stdout)[1])
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     values, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS[variant])
@@ -197,7 +213,7 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     assert {port["targetPort"] for port in kinds["Service"]["spec"]["ports"]} <= ports
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
-    assert pod["terminationGracePeriodSeconds"] > values["stopSeconds"]
+    assert pod["terminationGracePeriodSeconds"] > longest_stop(container["args"], tmp_path)
     # Every mount has its volume, and the container may hold what its flags ask for.
     volumes = {volume["name"] for volume in pod.get("volumes") or []}
     volumes |= {claim["metadata"]["name"] for claim in stateful.get("volumeClaimTemplates", [])}

@@ -113,6 +113,9 @@ def test_one_address_family_of_two_is_served_with_a_warning(busy, left):
         try:
             warning = next(line for line in process.stderr if "in use" in line)
             assert "warning" in warning and str(port) in warning and "is served" in warning
+            line = next(line for line in process.stderr if "memory" in line and " on " in line)
+            addresses = line.split(" on ", 1)[1].split(";")[0]
+            assert addresses == (f"[::]:{port}" if ":" in left else f"0.0.0.0:{port}")
             family = socket.AF_INET6 if ":" in left else socket.AF_INET
 
             def answer():

@@ -31,8 +31,9 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     allow(&settings)?;
     let user = other_user(&settings)?;
     let options = ServerOptions { auth, ..options(&settings, user.as_ref())? };
-    let exposure = startup::exposure(&options);
     let opened = BoundServer::new(options.clone()).map_err(|error| not_bound(&settings, error))?;
+    let options = ServerOptions { listeners: opened.listeners().to_vec(), ..options };
+    let exposure = startup::exposure(&options);
     for warning in opened.warnings() {
         eprintln!("ebbtide: warning: {warning}");
     }

@@ -302,7 +302,7 @@ impl CacheBuilder {
         let monitor = self.memory_monitor.map(|pressure| MemoryMonitor::new(pressure, configured_bytes));
         let monitor = monitor.transpose().map_err(|error| Error::Configuration {
             option: "memory_monitor",
-            value: format!("{:?}", self.memory_monitor),
+            value: self.memory_monitor.map_or_else(String::new, |options| options.to_string()),
             reason: error.to_string(),
         })?;
         options.memory_bytes_max = Some(options.effective_memory_bytes_max());

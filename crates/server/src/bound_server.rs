@@ -106,6 +106,11 @@ impl BoundServer {
         Ok(())
     }
 
+    /// The addresses that are bound, of those that were asked for.
+    pub fn listeners(&self) -> &[Listen] {
+        &self.options.listeners
+    }
+
     /// Warnings: requested addresses that are not served, and risks of served ones.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

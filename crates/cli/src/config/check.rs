@@ -61,7 +61,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     }
     report.line("memory-file", settings.memory_file.as_deref().map_or("none".to_owned(), memory_file));
     let stop = serve::close_limit(settings)?;
-    report.line("stop", format!("at most {}s; TimeoutStopSec applies where no manager is told", stop.as_secs()));
+    report.line("stop", format!("at most {}s; systemd is told, other managers must wait as long", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
     let needed_bytes = cache.min_memory().as_bytes() + for_flash.planned.as_bytes();
     if let Some(options) = &settings.memory_monitor {

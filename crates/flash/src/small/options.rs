@@ -196,6 +196,6 @@ mod tests {
         refused(Options { segment_bytes: 5000, ..Options::default() }, area.clone(), "whole pages");
         refused(Options { buffers: 0, ..Options::default() }, area, "at least 1");
         refused(Options::default(), 0..5000, "whole pages");
-        refused(Options::default(), 0..1 << 15, "raise the log's share");
+        refused(Options::default(), 0..1 << 15, "increase the log's share");
     }
 }

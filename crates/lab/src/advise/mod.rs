@@ -66,6 +66,9 @@ pub struct AdviseArgs {
     /// Years of that rating
     #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
     flash_years: f64,
+    /// Size of the drive that the flash is a part of: its writes wear all of the drive [default: the flash]
+    #[arg(long, value_name = "SIZE")]
+    flash_drive: Option<ByteSize>,
     /// Percent of the flash that the device has beside it and nobody writes to
     #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
     flash_spare: f64,
@@ -225,6 +228,7 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
             flash_iops: args.flash_iops,
             flash_dwpd: args.flash_dwpd,
             flash_years: args.flash_years,
+            flash_drive_bytes: args.flash_drive.map(|size| size.as_bytes() as f64),
             flash_spare: args.flash_spare,
             network_bits: args.network * 1e9,
         },

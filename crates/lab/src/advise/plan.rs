@@ -90,6 +90,8 @@ pub(super) struct Hardware {
     /// Drive writes a day that the drive is rated for, over its years.
     pub flash_dwpd: f64,
     pub flash_years: f64,
+    /// Bytes of the drive that the flash is a part of; none: the flash is all of it.
+    pub flash_drive_bytes: Option<f64>,
     /// Percent of the flash that the drive has beside it and nobody writes to, its own reserve included.
     pub flash_spare: f64,
     /// Bits in a second that the network carries.
@@ -121,6 +123,8 @@ pub(super) struct Plan {
     pub mean_latency_ms: f64,
     pub flash_reads_per_second: f64,
     pub flash_written_bytes_per_second: f64,
+    /// The drive that the flash is a part of.
+    pub drive_bytes: f64,
     pub drive_writes_per_day: f64,
     /// Bytes that the drive writes for each byte it is given.
     pub device_amplification: f64,
@@ -162,7 +166,8 @@ pub(super) fn plan(
         true => (backend_per_second + demand.sets_per_second) * object_bytes * overheads.write_amplification,
         false => 0.0,
     };
-    let drive_writes = if flash_bytes > 0.0 { written * DAY_SECONDS / flash_bytes } else { 0.0 };
+    let drive_bytes = hardware.flash_drive_bytes.map_or(flash_bytes, |bytes| bytes.max(flash_bytes));
+    let drive_writes = if flash_bytes > 0.0 { written * DAY_SECONDS / drive_bytes } else { 0.0 };
     // Small objects are written in pages here and there, others in sequence.
     let device_amplification = match object_bytes < SMALL_BYTES {
         true => page_amplification(hardware.flash_spare / 100.0),
@@ -191,6 +196,7 @@ pub(super) fn plan(
             + misses * latencies.miss_ms,
         flash_reads_per_second: reads,
         flash_written_bytes_per_second: written,
+        drive_bytes,
         drive_writes_per_day: drive_writes,
         device_amplification,
         flash_life_years: (wear > 0.0).then(|| hardware.flash_years * hardware.flash_dwpd / wear),
@@ -214,6 +220,7 @@ mod tests {
         flash_iops: 400_000.0,
         flash_dwpd: 2.0,
         flash_years: 5.0,
+        flash_drive_bytes: None,
         flash_spare: 7.0,
         network_bits: 10e9,
     };
@@ -263,6 +270,10 @@ mod tests {
             let worn = of((1000.0 * GIB, 1e12), Demand { sets_per_second, ..demand(4096.0) }, HARDWARE);
             assert!((worn.drive_writes_per_day - terabytes_a_day).abs() < 1e-9);
             assert!((worn.flash_life_years.unwrap() - years).abs() < 1e-9);
+            // As a part of a drive of ten times the size it wears a tenth.
+            let part = Hardware { flash_drive_bytes: Some(1e13), ..HARDWARE };
+            let part = of((1000.0 * GIB, 1e12), Demand { sets_per_second, ..demand(4096.0) }, part);
+            assert!((part.flash_life_years.unwrap() - 10.0 * years).abs() < 1e-9);
         }
         // RAM at four to eight times the price of flash: with nine tenths on flash a third of the money, to 80 % less.
         for (dram_price, part) in [(4.0, 1.0 / 3.0), (8.0, 0.2)] {

@@ -190,11 +190,16 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
 
 /// Why a mixture that would pay is not advised.
 fn beyond_limit(plan: &Plan, earns: &str) -> String {
+    let times = plan.binding_used;
     let life = match plan.flash_life_years {
-        Some(years) if plan.binding == ENDURANCE => format!(", so that the drive lasts {:.0} days", years * 365.0),
+        Some(years) if plan.binding == ENDURANCE => format!(
+            ", so that a drive of {} lasts {:.0} days; as a part of one of {} or more it would do (--flash-drive)",
+            size(plan.drive_bytes),
+            years * 365.0,
+            size(plan.drive_bytes * times)
+        ),
         _ => String::new(),
     };
-    let times = plan.binding_used;
     format!("stay with DRAM: {} would {earns}, but takes {times:.1} times the {}{life}", words(plan), plan.binding)
 }
 

@@ -36,8 +36,8 @@ use crate::Error;
 /// What `ebbtide doctor` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// The server's memory (its -m), with k, m or g
-    #[arg(long, short = 'm', value_name = "SIZE", default_value = "64m")]
+    /// The server's memory (its -m): megabytes, or with k, m or g
+    #[arg(long, short = 'm', value_name = "SIZE", default_value = "64", value_parser = server_memory)]
     pub memory: ByteSize,
     /// The server's connections (its -c)
     #[arg(long, short = 'c', value_name = "NUM", default_value_t = 1024)]
@@ -60,6 +60,14 @@ pub struct DoctorArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// The value of the server's `-m`: a number without a unit is megabytes, as for the server.
+fn server_memory(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<u32>() {
+        Ok(megabytes) => Ok(ByteSize::mib(megabytes.into())),
+        Err(_) => text.parse::<ByteSize>().map_err(|error| error.to_string()),
+    }
 }
 
 /// Prints the findings; an error if any of them is a problem. `monitor`: what `args.memory_monitor` says.
