@@ -124,9 +124,11 @@ fn pools_come_back_by_name() {
                 (&entry.0, &entry.1, &entry.2) == (value, flags, life)
             };
             assert!(after.iter().all(is_same) && after.len() > 5000, "{name}");
-            // An entry that is evicted changes the tokens of those in its bucket.
+            // An entry that is evicted changes the tokens of those in its bucket, and so does the long value where it
+            // is moved out of the way, with its own.
             let changed = after.iter().filter(|(key, entry)| before[*key].3 != entry.3).count();
-            assert!(changed <= 6 * (before.len() - after.len()), "{changed} tokens of {name}");
+            assert!(changed <= 6 * (before.len() - after.len()) + 7, "{changed} tokens of {name}");
+            assert!(after.contains_key(&b"long"[..]), "there is room for it");
         }
         assert!(after("new").is_empty());
         fill(&pool(&cache, "new"), 0..20_000);
