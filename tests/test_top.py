@@ -277,7 +277,7 @@ def test_keys_switch_views_and_sort_them():
             # One object that does not expire, in memory of its own; its key and value are ten bytes and some metadata.
             terminal.until(row(r"^never +\d+(\.\d+)? KiB +1 "), "memory by TTL")
             terminal.until(row(r"^8 B to 16 B +\d+ B +1 "), "memory by size")
-            terminal.until(row(r"^hit +\d+ B +\d+\.\d % +-"), "the largest object with its hit ratio")
+            terminal.until(row(r"^hit +\d+ B +\d+\.\d+ % +-"), "the largest object with its hit ratio")
             terminal.press(b"?")
             terminal.until(row(r"^1 to 6, Tab +switch the view"), "the keys")
             terminal.press(b"?1")
