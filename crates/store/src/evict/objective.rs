@@ -10,9 +10,9 @@
 //! of results that take from a millisecond to minutes to compute saves time, which is the cost of each entry then.
 //!
 //! Costs have no unit: they are compared with those of the other items. So sizes divided by costs are brought to the
-//! mean size of what evictions meet (`CostScale`), and policies know no costs. `s3fifo` spares an old item of n times
-//! the usual cost in all but one of n rounds: there GreedyDual-Size (Cao and Irani, USITS'97) would let its priority
-//! fall n times as slowly.
+//! mean size of what evictions meet (`CostScale`), and policies know no costs. An old item of n times the usual cost is
+//! spared in all but one of n rounds: no policy lowers its frequency then, and `s3fifo` keeps it without a use. There
+//! GreedyDual-Size (Cao and Irani, USITS'97) would let its priority fall n times as slowly.
 
 use super::scores::use_per_byte;
 use crate::sync::{AtomicU64, Ordering};
