@@ -2,8 +2,8 @@
 //! 60 seconds and 100,000 sets a second if nothing is said.
 //!
 //! One thread sets keys of 20 bytes with values of 100 to 360 bytes, of ten times as many keys as the cache holds, so
-//! that memory is evicted all the time. Each set has a time at which it is due, and its latency counts from then on: a
-//! set that waits for the one before is late (no coordinated omission). Rounds of a second alternate with rounds in
+//! that memory is evicted all the time. Each set is due at a fixed time, from which its latency is measured: a set that
+//! waits for the one before is late (no coordinated omission). Rounds of a second alternate with rounds in
 //! which nothing is set at the due time: what these show is the machine's own.
 //!
 //! Not measured: several writers, flash, values longer than a segment.

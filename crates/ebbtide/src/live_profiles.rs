@@ -13,7 +13,7 @@ impl LiveProfiles {
         self.0.lock().expect("no holder of the lock panics")
     }
 
-    /// What `look` finds in the profile of a pool; `None` if it has no profile.
+    /// The result of `look` for the profile of a pool; `None` if it has no profile.
     pub fn look<T>(&self, pool: &Arc<PoolState>, look: impl FnOnce(&CacheProfile) -> Option<T>) -> Option<T> {
         if pool.is_removed() {
             return None;

@@ -83,7 +83,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     Ok(report.0)
 }
 
-/// How far the memory monitor lowers the memory, of which pools and flash need so much.
+/// How far the memory monitor lowers the memory. `needed_bytes`: what pools and flash need.
 fn floor(settings: &Settings, options: &PressureOptions, needed_bytes: u64) -> String {
     let floor_bytes = options.floor_bytes(settings.memory_bytes);
     let (floor, needed) = (ByteSize::bytes(floor_bytes), ByteSize::bytes(needed_bytes));

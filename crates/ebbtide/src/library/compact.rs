@@ -178,7 +178,7 @@ impl CompactPool {
         self.commands.flush(std::time::Duration::ZERO);
     }
 
-    /// What the sums of the cache have of this pool.
+    /// The counts of this pool, which the statistics of the cache add up.
     pub(super) fn counts(&self) -> Counts {
         let (hits, misses) = self.commands.pool.lookups.sums();
         let negative_hits = self.commands.pool.negative_lookups.sums().0;

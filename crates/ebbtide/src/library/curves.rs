@@ -4,7 +4,7 @@ use super::pool::Pool;
 use crate::byte_size::ByteSize;
 use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 
-/// What other sizes of a pool would do, with [`crate::CacheBuilder::profile_accesses`]. Each is `None` without it, and
+/// Miss ratios of a pool at other sizes, by [`crate::CacheBuilder::profile_accesses`]. Each is `None` without it, and
 /// before a thousand sampled lookups. The level of a curve is that of the misses of memory in the last minute: a lookup
 /// that flash answers counts as one. `docs/curves.md` says what is assumed and how exact it is.
 impl Pool {
@@ -46,7 +46,7 @@ impl Pool {
         self.profile(|profile, level| profile.what_if(memory, level))
     }
 
-    /// What to think of the size of this pool, in a line: *full; 14.0 % misses; objects leave after 6 min; +64 MiB
+    /// Whether the size of this pool is right, in a line: *full; 14.0 % misses; objects leave after 6 min; +64 MiB
     /// would save 2.1 points, -64 MiB would cost 4.0 points*.
     pub fn verdict(&self) -> Option<Verdict> {
         self.profile(CacheProfile::verdict)

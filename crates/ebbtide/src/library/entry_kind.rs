@@ -90,7 +90,6 @@ impl EntryKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_store::Flags;
 
     #[test]
     fn annotations_keep_the_kind() {

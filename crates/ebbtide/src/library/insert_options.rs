@@ -127,7 +127,7 @@ impl Pool {
 }
 
 impl Life {
-    /// The same for an entry of this kind.
+    /// The same cost, with this TTL and kind.
     pub fn of_kind(self, ttl: Ttl, kind: EntryKind) -> Self {
         Self { ttl, kind, ..self }
     }
