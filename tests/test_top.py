@@ -65,6 +65,9 @@ def test_one_report_without_a_terminal(either):
     assert fields["target"] == address(either)
     assert fields["server"].split()[0] == ("ebbtide" if either.binary == EBBTIDE else "memcached")
     assert 60 < float(fields["hit_ratio"].removesuffix(" %")) < 90
+    # Every ratio is in percent.
+    ratios = {name: value for name, value in fields.items() if {"ratio", "share"} & set(re.split(r"[._]", name))}
+    assert len(ratios) > 2 and all(value == "-" or value.endswith(" %") for value in ratios.values()), ratios
     assert float(fields["operations.get.per_second"]) > 0
     assert int(fields["operations.set.total"]) >= 1
     # What memcached does not tell is a dash.

@@ -71,6 +71,21 @@ def test_objects_lives_and_hours_are_counted(tmp_path):
     assert any("6 objects are too few" in caveat for caveat in found["caveats"])
 
 
+@pytest.mark.parametrize(
+    "row, line",
+    [
+        ("get,0", "TTL          100.0 % without\n"),
+        ("set,60", "TTL          0.0 % without; the others p50 60 s, max 60 s\n"),
+        ("delete,0", "TTL          no request stores an object\n"),
+    ],
+)
+def test_quantiles_of_ttls_need_ttls(tmp_path, row, line):
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "".join(f"{n},{n % 5},20,80,{row}\n" for n in range(100)))
+    assert line in info(path).stdout
+    assert (portrait(path)["ttl"]["p50_seconds"] is None) == ("60" not in row)
+
+
 def test_pictures_are_drawn_and_the_table_names_what_they_show(tmp_path):
     path = generated(tmp_path, "--alpha", 0.8, "--keys", "5k", "--requests", "200k", "--span", 8 * 3600, "--churn", 6)
     result = info(path, "--svg", tmp_path / "figures")

@@ -101,13 +101,18 @@ fn number_with_unit(name: &str, number: &Number) -> String {
         () if ends("bytes") || field.starts_with("bytes_") => {
             format!("{} B", format::scaled(value, 1024.0, &["", " Ki", " Mi", " Gi", " Ti"])).replace("i B", "iB")
         }
-        () if ends("ratio") => format!("{} %", format::digits(value * 100.0)),
+        () if is_part(field) => format!("{} %", format::digits(value * 100.0)),
         () if ends("_per_second") => format::rate(Some(value)),
         () if ends("seconds") => format!("{} s", format::digits(value)),
         () if ends("_us") => format::scaled(value, 1000.0, &[" us", " ms", " s"]),
         () if number.is_f64() => format::digits(value),
         () => format::count(number.as_u64()),
     }
+}
+
+/// Whether a number of this name is a part of a whole: `hit_ratio_total`, `share`, `share_of_gets`.
+fn is_part(field: &str) -> bool {
+    field.split('_').any(|word| matches!(word, "ratio" | "share"))
 }
 
 /// A ratio as reports have it: eight decimals, so that no digits of the floating-point sum follow.
@@ -127,7 +132,7 @@ mod tests {
             "requests": 12_345_678, "miss_ratio": 0.123_456, "ops_per_second": 2_345_678.9, "seed": 123_456_789,
             "latency": { "p99_us": 1234.5 }, "memory_used_bytes": 64 << 20, "seconds": 1.234_5, "flash": null,
             "pools": [{ "name": "a", "used_bytes": 2048, "hit_ratio": 0.5 }, { "name": "b", "used_bytes": null }],
-            "none": [],
+            "none": [], "hit_ratio_total": 0.251, "hot_keys": [{ "key": "a", "share": 0.5, "hit_ratio": 1.0 }],
         });
         let mut text = Vec::new();
         print(&report, false, &mut text).unwrap();
@@ -147,6 +152,8 @@ mod tests {
                 ("pools", "name a, used_bytes 2 KiB, hit_ratio 50 %"),
                 ("pools", "name b, used_bytes -"),
                 ("none", "-"),
+                ("hit_ratio_total", "25.1 %"),
+                ("hot_keys", "key a, share 50 %, hit_ratio 100 %"),
             ]
         );
         let other = json!({ "requests": 7, "name": "a, \"b\"" });

@@ -138,8 +138,8 @@ pub(super) struct Ttls {
     pub(super) requests: u64,
     /// Share of them without an expiry.
     pub(super) endless_share: f64,
-    /// Of the others the quantiles 0.1, 0.5, 0.9 and 1, in seconds.
-    pub(super) quantiles: [u32; 4],
+    /// Of the others the quantiles 0.1, 0.5, 0.9 and 1, in seconds; none if no request has an expiry.
+    pub(super) quantiles: Option<[u32; 4]>,
     /// The most frequent TTLs and their shares.
     pub(super) listed: Vec<(u32, f64)>,
 }
@@ -168,7 +168,7 @@ pub(super) fn ttls(trace: &LoadedTrace) -> Ttls {
         });
         reached.map_or(0, |&(ttl, _)| ttl)
     };
-    let quantiles = [0.1, 0.5, 0.9, 1.0].map(quantile);
+    let quantiles = (mortal > 0).then(|| [0.1, 0.5, 0.9, 1.0].map(quantile));
     by_ttl.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let listed = by_ttl.iter().take(LISTED_TTLS).map(|&(ttl, count)| (ttl, part(count))).collect();
     Ttls { requests, endless_share: part(endless), quantiles, listed }

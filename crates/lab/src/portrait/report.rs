@@ -83,11 +83,22 @@ struct SizeClassRow {
 struct TtlRow {
     requests: u64,
     endless_share: f64,
-    p10_seconds: u32,
-    p50_seconds: u32,
-    p90_seconds: u32,
-    max_seconds: u32,
+    p10_seconds: Option<u32>,
+    p50_seconds: Option<u32>,
+    p90_seconds: Option<u32>,
+    max_seconds: Option<u32>,
     most_frequent: Vec<TtlShare>,
+}
+
+impl TtlRow {
+    fn words(&self) -> String {
+        let endless = format!("{:.1} % without", self.endless_share * 100.0);
+        match (self.p50_seconds, self.max_seconds) {
+            (Some(p50), Some(max)) => format!("{endless}; the others p50 {p50} s, max {max} s"),
+            _ if self.requests == 0 => "no request stores an object".to_owned(),
+            _ => endless,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -181,12 +192,7 @@ impl PortraitReport {
             out,
             "sizes        key {key_mean:.1} B, value {value_mean:.1} B in the mean; p50 {p50}, p99 {p99}, max {max}"
         )?;
-        let TtlRow { endless_share, p50_seconds, max_seconds, .. } = self.ttl;
-        writeln!(
-            out,
-            "TTL          {} without; the others p50 {p50_seconds} s, max {max_seconds} s",
-            percent(endless_share)
-        )?;
+        writeln!(out, "TTL          {}", self.ttl.words())?;
         writeln!(
             out,
             "arrivals     dispersion {} in {} s, {} in two minutes (1: by chance; more: bursts)",
@@ -270,7 +276,8 @@ fn sizes(portrait: &Portrait) -> SizesRow {
 
 fn ttl(portrait: &Portrait) -> TtlRow {
     let ttls = &portrait.ttls;
-    let [p10_seconds, p50_seconds, p90_seconds, max_seconds] = ttls.quantiles;
+    let [p10_seconds, p50_seconds, p90_seconds, max_seconds] =
+        ttls.quantiles.map_or([None; 4], |quantiles| quantiles.map(Some));
     let most_frequent =
         ttls.listed.iter().map(|&(seconds, share)| TtlShare { seconds, share: rounded(share) }).collect();
     TtlRow {
