@@ -200,3 +200,43 @@ def test_the_smallest_cache_that_makes_sense_is_named(trace):
     assert best - 0.01 <= smallest["hit_ratio"] <= best
     assert all(plan["dram_bytes"] >= smallest["dram_bytes"] for plan in found["dram"] if plan["hit_ratio"] >= best - 0.01)
     assert any("hardly pays" in sentence for sentence in found["verdict"])
+
+@pytest.fixture
+def tiny(tmp_path):
+    """500 objects of 320 B: less than the smallest cache holds."""
+    path = tmp_path / "tiny.csv"
+    rows = "".join(f"{number // 20},{number * number % 500},20,300,get,0\n" for number in range(5000))
+    path.write_text(HEADER + rows)
+    return path
+
+
+def test_no_size_is_advised_that_a_cache_cannot_have(tiny, trace):
+    least = 256 << 10
+    found = advice(tiny, "--hit-ratio", "50%")
+    assert found["wanted"]["dram"]["dram_bytes"] == least and found["wanted"]["dram"]["hit_ratio"] > 0.5
+    assert "256 KiB of DRAM (the least of a cache), at 0.00122 USD" in found["verdict"][0]
+    assert found["dram"] and all(plan["dram_bytes"] >= least for plan in found["dram"])
+    # With flash, which has a least size, too.
+    flags = ["--flash-price", "0.0001", "--flash-dwpd", "100000"]
+    hybrid = advice(trace, "--hit-ratio", "30%", *flags)["wanted"]["hybrid"]
+    assert hybrid["dram_bytes"] >= 2 * least and hybrid["flash_bytes"] >= 4 << 20
+
+
+def test_a_plan_of_the_least_dram_with_flash_can_be_built(trace, tmp_path):
+    flags = ["--hit-ratio", "60%", "--flash-price", "0.0001", "--flash-dwpd", "100000"]
+    plan = advice(trace, *flags)["wanted"]["hybrid"]
+    sizes = ["--memory", round(plan["dram_bytes"]), "--flash-size", round(plan["flash_bytes"])]
+    run("replay", trace, "--flash", tmp_path / "flash", *sizes)
+
+
+def test_money_for_less_than_the_least_cache_is_told(tiny):
+    budget = advice(tiny, "--budget", "0.0001")
+    assert budget["budget"]["dram"] is None and budget["budget"]["hybrid"] is None
+    assert "0.000100 USD buy less DRAM than a cache has at least, 256 KiB" in budget["verdict"][0]
+
+
+def test_prices_have_the_unit_that_was_given(trace):
+    text = run("advise", trace, "--budget", "0.02", "--currency", "EUR").stdout
+    assert re.search(r"^for 0.0200 EUR, .* of DRAM, at 0.0200 EUR hit", text, re.M) and "USD" not in text
+    head = next(line for line in text.splitlines() if line.startswith("DRAM"))
+    assert head.split()[:2] == ["DRAM", "EUR"]

@@ -17,8 +17,8 @@ pub(crate) mod tier;
 pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, AdmissionStats, WriteBudget};
 pub use ebbtide_flash::busy_poll;
 pub use ebbtide_flash::device::{
-    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, NoDriveLog, ThreadRing,
-    drive_log_under, page_amplification,
+    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES,
+    NoDriveLog, ThreadRing, drive_log_under, page_amplification,
 };
 pub use ebbtide_flash::large::{Reclaim, Reinsertion};
 pub use ebbtide_flash::{Drops, Evictions, TierStats, WrittenBytes, remove_stale_wal_buffers};

@@ -67,7 +67,7 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
         advice.budget.as_ref().and_then(|budget| budget.hybrid),
     ];
     for plan in hybrids.into_iter().flatten() {
-        put(&mut body, &format!("<h2>{}</h2>", escaped(&words(&plan))));
+        put(&mut body, &format!("<h2>{}</h2>", escaped(&words(&plan, &advice.currency))));
         let rows = [
             ("hits", format!("{:.1} %", plan.hit_ratio * 100.0)),
             ("of them in DRAM", format!("{:.1} %", plan.dram_hit_ratio * 100.0)),
@@ -83,7 +83,7 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
         put(&mut body, "</table></div>");
     }
     if let Some(pools) = &advice.pools {
-        put(&mut body, &pool_table(pools));
+        put(&mut body, &pool_table(pools, &advice.currency));
     }
     if advice.slabs.is_some() {
         put(&mut body, &slab_table(advice));
@@ -105,9 +105,10 @@ fn escaped(text: &str) -> String {
 }
 
 fn dram_table(advice: &Advice) -> String {
-    let mut table = String::from(
-        "<div class=scroll><table id=dram><tr><th>DRAM</th><th>price</th><th>hits</th><th>backend a second</th>\
+    let mut table = format!(
+        "<div class=scroll><table id=dram><tr><th>DRAM</th><th>price, {}</th><th>hits</th><th>backend a second</th>\
          <th>mean latency</th></tr>",
+        escaped(&advice.currency)
     );
     for plan in &advice.dram {
         write!(
@@ -147,12 +148,14 @@ fn slab_table(advice: &Advice) -> String {
     table + "</table></div>"
 }
 
-fn pool_table(pools: &PoolAdvice) -> String {
+fn pool_table(pools: &PoolAdvice, currency: &str) -> String {
     let memory = size(pools.memory_bytes as f64);
     let mut table = format!(
         "<h2>{memory} by {}</h2><div class=scroll><table id=pools><tr><th>{}</th><th>gets</th><th>deserves</th>\
-         <th>price</th><th>hits</th></tr>",
-        pools.by, pools.by
+         <th>price, {}</th><th>hits</th></tr>",
+        pools.by,
+        pools.by,
+        escaped(currency)
     );
     for pool in &pools.pools {
         write!(

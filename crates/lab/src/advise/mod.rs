@@ -27,12 +27,14 @@ use ebbtide::ByteSize;
 
 use crate::Error;
 use crate::capture::{CaptureOptions, capture};
+use crate::generate::rate;
 use crate::mrc::{TraceLoad, one_byte};
 use crate::trace::loaded::LoadedTrace;
 use crate::trace::{Format, PoolsBy, STANDARD_INPUT, write_report};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
+use search::Budget;
 
 /// The arguments of `ebbtide advise`.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,8 +59,11 @@ pub struct AdviseArgs {
     /// Price of a GiB of flash; a sixth of DRAM's, in the middle of 4 to 8 (Dormando 2018)
     #[arg(long, value_name = "MONEY", default_value_t = 0.8)]
     flash_price: f64,
+    /// Unit of --budget and of all prices
+    #[arg(long, value_name = "NAME", default_value = "USD")]
+    currency: String,
     /// Reads that the flash device serves in a second
-    #[arg(long, value_name = "COUNT", default_value_t = 400_000.0)]
+    #[arg(long, value_name = "COUNT", default_value_t = 400_000.0, value_parser = rate)]
     flash_iops: f64,
     /// Drive writes a day that the flash device is rated for
     #[arg(long, value_name = "COUNT", default_value_t = 1.0)]
@@ -85,7 +90,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "MS", default_value_t = 10.0)]
     miss_ms: f64,
     /// Gets in a second of the real load, where the trace is a sample of it [default: those of the trace]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = rate)]
     gets_per_second: Option<f64>,
     /// Divide the memory among the prefixes of keys, or the pools, where it earns hits
     #[arg(long, value_name = "WHAT")]
@@ -241,7 +246,7 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
     // The comparison with slab classes is at the memory that the question is about.
     let memory = match (&wanted, &budget) {
         (Some(wanted), _) if wanted.dram.is_some() => wanted.dram.expect("looked at above").dram_bytes,
-        (_, Some(budget)) => budget.dram.dram_bytes,
+        (_, Some(Budget { dram: Some(dram), .. })) => dram.dram_bytes,
         _ => load.footprint_bytes as f64 / 4.0,
     };
     let slabs = slabs::compare(load, memory as u64, (f64::from(args.slab_chunk), args.slab_factor));
@@ -256,7 +261,7 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
             }
         }
     };
-    let mut advice = Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools));
+    let mut advice = Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools), &args.currency);
     advice.caveats.extend(undivided);
     Ok(advice)
 }

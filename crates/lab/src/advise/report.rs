@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::plan::{Demand, ENDURANCE, Hardware, Latencies, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
-use super::search::{Budget, Wanted};
+use super::search::{Budget, MIN_DRAM, MIN_DRAM_WITH_FLASH, Wanted};
 use super::slabs::Slabs;
 use super::units::{money, size};
 use crate::mrc::TraceLoad;
@@ -31,6 +31,8 @@ pub(super) struct Advice {
     pub demand: Demand,
     pub overheads: Overheads,
     pub hardware: Hardware,
+    /// Unit of all prices.
+    pub currency: String,
     pub latencies: Latencies,
     /// DRAM alone, by its size.
     pub dram: Vec<Plan>,
@@ -62,6 +64,7 @@ impl Advice {
         dram: Vec<Plan>,
         (wanted, budget): (Option<Wanted>, Option<Budget>),
         (slabs, pools): (Option<Slabs>, Option<PoolAdvice>),
+        currency: &str,
     ) -> Self {
         let sizes = [64_u64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 65_536];
         let ram_per_item = sizes.into_iter().map(|item_bytes| {
@@ -81,11 +84,11 @@ impl Advice {
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
         let smallest = smallest(&dram);
-        let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref());
+        let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref(), currency);
         verdict.extend(smallest.map(|plan| {
             format!(
                 "more than {} hardly pays: {} hit, and all DRAM adds less than a point",
-                words(&plan),
+                words(&plan, currency),
                 percent(plan.hit_ratio)
             )
         }));
@@ -100,6 +103,7 @@ impl Advice {
             demand: planner.demand,
             overheads: planner.overheads,
             hardware: planner.hardware,
+            currency: currency.to_owned(),
             latencies: planner.latencies,
             dram,
             wanted,
@@ -118,61 +122,19 @@ fn percent(ratio: f64) -> String {
     format!("{:.1} %", ratio * 100.0)
 }
 
-/// A plan in a few words.
-pub(super) fn words(plan: &Plan) -> String {
-    let flash =
-        if plan.flash_bytes > 0.0 { format!(" and {} of flash", size(plan.flash_bytes)) } else { String::new() };
-    format!("{} of DRAM{flash}, at {}", size(plan.dram_bytes), money(plan.price))
+/// A plan in a few words, with a price in this currency.
+pub(super) fn words(plan: &Plan, currency: &str) -> String {
+    let (flash, least, cache) = match plan.flash_bytes > 0.0 {
+        true => (format!(" and {} of flash", size(plan.flash_bytes)), MIN_DRAM_WITH_FLASH, "a cache with flash"),
+        false => (String::new(), MIN_DRAM, "a cache"),
+    };
+    let least = if plan.dram_bytes <= least { format!(" (the least of {cache})") } else { String::new() };
+    format!("{} of DRAM{least}{flash}, at {} {currency}", size(plan.dram_bytes), money(plan.price))
 }
 
-fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>) -> Vec<String> {
-    let mut verdict = Vec::new();
-    if let Some(wanted) = wanted {
-        let ratio = percent(wanted.hit_ratio);
-        match (&wanted.dram, &wanted.hybrid) {
-            (None, None) if wanted.reachable >= wanted.hit_ratio => verdict.push(format!(
-                "a hit ratio of {ratio} takes less memory than a cache has at least: the trace is too small to size one"
-            )),
-            (None, None) => verdict.push(format!(
-                "a hit ratio of {ratio} cannot be reached: every object's first get misses, so {} is the most",
-                percent(wanted.reachable)
-            )),
-            (dram, hybrid) => {
-                if let Some(dram) = dram {
-                    verdict.push(format!("a hit ratio of {ratio} takes {}", words(dram)));
-                }
-                match hybrid {
-                    Some(hybrid) if wanted.flash_pays => verdict.push(format!(
-                        "flash pays: {} reaches it too; the first limit is {}, {} used",
-                        words(hybrid),
-                        hybrid.binding,
-                        percent(hybrid.binding_used)
-                    )),
-                    _ => verdict.push(match &wanted.beyond_limit {
-                        Some(plan) => beyond_limit(plan, "reach it at less"),
-                        None => "stay with DRAM: flash would not save a tenth of the price".to_owned(),
-                    }),
-                }
-            }
-        }
-    }
-    if let Some(budget) = budget {
-        verdict.push(format!(
-            "for {}, {} hit {}",
-            money(budget.money),
-            words(&budget.dram),
-            percent(budget.dram.hit_ratio)
-        ));
-        match budget.hybrid {
-            Some(hybrid) if budget.flash_pays => {
-                verdict.push(format!("flash pays: {} hit {}", words(&hybrid), percent(hybrid.hit_ratio)));
-            }
-            _ => verdict.push(match &budget.beyond_limit {
-                Some(plan) => beyond_limit(plan, &format!("hit {}", percent(plan.hit_ratio))),
-                None => "stay with DRAM: flash would not avoid a tenth of the misses".to_owned(),
-            }),
-        }
-    }
+fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>, currency: &str) -> Vec<String> {
+    let mut verdict = wanted.map_or_else(Vec::new, |wanted| about_hit_ratio(wanted, currency));
+    verdict.extend(budget.into_iter().flat_map(|budget| about_budget(budget, currency)));
     if let Some(slabs) = slabs.filter(|slabs| slabs.misses_avoided > 0.01) {
         verdict.push(format!(
             "a memcached with slab classes of factor {} would hit {} with {}, and {} with its pages where they earn most",
@@ -188,8 +150,59 @@ fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slab
     verdict
 }
 
+fn about_hit_ratio(wanted: &Wanted, currency: &str) -> Vec<String> {
+    let ratio = percent(wanted.hit_ratio);
+    let mut verdict = Vec::new();
+    match (&wanted.dram, &wanted.hybrid) {
+        (None, None) => verdict.push(format!(
+            "a hit ratio of {ratio} cannot be reached: every object's first get misses, so {} is the most",
+            percent(wanted.reachable)
+        )),
+        (dram, hybrid) => {
+            if let Some(dram) = dram {
+                verdict.push(format!("a hit ratio of {ratio} takes {}", words(dram, currency)));
+            }
+            match hybrid {
+                Some(hybrid) if wanted.flash_pays => verdict.push(format!(
+                    "flash pays: {} reaches it too; the first limit is {}, {} used",
+                    words(hybrid, currency),
+                    hybrid.binding,
+                    percent(hybrid.binding_used)
+                )),
+                _ => verdict.push(match &wanted.beyond_limit {
+                    Some(plan) => beyond_limit(plan, "reach it at less", currency),
+                    None => "stay with DRAM: flash would not save a tenth of the price".to_owned(),
+                }),
+            }
+        }
+    }
+    verdict
+}
+
+fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
+    let mut verdict = Vec::new();
+    let money = money(budget.money);
+    match &budget.dram {
+        Some(dram) => {
+            let ratio = percent(dram.hit_ratio);
+            verdict.push(format!("for {money} {currency}, {} hit {ratio}", words(dram, currency)));
+        }
+        None => verdict.push(format!("{money} {currency} buy less DRAM than a cache has at least, {}", size(MIN_DRAM))),
+    }
+    match budget.hybrid {
+        Some(hybrid) if budget.flash_pays => {
+            verdict.push(format!("flash pays: {} hit {}", words(&hybrid, currency), percent(hybrid.hit_ratio)));
+        }
+        _ => verdict.extend(match &budget.beyond_limit {
+            Some(plan) => Some(beyond_limit(plan, &format!("hit {}", percent(plan.hit_ratio)), currency)),
+            None => budget.dram.map(|_| "stay with DRAM: flash would not avoid a tenth of the misses".to_owned()),
+        }),
+    }
+    verdict
+}
+
 /// Why a mixture that would pay is not advised.
-fn beyond_limit(plan: &Plan, earns: &str) -> String {
+fn beyond_limit(plan: &Plan, earns: &str, currency: &str) -> String {
     let times = plan.binding_used;
     let life = match plan.flash_life_years {
         Some(years) if plan.binding == ENDURANCE => format!(
@@ -200,7 +213,11 @@ fn beyond_limit(plan: &Plan, earns: &str) -> String {
         ),
         _ => String::new(),
     };
-    format!("stay with DRAM: {} would {earns}, but takes {times:.1} times the {}{life}", words(plan), plan.binding)
+    format!(
+        "stay with DRAM: {} would {earns}, but takes {times:.1} times the {}{life}",
+        words(plan, currency),
+        plan.binding
+    )
 }
 
 /// The first plan by memory within a hundredth of the best hit ratio.
@@ -246,7 +263,7 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(out)?;
     advice.verdict.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))?;
-    writeln!(out, "\n{:<12} {:>10} {:>10} {:>16} {:>14}", "DRAM", "price", "hits", "backend/s", "mean ms")?;
+    writeln!(out, "\n{:<12} {:>10} {:>10} {:>16} {:>14}", "DRAM", advice.currency, "hits", "backend/s", "mean ms")?;
     for plan in &advice.dram {
         writeln!(
             out,
@@ -261,7 +278,7 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     let hybrids =
         [advice.wanted.as_ref().and_then(|wanted| wanted.hybrid), advice.budget.as_ref().and_then(|b| b.hybrid)];
     for plan in hybrids.into_iter().flatten() {
-        writeln!(out, "\n{}", words(&plan))?;
+        writeln!(out, "\n{}", words(&plan, &advice.currency))?;
         let rows = [
             ("hits in DRAM, on flash", format!("{}, {}", percent(plan.dram_hit_ratio), percent(plan.flash_hit_ratio))),
             ("DRAM for the index of flash", size(plan.index_bytes)),
@@ -292,18 +309,18 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
         }
     }
     if let Some(pools) = &advice.pools {
-        pool_table(pools, out)?;
+        pool_table(pools, &advice.currency, out)?;
     }
     writeln!(out)?;
     advice.caveats.iter().try_for_each(|caveat| writeln!(out, "note: {caveat}"))
 }
 
-fn pool_table(pools: &PoolAdvice, out: &mut impl Write) -> io::Result<()> {
+fn pool_table(pools: &PoolAdvice, currency: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{} by {}:", size(pools.memory_bytes as f64), pools.by)?;
     writeln!(
         out,
         "{:<20} {:>8} {:>10} {:>12} {:>12} {:>10} {:>8} {:>22}",
-        pools.by, "gets", "objects", "their bytes", "deserves", "price", "hits", "next MiB, hits/million"
+        pools.by, "gets", "objects", "their bytes", "deserves", currency, "hits", "next MiB, hits/million"
     )?;
     for pool in &pools.pools {
         writeln!(

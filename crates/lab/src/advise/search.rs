@@ -1,5 +1,7 @@
 //! The cheapest cache for a hit ratio, and the best one for a budget.
 
+use ebbtide::flash::MIN_SINGLE_PATH_BYTES;
+use ebbtide::memcached::MEMORY_BYTES_MIN;
 use serde::Serialize;
 
 use super::plan::Plan;
@@ -13,6 +15,13 @@ const SMALLEST_SHARE: f64 = 1.0 / 128.0;
 const HALVINGS: usize = 48;
 /// A mixture that saves less than this part of the price is not worth a second kind of memory.
 const WORTHWHILE: f64 = 0.1;
+
+/// The least memory of a cache.
+pub(super) const MIN_DRAM: f64 = MEMORY_BYTES_MIN as f64;
+/// The least memory of a cache with flash, which may take half of it.
+pub(super) const MIN_DRAM_WITH_FLASH: f64 = 2.0 * MIN_DRAM;
+/// The least flash of a cache.
+pub(super) const MIN_FLASH: f64 = MIN_SINGLE_PATH_BYTES as f64;
 
 /// Caches that reach a hit ratio.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -31,7 +40,8 @@ pub(super) struct Wanted {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Budget {
     pub money: f64,
-    pub dram: Plan,
+    /// None if the money buys less than the least memory of a cache.
+    pub dram: Option<Plan>,
     pub hybrid: Option<Plan>,
     pub flash_pays: bool,
     /// Where flash does not pay: the best mixture with which it would, if hardware carried it.
@@ -45,13 +55,14 @@ fn is_possible(plan: &Plan) -> bool {
 
 pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
     let largest = planner.load.engine.points().last().map_or(0.0, |point| point.memory_bytes as f64);
-    let dram = planner.load.engine.memory_for(1.0 - hit_ratio).map(|bytes| planner.plan(bytes as f64, 0.0));
+    let dram = planner.load.engine.memory_for(1.0 - hit_ratio);
+    let dram = dram.map(|bytes| planner.plan((bytes as f64).max(MIN_DRAM), 0.0));
     let all = planner.plan(largest, planner.demand.footprint_bytes * 2.0);
     let reachable = all.hit_ratio.max(planner.plan(largest, 0.0).hit_ratio);
     let alone = dram.map_or(largest, |plan| plan.dram_bytes);
     let hybrids = (0..STEPS).filter_map(|step| {
         let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
-        smallest_flash(planner, alone * share, hit_ratio)
+        smallest_flash(planner, (alone * share).max(MIN_DRAM_WITH_FLASH), hit_ratio)
     });
     let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(is_possible);
     let cheapest = |plans: Vec<Plan>| plans.into_iter().min_by(|one, other| one.price.total_cmp(&other.price));
@@ -68,9 +79,9 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
     }
 }
 
-/// With this DRAM, the plan with the least flash that reaches the hit ratio.
+/// With this DRAM, the plan with the least flash that reaches the hit ratio and that a cache can have.
 fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Option<Plan> {
-    let (mut too_little, mut enough) = (0.0, planner.demand.footprint_bytes * 2.0);
+    let (mut too_little, mut enough) = (0.0, (planner.demand.footprint_bytes * 2.0).max(MIN_FLASH));
     if planner.plan(dram_bytes, enough).hit_ratio < hit_ratio {
         return None;
     }
@@ -81,7 +92,7 @@ fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Opt
             false => enough = middle,
         }
     }
-    Some(planner.plan(dram_bytes, enough))
+    Some(planner.plan(dram_bytes, enough.max(MIN_FLASH)))
 }
 
 pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
@@ -91,12 +102,14 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
         let flash = money * (1.0 - dram_share) / planner.hardware.flash_price * GIB;
         planner.plan(dram, flash)
     };
-    let dram = of(1.0);
-    let (possible, beyond): (Vec<_>, Vec<_>) =
-        (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).partition(is_possible);
+    let dram = Some(of(1.0)).filter(|plan| plan.dram_bytes >= MIN_DRAM);
+    let can_be_built = |plan: &Plan| plan.dram_bytes >= MIN_DRAM_WITH_FLASH && plan.flash_bytes >= MIN_FLASH;
+    let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(can_be_built);
+    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(is_possible);
     let best = |plans: Vec<Plan>| plans.into_iter().max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
     let (hybrid, beyond) = (best(possible), best(beyond));
-    let pays = |plan: &Plan| 1.0 - plan.hit_ratio < (1.0 - dram.hit_ratio) * (1.0 - WORTHWHILE);
+    let misses = 1.0 - dram.map_or(0.0, |plan| plan.hit_ratio);
+    let pays = |plan: &Plan| 1.0 - plan.hit_ratio < misses * (1.0 - WORTHWHILE);
     let flash_pays = hybrid.as_ref().is_some_and(pays);
     Budget { money, dram, hybrid, flash_pays, beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)) }
 }

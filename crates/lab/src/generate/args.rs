@@ -124,9 +124,33 @@ impl FromStr for CountArg {
     }
 }
 
+/// A plain number, or a count with a unit, of an option that has a type of its own.
+pub fn counted<N: FromStr + TryFrom<u64>>(text: &str) -> Result<N, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let CountArg(count) = text.parse()?;
+    N::try_from(count).map_err(|_| format!("`{text}` is too large for this option"))
+}
+
+/// A rate with a point, or a count with a unit.
+pub fn rate(text: &str) -> Result<f64, String> {
+    text.parse::<f64>().or_else(|_| counted::<u32>(text).map(f64::from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_units_in_every_type() {
+        assert_eq!((counted::<u64>("1k"), counted::<usize>("1024"), counted::<u64>("0")), (Ok(1000), Ok(1024), Ok(0)));
+        assert_eq!((rate("2.5"), rate("20K"), rate("1m")), (Ok(2.5), Ok(20_000.0), Ok(1e6)));
+        assert!(counted::<u16>("70k").unwrap_err().contains("too large"));
+        for bad in ["", "k", "1.5k", "-1", "many"] {
+            assert!(counted::<u64>(bad).unwrap_err().contains("20m"), "{bad}");
+        }
+    }
 
     #[test]
     fn counts_are_decimal() {

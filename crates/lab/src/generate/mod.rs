@@ -24,6 +24,7 @@ mod traits;
 mod workload;
 
 pub use args::{CountArg, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
+pub(crate) use args::{counted, rate};
 pub use preset::Preset;
 pub use report::GenerateReport;
 pub(crate) use stream::stream;

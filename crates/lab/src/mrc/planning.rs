@@ -86,7 +86,8 @@ impl TraceLoad {
         let sizes = sizes::resolve(&[MemorySize::Auto], workload.footprint_bytes)?;
         // The engine needs more than the objects: the whole footprint fits 1.5 times it.
         let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
-        let engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).collect();
+        let mut engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).map(|size| size.max(MIN_MEMORY)).collect();
+        engine_sizes.dedup();
         let lru = curve(CurvePolicy::Reference(Reference::Lru), &workload, &sizes, jobs)?;
         let engine = curve(CurvePolicy::Engine(Policy::default()), &workload, &engine_sizes, jobs)?;
         let gets = workload.gets();
