@@ -309,6 +309,21 @@ def named(place):
     }
 
 
+@pytest.mark.parametrize("memory, given", [("300k", "300 KiB"), ("384k", "384 KiB")])
+def test_too_little_memory_for_flash_is_named_with_the_least(tmp_path, memory, given):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,20,100,get,0\n")
+
+    def replay(memory):
+        command = [EBBTIDE, "replay", trace, "--memory", memory, "--flash", tmp_path / "flash", "--flash-size", "16m"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    message = replay(memory).stderr
+    least = re.search(r"Give (\d+) KiB of memory", message)
+    assert given in message and "lash" in message and least, message
+    assert replay(f"{least[1]}k").returncode == 0
+
+
 BAD = """no folder|a directory|a link to nothing|no file|too small|not ours|full|too much for the memory|read-only|what keeps nothing|a folder that
 keeps nothing|a folder that is not to be written""".replace("\n", " ").split("|")
 

@@ -19,7 +19,7 @@ use crate::profile_thread;
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Objective, Options, Policy, Progress};
+use ebbtide_store::{MEMORY_BYTES_MIN, Objective, Options, Policy, Progress};
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,9 @@ use std::time::Duration;
 /// The part of the memory for the buffers and indexes of flash, without the state of admission: an eighth, or more
 /// where that is too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
+
+/// Sizes that an error about too little memory tries, each an eighth above the one before: to 64 GiB from the smallest.
+const MAX_TRIED_SIZES: usize = 112;
 
 /// The identity of a caller's device: the caller knows which data is on it.
 const DEVICE_IDENTITY: u64 = 0;
@@ -368,6 +371,12 @@ impl CacheBuilder {
     /// # Errors
     /// As `build`.
     pub fn check_flash(&self) -> Result<FlashMemory, Error> {
+        let flash = self.divide_for_flash().map_err(|error| self.flash_error(&error))?;
+        self.check_memory_beside_flash(flash.planned.as_bytes()).map(|()| flash)
+    }
+
+    /// The memory that flash would get.
+    fn divide_for_flash(&self) -> Result<FlashMemory, ebbtide_flash::Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
         let Some(mut memory_bytes) = shares.next().filter(|_| self.has_flash()) else {
             return Ok(FlashMemory::default());
@@ -391,8 +400,43 @@ impl CacheBuilder {
                 (Err(ebbtide_flash::Error::Options(_) | ebbtide_flash::Error::Memory(_)), Some(more)) => {
                     memory_bytes = more
                 }
-                (Err(error), _) => return Err(self.flash_error(&error)),
+                (Err(error), _) => return Err(error),
             }
+        }
+    }
+
+    /// Refuses a memory of which flash leaves less than objects need.
+    fn check_memory_beside_flash(&self, flash_bytes: u64) -> Result<(), Error> {
+        let Self { options, .. } = self;
+        let left = options.memory_bytes - flash_bytes;
+        if flash_bytes == 0 || left >= MEMORY_BYTES_MIN || options.memory_bytes < MEMORY_BYTES_MIN {
+            return Ok(());
+        }
+        let words = |bytes: u64| ByteSize::bytes(bytes).to_string();
+        let reason = format!(
+            "flash takes {} of it for indexes and buffers, and the {} left are less than the {} that objects need. {}",
+            words(flash_bytes),
+            words(left),
+            words(MEMORY_BYTES_MIN),
+            self.advise_memory_for_flash()
+        );
+        Err(Error::Configuration { option: "memory", value: words(options.memory_bytes), reason })
+    }
+
+    /// What to change where the memory is too small for flash.
+    fn advise_memory_for_flash(&self) -> String {
+        // Multiples of 64 KiB, so that the size that is named is exact.
+        let next = |bytes: &u64| Some((bytes + bytes / 8 + 1).next_multiple_of(64 << 10));
+        let fits = |bytes: &u64| {
+            let mut larger = self.clone();
+            larger.options.memory_bytes = *bytes;
+            larger.divide_for_flash().is_ok_and(|flash| bytes - flash.planned.as_bytes() >= MEMORY_BYTES_MIN)
+        };
+        // A caller's device would be opened for each size.
+        let sizes = std::iter::successors(next(&self.options.memory_bytes), next).take(MAX_TRIED_SIZES);
+        match sizes.filter(|_| self.flash_device.is_none()).find(fits) {
+            Some(bytes) => format!("Give {} KiB of memory (-m) or more, or a smaller flash", bytes >> 10),
+            None => "Give more memory (-m), or a smaller flash".to_owned(),
         }
     }
 
@@ -446,7 +490,11 @@ impl CacheBuilder {
                 }
             },
             reason: match error {
-                ebbtide_flash::Error::Memory(_) => format!("{error}. Flash gets up to half of the memory (-m)"),
+                ebbtide_flash::Error::Memory(_) => format!(
+                    "{error}. Flash gets up to half of the memory, {}. {}",
+                    ByteSize::bytes(self.options.memory_bytes),
+                    self.advise_memory_for_flash()
+                ),
                 _ => error.to_string(),
             },
         }
