@@ -49,6 +49,15 @@ def test_memory_without_a_unit_is_megabytes_as_for_the_server():
     assert of("64") == of("64m") != of("64k")
 
 
+def test_counts_have_units_as_elsewhere(tmp_path):
+    same = [doctor("-c", "2k", "-b", "1k", "--json"), doctor("-c", "2000", "-b", "1000", "--json")]
+    files = [next(row for row in json.loads(done.stdout)["findings"] if row["name"] == "open files") for done in same]
+    assert files[0] == files[1]
+    for words in (["bench", "--connections", "1k", "--seconds", "0.1"], ["bench", "--rate", "x"]):
+        done = subprocess.run([EBBTIDE, *words], capture_output=True, text=True, timeout=60)
+        assert "it needs --target" in done.stderr or "such as 5000, 20m or 1g" in done.stderr, done.stderr
+
+
 def test_the_limits_of_the_memory_monitor_are_looked_at():
     words = ["--json", "-m", "64m", "-c", 10, "--memory-monitor"]
     report = json.loads(doctor(*words, "free,lower=900t,upper=1000t").stdout)

@@ -47,7 +47,7 @@ use self::drive::RunEnd;
 use self::objects::Objects;
 use crate::Error;
 use crate::flash::FlashArgs;
-use crate::generate::{CountArg, Preset};
+use crate::generate::{CountArg, Preset, counted, rate};
 use crate::trace::write_report;
 use crate::workload::{Popularity, SizeDistribution};
 
@@ -116,7 +116,7 @@ pub struct BenchArgs {
     pub pipeline: u16,
     /// Send so many requests per second (a multiget is one), however slow the answers come, and count latencies from
     /// the time at which a request was due; between requests the client keeps its core busy
-    #[arg(long, value_name = "REQUESTS")]
+    #[arg(long, value_name = "REQUESTS", value_parser = rate)]
     pub rate: Option<f64>,
     /// In what pattern requests are due
     #[arg(long, value_enum, default_value_t, requires = "rate")]
@@ -125,7 +125,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: u32,
     /// Connections of all threads together [default: one per thread]
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT", value_parser = counted::<usize>)]
     pub connections: Option<usize>,
     /// Set every key once before the measurement
     #[arg(long)]

@@ -32,6 +32,7 @@ pub use finding::{Finding, Verdict};
 use machine::Machine;
 
 use crate::Error;
+use crate::generate::counted;
 
 /// What `ebbtide doctor` is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,10 +41,10 @@ pub struct DoctorArgs {
     #[arg(long, short = 'm', value_name = "SIZE", default_value = "64", value_parser = server_memory)]
     pub memory: ByteSize,
     /// The server's connections (its -c)
-    #[arg(long, short = 'c', value_name = "NUM", default_value_t = 1024)]
+    #[arg(long, short = 'c', value_name = "NUM", default_value_t = 1024, value_parser = counted::<u64>)]
     pub connections: u64,
     /// The server's backlog (its -b)
-    #[arg(long, short = 'b', value_name = "NUM", default_value_t = 1024)]
+    #[arg(long, short = 'b', value_name = "NUM", default_value_t = 1024, value_parser = counted::<u64>)]
     pub backlog: u64,
     /// The server's threads (its -t) [default: the cores, at most 4]
     #[arg(long, short = 't', value_name = "NUM")]
