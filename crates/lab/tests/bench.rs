@@ -1,5 +1,7 @@
 //! The load, in process and against a server that answers in odd pieces.
 
+mod line;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,15 +11,10 @@ use std::thread;
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::bench::{BenchArgs, BenchReport, bench};
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: BenchArgs,
-}
+use line::Line;
 
 fn run(flags: &str) -> Result<BenchReport, Error> {
-    bench(&Line::parse_from(std::iter::once("bench").chain(flags.split_whitespace())).args)
+    bench(&Line::<BenchArgs>::parse_from(std::iter::once("bench").chain(flags.split_whitespace())).args)
 }
 
 #[test]
@@ -326,7 +323,7 @@ fn a_workload_is_played_by_its_name_or_cachebenchs_file() {
     for line in
         [["--preset", "n", "--keys", "5"], ["--preset", "n", "--trace", "x"], ["--preset", "c", "--cachebench", "x"]]
     {
-        assert!(Line::try_parse_from(["bench"].into_iter().chain(line)).is_err(), "{line:?}");
+        assert!(Line::<BenchArgs>::try_parse_from(["bench"].into_iter().chain(line)).is_err(), "{line:?}");
     }
 }
 
@@ -419,5 +416,5 @@ fn traces_that_cannot_be_played_are_refused() {
     let error = run(&format!("--trace {} --requests 10", empty.path().display())).unwrap_err().to_string();
     assert!(error.contains("it has no get") || error.contains("empty"), "{error}");
     let line = ["bench", "--trace", "x", "--keys", "5"];
-    assert!(Line::try_parse_from(line).is_err());
+    assert!(Line::<BenchArgs>::try_parse_from(line).is_err());
 }

@@ -1,5 +1,7 @@
 //! The load on servers that are slow, and on one that speaks RESP.
 
+mod line;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,15 +11,10 @@ use std::time::Duration;
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::bench::{BenchArgs, BenchReport, bench};
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: BenchArgs,
-}
+use line::Line;
 
 fn run(flags: &str) -> Result<BenchReport, Error> {
-    bench(&Line::parse_from(std::iter::once("bench").chain(flags.split_whitespace())).args)
+    bench(&Line::<BenchArgs>::parse_from(std::iter::once("bench").chain(flags.split_whitespace())).args)
 }
 
 /// Serves each connection to a port of its own in a thread, which ends with the connection.

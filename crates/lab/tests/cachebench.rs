@@ -1,6 +1,8 @@
 //! CacheBench's configurations in `generate`, `replay` and `bench`. Those here have the keys of the ones that CacheLib
 //! ships under `cachebench/test_configs`.
 
+mod line;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -10,25 +12,8 @@ use ebbtide_lab::bench::{BenchArgs, bench};
 use ebbtide_lab::generate::{GenerateArgs, Workload};
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
 use ebbtide_lab::trace::Op;
+use line::Line;
 use tempfile::TempDir;
-
-#[derive(Parser)]
-struct GenerateLine {
-    #[command(flatten)]
-    args: GenerateArgs,
-}
-
-#[derive(Parser)]
-struct ReplayLine {
-    #[command(flatten)]
-    args: ReplayArgs,
-}
-
-#[derive(Parser)]
-struct BenchLine {
-    #[command(flatten)]
-    args: BenchArgs,
-}
 
 const MIB: u64 = 1 << 20;
 
@@ -75,13 +60,13 @@ fn file(text: &str) -> (TempDir, PathBuf) {
 fn workload(text: &str) -> Result<Workload, Error> {
     let (_directory, path) = file(text);
     let line = ["generate", "--output", "-", "--cachebench", path.to_str().unwrap()];
-    Workload::new(&GenerateLine::parse_from(line).args.workload)
+    Workload::new(&Line::<GenerateArgs>::parse_from(line).args.workload)
 }
 
 fn try_replay(text: &str, flags: &str) -> Result<ReplayReport, Error> {
     let (_directory, path) = file(text);
     let line = ["replay", "--cachebench", path.to_str().unwrap()].into_iter().chain(flags.split_whitespace());
-    let args = ReplayLine::parse_from(line).args;
+    let args = Line::<ReplayArgs>::parse_from(line).args;
     replay(&args, args.cells()?[0])
 }
 
@@ -93,7 +78,7 @@ fn every_command_plays_a_configuration() {
         assert_eq!((report.requests, report.pools.map_or(0, |pools| pools.len())), (made, pools));
         let (_directory, path) = file(text);
         let line = ["bench", "--cachebench", path.to_str().unwrap(), "--requests", "5000", "--generated", "5k"];
-        let report = bench(&BenchLine::parse_from(line).args).unwrap();
+        let report = bench(&Line::<BenchArgs>::parse_from(line).args).unwrap();
         assert_eq!((report.requests, report.pools.len()), (5000, pools));
     }
 }

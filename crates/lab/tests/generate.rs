@@ -1,5 +1,7 @@
 //! Generated workloads, at a small scale: what is asked for comes, the same each time, and every trace can be read.
 
+mod line;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
@@ -8,25 +10,14 @@ use ebbtide_lab::Error;
 use ebbtide_lab::generate::{GenerateArgs, GenerateReport, Workload, generate};
 use ebbtide_lab::replay::{ReplayArgs, replay};
 use ebbtide_lab::trace::{Format, Op, Request, TraceReader};
+use line::Line;
 use tempfile::TempDir;
 
 const WEEK: u64 = 7 * 86_400;
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: GenerateArgs,
-}
-
-#[derive(Parser)]
-struct ReplayLine {
-    #[command(flatten)]
-    args: ReplayArgs,
-}
-
 fn args(flags: &str, output: &Path) -> GenerateArgs {
     let output = ["--output", output.to_str().unwrap()];
-    Line::parse_from(["generate"].into_iter().chain(output).chain(flags.split_whitespace())).args
+    Line::<GenerateArgs>::parse_from(["generate"].into_iter().chain(output).chain(flags.split_whitespace())).args
 }
 
 fn try_requests(flags: &str) -> Result<Vec<Request>, Error> {
@@ -255,7 +246,7 @@ fn a_generated_trace_replays() {
     let path = directory.path().join("c.csv.zst");
     let written = generate(&args("--preset c --requests 50k", &path)).unwrap();
     let line = ["replay", path.to_str().unwrap(), "--memory", "64m", "--audit", "--strict"];
-    let args = ReplayLine::parse_from(line).args;
+    let args = Line::<ReplayArgs>::parse_from(line).args;
     let report = replay(&args, args.cells().unwrap()[0]).unwrap();
     assert_eq!(report.requests, written.requests);
     assert_eq!(report.hits + report.misses, written.gets);
@@ -278,7 +269,7 @@ fn options_that_do_not_fit_the_workload_are_refused() {
     }
     for flags in ["", "--preset c --cachebench x.json", "--cluster 5", "--preset c --cluster-table x"] {
         let line = format!("generate --output x {flags}");
-        assert!(Line::try_parse_from(line.split_whitespace()).is_err(), "{flags}");
+        assert!(Line::<GenerateArgs>::try_parse_from(line.split_whitespace()).is_err(), "{flags}");
     }
     let error = generate(&args("--preset c --requests 1k", Path::new("/nowhere/x.csv"))).unwrap_err();
     assert!(error.to_string().starts_with("cannot write /nowhere/x.csv: "), "{error}");

@@ -1,5 +1,7 @@
 //! Workloads that files describe: CacheBench's configurations, and clusters out of a table.
 
+mod line;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -8,13 +10,8 @@ use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::generate::{GenerateArgs, Workload, generate};
 use ebbtide_lab::trace::{Op, Request};
+use line::Line;
 use tempfile::TempDir;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: GenerateArgs,
-}
 
 const CONFIG: &str = r#"{
   "cache_config": {"cacheSizeMB": 512},
@@ -49,7 +46,7 @@ fn cachebench(config: &str, names: [&str; 3]) -> TempDir {
 fn args(source: &str, file: &Path, flags: &str) -> GenerateArgs {
     let output = file.with_file_name("out.csv");
     let fixed = ["generate", source, file.to_str().unwrap(), "--output", output.to_str().unwrap()];
-    Line::parse_from(fixed.into_iter().chain(flags.split_whitespace())).args
+    Line::<GenerateArgs>::parse_from(fixed.into_iter().chain(flags.split_whitespace())).args
 }
 
 fn try_cachebench(directory: &TempDir, name: &str, flags: &str) -> Result<Vec<Request>, Error> {

@@ -1,17 +1,14 @@
 //! Replays of small traces through the real cache, with memory for all of them: hits and misses are known exactly.
 
+mod line;
+
 use std::io::Write;
 
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
+use line::Line;
 use tempfile::NamedTempFile;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: ReplayArgs,
-}
 
 fn file(bytes: &[u8]) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -24,7 +21,7 @@ fn try_replay(bytes: &[u8], flags: &str) -> Result<ReplayReport, Error> {
     let memory = if flags.contains("--memory") { "" } else { "--memory 64m " };
     let flags = format!("{memory}{flags}");
     let line = ["replay", file.path().to_str().unwrap()];
-    let args = Line::parse_from(line.into_iter().chain(flags.split_whitespace())).args;
+    let args = Line::<ReplayArgs>::parse_from(line.into_iter().chain(flags.split_whitespace())).args;
     replay(&args, args.cells().unwrap()[0])
 }
 
@@ -269,12 +266,12 @@ fn the_report_has_the_names_of_the_contract() {
 #[test]
 fn every_size_is_replayed_under_every_policy() {
     let line = |memory, policy| ["replay", "trace", "--memory", memory, "--policy", policy];
-    let cells = Line::parse_from(line("16m,64m", "merge,s3fifo")).args.cells().unwrap();
+    let cells = Line::<ReplayArgs>::parse_from(line("16m,64m", "merge,s3fifo")).args.cells().unwrap();
     let expected = [(16, "merge"), (16, "s3fifo"), (64, "merge"), (64, "s3fifo")];
     let found: Vec<_> = cells.iter().map(|cell| (cell.memory.as_bytes() >> 20, cell.policy.name())).collect();
     assert_eq!(found, expected);
-    assert!(Line::try_parse_from(line("16m,,64m", "merge")).is_err());
-    assert!(Line::try_parse_from(["replay", "trace"]).is_err());
+    assert!(Line::<ReplayArgs>::try_parse_from(line("16m,,64m", "merge")).is_err());
+    assert!(Line::<ReplayArgs>::try_parse_from(["replay", "trace"]).is_err());
 }
 
 #[test]
@@ -285,13 +282,13 @@ fn memory_may_be_a_share_of_the_bytes_of_all_objects() {
     rows += "1000,7,16,500000,set,0\n";
     let trace = file(rows.as_bytes());
     let sizes = |memory: &str| {
-        let args = Line::parse_from(["replay", trace.path().to_str().unwrap(), "--memory", memory]).args;
+        let args = Line::<ReplayArgs>::parse_from(["replay", trace.path().to_str().unwrap(), "--memory", memory]).args;
         args.cells().map(|cells| cells.iter().map(|cell| cell.memory.as_bytes()).collect::<Vec<_>>())
     };
     assert_eq!(sizes("10%,64m,0.5%").unwrap(), [10_000_000, 64 << 20, 500_000]);
     assert_eq!(sizes("auto").unwrap(), [1_000_000, 3_000_000, 10_000_000, 30_000_000]);
     assert_eq!(sizes("auto,3%,0.0001%").unwrap(), [1_000_000, 3_000_000, 10_000_000, 30_000_000, 256 << 10]);
-    let piped = Line::parse_from(["replay", "-", "--memory", "1%"]).args.cells().unwrap_err().to_string();
+    let piped = Line::<ReplayArgs>::parse_from(["replay", "-", "--memory", "1%"]).args.cells().unwrap_err().to_string();
     assert!(piped.contains("standard input") && piped.contains("give bytes, or a file"), "{piped}");
 }
 
@@ -305,7 +302,7 @@ fn flash_holds_what_memory_has_no_room_for() {
     let trace = file(rows.as_bytes());
     let path = |flags: &str| {
         let line = ["replay", trace.path().to_str().unwrap(), "--memory"];
-        Line::try_parse_from(line.into_iter().chain(flags.split_whitespace())).map(|line| line.args)
+        Line::<ReplayArgs>::try_parse_from(line.into_iter().chain(flags.split_whitespace())).map(|line| line.args)
     };
     let run = |flags: &str| {
         let args = path(flags).unwrap();
@@ -353,7 +350,7 @@ fn what_flash_writes_again_is_a_choice() {
     let run = |flags: &str| {
         let line = ["replay", trace.path().to_str().unwrap(), "--memory", "1m", "--flash-size", "6m", "--flash"];
         let line = line.into_iter().chain([file_of_flash.to_str().unwrap()]).chain(flags.split_whitespace());
-        let args = Line::try_parse_from(line).unwrap().args;
+        let args = Line::<ReplayArgs>::try_parse_from(line).unwrap().args;
         let report = replay(&args, args.cells().unwrap()[0]).unwrap();
         let flash = report.flash.as_ref().expect("there was flash");
         (report.hits, flash.rewritten, flash.written_bytes)

@@ -1,21 +1,18 @@
 //! `replay --divide auto`: the controller moves memory to the pool that earns hits by it, in the time of the trace.
 
+mod line;
+
 use std::io::Write;
 
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
+use line::Line;
 use tempfile::NamedTempFile;
 
 const MIB: u64 = 1 << 20;
 /// Requests of each pool in a second.
 const RATE: u64 = 100;
-
-#[derive(Parser)]
-struct TestArgs {
-    #[command(flatten)]
-    args: ReplayArgs,
-}
 
 fn file(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -27,7 +24,7 @@ fn try_replay(trace: &NamedTempFile, pools: &str, flags: &str) -> Result<ReplayR
     let pools = file(pools);
     let paths = [trace.path().to_str().unwrap(), "--pools", pools.path().to_str().unwrap()];
     let line = ["replay"].into_iter().chain(paths).chain(flags.split_whitespace());
-    let args = TestArgs::parse_from(line).args;
+    let args = Line::<ReplayArgs>::parse_from(line).args;
     replay(&args, args.cells().unwrap()[0])
 }
 
@@ -116,7 +113,7 @@ fn a_pool_gets_the_policy_that_misses_least() {
     let divided = format!("--pools {} --memory 8m --policy lru", pools.path().display());
     let run = |flags: &str| {
         let line = format!("replay {} {flags}", trace.path().display());
-        let args = TestArgs::parse_from(line.split_whitespace()).args;
+        let args = Line::<ReplayArgs>::parse_from(line.split_whitespace()).args;
         replay(&args, args.cells().unwrap()[0])
     };
     let fixed = run(&divided).unwrap();

@@ -1,19 +1,16 @@
 //! `replay --pools`: pools have what the file says, and none takes from another.
 
+mod line;
+
 use std::io::Write;
 
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
+use line::Line;
 use tempfile::NamedTempFile;
 
 const MIB: u64 = 1 << 20;
-
-#[derive(Parser)]
-struct TestArgs {
-    #[command(flatten)]
-    args: ReplayArgs,
-}
 
 fn file(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
@@ -25,7 +22,7 @@ fn try_replay(trace: &str, pools: &str, flags: &str) -> Result<ReplayReport, Err
     let (trace, pools) = (file(trace), file(pools));
     let paths = [trace.path().to_str().unwrap(), "--pools", pools.path().to_str().unwrap()];
     let line = ["replay"].into_iter().chain(paths).chain(flags.split_whitespace());
-    let args = TestArgs::parse_from(line).args;
+    let args = Line::<ReplayArgs>::parse_from(line).args;
     replay(&args, args.cells().unwrap()[0])
 }
 
