@@ -101,13 +101,17 @@ impl<T: Into<Value>> From<T> for Loaded {
     }
 }
 
-/// Why a key was not loaded.
+/// Why a key was not loaded. No value was written to the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError<E> {
-    /// The loader of this call has failed.
+    /// The loader of this call has failed, with this error: the cache is sound, and the source is to be asked again or
+    /// the error to be passed on. With `negative_ttl` the next calls get [`Error::KnownFailure`] instead of a load.
     #[error("{0}")]
     Loader(E),
-    /// The cache refuses the load.
+    /// The cache refuses the load, and no loader has answered this call. By the error the caller
+    /// - asks the source itself, without the cache: [`Error::LoadTimeout`], [`Error::PoolRemoved`];
+    /// - treats the key as absent until its `negative_ttl` is over: [`Error::KnownAbsent`], [`Error::KnownFailure`];
+    /// - corrects the program: [`Error::RecursiveLoad`] and [`Error::KeyLength`] come again at each call.
     #[error("{0}")]
     Cache(#[from] Error),
 }
