@@ -121,6 +121,62 @@ def test_a_check_takes_no_port_and_ends_as_the_start_would(folder):
         assert done.stderr == started.stderr
 
 
+def test_a_check_looks_at_the_folder_of_the_pid_file(folder):
+    assert "pid file" not in report("-P", folder / "pid")
+    absent = report("-P", folder / "absent/pid")
+    assert f"{folder}/absent does not exist: make it" in absent
+    assert "it is a directory" in report("-P", folder)
+    closed = folder / "closed"
+    closed.mkdir(mode=0o500)
+    if os.getuid() != 0:
+        assert "let this user write there" in report("-P", closed / "pid")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_the_folder_of_the_pid_file_is_judged_as_the_user_that_writes_it(folder):
+    closed = folder / "of-root"
+    closed.mkdir(mode=0o755)
+    done = run("--check", "-P", closed / "pid", user=["-u", "nobody"])
+    assert "let this user write there" in done.stdout, done
+
+
+def test_a_history_that_nobody_can_see_is_warned_of(folder):
+    warning = "the dashboard that shows the history is off; give --admin"
+    assert warning in report("-p", free_port(), "--history-file", folder / "history")
+    assert warning not in report("-p", free_port(), "--history-file", folder / "history", "--admin", "127.0.0.1:0")
+    with Server(EBBTIDE, "--history-file", folder / "history") as server:
+        assert warning in server.messages()
+
+
+def test_the_table_of_settings_has_the_admin_address_that_follows_from_the_port():
+    assert "--admin 127.0.0.1:11212 (default)" in report("-p", 11211)
+    assert "--admin off (default)" in report("-p", free_port())
+
+
+@pytest.mark.parametrize(
+    "words, flag",
+    [
+        (["--memory", "64"], "-m, --memory-limit <num>"),
+        (["--max-memory=64mb"], "-m, --memory-limit <num>"),
+        (["--maxmemory", "64mb"], "-m, --memory-limit <num>"),
+        (["--cacheSizeMB", "64"], "-m, --memory-limit <num>"),
+        (["--maxmemory-policy", "allkeys-lru"], "--policy <name>"),
+        (["--bind", "127.0.0.1"], "-l, --listen <addr>"),
+        (["--requirepass", "x"], "-Y, --auth-file <file>"),
+        (["--maxclients", "9"], "-c, --conn-limit <num>"),
+        (["--nvmCachePath", "/x"], "--flash <path:size>"),
+        (["--porrt", "9"], "-p, --port <num>"),
+    ],
+)
+def test_words_of_other_caches_are_answered_with_the_flag(folder, words, flag):
+    message = check(*words).stderr
+    assert f"did you mean {flag}?" in message, message
+    if "=" not in words[0] and words[0] != "--porrt":
+        file = folder / "settings.toml"
+        file.write_text(f'{words[0].removeprefix("--")} = "{words[1]}"\n')
+        assert f"did you mean {flag.split('--')[1].split()[0]}?" in check("--config", file).stderr
+
+
 def test_a_check_warns_of_more_memory_than_there_is():
     assert "lower -m" in report("-m", "900000")
 

@@ -157,6 +157,24 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
         assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    "path, named",
+    [
+        ("/proc/foo", "a filesystem that stores nothing, as /proc; name a file on a tmpfs or a disk"),
+        ("absent/memory", "its directory does not exist: make it, or name another path"),
+    ],
+)
+def test_a_path_for_no_file_is_refused_with_advice(tmp_path, path, named):
+    line = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-e", str(tmp_path / path)]
+    started, checked = (
+        subprocess.run([*line, *more], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        for more in ([], ["--check"])
+    )
+    assert started.returncode == checked.returncode != 0
+    for message in (started.stderr, checked.stderr):
+        assert named in message and path in message, message
+
+
 def test_check_names_the_file_and_the_monitor(tmp_path):
     command = [EBBTIDE, *USER, "--check", "-e", str(tmp_path / "memory"), "--memory-monitor", "free,lower=64m,upper=256m"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{Pid, User, geteuid, setgid, setgroups, setuid};
+use nix::unistd::{AccessFlags, Pid, User, access, geteuid, setgid, setgroups, setuid};
 
 use crate::error::Error;
 
@@ -96,6 +96,23 @@ impl PidFile {
         fs::write(&beside, format!("{}\n", Pid::this()))?;
         fs::rename(&beside, &path)?;
         Ok(Self { path })
+    }
+
+    /// Why this user could not write it, as far as its folder tells.
+    pub fn refusal(path: &Path) -> Option<String> {
+        let shown = path.display();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let reason = match access(folder, AccessFlags::W_OK | AccessFlags::X_OK) {
+            Ok(()) if path.is_dir() => "it is a directory: name a file in it".to_owned(),
+            Ok(()) => return None,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {
+                format!("the directory {} does not exist: make it, or name another path", folder.display())
+            }
+            Err(error) => {
+                format!("{}: {}: let this user write there, or name another path", folder.display(), error.desc())
+            }
+        };
+        Some(format!("-P {shown}: the pid file could not be written: {reason}"))
     }
 }
 

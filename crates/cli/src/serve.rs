@@ -34,7 +34,7 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     let opened = BoundServer::new(options.clone()).map_err(|error| not_bound(&settings, error))?;
     let options = ServerOptions { listeners: opened.listeners().to_vec(), ..options };
     let exposure = startup::exposure(&options);
-    for warning in opened.warnings() {
+    for warning in opened.warnings().iter().cloned().chain(startup::unseen_history(&settings, &options)) {
         eprintln!("ebbtide: warning: {warning}");
     }
     become_other(&settings, user.as_ref())?;
@@ -86,7 +86,7 @@ fn announce(settings: &Settings, options: &ServerOptions, cache: &Cache, exposur
     }
     eprintln!("{}", startup::summary(settings, options, cache));
     if settings.verbosity > 0 {
-        startup::settings_table(settings).iter().for_each(|row| eprintln!("  {row}"));
+        startup::settings_table(settings, options.admin).iter().for_each(|row| eprintln!("  {row}"));
     }
 }
 
@@ -211,7 +211,7 @@ fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     }
 }
 
-fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
+pub fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
     Error::Limit(match error {
         ebbtide::Error::Configuration { option: "flash", reason, .. } => format!("flash: {reason}"),
         ebbtide::Error::Configuration { option: "pool", value, reason } => format!(

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use ebbtide_server::ebbtide::memcached::{Cache, MemoryStart};
 use ebbtide_server::ebbtide::{ByteSize, Policy};
-use ebbtide_server::{ClientCertificates, Listen, ServerOptions};
+use ebbtide_server::{Admin, ClientCertificates, Listen, ServerOptions};
 
-use crate::flags::{FLAGS, Flag, Settings};
+use crate::flags::{DEFAULT_PORT, FLAGS, Flag, Settings};
 
 /// The server in one line.
 pub fn summary(settings: &Settings, options: &ServerOptions, cache: &Cache) -> String {
@@ -72,16 +72,27 @@ fn is_everywhere(address: IpAddr) -> bool {
     address.is_unspecified()
 }
 
-/// A line for each setting: flag, value, and where that is from.
-pub fn settings_table(settings: &Settings) -> Vec<String> {
-    let is_told = |flag: &&Flag| !flag.is_hidden() && !flag.is_question() && flag.long != "check";
-    FLAGS.iter().filter(is_told).flat_map(|flag| rows(settings, flag)).collect()
+/// The warning, if a history is asked for that nobody could see.
+pub fn unseen_history(settings: &Settings, options: &ServerOptions) -> Option<String> {
+    let path = settings.history_file.as_deref().filter(|_| options.admin.is_none())?;
+    Some(format!(
+        "--history-file {} is ignored: the dashboard that shows the history is off; give --admin 127.0.0.1:{DEFAULT_PORT}, \
+         or leave --history-file out",
+        path.display()
+    ))
 }
 
-fn rows(settings: &Settings, flag: &Flag) -> Vec<String> {
+/// A line for each setting: flag, value, and where that is from. The default of `--admin` depends on the ports.
+pub fn settings_table(settings: &Settings, admin: Option<Admin>) -> Vec<String> {
+    let admin = admin.map_or("off".to_owned(), |admin| admin.address.to_string());
+    let is_told = |flag: &&Flag| !flag.is_hidden() && !flag.is_question() && flag.long != "check";
+    FLAGS.iter().filter(is_told).flat_map(|flag| rows(settings, flag, &admin)).collect()
+}
+
+fn rows(settings: &Settings, flag: &Flag, admin: &str) -> Vec<String> {
     let given: Vec<_> = settings.origins.iter().filter(|origin| origin.flag == flag.long).collect();
     if given.is_empty() {
-        let default = flag.default_text();
+        let default = if flag.long == "admin" { Some(admin.to_owned()) } else { flag.default_text() };
         return default.map(|value| format!("--{} {value} (default)", flag.long)).into_iter().collect();
     }
     let row = |origin: &&crate::flags::Origin| {

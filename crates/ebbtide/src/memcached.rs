@@ -18,7 +18,7 @@ pub use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 pub use crate::flash::tier::FlashStats;
 pub use crate::insert::Insert;
 pub use crate::lookup::{Handle, Item, Lookup};
-pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
+pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart, check_memory_file};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, MonitorStep, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::policy_models::{PolicyModels, corrected as corrected_curve};

@@ -5,11 +5,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use ebbtide_server::ServerOptions;
-use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, MemoryFileMode, Policy, PressureOptions};
+use ebbtide_server::ebbtide;
+use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy, PressureOptions, check_memory_file};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
-use crate::{process, serve, startup};
+use crate::process::{self, PidFile};
+use crate::{serve, startup};
 
 /// Bytes of values for which the report says how many fit.
 const SAMPLE_VALUES: [u64; 4] = [25, 230, 1000, 4000];
@@ -29,10 +31,14 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     if let Some(user) = &user {
         process::become_user(user)?;
     }
+    let memory_file = settings.memory_file.as_deref().map(memory_file).transpose();
+    let memory_file = memory_file.map_err(|error| serve::not_made(settings, error))?;
     let (cache, for_flash) = serve::cache_without_flash(settings)?;
     let stats = cache.stats();
     let mut report = Report::default();
-    for warning in &settings.warnings {
+    let pid_file = settings.pid_file.as_deref().and_then(PidFile::refusal);
+    let warnings = settings.warnings.iter().cloned();
+    for warning in warnings.chain(startup::unseen_history(settings, &options)).chain(pid_file) {
         report.line("warning", warning);
     }
     report.line("listen", startup::addresses(&options));
@@ -59,7 +65,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report
             .line("  of the memory", format!("{at_start} at the start, up to {planned} as its indexes grow, {growth}"));
     }
-    report.line("memory-file", settings.memory_file.as_deref().map_or("none".to_owned(), memory_file));
+    report.line("memory-file", memory_file.unwrap_or("none".to_owned()));
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; systemd is told, other managers must wait as long", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
@@ -77,7 +83,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         "evictions",
         if settings.evicts { settings.policy.as_deref().unwrap_or(Policy::default().name()) } else { "none" },
     );
-    for row in startup::settings_table(settings) {
+    for row in startup::settings_table(settings, options.admin) {
         report.line("set", row);
     }
     Ok(report.0)
@@ -141,9 +147,6 @@ fn memory(limit: u64) -> String {
 }
 
 /// The path of a memory file, and how a start would use it.
-fn memory_file(path: &Path) -> String {
-    match MemoryFileMode::of_path(path) {
-        Ok(mode) => format!("{}, {mode}", path.display()),
-        Err(error) => format!("{}: {error}", path.display()),
-    }
+fn memory_file(path: &Path) -> Result<String, ebbtide::Error> {
+    check_memory_file(path).map(|mode| format!("{}, {mode}", path.display()))
 }

@@ -149,7 +149,7 @@ mod tests {
     fn each_setting_knows_where_it_is_from() {
         let files = [("--flags-file", "-m 100\n-c 10\n"), ("--config", "port = 2\nconn-limit = 20\n")];
         let settings = settings(&files, &["-c", "30", "-vv"]).unwrap();
-        let table = crate::startup::settings_table(&settings);
+        let table = crate::startup::settings_table(&settings, None);
         let row = |start: &str| table.iter().find(|row| row.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
         assert!(row("--memory-limit 100 (").ends_with("/file0:1)"));
         assert!(row("--port 2 (").ends_with("/file1:1)"));

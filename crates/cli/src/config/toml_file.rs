@@ -23,7 +23,7 @@ use toml::de::{DeTable, DeValue};
 use super::pool_table::{self, scalar};
 use super::{PlacedValue, text};
 use crate::error::Error;
-use crate::flags::{FLAGS, Flag, Given};
+use crate::flags::{self, FLAGS, Flag, Given};
 use crate::similar;
 
 pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
@@ -41,7 +41,8 @@ pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
         let at = place(key.span().start);
         let Some(flag) = Flag::by_exact_long(key.get_ref()).filter(|flag| flag.is_for_files()) else {
             let known = FLAGS.iter().filter(|flag| flag.is_for_files() && !flag.is_hidden()).map(|flag| flag.long);
-            let hint = similar::hint(key.get_ref(), known);
+            let meant = flags::meant_flag(key.get_ref()).or_else(|| similar::nearest(key.get_ref(), known));
+            let hint = meant.map_or_else(String::new, |long| format!("; did you mean {long}?"));
             let reason =
                 format!("{}: unknown key; keys are the long names that `ebbtide -h` lists{hint}", key.get_ref());
             return Err(Error::Illegal(reason).at(&at));

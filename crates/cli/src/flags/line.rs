@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use lexopt::Arg;
 
+use super::other_words::meant;
 use super::table::{FLAGS, Flag};
 use crate::error::Error;
 use crate::{lab, similar};
@@ -46,9 +47,7 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Erro
             }
         };
         let Some(flag) = flag else {
-            let known = FLAGS.iter().filter(|flag| !flag.is_hidden()).map(|flag| flag.long);
-            let hint = name.strip_prefix("--").and_then(|long| similar::nearest(long, known));
-            let hint = hint.map_or_else(String::new, |long| format!("; did you mean --{long}?"));
+            let hint = name.strip_prefix("--").map_or_else(String::new, hint);
             return Err(Error::Illegal(format!("{name}: unknown flag; `ebbtide -h` lists the flags{hint}")));
         };
         let value = match flag.value {
@@ -61,6 +60,17 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Erro
         }
     }
     Ok(line)
+}
+
+/// The end of a message about an unknown long flag: empty, or the flag that may be meant.
+fn hint(long: &str) -> String {
+    let known = FLAGS.iter().filter(|flag| !flag.is_hidden()).map(|flag| flag.long);
+    let meant = meant(long).or_else(|| similar::nearest(long, known)).and_then(Flag::by_exact_long);
+    meant.map_or_else(String::new, |flag| {
+        let short = flag.short.map_or_else(String::new, |short| format!("-{short}, "));
+        let value = flag.value.map_or_else(String::new, |value| format!(" <{value}>"));
+        format!("; did you mean {short}--{}{value}?", flag.long)
+    })
 }
 
 fn value(parser: &mut lexopt::Parser, name: &str, what: &str) -> Result<String, Error> {

@@ -66,6 +66,10 @@ impl MemoryFileMode {
                 let reason = "hugetlbfs files cannot be written: name a file on a tmpfs with huge=always";
                 Err(io::Error::new(io::ErrorKind::Unsupported, reason))
             }
+            kind if ebbtide_flash::device::stores_nothing(kind) => {
+                let reason = "lies on a filesystem that stores nothing, as /proc; name a file on a tmpfs or a disk";
+                Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+            }
             _ if is_dax => Ok(Self::Mapped { has_huge_pages: true }),
             _ => Ok(Self::Saved),
         }

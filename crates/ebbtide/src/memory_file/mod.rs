@@ -39,6 +39,7 @@ use bounded_file::BoundedFile;
 use ebbtide_flash::Tier;
 use ebbtide_store::{CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
 pub use medium::MemoryFileMode;
+pub use open::check as check_memory_file;
 use open::{Opened, open, refused};
 use pool_images::LoadedPools;
 pub(crate) use pool_images::QuietPools;

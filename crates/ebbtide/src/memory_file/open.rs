@@ -27,6 +27,29 @@ pub(super) fn refused(path: &Path, reason: impl Into<String>) -> Error {
     Error::Configuration { option: "memory_file", value: path.display().to_string(), reason: reason.into() }
 }
 
+/// The mode of a memory file at this path, or why there can be none. Nothing is made.
+///
+/// # Errors
+/// [`Error::Configuration`] if the path lies in no folder, or where no file stays.
+pub fn check(path: &Path) -> Result<MemoryFileMode, Error> {
+    MemoryFileMode::of_path(path).map_err(|error| refused(path, reason(&error)))
+}
+
+/// What to change where the system refuses to open the file.
+fn reason(error: &io::Error) -> String {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        None => error.to_string(),
+        Some(Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
+        Some(Errno::NOENT | Errno::NOTDIR) => "its directory does not exist: make it, or name another path".to_owned(),
+        Some(Errno::ISDIR) => "cannot be opened: it is a directory; name a file in it".to_owned(),
+        Some(Errno::ACCESS | Errno::PERM) => {
+            format!("cannot be opened: {error}: give its directory to the user of the server, or name another path")
+        }
+        Some(_) => format!("cannot be opened: {error}; name another path"),
+    }
+}
+
 /// Opens and locks a memory file, or makes it.
 ///
 /// # Errors
@@ -79,13 +102,7 @@ fn open_or_make(path: &Path) -> Result<File, Error> {
         // Another start has made it since.
         file = options.open(path);
     }
-    file.map_err(|error| {
-        let reason = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-            Some(rustix::io::Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
-            _ => format!("cannot be opened: {error}"),
-        };
-        refused(path, reason)
-    })
+    file.map_err(|error| refused(path, reason(&error)))
 }
 
 fn is_error<T>(result: &io::Result<T>, kind: io::ErrorKind) -> bool {

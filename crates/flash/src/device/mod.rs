@@ -61,7 +61,7 @@ pub use health::Health;
 pub use histogram::LatencyHistogram;
 pub use memory_device::MemoryDevice;
 pub use open_error::{Notice, OpenError};
-pub use path::{MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES};
+pub use path::{MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES, stores_nothing};
 pub(crate) use path::{lock, unlock};
 pub use stats::{DeviceMonitor, DeviceStats, LaneStats};
 pub use stripes::STRIPE;

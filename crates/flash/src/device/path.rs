@@ -178,7 +178,7 @@ impl DevicePath {
             return Ok(());
         }
         let filesystem = rustix::fs::fstatfs(&self.file).map_err(OpenError::failed("asking for the filesystem"))?;
-        if VOLATILE_FILESYSTEMS.contains(&(filesystem.f_type as u64)) {
+        if stores_nothing(filesystem.f_type as u64) {
             return Err(OpenError::NoStorage);
         }
         // A write of nothing changes nothing, and fails where no write is possible.
@@ -342,7 +342,12 @@ fn free_space_in(folder: &Path, bytes: u64) -> Result<FreeSpace, OpenError> {
 /// could make one.
 fn check_folder(folder: &Path) -> Result<(), OpenError> {
     let filesystem = rustix::fs::statfs(folder).map_err(|error| open_error_of(error.into()))?;
-    if VOLATILE_FILESYSTEMS.contains(&(filesystem.f_type as u64)) { Err(OpenError::NoStorage) } else { Ok(()) }
+    if stores_nothing(filesystem.f_type as u64) { Err(OpenError::NoStorage) } else { Ok(()) }
+}
+
+/// Whether a filesystem of this kind, as statfs(2) numbers them, keeps no files of users.
+pub fn stores_nothing(kind: u64) -> bool {
+    VOLATILE_FILESYSTEMS.contains(&kind)
 }
 
 fn free_of(filesystem: &StatVfs) -> u64 {
