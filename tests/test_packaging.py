@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 
 import pytest
@@ -52,6 +53,9 @@ def test_the_flags_of_the_unit_and_its_file_start_a_server(tmp_path):
     # What is commented out must be right as well; only the certificates are not there.
     everything = tmp_path / "ebbtide.conf"
     uncommented = re.sub(r"^# (?=-)", "", conf.read_text(), flags=re.M).replace("\n-Z\n", "\n")
+    # The unit provides the directory of the memory file.
+    assert "StateDirectory=ebbtide" in lines and "-e /var/lib/ebbtide/" in uncommented
+    uncommented = uncommented.replace("/var/lib/ebbtide/", f"{tmp_path}/")
     everything.write_text("\n".join(line for line in uncommented.splitlines() if "ssl_" not in line))
     for command in commands:
         for file in (conf, everything):
@@ -162,9 +166,10 @@ def test_the_layer_of_dependencies_has_a_workspace_that_cargo_takes(tmp_path):
 VARIANTS = {
     "plain": {},
     "memory": {"memoryFile": {"kind": "memory"}, "stopSeconds": 120},
+    "deletion log": {"flash": {"enabled": True, "megabytes": 2048, "storageClassName": "", "deletionLog": "/flash/deletions"}},
     "everything": {
         "memoryFile": {"kind": "hostPath"},
-        "flash": {"enabled": True, "megabytes": 2048, "storageClassName": "fast"},
+        "flash": {"enabled": True, "megabytes": 2048, "storageClassName": "fast", "deletionLog": ""},
         "authSecret": "users",
         "serviceMonitor": {"enabled": True},
         "networkPolicy": {"enabled": True},
@@ -229,6 +234,33 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     args = [str(arg).replace("/auth/users", str(users)).replace("/flash/", f"{tmp_path}/").replace("/memory/", f"{tmp_path}/") for arg in container["args"]]
     report = run(EBBTIDE, "--check", *args)
     assert report.returncode == 0 and "warning" not in report.stdout, report.stdout + report.stderr
+
+
+def test_the_deletion_log_of_the_chart_lies_on_the_volume():
+    def arguments(variant):
+        _, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS[variant])
+        (container,) = kinds["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+        return container["args"], {mount["mountPath"] for mount in container["volumeMounts"]}
+
+    args, mounts = arguments("deletion log")
+    log = pathlib.PurePath(args[args.index("--flash-deletion-log") + 1])
+    assert str(log.parent) in mounts
+    assert "--flash-deletion-log" not in arguments("everything")[0]
+
+
+def test_what_a_rolling_update_keeps_is_told_for_values_that_exist():
+    """The table of the page names values of the chart, and the grace period that the chart has."""
+    page = (ROOT / "docs/operations.md").read_text().split("## Rolling update in Kubernetes\n")[1].split("\n## ")[0]
+    values, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", {})
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {path for row in rows for path in re.findall(r"`([\w.]+):", row)}
+    assert named == {"memoryFile.kind", "flash.enabled", "flash.deletionLog"}
+    for path in named:
+        helm.look_up(values, path)
+    grace = kinds["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    more = int(re.search(r"`stopSeconds` plus (\d+) seconds", page)[1])
+    assert grace == values["stopSeconds"] + more
+    assert str(more + 40) in page, "with flash"
 
 
 def names_of_metrics(text):
@@ -316,3 +348,73 @@ def test_the_debian_package_has_what_belongs_to_it(package, tmp_path):
     assert "_ebbtide" in (root / "usr/share/bash-completion/completions/ebbtide").read_text()
     assert (root / "usr/share/zsh/vendor-completions/_ebbtide").read_text().startswith("#compdef ebbtide")
     assert "ebbtide" in (root / "usr/share/fish/vendor_completions.d/ebbtide.fish").read_text()
+
+
+# Stands for the service manager: runs the installed server with the memory file of its state directory, stops it with
+# SIGTERM, and waits until it is gone.
+INVOKE = """#!/bin/sh
+set -e
+echo "$@" >> "$LOG"
+state=$DPKG_ROOT/var/lib/ebbtide
+stop() {
+    pid=$(cat "$LOG.pid" 2>/dev/null) || return 0
+    kill -TERM "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+}
+case $1 in stop | restart) stop ;; esac
+case $1 in start | restart)
+    mkdir -p -m 700 "$state"
+    "$DPKG_ROOT/usr/bin/ebbtide" $USER_FLAGS -d -p "$PORT" -l 127.0.0.1 -e "$state/memory" -P "$LOG.pid" \
+        </dev/null >/dev/null 2>&1
+    ;;
+esac
+"""
+
+
+def test_an_upgrade_of_the_package_keeps_the_memory_file_warm(package, tmp_path):
+    root, tools, later, log = (tmp_path / name for name in ("root", "tools", "later", "log"))
+    for folder in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "run/systemd/system"):
+        (root / folder).mkdir(parents=True)
+    (root / "var/lib/dpkg/status").touch()
+    tools.mkdir()
+    for name, text in (("deb-systemd-invoke", INVOKE), ("deb-systemd-helper", "#!/bin/sh\n"), ("systemctl", "#!/bin/sh\n")):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    assert run("dpkg-deb", "--raw-extract", package, later).returncode == 0
+    control = later / "DEBIAN/control"
+    control.write_text(control.read_text().replace("Version: 0.1.0\n", "Version: 0.1.1\n"))
+    newer = tmp_path / "newer.deb"
+    assert run("dpkg-deb", "--root-owner-group", "-Znone", "--build", later, newer).returncode == 0
+    port = free_port()
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    environment = {**os.environ, "PATH": f"{tools}:{path}", "LOG": str(log), "PORT": str(port), "USER_FLAGS": " ".join(USER)}
+
+    def dpkg(*words):
+        force = "--force-script-chrootless,not-root,depends,bad-path"
+        line = ["dpkg", f"--root={root}", force, "--log=/dev/null", *map(str, words)]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def ask(line, end):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
+            connection.sendall(line)
+            answer = b""
+            while not answer.endswith(end):
+                answer += connection.recv(65536)
+            return answer
+
+    state = root / "var/lib/ebbtide"
+    try:
+        dpkg("--install", package)
+        assert ask(b"set kept 0 0 5\r\nvalue\r\n", b"STORED\r\n")
+        first = int((tmp_path / "log.pid").read_text())
+        dpkg("--install", newer)
+        assert int((tmp_path / "log.pid").read_text()) != first
+        assert b"value" in ask(b"get kept\r\n", b"END\r\n"), "cold after the upgrade"
+        dpkg("--remove", "ebbtide")
+        assert stat.S_ISREG((state / "memory").stat().st_mode), "a removal keeps the state"
+        assert log.read_text().splitlines() == [f"{verb} ebbtide.service" for verb in ("start", "restart", "stop")]
+        dpkg("--purge", "ebbtide")
+        assert not state.exists()
+    finally:
+        if (tmp_path / "log.pid").exists():
+            os.kill(int((tmp_path / "log.pid").read_text()), signal.SIGKILL)
