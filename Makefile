@@ -8,8 +8,12 @@ SHELL := /bin/bash
 # the programs in C and checks them, and a browser for the dashboard.
 DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev valgrind pkg-config \
     libcache-memcached-fast-perl nutcracker curl php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
-# The database of an example; without it the test of the example is skipped, and says so.
-DATABASE := postgresql
+# The database of an example, what checks the Debian package, and what checks metrics and alert rules: where one cannot
+# be installed its tests are skipped, and say so.
+OPTIONAL := postgresql lintian prometheus
+# Debian has no Helm. Where Go is, it is built from source into a directory of its own, once.
+HELM := 3.19.0
+HELM_BIN := $(CURDIR)/target/helm
 # What reads a client's bytes, an image of a store or a memory file, how long each is fuzzed, and the fuzzer's version.
 FUZZ := text meta binary image memory_file trace
 # The same for all of them: each crate is built once.
@@ -66,7 +70,7 @@ test: tools
 	$(MAKE) fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
-tools: $(VENV)/ready
+tools: $(VENV)/ready $(HELM_BIN)/tried
 	cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked --version $(CARGO_FUZZ) cargo-fuzz
@@ -82,10 +86,20 @@ debian:
 	    $(SUDO) apt-get update -q </dev/null; \
 	    $(SUDO) apt-get install -qy --no-install-recommends $$missing </dev/null; \
 	fi
-	dpkg-query -W -f '$${Status}' $(DATABASE) 2>/dev/null | grep -q 'install ok installed' || \
-	    { export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -q </dev/null && \
-	      $(SUDO) apt-get install -qy --no-install-recommends $(DATABASE) </dev/null; } || \
-	    echo "$(DATABASE) cannot be installed: the test of examples/look_aside_postgres will be skipped"
+	for package in $(OPTIONAL); do \
+	    dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'install ok installed' || \
+	        { export DEBIAN_FRONTEND=noninteractive; $(SUDO) apt-get update -q </dev/null && \
+	          $(SUDO) apt-get install -qy --no-install-recommends "$$package" </dev/null; } || \
+	        echo "$$package cannot be installed: the tests that need it will be skipped"; \
+	done
+
+# Tried once: without a network each further `make test` would wait for it again. `rm -r target/helm` tries again.
+$(HELM_BIN)/tried:
+	mkdir -p $(HELM_BIN)
+	command -v helm >/dev/null || { command -v go >/dev/null && \
+	    GOBIN=$(HELM_BIN) timeout 600 go install helm.sh/helm/v3/cmd/helm@v$(HELM); } || \
+	    echo "helm cannot be installed: its test is skipped, and the test of the templates stands for it"
+	touch $@
 
 $(VENV)/ready: tests/requirements.txt | debian
 	python3 -m venv $(VENV)
@@ -132,7 +146,7 @@ loom:
 
 # Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
 conformance: tested
-	EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest -n 3 tests
+	PATH="$$PATH:$(HELM_BIN)" EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest -n 3 tests
 
 clients: tested
 	$(MAKE) -C clients -j2
