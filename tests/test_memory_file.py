@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
     "path, named",
     [
         ("/proc/foo", "a filesystem that stores nothing, as /proc; name a file on a tmpfs or a disk"),
-        ("absent/memory", "its directory does not exist: make it, or name another path"),
+        ("absent/memory", "its directory does not exist; make it, or name another path"),
     ],
 )
 def test_a_path_for_no_file_is_refused_with_advice(tmp_path, path, named):

@@ -41,7 +41,9 @@ fn reason(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         None => error.to_string(),
         Some(Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
-        Some(Errno::NOENT | Errno::NOTDIR) => "its directory does not exist: make it, or name another path".to_owned(),
+        Some(Errno::NOENT | Errno::NOTDIR) => {
+            "cannot be opened: its directory does not exist; make it, or name another path".to_owned()
+        }
         Some(Errno::ISDIR) => "cannot be opened: it is a directory; name a file in it".to_owned(),
         Some(Errno::ACCESS | Errno::PERM) => {
             format!("cannot be opened: {error}: give its directory to the user of the server, or name another path")
