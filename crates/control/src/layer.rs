@@ -19,6 +19,16 @@ struct Object {
     bytes: f64,
     /// Seconds; 0 is never.
     expires_at: u64,
+    /// The lowest threshold of the sampler since the last access.
+    threshold: f64,
+}
+
+/// What the last access of an object left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) distance: f64,
+    /// The lowest threshold of the sampler since then.
+    pub(crate) threshold: f64,
 }
 
 impl Layer {
@@ -36,21 +46,22 @@ impl Layer {
         self.objects.get(&key).map(|object| object.bytes)
     }
 
-    /// Stack distance of an object that is there, which goes to the top and weighs `weight` there.
-    pub(crate) fn access(&mut self, key: u64, weight: f64) -> Option<f64> {
-        let object = self.objects.get(&key)?;
-        let distance = self.stack.distance(key);
+    /// An object that is there goes to the top and weighs `weight` there, which is that of the threshold.
+    pub(crate) fn access(&mut self, key: u64, weight: f64, threshold: f64) -> Option<Found> {
+        let object = self.objects.get_mut(&key)?;
+        let found = Found { distance: self.stack.distance(key)?, threshold: object.threshold };
+        object.threshold = threshold;
         self.stack.push(key, weight * object.bytes);
-        distance
+        Some(found)
     }
 
     /// An object is written. `expires_at`: seconds, 0 is never.
-    pub(crate) fn put(&mut self, key: u64, bytes: f64, weight: f64, expires_at: u64) {
+    pub(crate) fn put(&mut self, key: u64, bytes: f64, (weight, threshold): (f64, f64), expires_at: u64) {
         if expires_at > 0 {
             self.expiries.push(Reverse((expires_at, key)));
         }
         self.stack.push(key, weight * bytes);
-        self.objects.insert(key, Object { bytes, expires_at });
+        self.objects.insert(key, Object { bytes, expires_at, threshold });
     }
 
     /// An object has died.
@@ -84,19 +95,42 @@ impl Layer {
         }
     }
 
-    /// Takes out all for which `stays` is false as if they never had been; the others weigh `weight` from now on.
-    pub(crate) fn retain(&mut self, stays: impl Fn(u64, f64) -> bool, weight: impl Fn(f64) -> f64) {
+    /// Takes the lowest objects out as if they never had been, until at most so many bytes are left.
+    pub(crate) fn cut_below(&mut self, bytes: f64) {
+        while self.depth_bytes() > bytes
+            && let Some(key) = self.stack.pop_lowest()
+        {
+            self.objects.remove(&key);
+        }
+    }
+
+    /// The lowest threshold of all objects, and how many objects they stand for when all have the same size.
+    pub(crate) fn thresholds(&self) -> (f64, f64) {
+        self.objects.values().fold((1.0, 0.0), |(lowest, count), object| {
+            (f64::min(lowest, object.threshold), count + 1.0 / object.threshold)
+        })
+    }
+
+    /// Takes out all for which `stays` is false as if they never had been; of the others none keeps a threshold above
+    /// this one, and each weighs what `weight` says of its threshold and size.
+    pub(crate) fn retain(
+        &mut self,
+        threshold: f64,
+        stays: impl Fn(u64, f64) -> bool,
+        weight: impl Fn(f64, f64) -> f64,
+    ) {
         let Self { objects, stack, .. } = self;
         objects.retain(|&key, object| {
             let stays = stays(key, object.bytes);
+            object.threshold = object.threshold.min(threshold);
             if !stays {
                 stack.forget(key);
             }
             stays
         });
         stack.rescale(|key| {
-            let bytes = objects[&key].bytes;
-            weight(bytes) * bytes
+            let Object { bytes, threshold, .. } = objects[&key];
+            weight(threshold, bytes) * bytes
         });
         self.drop_old_expiries();
     }

@@ -14,6 +14,8 @@ use crate::histogram::{GROUPS, Histogram, Hits};
 use crate::layer::Layer;
 use crate::sampler::{Sampler, group};
 
+/// The sampled share grows while the sample would be at most so full after it.
+const FULL_AFTER_GROWTH: f64 = 0.7;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
 const NORMAL_975: f64 = 1.96;
 
@@ -56,6 +58,13 @@ pub struct Profiler {
     top: Layer,
     sampler: Sampler,
     sample: Layer,
+    /// Keys that are not in the sample were not there before either if they are taken at this threshold: the lowest
+    /// one that an object in the sample has lived through. Of the others nobody knows.
+    known_below: f64,
+    /// Whether there ever were more keys than the sample held.
+    is_estimate: bool,
+    /// Sampled gets that were counted, each as one.
+    counted: f64,
     histogram: Histogram,
     gets: Sum,
     /// Gets that did not find their object in the top.
@@ -93,6 +102,9 @@ impl Profiler {
             top: Layer::default(),
             sampler: Sampler::new(options.prefiltered),
             sample: Layer::default(),
+            known_below: 1.0,
+            is_estimate: false,
+            counted: 0.0,
             histogram: Histogram::default(),
             gets: Sum::default(),
             deep: Sum::default(),
@@ -110,33 +122,61 @@ impl Profiler {
         }
         let (bytes, expires_at) = (bytes as f64, expiry(ttl_seconds, now_seconds));
         self.sampler.learn(bytes);
-        self.count_get(bytes);
-        let in_top = self.top.access(key, 1.0);
+        let in_top = self.top.access(key, 1.0, 1.0).map(|found| found.distance);
+        if !self.options.prefiltered {
+            self.gets.add(1.0, bytes);
+        }
         if let Some(distance) = in_top {
             self.histogram.add_exact(distance, bytes);
         } else if !self.options.prefiltered {
             self.deep.add(1.0, bytes);
         }
-        let known = self.sample.bytes_of(key);
-        // What is in the sample stays in it, by the size that it has there.
-        if known.is_some() || self.sampler.takes(key, bytes) {
-            let weight = self.sampler.weight(known.unwrap_or(bytes));
-            let distance = self.sample.access(key, weight);
-            if in_top.is_none() {
-                self.sampled_deep.add(weight, bytes);
-                self.of_group[group(key)] += weight;
-                if let Some(distance) = distance {
-                    // It lies below the top, whatever the sample says.
-                    let distance = distance.max(self.top.depth_bytes());
-                    self.histogram.add_sampled(distance, weight, bytes, group(key));
-                }
-            }
-            if distance.is_none() {
-                self.put_sampled(key, bytes, expires_at);
-            }
-        }
+        self.get_sampled(key, bytes, expires_at, in_top.is_some());
         if in_top.is_none() {
             self.put_top(key, bytes, expires_at);
+        }
+    }
+
+    fn get_sampled(&mut self, key: u64, bytes: f64, expires_at: u64, in_top: bool) {
+        let known = self.sample.bytes_of(key);
+        // What is in the sample stays in it, by the size that it has there.
+        if known.is_none() && !self.sampler.takes(key, bytes) {
+            return;
+        }
+        let size = known.unwrap_or(bytes);
+        let found = self.sample.access(key, self.sampler.weight(size), self.sampler.rate());
+        if !in_top {
+            match found {
+                Some(found) => {
+                    let weight = self.sampler.weight_at(found.threshold, size);
+                    self.count_sampled(key, weight, bytes);
+                    // It lies below the top, whatever the sample says.
+                    let distance = found.distance.max(self.top.depth_bytes());
+                    self.histogram.add_sampled(distance, weight, bytes, group(key));
+                }
+                None => self.count_unknown(key, bytes),
+            }
+        }
+        if found.is_none() {
+            self.put_sampled(key, bytes, expires_at);
+        }
+    }
+
+    /// Counts a get of a key that is not in the sample, if it would be there in case it had been asked for before.
+    fn count_unknown(&mut self, key: u64, bytes: f64) {
+        if self.sampler.takes_at(self.known_below, key, bytes) {
+            self.count_sampled(key, self.sampler.weight_at(self.known_below, bytes), bytes);
+        }
+    }
+
+    fn count_sampled(&mut self, key: u64, weight: f64, bytes: f64) {
+        self.counted += 1.0;
+        self.sampled_deep.add(weight, bytes);
+        self.of_group[group(key)] += weight;
+        // Of the gets that are left out only the sampled ones tell.
+        if self.options.prefiltered {
+            self.gets.add(weight, bytes);
+            self.deep.add(weight, bytes);
         }
     }
 
@@ -147,25 +187,13 @@ impl Profiler {
         if let Some(bytes) = self.sample.bytes_of(key) {
             self.get(key, bytes as u64, 0, now_seconds);
         } else if self.sampler.takes(key, 0.0) {
-            let weight = self.sampler.weight(0.0);
-            self.count_get(0.0);
-            self.sampled_deep.add(weight, 0.0);
-            self.of_group[group(key)] += weight;
+            self.count_unknown(key, 0.0);
         }
     }
 
     /// Whether a key that the caller should have left out is none of the sample: the rate may just have fallen.
     fn leaves_out(&self, key: u64) -> bool {
         self.options.prefiltered && !self.sampler.takes(key, 0.0)
-    }
-
-    fn count_get(&mut self, bytes: f64) {
-        // Of the gets that are left out only the sampled ones tell.
-        let weight = if self.options.prefiltered { self.sampler.weight(bytes) } else { 1.0 };
-        self.gets.add(weight, bytes);
-        if self.options.prefiltered {
-            self.deep.add(weight, bytes);
-        }
     }
 
     /// A write of the object, whatever was there.
@@ -218,7 +246,31 @@ impl Profiler {
 
     fn lower_rate(&mut self) {
         self.sampler.lower();
-        self.sample.retain(|key, bytes| self.sampler.takes(key, bytes), |bytes| self.sampler.weight(bytes));
+        self.is_estimate = true;
+        self.known_below = self.known_below.min(self.sampler.rate());
+        let Self { sampler, sample, .. } = self;
+        sample.retain(
+            sampler.rate(),
+            |key, bytes| sampler.takes(key, bytes),
+            |threshold, bytes| sampler.weight_at(threshold, bytes),
+        );
+    }
+
+    /// Forgets what only caches of more than so many bytes would hold: a later get of it finds nothing at any size.
+    pub fn limit_depth(&mut self, bytes: u64) {
+        self.sample.cut_below(bytes as f64);
+    }
+
+    /// Samples up to `factor` times as many keys from now on, if the sample has room for them.
+    ///
+    /// Keys that were left out until now may have been asked for before, nobody knows: the first get of one is not
+    /// counted. The curve stays without bias. A get that finds its object has the weight of the lowest share since the
+    /// get before it; one that does not is told by the keys that were sampled all the time, with their weight.
+    pub fn grow_rate(&mut self, factor: f64) {
+        let (lowest, objects) = self.sample.thresholds();
+        self.known_below = lowest.min(self.sampler.rate());
+        let room = self.options.max_sampled.map_or(f64::INFINITY, |max| FULL_AFTER_GROWTH * max as f64 / objects);
+        self.sampler.increase_to((self.sampler.rate() * factor).min(room));
     }
 
     /// Objects in the sample.
@@ -233,11 +285,17 @@ impl Profiler {
             *sum = Sum { count: sum.count * factor, bytes: sum.bytes * factor };
         }
         self.of_group.iter_mut().for_each(|gets| *gets *= factor);
+        self.counted *= factor;
     }
 
     /// The share of keys of the usual size that is sampled; 1 if all are, and the curve is exact.
     pub fn sample_rate(&self) -> f64 {
         self.sampler.rate()
+    }
+
+    /// Gets of the sample that the curve is made of, each as one; aged ones count less.
+    pub fn counted_gets(&self) -> f64 {
+        self.counted
     }
 
     /// Gets seen.
@@ -304,7 +362,7 @@ impl Profiler {
 
     /// Of the miss ratio, by the groups: each is a sample of its own.
     fn standard_error(&self, hits: &Hits) -> f64 {
-        if self.sampler.rate() >= 1.0 || self.sampled_deep.count <= 0.0 {
+        if !self.is_estimate || self.sampled_deep.count <= 0.0 {
             return 0.0;
         }
         let ratio = match self.options.max_top {
@@ -322,14 +380,15 @@ impl Profiler {
         let mut objects = self.sample.iter();
         let (mut bytes, mut variance) = (0.0, 0.0);
         let spread = |&size: &u64| {
-            if self.sampler.rate() >= 1.0 || (size as f64) < self.top.depth_bytes() {
+            if !self.is_estimate || (size as f64) < self.top.depth_bytes() {
                 return 0.0;
             }
             while bytes < size as f64
                 && let Some((true_bytes, weighted)) = objects.next()
             {
                 bytes += weighted;
-                variance += weighted * weighted * (1.0 - 1.0 / self.sampler.weight(true_bytes));
+                // Its weight is `weighted / true_bytes`.
+                variance += weighted * (weighted - true_bytes);
             }
             if bytes > 0.0 { (NORMAL_975 * f64::sqrt(variance) / bytes).min(1.0) } else { 0.0 }
         };
@@ -338,13 +397,13 @@ impl Profiler {
 
     fn put_top(&mut self, key: u64, bytes: f64, expires_at: u64) {
         if self.options.max_top > 0 {
-            self.top.put(key, bytes, 1.0, expires_at);
+            self.top.put(key, bytes, (1.0, 1.0), expires_at);
             self.top.cut_to(self.options.max_top);
         }
     }
 
     fn put_sampled(&mut self, key: u64, bytes: f64, expires_at: u64) {
-        self.sample.put(key, bytes, self.sampler.weight(bytes), expires_at);
+        self.sample.put(key, bytes, (self.sampler.weight(bytes), self.sampler.rate()), expires_at);
         self.keep_within_limit();
     }
 

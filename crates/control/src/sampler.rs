@@ -4,7 +4,8 @@
 //! threshold are sampled, so a key is sampled with probability p = min(1, threshold * factor), always or never while
 //! the threshold stays, and stands for 1/p keys. The factor is 1 up to the usual size and grows with larger ones: a few
 //! large objects make most of the bytes, and without them distances in bytes would be guesses. When more keys are
-//! sampled than there is memory for, the threshold falls (the fixed-size SHARDS of FAST'15, section 3.2).
+//! sampled than there is memory for, the threshold falls (the fixed-size SHARDS of FAST'15, section 3.2). It may grow
+//! again: then an object stands for as many as the lowest threshold since its last access says, which it carries along.
 
 use crate::histogram::GROUPS;
 
@@ -47,18 +48,27 @@ impl Sampler {
         }
     }
 
-    /// The probability that an object of this size is sampled.
-    fn probability(&self, bytes: f64) -> f64 {
-        (self.threshold * self.factor(bytes)).min(1.0)
+    /// The probability that an object of this size is sampled at a threshold.
+    fn probability(&self, threshold: f64, bytes: f64) -> f64 {
+        (threshold * self.factor(bytes)).min(1.0)
     }
 
-    /// How many objects of this size a sampled one stands for.
+    /// How many objects of this size one stands for that is sampled at a threshold.
+    pub(crate) fn weight_at(&self, threshold: f64, bytes: f64) -> f64 {
+        1.0 / self.probability(threshold, bytes)
+    }
+
+    /// How many objects of this size one stands for that is sampled now.
     pub(crate) fn weight(&self, bytes: f64) -> f64 {
-        1.0 / self.probability(bytes)
+        self.weight_at(self.threshold, bytes)
+    }
+
+    pub(crate) fn takes_at(&self, threshold: f64, key: u64, bytes: f64) -> bool {
+        threshold >= 1.0 || self.rank(key) < self.probability(threshold, bytes)
     }
 
     pub(crate) fn takes(&self, key: u64, bytes: f64) -> bool {
-        self.threshold >= 1.0 || self.rank(key) < self.probability(bytes)
+        self.takes_at(self.threshold, key, bytes)
     }
 
     fn rank(&self, key: u64) -> f64 {
@@ -68,6 +78,11 @@ impl Sampler {
     /// Samples fewer keys from now on.
     pub(crate) fn lower(&mut self) {
         self.threshold *= STEP;
+    }
+
+    /// Samples more keys from now on.
+    pub(crate) fn increase_to(&mut self, threshold: f64) {
+        self.threshold = threshold.clamp(self.threshold, 1.0);
     }
 
     fn factor(&self, bytes: f64) -> f64 {

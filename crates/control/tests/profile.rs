@@ -158,3 +158,97 @@ fn what_is_aged_weighs_less() {
     assert!((point.miss_ratio - 0.2).abs() < 1e-9, "{point:?}");
     assert!(Profiler::default().curve(&[1]).points().is_empty(), "no gets, no curve");
 }
+
+/// A live profiler, which sees only what it samples, and an exact one of the same gets.
+struct Pair {
+    live: Profiler,
+    exact: Profiler,
+    keys: Keys,
+    new_keys: u64,
+    /// Makes another sample of the same keys.
+    seed: u64,
+}
+
+impl Pair {
+    /// Gets of 40,000 keys, half of them of an eighth of these, and in `flood` percent of keys that never come again.
+    /// No key is hot: what a sample makes of one is not what is looked at.
+    fn get(&mut self, gets: u64, flood: u64) {
+        for _ in 0..gets {
+            let is_new = self.keys.random() % 100 < flood;
+            self.new_keys += u64::from(is_new);
+            let count = if self.keys.random().is_multiple_of(2) { 5_000 } else { 40_000 };
+            let id = if is_new { 1 << 40 | self.new_keys } else { self.keys.random() % count };
+            let hash = (id ^ self.seed << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let hash = (hash ^ hash >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            let hash = hash ^ hash >> 32;
+            self.live.get(hash, 100, 0, 0);
+            self.exact.get(hash, 100, 0, 0);
+        }
+    }
+}
+
+#[test]
+fn the_share_grows_back_after_a_flood_and_the_curve_stays_without_bias() {
+    let sizes: Vec<u64> = (0..6).map(|step| 50_000 << step).collect();
+    let (mut mean, mut worst) = (vec![0.0; sizes.len()], 0.0f64);
+    let seeds = 10;
+    for seed in 1..=seeds {
+        let mut pair = Pair {
+            live: Profiler::new(Options::live(2048)),
+            exact: Profiler::new(Options::exact()),
+            keys: Keys(seed),
+            new_keys: 0,
+            seed,
+        };
+        pair.get(50_000, 0);
+        pair.get(50_000, 90);
+        let low = pair.live.sample_rate();
+        assert!(low < 0.05, "{low}");
+        let (mut falls, mut before) = (0, low);
+        for _ in 0..30 {
+            pair.get(5_000, 0);
+            pair.live.limit_depth(3_000_000);
+            pair.live.grow_rate(2.0);
+            falls += u32::from(pair.live.sample_rate() < before);
+            before = pair.live.sample_rate();
+            assert!(pair.live.sampled() <= 2048 && pair.live.counted_gets() > 1000.0);
+        }
+        assert!(pair.live.sample_rate() > 1.5 * low, "{} after {low}", pair.live.sample_rate());
+        assert_eq!(falls, 0, "it never has to fall for its own growth");
+        let (live, exact) = (pair.live.curve(&sizes), pair.exact.curve(&sizes));
+        for ((sum, live), exact) in mean.iter_mut().zip(live.points()).zip(exact.points()) {
+            let error = live.miss_ratio - exact.miss_ratio;
+            *sum += error / seeds as f64;
+            worst = worst.max(error.abs());
+        }
+    }
+    let bias = mean.iter().fold(0.0f64, |worst, error| worst.max(error.abs()));
+    assert!(bias < 0.006 && worst < 0.03, "bias {bias}, worst {worst}, means {mean:?}");
+}
+
+#[test]
+fn the_first_get_of_a_key_that_was_left_out_does_not_count_as_a_miss() {
+    let sizes: Vec<u64> = (0..6).map(|step| 200_000 << step).collect();
+    let mut mean = vec![0.0; sizes.len()];
+    let seeds = 10;
+    for seed in 1..=seeds {
+        let (live, exact) = (Profiler::new(Options::live(16_384)), Profiler::new(Options::exact()));
+        let mut pair = Pair { live, exact, keys: Keys(seed), new_keys: 0, seed };
+        pair.get(60_000, 0);
+        pair.live.limit_rate(0.1);
+        pair.get(20_000, 0);
+        // Only what is counted from now on tells.
+        pair.live.age(0.0);
+        pair.exact.age(0.0);
+        pair.live.grow_rate(2.0);
+        pair.get(5_000, 0);
+        pair.live.grow_rate(2.0);
+        assert!(pair.live.sample_rate() > 0.3, "{}", pair.live.sample_rate());
+        pair.get(15_000, 10);
+        let (live, exact) = (pair.live.curve(&sizes), pair.exact.curve(&sizes));
+        for ((sum, live), exact) in mean.iter_mut().zip(live.points()).zip(exact.points()) {
+            *sum += (live.miss_ratio - exact.miss_ratio) / seeds as f64;
+        }
+    }
+    assert!(mean.iter().all(|error| error.abs() < 0.01), "{mean:?}");
+}

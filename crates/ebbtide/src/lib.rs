@@ -71,6 +71,7 @@ mod pool_table;
 mod pool_wishes;
 mod pools;
 mod profile;
+mod profile_note;
 mod profile_start;
 mod profile_thread;
 mod removal;

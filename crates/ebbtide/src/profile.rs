@@ -12,8 +12,9 @@
 use crate::byte_size::ByteSize;
 use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool_state::PoolState;
+use crate::profile_note::note;
 use ebbtide_control::{Cliff, Curve, Options, Point, Profiler};
-use ebbtide_store::{AccessSample, Policy, SampledAccess};
+use ebbtide_store::{Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ const MIN_BYTES_OF_ALL: u64 = 1 << 20;
 const MIN_SAMPLED_AMONG_MANY: u64 = 64;
 /// Sampled accesses in a second, at most: the profile takes about a microsecond for each.
 const MAX_SAMPLES_PER_SECOND: u64 = 8000;
+/// The share of the keys that is sampled at most doubles in this time, while it and the accesses have room.
+const GROWTH_MS: u64 = 10_000;
 /// What was seen this long ago weighs half.
 const HALF_LIFE_MS: f64 = 1_800_000.0;
 const AGING_MS: u64 = 60_000;
@@ -59,6 +62,10 @@ pub struct CacheProfile {
     candidates: Option<LiveModels>,
     /// The share of the keys whose accesses are sampled.
     share: f64,
+    /// When the profiler's share last changed.
+    share_changed_ms: u64,
+    /// No curve asks for more memory than eight times the pool's, or than this: the memory of the cache.
+    cache_bytes: u64,
     /// Gets of sampled keys, and how many of them hit.
     sampled_gets: u64,
     sampled_hits: u64,
@@ -167,6 +174,8 @@ impl CacheProfile {
             models: LiveModels::default(),
             candidates: None,
             share: 1.0,
+            share_changed_ms: now_ms,
+            cache_bytes: 0,
             sampled_gets: 0,
             sampled_hits: 0,
             gets: 0.0,
@@ -184,6 +193,7 @@ impl CacheProfile {
         let each = all / SAMPLED_KEY_BYTES / profiles.max(1) as u64;
         let max = max_sampled(&self.pool).min(each.max(MIN_SAMPLED_AMONG_MANY));
         self.profiler.limit_sampled(max as usize);
+        self.cache_bytes = cache_bytes;
     }
 
     /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
@@ -214,12 +224,12 @@ impl CacheProfile {
         let seconds = now_ms.saturating_sub(self.updated_ms).max(1000) as f64 / 1000.0;
         let accesses_per_second = (all + dropped) as f64 / self.share / seconds;
         self.dropped += dropped;
-        // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
-        let max = (MAX_SAMPLES_PER_SECOND * now_ms.saturating_sub(self.updated_ms).max(1000) / 1000) as f64;
-        let share = (max / (taken + dropped).max(1) as f64).min(if dropped > 0 { 0.5 } else { 1.0 });
-        if share < 1.0 {
-            self.profiler.limit_rate(self.profiler.sample_rate() * share);
-        }
+        self.adapt_share(
+            rate,
+            MAX_SAMPLES_PER_SECOND as f64 * seconds / (taken + dropped).max(1) as f64,
+            dropped,
+            now_ms,
+        );
         let is_full = self.is_full();
         let store = &*self.pool.store;
         let models = std::iter::once(&mut self.models).chain(&mut self.candidates);
@@ -243,6 +253,24 @@ impl CacheProfile {
         });
         while self.recent.front().is_some_and(|counted| now_ms.saturating_sub(counted.at_ms) > RECENT_MS) {
             self.recent.pop_front();
+        }
+    }
+
+    /// Samples fewer keys or more: by `room`, how many times the accesses that were sampled there may be. `before` is
+    /// the share of the profiler before these.
+    fn adapt_share(&mut self, before: f64, room: f64, dropped: u64, now_ms: u64) {
+        let limit_bytes = self.pool.store.counter_snapshot().memory_limit_bytes;
+        self.profiler
+            .limit_depth(((limit_bytes as f64 * (OCTAVES - OCTAVES_DOWN).exp2()) as u64).max(self.cache_bytes));
+        // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
+        let factor = room.min(if dropped > 0 { 0.5 } else { 1.0 });
+        if factor < 1.0 {
+            self.profiler.limit_rate(self.profiler.sample_rate() * factor);
+        } else if room > 2.0 && now_ms.saturating_sub(self.share_changed_ms) >= GROWTH_MS {
+            self.profiler.grow_rate(2.0f64.min(room / 2.0));
+        }
+        if self.profiler.sample_rate() != before {
+            self.share_changed_ms = now_ms;
         }
     }
 
@@ -338,7 +366,7 @@ impl CacheProfile {
 
     /// Sampled gets that the curve is made of: older ones count less.
     pub(crate) fn curve_gets(&self) -> f64 {
-        self.profiler.gets() * self.profiler.sample_rate()
+        self.profiler.counted_gets()
     }
 
     /// The share of the gets of the last minute that found nothing in memory, by the sample; `None` of few gets.
@@ -406,25 +434,6 @@ impl Drop for CacheProfile {
 fn max_sampled(pool: &PoolState) -> u64 {
     let memory_bytes = pool.store.memory_bytes();
     (memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES).clamp(MIN_SAMPLED, MAX_SAMPLED)
-}
-
-fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u64) {
-    let ttl = |expiry: Option<u64>| match expiry {
-        None => Some(0),
-        Some(at) => u32::try_from(at.saturating_sub(now_seconds)).ok().filter(|&left| left > 0),
-    };
-    match sample.access {
-        SampledAccess::Miss => profiler.get_missed(sample.hash, now_seconds),
-        SampledAccess::Removal => profiler.delete(sample.hash, now_seconds),
-        SampledAccess::Hit { bytes, expiry_seconds } => {
-            // In its last second it is as good as gone.
-            profiler.get(sample.hash, bytes, ttl(expiry_seconds).unwrap_or(1), now_seconds);
-        }
-        SampledAccess::Write { bytes, expiry_seconds } => match ttl(expiry_seconds) {
-            Some(ttl) => profiler.set(sample.hash, bytes, ttl, now_seconds),
-            None => profiler.delete(sample.hash, now_seconds),
-        },
-    }
 }
 
 /// The point of the curve at a limit of `memory_bytes`, on another level.

@@ -36,6 +36,42 @@ fn a_cache_says_what_more_memory_would_give() {
 }
 
 #[test]
+fn a_share_that_load_lowered_grows_back_when_the_load_is_over() {
+    let cache = builder(16).profile_accesses().build().unwrap();
+    let mut second = 0;
+    let mut run = |seconds: u64, rounds: u32| {
+        for _ in 0..seconds {
+            (0..rounds).for_each(|_| look_aside(&cache, 500, 10));
+            second += 1;
+            cache.maintain(Duration::from_secs(second));
+        }
+        cache.curve().unwrap()
+    };
+    let loaded = run(10, 60);
+    assert!(loaded.sample_rate < 0.5, "{}", loaded.sample_rate);
+    // Two accesses of each key a second are few.
+    let calm = run(90, 2);
+    assert_eq!(calm.sample_rate, 1.0, "after {}", loaded.sample_rate);
+    assert!(calm.present.miss_ratio < 0.05, "{:?}", calm.present);
+}
+
+#[test]
+fn a_flood_of_new_keys_leaves_the_verdict() {
+    let cache = builder(8).profile_accesses().build().unwrap();
+    let mut new_key = 1u64 << 40;
+    for second in 1..=60 {
+        look_aside(&cache, 300, 1000);
+        for _ in 0..if second > 20 { 5000 } else { 0 } {
+            new_key += 1;
+            cache.insert(new_key.to_le_bytes(), [7; 100]).unwrap();
+        }
+        cache.maintain(Duration::from_secs(second));
+        assert!(second < 10 || cache.verdict().is_some(), "second {second}");
+    }
+    assert!(cache.stats().evictions > 0);
+}
+
+#[test]
 fn each_pool_has_its_curve() {
     let cache = builder(32).pool(PoolOptions::named("large")).profile_accesses().build().unwrap();
     let large = cache.pool("large").unwrap();
