@@ -153,6 +153,7 @@ impl BoundServer {
             samples: (0..counting).map(|_| Samples::default()).collect(),
             sizing: Sizing::default(),
             recent: Mutex::default(),
+            headline: Mutex::default(),
             admin_address: self.admin.as_ref().map(admin::AdminListener::address),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),

@@ -13,7 +13,7 @@ use crate::counters::{CommandCounters, CommandTotals};
 use crate::dump_thread::DumpThread;
 use crate::evictions::EvictionListener;
 use crate::flash_gets::FlashGets;
-use crate::observe::{Recent, Samples, Sizing, TrafficSketch};
+use crate::observe::{Level, Recent, Samples, Sizing, TrafficSketch};
 use crate::options::ServerOptions;
 use crate::pools::PublishedPools;
 use crate::stats_prefix::PrefixStats;
@@ -40,6 +40,8 @@ pub struct Shared {
     pub sizing: Sizing,
     /// The numbers of the last minute, as of the last second; those of a default without an admin interface.
     pub recent: Mutex<Recent>,
+    /// The state in one sentence, as of the last second; `None` before that and without an admin interface.
+    pub headline: Mutex<Option<(Level, String)>>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

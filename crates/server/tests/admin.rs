@@ -162,11 +162,15 @@ fn numbers_of_now_agree_at_one_moment() {
             && now["unread_share"].as_f64() > Some(0.5)
     });
     let mut seen = (Value::Null, Value::Null, Vec::new());
+    let mut own_headline = String::new();
     server.wait_for("all answers from the same second", || {
         let before = json(&server, "/api/overview");
         let own = own_stats(&server, &["now_", "unread", "evicted_"]);
+        let text = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
+        own_headline = text.lines().find_map(|line| line.strip_prefix("STAT headline ")).unwrap_or_default().to_owned();
         let keys = json(&server, "/api/keys");
-        let is_same = json(&server, "/api/overview")["now"] == before["now"];
+        let after = json(&server, "/api/overview");
+        let is_same = after["now"] == before["now"] && after["headline"] == before["headline"];
         seen = (before, keys, own);
         is_same
     });
@@ -195,6 +199,7 @@ fn numbers_of_now_agree_at_one_moment() {
     let percent = format!("{:.1} % of gets hit", now["hit_ratio"].as_f64().expect("a ratio") * 100.0);
     let sentence = overview["headline"]["sentence"].as_str().expect("a sentence");
     assert!(sentence.starts_with(&percent), "{sentence} without {percent}");
+    assert_eq!(own_headline, sentence);
     let all = now["evictions_per_second"]["all"].as_f64().expect("a rate");
     for groups in [&keys["prefixes"], &keys["evicted"]["pools"], &keys["evicted"]["sizes"], &keys["evicted"]["ttls"]] {
         let rates = groups.as_array().expect("a list").iter();

@@ -31,6 +31,8 @@ pub struct TopReport {
     pub operations: Operations,
     pub items: Option<u64>,
     pub memory: MemoryUse,
+    /// The state of the server in one sentence, with its cause.
+    pub headline: Option<String>,
     /// What to think of the size of the cache.
     pub verdict: Option<String>,
     /// `None` if the server has none.
@@ -355,6 +357,7 @@ impl TopReport {
             operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
             operations,
             items: now.number("curr_items"),
+            headline: now.own_text("headline"),
             verdict: now.own_text("size_verdict"),
             memory: MemoryUse {
                 limit_bytes: now.number("limit_maxbytes"),

@@ -22,7 +22,8 @@ pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Lin
     let max = intervals.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
     let ratios = bars(intervals.iter().map(|(ratio, _)| *ratio), bar_width);
     let speeds = bars(intervals.iter().map(|(_, speed)| speed.map(|speed| speed / max)), bar_width);
-    let mut lines = vec![
+    let mut lines = report.headline.as_ref().map_or_else(Vec::new, |sentence| wrapped(sentence, width));
+    lines.extend([
         with_bar(
             "Hit ratio",
             percent(report.hit_ratio),
@@ -40,7 +41,7 @@ pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Lin
             format!("{:<10}{:>13}{:>12}{:>12}", "", "per second", "in all", "hit ratio"),
             Style::new().add_modifier(Modifier::DIM),
         ),
-    ];
+    ]);
     for (name, operation) in report.operations.named().into_iter().filter(|(_, operation)| operation.is_used()) {
         let [speed, total, ratio] = [rate(operation.per_second), count(operation.total), percent(operation.hit_ratio)];
         lines.push(Line::raw(format!("{name:<10}{speed:>13}{total:>12}{ratio:>12}")));
@@ -48,6 +49,23 @@ pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Lin
     lines.push(Line::default());
     lines.extend(state(report, bar_width));
     lines
+}
+
+/// The words of a sentence in lines of at most `width` characters, but for longer words, and an empty line.
+fn wrapped(sentence: &str, width: usize) -> Vec<Line<'static>> {
+    let mut rows = vec![String::new()];
+    for word in sentence.split_whitespace() {
+        match rows.last_mut() {
+            Some(row) if row.is_empty() => row.push_str(word),
+            Some(row) if row.chars().count() + 1 + word.chars().count() <= width => {
+                row.push(' ');
+                row.push_str(word);
+            }
+            _ => rows.push(word.to_owned()),
+        }
+    }
+    rows.push(String::new());
+    rows.into_iter().map(Line::raw).collect()
 }
 
 fn state(report: &TopReport, bar_width: usize) -> Vec<Line<'static>> {

@@ -426,6 +426,17 @@ mod tests {
     }
 
     #[test]
+    fn the_headline_comes_first_and_is_wrapped() {
+        let text = "The hit ratio fell from 92.0 % to 61.0 %. Keys of flood: take 71.0 % of the memory and give 0.4 % of \
+                    the hits.";
+        let screen = screen(&view(&format!("version 0.1.0\nheadline {text}")), 80, 26);
+        let rows: Vec<&str> = screen.iter().map(|row| row.trim()).collect();
+        let first = rows.iter().position(|row| row.starts_with("The hit ratio fell")).expect("the sentence");
+        assert_eq!(format!("{} {}", rows[first], rows[first + 1]), text);
+        assert!(rows.iter().position(|row| row.starts_with("Hit ratio")).is_some_and(|row| row > first));
+    }
+
+    #[test]
     fn flash_has_two_lines_if_there_is_some() {
         let flash = |hits: u32, written: u32| {
             format!(

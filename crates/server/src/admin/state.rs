@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::key_search::KeySearches;
 use crate::observe::{
     Census, CensusClock, CommandKind, DriveWrites, EventKind, Facts, FlashSnapshot, GetCounts, HistoryFile,
-    LatencyHistogram, Level, MIN_CURVE_GETS, Observer, Recent, Snapshot, Window, headline,
+    LatencyHistogram, MIN_CURVE_GETS, Observer, Recent, Snapshot, Window, headline,
 };
 use crate::shared::Shared;
 use crate::sync::lock;
@@ -29,8 +29,6 @@ pub struct AdminState {
     pub started_unix: Duration,
     pub checks_host: bool,
     pub census: Mutex<CensusClock>,
-    /// The state in one sentence, as of the last second.
-    pub headline: Mutex<(Level, String)>,
     pub searches: Mutex<KeySearches>,
 }
 
@@ -47,7 +45,6 @@ impl AdminState {
             observer: Mutex::new(observer),
             checks_host: address.ip().is_loopback(),
             census: Mutex::default(),
-            headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
             searches: Mutex::default(),
         }
     }
@@ -90,18 +87,18 @@ impl AdminState {
         let evicted = lock(&self.shared.evictions.samples.groups).total();
         let recent = Recent { window, unread_share, evicted };
         *lock(&self.shared.recent) = recent;
-        *lock(&self.headline) = headline(&self.facts(&recent));
+        *lock(&self.shared.headline) = Some(headline(&self.facts(&recent)));
     }
 
     fn facts(&self, recent: &Recent) -> Facts {
         let observer = lock(&self.observer);
-        let ((gets, hits), items) = (observer.before_window(), observer.items());
+        let (before, items) = (observer.before_window(), observer.items());
         drop(observer);
         let now = |count: fn(&Window) -> u64| recent.window.as_ref().map_or(0, count);
         Facts {
             items,
             now: GetCounts { gets: now(Window::gets), hits: now(|window| window.totals.get_hits) },
-            before: GetCounts { gets, hits },
+            before,
             evictions_now: now(|window| window.evictions),
             refused_for_memory_now: now(|window| window.totals.store_no_memory),
             health: self.shared.cache.flash_health(),

@@ -201,6 +201,9 @@ impl Executor {
         if let Some(address) = self.shared.admin_address {
             stat(out, "admin_address", address);
         }
+        if let Some((_, sentence)) = &*lock(&self.shared.headline) {
+            stat(out, "headline", sentence);
+        }
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
         }

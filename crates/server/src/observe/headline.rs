@@ -3,7 +3,7 @@
 use ebbtide::flash::Health;
 
 /// Gets that a comparison of hit ratios needs on both sides.
-const MIN_GETS: u64 = 500;
+pub const MIN_GETS: u64 = 500;
 /// A fall of the hit ratio that is worth a sentence.
 const MIN_FALL: f64 = 0.05;
 /// A prefix with this share of the memory, most of it unread, is a cause.
@@ -29,8 +29,12 @@ pub struct GetCounts {
 }
 
 impl GetCounts {
-    fn ratio(self) -> Option<f64> {
+    pub fn ratio(self) -> Option<f64> {
         (self.gets > 0).then(|| self.hits as f64 / self.gets as f64)
+    }
+
+    pub fn sum(counts: &[Self]) -> Self {
+        counts.iter().fold(Self::default(), |sum, one| Self { gets: sum.gets + one.gets, hits: sum.hits + one.hits })
     }
 }
 
@@ -48,7 +52,7 @@ pub struct UnreadPrefix {
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub items: u64,
-    /// Of the last minute, as all counts of now, and of the minutes before.
+    /// Of the last minute, as all counts of now, and of a good minute before it.
     pub now: GetCounts,
     pub before: GetCounts,
     pub evictions_now: u64,

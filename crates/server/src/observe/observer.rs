@@ -1,5 +1,6 @@
 //! What is made of the counters second by second: differences, windows of latencies, events.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use ebbtide::flash::Health;
 use ebbtide::memcached::CounterSnapshot;
 
 use super::events::{Event, EventKind, Events};
+use super::headline::{GetCounts, MIN_GETS};
 use super::history::History;
 use super::history_file::HistoryFile;
 use super::history_point::HistoryPoint;
@@ -79,12 +81,18 @@ impl Observer {
         Window::between(self.seen.front()?, self.seen.back()?)
     }
 
-    /// Gets and hits of the minutes before the window.
-    pub fn before_window(&self) -> (u64, u64) {
+    /// Gets and hits to compare the window with: those of the minute before it whose hit ratio is the upper quartile
+    /// of the minutes with enough gets, so that neither a cold start nor the beginning of a fall lowers it. Those of
+    /// all points before the window where no minute has enough gets.
+    pub fn before_window(&self) -> GetCounts {
         let inside = self.seen.len().saturating_sub(1);
         let before = self.points().len().saturating_sub(inside);
-        let points = self.points().iter().take(before);
-        points.fold((0, 0), |(gets, hits), point| (gets + point.gets, hits + point.hits))
+        let points: Vec<GetCounts> =
+            self.points().iter().take(before).map(|point| GetCounts { gets: point.gets, hits: point.hits }).collect();
+        let minutes = points.rchunks(WINDOW_SECONDS).map(GetCounts::sum).filter(|minute| minute.gets >= MIN_GETS);
+        let mut minutes: Vec<GetCounts> = minutes.collect();
+        minutes.sort_by(|a, b| a.ratio().partial_cmp(&b.ratio()).unwrap_or(Ordering::Equal));
+        minutes.get(minutes.len() * 3 / 4).copied().unwrap_or_else(|| GetCounts::sum(&points))
     }
 
     /// Objects at the last look.
@@ -324,7 +332,21 @@ mod tests {
         }
         let window = observer.window().unwrap();
         assert_eq!((window.seconds, window.gets(), window.totals.get_hits), (60.0, 600, 300));
-        assert_eq!(observer.before_window(), (400, 40));
+        assert_eq!(observer.before_window(), GetCounts { gets: 400, hits: 40 });
+    }
+
+    #[test]
+    fn a_fall_of_minutes_is_compared_with_better_ones() {
+        let mut observer = Observer::default();
+        let (mut gets, mut hits) = (0, 0);
+        for second in 0..=420u64 {
+            let totals = CommandTotals { get_hits: hits, get_misses: gets - hits, ..CommandTotals::default() };
+            observer.observe(Snapshot { totals, ..at(second) });
+            // A cold minute, two warm ones, and four of a flood.
+            let percent = [20, 92, 92, 80, 80, 80, 80, 80][second as usize / 60];
+            (gets, hits) = (gets + 100, hits + percent);
+        }
+        assert_eq!(observer.before_window(), GetCounts { gets: 6000, hits: 5520 });
     }
 
     #[test]
