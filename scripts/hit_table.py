@@ -4,8 +4,8 @@
     scripts/hit_table.py DIRECTORY... [--ebbtide BINARY] [--base BEFORE.json] [--out NOW.json] [--policy NAME]
 
 For each cell (a trace and a memory size, from 2 MiB on) the table has the miss ratio of the engine, and its ratios to
-LRU, to the best of five policies by object (LRU, S3-FIFO, LIRS, W-TinyLFU, GDSF), and for `--policy lru`, `2q` and
-`fifo` to the policy of that name. `--memory` is all-in for the engine
+LRU, to the best of five policies by object (LRU, S3-FIFO, LIRS, W-TinyLFU, GDSF), and for `--policy lru`,
+`lru:insertion=1/2`, `1/4`, `1/8`, `2q` and `fifo` to the policy of that name. `--memory` is all-in for the engine
 (index, headers, spares), while the policies by object charge keys and values only. Their miss ratios are kept in
 target/hit_table, because they do not depend on the engine. With `--base` the table has the engine's ratio to an
 earlier `--out`, which is how a change of the policy is judged: no cell may get worse by more than 1 %.
@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCES = ["lru", "s3fifo", "lirs", "w-tinylfu", "gdsf"]
 # Policies of the engine that are also compared with the policy of their name.
-NAMESAKES = {"s3fifo": "s3fifo", "lru": "lru", "2q": "2q", "fifo": "fifo"}
+INSERTION = [f"lru:insertion={point}" for point in ("1/2", "1/4", "1/8")]
+NAMESAKES = {name: name for name in ["s3fifo", "lru", "2q", "fifo", *INSERTION]}
 SHARES = [1, 3, 10, 30]
 MIN_MEMORY_BYTES = 2 << 20
 DEFAULT_MAX_VALUE_BYTES = 1 << 20

@@ -79,11 +79,12 @@ fn left(flag: &Flag) -> String {
     format!("  {short}--{}{value}", flag.long)
 }
 
-/// The help up to its first explanation, followed by the default.
+/// The help up to its first explanation, followed by the default. A colon inside of a word begins none.
 fn beginning(flag: &Flag) -> String {
     let help = flag.text();
     let before_default = help.find(" (default").unwrap_or(help.len());
-    let Some(end) = help[..before_default].find([';', ':']) else { return help };
+    let ends = [help[..before_default].find(';'), help[..before_default].find(": ")];
+    let Some(end) = ends.into_iter().flatten().min() else { return help };
     let default = flag.default_text().map_or_else(String::new, |default| format!(" (default: {default})"));
     format!("{}{default}", &help[..end])
 }

@@ -107,7 +107,7 @@ pub mod options {
     pub use crate::memory_monitor::{InvalidPressure, PressureMode, PressureOptions};
     pub use crate::pool_options::PoolOptions;
     pub use ebbtide_control::{HitRatio, InvalidHitRatio};
-    pub use ebbtide_store::{Objective, Policy, Ttl, UnknownObjective, UnknownPolicy};
+    pub use ebbtide_store::{InsertionPoint, Objective, Policy, Ttl, UnknownObjective, UnknownPolicy};
 }
 
 /// Results of loaders, and options of loads: see [`Pool::get_or_load`].

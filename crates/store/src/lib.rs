@@ -78,7 +78,9 @@ pub use compact::{CompactLookup, CompactMode, CompactSizes, CompactStats, Compac
 pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
-pub use evict::{Blocker, Cause, Objective, Policy, Progress, Removed, UnknownObjective, UnknownPolicy, cost_class};
+pub use evict::{
+    Blocker, Cause, InsertionPoint, Objective, Policy, Progress, Removed, UnknownObjective, UnknownPolicy, cost_class,
+};
 #[cfg(not(loom))]
 pub use evict::{Drain, IdleDemotion};
 #[cfg(not(loom))]

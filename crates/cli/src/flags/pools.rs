@@ -238,6 +238,8 @@ mod tests {
         assert_eq!(sizes("no:prefix=n:,kind=compact,key=16,value=0"), expected);
         assert_eq!(sizes("no:key=16,kind=compact,ttl=on"), CompactSizes { has_ttl: true, ..expected });
         assert_eq!(parse("--pool", "users:prefix=u,kind=store").unwrap().compact, None);
+        let middle = parse("--pool", "a:prefix=a,policy=lru:insertion=1/2").unwrap().policy;
+        assert_eq!(middle.map(Policy::name), Some("lru:insertion=1/2"));
         let odd = "a:b\\c,d";
         let rule = parse("--pool", &format!("{}:prefix={}", escape(odd), escape(odd))).unwrap();
         assert_eq!((rule.name.as_str(), &rule.prefixes[0][..]), (odd, odd.as_bytes()));

@@ -145,8 +145,9 @@ pub const FLAGS: &[Flag] = &[
         NAME:prefix=users:,prefix=sess/ and, if wanted, min=64m,max=1g,weight=2,\n\
         policy=NAME,flash=20%, or kind=compact,key=16,value=0 for small objects; other keys are\n\
         in the pool default (default: one pool)"),
-    own("policy", "name", "eviction policy, one of s3fifo lru 2q merge fifo random cte utilization\n\
-        merge-sketch (default: s3fifo)"),
+    own("policy", "name", "eviction policy, one of s3fifo lru lru:insertion=1/2 lru:insertion=1/4\n\
+        lru:insertion=1/8 2q merge fifo random cte utilization merge-sketch (default:\n\
+        s3fifo)"),
     own("objective", "name", "what evictions maximize: objects (hits) or bytes (the bytes that\n\
         hits serve) (default: objects)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),

@@ -48,8 +48,8 @@ pub struct MrcArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
     /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by
-    /// object: fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady; or lru-buckets (LRU
-    /// by the buckets of Dynacache) [default: ebbtide,lru; with --by lru]
+    /// object: fifo, lru, lru:insertion=1/2 (or 1/4, 1/8), clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd,
+    /// gdsf, belady; or lru-buckets (LRU by the buckets of Dynacache) [default: ebbtide,lru; with --by lru]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<CurvePolicy>,
     /// Sizes of the cache (64m, or 10% of the bytes of all objects); auto is 20 from 0.1 % of them to all

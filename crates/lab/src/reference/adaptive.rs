@@ -1,6 +1,6 @@
 //! ARC (FAST'03, Fig. 4), by bytes: recency and frequency share the memory by which of their ghosts are asked for.
 
-use super::Cache;
+use super::cache::Cache;
 use super::queues::{Node, Queues};
 
 /// Used once, lately.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Cache;
+use super::cache::Cache;
 use super::queues::Queues;
 use super::segmented::Slru;
 

@@ -4,7 +4,7 @@
 //! always LIR. The queue Q has the resident HIR objects, which are evicted from it. A HIR object that is used while it
 //! is in S has a shorter distance than the lowest LIR object, and they change places.
 
-use super::Cache;
+use super::cache::Cache;
 use super::queues::Queues;
 
 /// The one queue of each.

@@ -8,6 +8,7 @@
 //! | name | policy | parameters |
 //! |---|---|---|
 //! | `fifo`, `lru` | by arrival, by recency | |
+//! | `lru:insertion=1/2`, `1/4`, `1/8` | LRU with an insertion point (CacheLib, `MMLru`) | by bytes, not by objects |
 //! | `clock` | FIFO in which a used object goes round once more | one bit |
 //! | `sieve` | SIEVE (Zhang and others, NSDI'24) | one bit |
 //! | `slru` | segmented LRU (Karedla and others, 1994) | four equal segments |
@@ -21,31 +22,24 @@
 //! | `belady` | the object used furthest in the future (Belady, 1966) | knows the future |
 
 mod adaptive;
+mod cache;
 mod frequency;
+mod insertion;
 mod lirs;
 mod priority;
 mod queues;
 mod segmented;
 mod simple;
 
-/// A cache under a policy.
-pub trait Cache: Send {
-    /// Asks for an object, which is inserted if it is not there. `next` is the number of the request that asks for the
-    /// key again, `u64::MAX` if none does; only clairvoyant policies may look at it. True for a hit.
-    fn get(&mut self, key: u64, bytes: u64, next: u64) -> bool;
-
-    /// Removes an object that died.
-    fn remove(&mut self, key: u64);
-
-    /// Size of an object that is there.
-    fn bytes_of(&self, key: u64) -> Option<u64>;
-}
+pub use cache::Cache;
+use ebbtide::options::InsertionPoint;
 
 /// A reference policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference {
     Fifo,
     Lru,
+    LruInsertion(InsertionPoint),
     Clock,
     Sieve,
     Slru,
@@ -60,9 +54,12 @@ pub enum Reference {
 }
 
 impl Reference {
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("fifo", Self::Fifo),
         ("lru", Self::Lru),
+        ("lru:insertion=1/2", Self::LruInsertion(InsertionPoint::Half)),
+        ("lru:insertion=1/4", Self::LruInsertion(InsertionPoint::Quarter)),
+        ("lru:insertion=1/8", Self::LruInsertion(InsertionPoint::Eighth)),
         ("clock", Self::Clock),
         ("sieve", Self::Sieve),
         ("slru", Self::Slru),
@@ -91,6 +88,7 @@ impl Reference {
         match self {
             Self::Fifo => Box::new(simple::Simple::new(bytes, simple::Order::Fifo)),
             Self::Lru => Box::new(simple::Simple::new(bytes, simple::Order::Lru)),
+            Self::LruInsertion(point) => Box::new(insertion::LruInsertion::new(bytes, point)),
             Self::Clock => Box::new(simple::Simple::new(bytes, simple::Order::Clock)),
             Self::Sieve => Box::new(simple::Simple::new(bytes, simple::Order::Sieve)),
             Self::Slru => Box::new(segmented::Slru::new(bytes, &[1, 1, 1, 1])),

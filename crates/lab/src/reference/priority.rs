@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::Cache;
+use super::cache::Cache;
 
 /// By what objects are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,6 +65,11 @@ impl Queues {
         some(self.queues[queue].back)
     }
 
+    /// The one that came last of a queue.
+    pub(super) fn front(&self, queue: usize) -> Option<Node> {
+        some(self.queues[queue].front)
+    }
+
     /// The next one towards the front.
     pub(super) fn newer(&self, node: Node) -> Option<Node> {
         some(self.get(node).newer)
@@ -93,6 +98,20 @@ impl Queues {
     pub(super) fn move_front(&mut self, node: Node, queue: usize) {
         self.unlink(node);
         self.link(node, queue);
+    }
+
+    /// Puts an object at the back of a queue, its own or another.
+    pub(super) fn move_back(&mut self, node: Node, queue: usize) {
+        self.unlink(node);
+        let before = self.queues[queue].back;
+        let object = &mut self.objects[node.0 as usize];
+        (object.queue, object.newer, object.older) = (queue, before, NONE);
+        self.queues[queue].bytes += object.bytes;
+        self.queues[queue].back = node.0;
+        match some(before) {
+            Some(before) => self.objects[before.0 as usize].older = node.0,
+            None => self.queues[queue].front = node.0,
+        }
     }
 
     pub(super) fn remove(&mut self, node: Node) -> Object {
@@ -162,5 +181,9 @@ mod tests {
         assert_eq!(queues.remove(queues.find(2).unwrap()).bytes, 20);
         queues.push_front(1, 9, 1);
         assert_eq!((keys(&queues, 0), keys(&queues, 1), queues.find(1)), (vec![4], vec![3, 9], None));
+        queues.move_back(queues.front(1).unwrap(), 0);
+        assert_eq!((keys(&queues, 0), keys(&queues, 1)), (vec![9, 4], vec![3]));
+        queues.move_back(queues.front(1).unwrap(), 1);
+        assert_eq!((keys(&queues, 1), queues.bytes(0), queues.bytes(1)), (vec![3], 41, 30));
     }
 }

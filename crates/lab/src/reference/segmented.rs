@@ -1,6 +1,6 @@
 //! Several queues of fixed shares: segmented LRU, 2Q, S3-FIFO.
 
-use super::Cache;
+use super::cache::Cache;
 use super::queues::{Node, Queues};
 
 /// Segmented LRU: a new object goes to the lowest segment that has room, a used one to the next segment; what a segment

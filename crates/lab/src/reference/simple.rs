@@ -1,6 +1,6 @@
 //! One queue: FIFO, LRU, CLOCK, SIEVE.
 
-use super::Cache;
+use super::cache::Cache;
 use super::queues::{Node, Queues};
 
 /// What a use does, and who is evicted.

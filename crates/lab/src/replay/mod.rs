@@ -71,8 +71,8 @@ pub struct ReplayArgs {
     /// replayed one by one [default: what --cachebench says]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', required_unless_present = "cachebench")]
     pub memory: Vec<MemorySize>,
-    /// Eviction policy: s3fifo, merge, fifo, random, cte, utilization, lru, 2q or merge-sketch; with several, every
-    /// size is replayed under each
+    /// Eviction policy: s3fifo, merge, fifo, random, cte, utilization, lru, lru:insertion=1/2 (or 1/4, 1/8), 2q or
+    /// merge-sketch; with several, every size is replayed under each
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// What evictions maximize: objects (hits) or bytes (the bytes that hits serve)

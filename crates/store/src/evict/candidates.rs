@@ -1,6 +1,7 @@
 //! What the planner keeps between choices: the sampled segments, and the claims that it will make next.
 
-use super::policy::{EvictionChoice, SegmentView};
+use super::policy::EvictionChoice;
+use super::segment_view::SegmentView;
 use crate::segment::SegmentId;
 
 /// The sampled segments and the plans. Guarded by the planner lock, which every claim needs.

@@ -28,6 +28,7 @@ mod ghosts;
 mod history;
 #[cfg(not(loom))]
 mod idle_demotion;
+mod insertion;
 #[cfg(all(test, not(loom)))]
 mod interleaved_tests;
 #[cfg(all(test, not(loom)))]
@@ -48,6 +49,7 @@ mod retention;
 mod returns;
 mod scores;
 mod seal;
+mod segment_view;
 mod shrink;
 mod sketch;
 mod source_run;
@@ -59,6 +61,7 @@ pub use drain::Drain;
 pub use history::History;
 #[cfg(not(loom))]
 pub use idle_demotion::IdleDemotion;
+pub use insertion::InsertionPoint;
 pub use maintenance::{Blocker, Progress};
 pub use objective::{Objective, UnknownObjective, cost_class};
 pub use policy::{Policy, UnknownPolicy};
@@ -73,8 +76,9 @@ pub(crate) mod decisions {
     pub(crate) use super::maintenance::FREE_TARGET_SHARE;
     pub(crate) use super::open_destinations::{FULL_SHARE, OPEN_MAX, OPEN_SHARE};
     pub(crate) use super::plan::{COMPACT_FILL_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, SAMPLE_SEGMENTS};
-    pub(crate) use super::policy::{Aging, EvictionChoice, Retention, SegmentView, choose};
+    pub(crate) use super::policy::{Aging, EvictionChoice, Retention, choose};
     pub(crate) use super::retention::{ScoredItem, ScoredRun};
     pub(crate) use super::returns::Evicted;
     pub(crate) use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreTotals};
+    pub(crate) use super::segment_view::SegmentView;
 }

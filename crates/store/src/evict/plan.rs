@@ -4,7 +4,8 @@
 use super::candidates::{PlannedEviction, PlannerState, SparseSegment};
 use super::claim::Claim;
 use super::jobs::Job;
-use super::policy::{SegmentView, choose};
+use super::policy::choose;
+use super::segment_view::SegmentView;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::options::Options;

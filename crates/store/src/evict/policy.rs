@@ -10,6 +10,8 @@
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
 //! | `lru` | the segment that was evicted or written longest ago | items used since (CLOCK, Corbató 1969) |
+//! | `lru:insertion=1/2` | the last segment of an order that new items enter in the middle | items used since |
+//! | `lru:insertion=1/4`, `1/8` | the same, a quarter or an eighth from its end (see `insertion`) | items used since |
 //! | `2q` | young segments while they hold over a fifth, else old ones | returned keys, then used items (2Q, VLDB'94) |
 //! | `merge-sketch` | the run that was evicted or written longest ago | the most used per byte, with a sketch of keys |
 //!
@@ -20,7 +22,9 @@
 //! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
 //! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
 
+use super::insertion::InsertionPoint;
 use super::objective::Objective;
+use super::segment_view::SegmentView;
 use crate::index::FREQUENCY_EXACT;
 use crate::segment::SegmentId;
 use std::str::FromStr;
@@ -36,12 +40,14 @@ pub enum Policy {
     Cte,
     Utilization,
     Lru,
+    /// LRU in which a new item enters the order at a point below its head.
+    LruInsertion(InsertionPoint),
     TwoQ,
     MergeSketch,
 }
 
 impl Policy {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::S3Fifo,
         Self::Merge,
         Self::Fifo,
@@ -49,6 +55,9 @@ impl Policy {
         Self::Cte,
         Self::Utilization,
         Self::Lru,
+        Self::LruInsertion(InsertionPoint::Half),
+        Self::LruInsertion(InsertionPoint::Quarter),
+        Self::LruInsertion(InsertionPoint::Eighth),
         Self::TwoQ,
         Self::MergeSketch,
     ];
@@ -63,6 +72,9 @@ impl Policy {
             Self::Utilization => "utilization",
             Self::S3Fifo => "s3fifo",
             Self::Lru => "lru",
+            Self::LruInsertion(InsertionPoint::Half) => "lru:insertion=1/2",
+            Self::LruInsertion(InsertionPoint::Quarter) => "lru:insertion=1/4",
+            Self::LruInsertion(InsertionPoint::Eighth) => "lru:insertion=1/8",
             Self::TwoQ => "2q",
             Self::MergeSketch => "merge-sketch",
         }
@@ -117,20 +129,6 @@ pub enum HistoryKind {
 
 impl HistoryKind {
     pub const COUNT: usize = 4;
-}
-
-/// A sampled segment, as a policy sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentView {
-    pub segment: SegmentId,
-    /// The age of its items: the lower, the older (see `Header::stamp`).
-    pub stamp: u64,
-    pub live_items: u32,
-    /// Bytes of its live items, the bodies of long values included.
-    pub live_bytes: u64,
-    pub latest_expiry_seconds: u64,
-    /// Evictions that its items have survived.
-    pub rounds: u8,
 }
 
 /// Which items of a run are kept.
@@ -233,6 +231,7 @@ pub fn choose(
         Policy::Merge => run(oldest(), Retention::TopScored, Aging::Halve),
         Policy::MergeSketch => run(oldest(), Retention::TopScored, Aging::Reset),
         Policy::Lru => single(oldest(), Retention::Used),
+        Policy::LruInsertion(point) => single(point.last(views), Retention::Used),
         Policy::Fifo => drop(oldest()),
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
         Policy::Cte => {
