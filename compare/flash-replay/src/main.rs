@@ -9,6 +9,8 @@
 
 mod foyer;
 mod memcached;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +46,9 @@ enum System {
     Memcached(memcached::Args),
     /// foyer's hybrid cache, in this process
     Foyer(foyer::Args),
+    /// RocksDB, in this process
+    #[cfg(feature = "rocksdb")]
+    Rocksdb(rocksdb::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +59,8 @@ fn run(args: &Args) -> Result<(), Failure> {
     let mut cache: Box<dyn Cache> = match &args.system {
         System::Memcached(args) => Box::new(memcached::Memcached::connect(args)?),
         System::Foyer(args) => Box::new(foyer::Foyer::open(args)?),
+        #[cfg(feature = "rocksdb")]
+        System::Rocksdb(args) => Box::new(rocksdb::RocksDb::open(args)?),
     };
     let (gets, misses) = replay(&mut TraceReader::open(&args.trace, None)?, &mut *cache)?;
     let written = cache.written_bytes().map_or("-".to_owned(), |bytes| bytes.to_string());
