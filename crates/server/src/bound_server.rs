@@ -17,7 +17,7 @@ use crate::dump_thread::DumpThread;
 use crate::evictions::EvictionListener;
 use crate::inbox::Inbox;
 use crate::listen::Listener;
-use crate::observe::{Samples, Sizing};
+use crate::observe::{Level, Samples, Sizing};
 use crate::pools::{PoolSet, PublishedPools};
 use crate::server::Server;
 use crate::shared::Shared;
@@ -153,7 +153,7 @@ impl BoundServer {
             samples: (0..counting).map(|_| Samples::default()).collect(),
             sizing: Sizing::default(),
             recent: Mutex::default(),
-            headline: Mutex::default(),
+            headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
             admin_address: self.admin.as_ref().map(admin::AdminListener::address),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),

@@ -40,8 +40,8 @@ pub struct Shared {
     pub sizing: Sizing,
     /// The numbers of the last minute, as of the last second; those of a default without an admin interface.
     pub recent: Mutex<Recent>,
-    /// The state in one sentence, as of the last second; `None` before that and without an admin interface.
-    pub headline: Mutex<Option<(Level, String)>>,
+    /// The state in one sentence, as of the last second; without an admin interface as at the start.
+    pub headline: Mutex<(Level, String)>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
-use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Level, Observer, Window, hottest, printable};
+use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, Window, hottest, printable};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
 use crate::statistics::{self, CACHE, NOW, Readings, SERVER};
@@ -31,8 +31,7 @@ pub fn overview(state: &AdminState) -> Value {
     let shared = &*state.shared;
     let readings = Readings::of(shared);
     let flash = flash::overview(state, readings.totals.get_hits);
-    let headline = lock(&shared.headline).clone();
-    let (level, sentence) = headline.unwrap_or_else(|| (Level::Unknown, "No data yet.".to_owned()));
+    let (level, sentence) = lock(&shared.headline).clone();
     let memory_limit = shared.cache.stats().memory_limit_bytes;
     let [half, present, twice] = shared.sizing.hit_ratios_by_memory(memory_limit);
     let recent = *lock(&shared.recent);

@@ -87,7 +87,7 @@ impl AdminState {
         let evicted = lock(&self.shared.evictions.samples.groups).total();
         let recent = Recent { window, unread_share, evicted };
         *lock(&self.shared.recent) = recent;
-        *lock(&self.shared.headline) = Some(headline(&self.facts(&recent)));
+        *lock(&self.shared.headline) = headline(&self.facts(&recent));
     }
 
     fn facts(&self, recent: &Recent) -> Facts {

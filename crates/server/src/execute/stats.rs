@@ -200,9 +200,7 @@ impl Executor {
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
         if let Some(address) = self.shared.admin_address {
             stat(out, "admin_address", address);
-        }
-        if let Some((_, sentence)) = &*lock(&self.shared.headline) {
-            stat(out, "headline", sentence);
+            stat(out, "headline", &lock(&self.shared.headline).1);
         }
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
