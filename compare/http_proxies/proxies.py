@@ -23,7 +23,6 @@ events {{ worker_connections 1024; }}
 http {{
     access_log off;
     sendfile on;
-    tcp_nopush on;
     keepalive_requests 1000000000;
     open_file_cache max=100000 inactive=1h;
     proxy_cache_path {folder}/cache levels=1:2 keys_zone=objects:64m max_size={memory}m inactive=1h use_temp_path=off;
