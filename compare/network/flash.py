@@ -103,21 +103,26 @@ def load(keys, value_bytes):
     return ["--keys", keys, "--value-size", value_bytes]
 
 
+def fill(server, keys, value_bytes):
+    """Sets what gets have missed, pass by pass, until that brings no more hits."""
+    pass_over = [*load(keys, value_bytes), "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
+                 "--rate", int(PACE_BYTES / value_bytes)]
+    before = -1
+    for _ in range(PASSES):
+        hits = client.bench(server, *pass_over, cores=[CLIENT_CORE])["hit_ratio"]
+        if hits - before < GAIN:
+            break
+        before = hits
+    # What was set last is on its way to flash.
+    time.sleep(2)
+
+
 @contextlib.contextmanager
 def filled(name, value_bytes, folder):
     keys = DATA_BYTES // (value_bytes + client.KEY_BYTES)
     path = pathlib.Path(folder) / f"{name}.flash"
     with servers.running(SERVERS[name], path) as server, confined(server, folder) as is_confined:
-        pass_over = [*load(keys, value_bytes), "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
-                     "--rate", int(PACE_BYTES / value_bytes)]
-        before = -1
-        for _ in range(PASSES):
-            hits = client.bench(server, *pass_over, cores=[CLIENT_CORE])["hit_ratio"]
-            if hits - before < GAIN:
-                break
-            before = hits
-        # What was set last is on its way to flash.
-        time.sleep(2)
+        fill(server, keys, value_bytes)
         yield server, keys, is_confined
     path.unlink(missing_ok=True)
 

@@ -95,18 +95,6 @@ def keys_of(value):
     return DATA_BYTES // (value + client.KEY_BYTES)
 
 
-def fill(server, value):
-    """As `network.flash` does: sets of what gets have missed, until that brings no more."""
-    keys, before = keys_of(value), -1
-    scan = [*flash.load(keys, value), "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
-            "--rate", int(flash.PACE_BYTES / value)]
-    for _ in range(flash.PASSES):
-        hits = client.bench(server, *scan, cores=[CLIENT_CORE])["hit_ratio"]
-        if hits - before < flash.GAIN:
-            return
-        before = hits
-
-
 def forget_pages(path):
     """Takes a file out of the page cache: a limit of memory counts only what is read after it was set."""
     with open(path, "rb") as file:
@@ -135,7 +123,7 @@ def measure_engine(name, value, steps, seconds, folder, rows):
     for step in [None] if engine.step_is_clients else steps:
         with servers.running(engine.start, path, step) as server:
             if not (engine.is_warm and is_filled):
-                fill(server, value)
+                flash.fill(server, keys_of(value), value)
                 is_filled = True
             forget_pages(path)
             with flash.confined(server, folder) as is_confined:

@@ -23,7 +23,7 @@ struct Object {
     threshold: f64,
 }
 
-/// What the last access of an object left.
+/// An object that was found, and what the profiler knows of it since its last access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) distance: f64,
@@ -95,7 +95,7 @@ impl Layer {
         }
     }
 
-    /// Takes the lowest objects out as if they never had been, until at most so many bytes are left.
+    /// Removes the lowest objects, as if they had never been accessed, until the stack has at most `bytes` bytes.
     pub(crate) fn cut_below(&mut self, bytes: f64) {
         while self.depth_bytes() > bytes
             && let Some(key) = self.stack.pop_lowest()

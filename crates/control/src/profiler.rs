@@ -256,7 +256,8 @@ impl Profiler {
         );
     }
 
-    /// Forgets what only caches of more than so many bytes would hold: a later get of it finds nothing at any size.
+    /// Removes sampled objects deeper than `bytes`, which only larger caches would hold: at each size of the curve
+    /// their next get misses.
     pub fn limit_depth(&mut self, bytes: u64) {
         self.sample.cut_below(bytes as f64);
     }

@@ -1,4 +1,4 @@
-//! What a sampled access of a live cache is to a profiler.
+//! Feeds the sampled accesses of a live cache to its profiler.
 
 use ebbtide_control::Profiler;
 use ebbtide_store::{AccessSample, SampledAccess};

@@ -1,4 +1,4 @@
-//! What all policies by object have in common.
+//! The trait of policies by object.
 
 /// A cache under a policy.
 pub trait Cache: Send {

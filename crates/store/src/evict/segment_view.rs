@@ -1,4 +1,4 @@
-//! What policies know of a segment.
+//! The view of a segment by which policies choose.
 
 use crate::segment::SegmentId;
 
