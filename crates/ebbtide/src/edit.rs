@@ -13,21 +13,27 @@
 use crate::access::Access;
 use crate::error::Error;
 use crate::flash::pool_flash::PoolFlash;
-use ebbtide_store::{Edit, Editable, IfAbsent, Ttl};
+use ebbtide_store::{Edit, Editable, IfAbsent, NewEntry};
 
 /// The decision of an edit about the value that it finds, `None` if the key is absent.
 pub(crate) type Decide<'a> = dyn FnMut(Option<Editable<'_>>) -> Edit + 'a;
 
 impl Access {
-    /// Edits a value: see `ebbtide_store::Store::edit`. A new entry gets this TTL.
-    pub fn edit(&self, key: &[u8], ttl: Ttl, decide: &mut Decide<'_>) -> Result<(), Error> {
+    /// Edits a value: see `ebbtide_store::Store::edit`. A new entry is as `entry` says.
+    pub fn edit(&self, key: &[u8], entry: NewEntry, decide: &mut Decide<'_>) -> Result<(), Error> {
         match &self.pool.flash {
-            Some(flash) if self.waits => self.edit_over_flash(flash, key, ttl, decide),
-            _ => self.edit_in_memory(key, IfAbsent::Create(ttl), decide).map(drop),
+            Some(flash) if self.waits => self.edit_over_flash(flash, key, entry, decide),
+            _ => self.edit_in_memory(key, IfAbsent::Create(entry), decide).map(drop),
         }
     }
 
-    fn edit_over_flash(&self, flash: &PoolFlash, key: &[u8], ttl: Ttl, decide: &mut Decide<'_>) -> Result<(), Error> {
+    fn edit_over_flash(
+        &self,
+        flash: &PoolFlash,
+        key: &[u8],
+        entry: NewEntry,
+        decide: &mut Decide<'_>,
+    ) -> Result<(), Error> {
         let (store, hash) = (&self.pool.store, self.pool.store.hash(key));
         // Ends: each further round the key was written, promoted or evicted meanwhile.
         loop {
@@ -40,7 +46,7 @@ impl Access {
             };
             let edited = match self.get_from_flash(flash, key).is_hit() {
                 true => self.promote_if_on_flash(key).map(|()| false),
-                false => self.edit_in_memory(key, IfAbsent::Load { ttl, ticket }, decide),
+                false => self.edit_in_memory(key, IfAbsent::Load { entry, ticket }, decide),
             };
             store.end_load(hash, ticket);
             if edited? {

@@ -395,3 +395,88 @@ fn a_used_entry_outlives_its_time_to_idle() {
     assert!(!cache.contains_key("unused"));
     cache.verify();
 }
+
+/// Reads and edits are uses, also of values that are edited in place.
+#[test]
+fn a_used_structured_value_outlives_its_time_to_idle() {
+    let cache = builder().time_to_idle(MINUTE).build().unwrap();
+    let (options, with_ttl) = (InsertOptions::new(), InsertOptions::new().ttl(2 * MINUTE));
+    let (read, edited, log) = (cache.words("read"), cache.words("edited"), cache.append_buffer("log"));
+    let (unused, map, bounded) = (cache.words("unused"), cache.map::<u32, u32>("map"), cache.words("bounded"));
+    [&read, &edited, &unused].iter().for_each(|words| assert!(words.create(&[0], options).unwrap()));
+    assert!(bounded.create(&[0], with_ttl).unwrap());
+    map.insert(&0, &0).unwrap();
+    log.append("0").unwrap();
+    for second in (40..400).step_by(40) {
+        cache.maintain(Duration::from_secs(second));
+        assert_eq!(read.get(), Ok(Some(vec![0])), "second {second}");
+        assert_eq!(edited.edit(|words| words[0] += 1), Ok(Some(())), "second {second}");
+        log.append("more").unwrap();
+        assert_eq!(map.get(&0), Ok(Some(0)), "second {second}");
+        assert_eq!(bounded.get().unwrap().is_some(), second < 120, "second {second}");
+    }
+    assert_eq!(edited.get(), Ok(Some(vec![9])));
+    assert_eq!(log.records().unwrap().unwrap().iter().count(), 10);
+    assert!(!cache.contains_key("unused"));
+    cache.verify();
+}
+
+/// What the library notes of an entry does not make its edits copies.
+#[test]
+fn edits_of_noted_entries_are_in_place() {
+    let cache = builder().time_to_idle(MINUTE).build().unwrap();
+    let (words, log) = (cache.words("words"), cache.append_buffer("log"));
+    words.create(&[0], InsertOptions::new().cost(8.0)).unwrap();
+    log.append("0").unwrap();
+    let stored = || cache.memcached().stats().stored_total;
+    let before = stored();
+    (0..10).for_each(|_| assert_eq!(words.edit(|words| words[0] += 1), Ok(Some(()))));
+    (0..10).for_each(|_| log.append("1").unwrap());
+    assert_eq!(stored(), before);
+    cache.verify();
+}
+
+#[test]
+fn a_structured_value_stays_after_its_ttl() {
+    let cache = builder().build().unwrap();
+    let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
+    for key in ["reloaded", "left"] {
+        cache.map::<u8, u8>(key).insert_many([(&1, &1)], options).unwrap();
+    }
+    let get = |key: &str| cache.map::<u8, u8>(key).get(&1);
+    cache.maintain(2 * MINUTE);
+    assert_eq!((get("reloaded"), get("left")), (Ok(Some(1)), Ok(Some(1))));
+    assert_is_stale(&cache, "reloaded");
+    cache.maintain(HOUR + 2 * MINUTE);
+    assert_eq!(get("left"), Ok(None));
+    cache.verify();
+}
+
+/// A task's read of flash is a use, too.
+#[test]
+fn a_used_entry_on_flash_outlives_its_time_to_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).policy(Policy::Fifo);
+    let builder = builder.time_to_idle(HOUR).engine(|engine| engine.flash_demotion_wait(MINUTE));
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+    let keys = ["thread", "task", "structured", "unused"];
+    for key in keys {
+        cache.append_buffer(key).append([7; 1000]).unwrap();
+    }
+    let fill = |from: u32| {
+        for number in from..from + 12_000 {
+            insert_when_possible(&cache, &number.to_le_bytes(), InsertOptions::new());
+        }
+        assert!(keys.iter().all(|key| !cache.memcached().peek(key.as_bytes()).is_hit()), "they are on flash");
+    };
+    fill(0);
+    for minute in [40, 80] {
+        cache.maintain(minute * MINUTE);
+        assert!(cache.get("thread").is_some(), "minute {minute}");
+        assert!(smol::block_on(cache.get_async("task")).is_some(), "minute {minute}");
+        assert!(cache.append_buffer("structured").append("1").is_ok());
+    }
+    assert_eq!(cache.append_buffer("structured").records().unwrap().unwrap().iter().count(), 3);
+    assert!(!cache.contains_key("unused"));
+    cache.verify();
+}

@@ -99,7 +99,7 @@ pub use model::{MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, SegmentModel};
 pub use ops::Handle;
 pub use ops::{
     Allocation, BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
-    MetaFlagsLookup, MetaFlagsOutcome, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written,
+    MetaFlagsLookup, MetaFlagsOutcome, Mode, NewEntry, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};

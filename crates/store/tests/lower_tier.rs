@@ -247,7 +247,8 @@ fn an_edit_in_place_removes_the_copy_first() {
     let target = (&b"key"[..], tiers.store.hash(b"key"));
     let content = [&[0xEB, 0x7D, 5, 1][..], b"head"].concat();
     let edit = |with: Edit| {
-        let edited = tiers.store.edit(&participant, target, IfAbsent::Create(Ttl::Never), 1000, |_| with.clone());
+        let edited =
+            tiers.store.edit(&participant, target, IfAbsent::Create(Ttl::Never.into()), 1000, |_| with.clone());
         assert_eq!(edited, Ok(true));
     };
     edit(Edit::Store { content: content.clone(), spare: 100 });

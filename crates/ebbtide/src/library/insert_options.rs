@@ -4,7 +4,7 @@ use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS};
 use super::pool::Pool;
 use crate::error::Error;
 use crate::memcached;
-use ebbtide_store::{Flags, Mode, Stored, Ttl, cost_class};
+use ebbtide_store::{Flags, Mode, NewEntry, Stored, Ttl, cost_class};
 use std::time::Duration;
 
 /// Options of one write, for [`crate::Pool::insert_with`] and its relatives.
@@ -133,7 +133,15 @@ impl Life {
     }
 
     pub fn write(self, commands: &memcached::Pool, key: &[u8], value: &[u8], mode: Mode) -> Result<Stored, Error> {
-        let annotation = Flags::annotation_with_cost(self.kind.annotation(), self.cost);
-        commands.insert(key, value).ttl(self.ttl).annotation(annotation).mode(mode).apply()
+        commands.insert(key, value).ttl(self.ttl).annotation(self.annotation()).mode(mode).apply()
+    }
+
+    /// The entry that an edit creates.
+    pub fn new_entry(self) -> NewEntry {
+        NewEntry { ttl: self.ttl, flags: Flags::from_parts(self.annotation(), true) }
+    }
+
+    fn annotation(self) -> u32 {
+        Flags::annotation_with_cost(self.kind.annotation(), self.cost)
     }
 }

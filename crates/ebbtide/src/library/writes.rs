@@ -242,13 +242,15 @@ impl Pool {
     }
 
     /// Edits the value of a key: see `crate::edit`. The options are those of a new entry. A remembered negative result
-    /// is an absent key: an edit that creates a value takes its place, another one leaves it.
+    /// is an absent key: an edit that creates a value takes its place, another one leaves it. An edit of an entry past
+    /// half of its time to idle begins that anew, as a lookup does.
     pub(crate) fn edit(&self, key: &[u8], options: InsertOptions, decide: &mut Decide<'_>) -> Result<(), Error> {
-        let ttl = options.ttl_or(self.settings.default_ttl);
+        let entry = self.life(options).new_entry();
         // Ends: each round follows a negative result, which it removes.
         loop {
-            let mut is_in_the_way = false;
-            self.commands.0.edit(key, ttl, &mut |found| {
+            let (mut is_in_the_way, mut is_idle) = (false, false);
+            self.commands.0.edit(key, entry, &mut |found| {
+                is_idle = found.as_ref().is_some_and(|found| self.is_edit_of_half_idle(found));
                 let is_value = |found: &Editable<'_>| EntryKind::of_flags(found.flags).has_value();
                 let is_negative = found.as_ref().is_some_and(|found| !is_value(found));
                 let decision = decide(found.filter(|_| !is_negative));
@@ -256,12 +258,22 @@ impl Pool {
                 if is_in_the_way { Edit::Keep } else { decision }
             })?;
             if !is_in_the_way {
+                if is_idle {
+                    self.touch_idle(&self.commands, key);
+                }
                 return Ok(());
             }
             if let Some(negative) = self.negative_token(key) {
                 self.commands.delete_if(key, negative);
             }
         }
+    }
+
+    fn is_edit_of_half_idle(&self, found: &Editable<'_>) -> bool {
+        let Some(idle) = self.settings.time_to_idle else { return false };
+        let now = self.commands.0.pool.clock.now_ms() / 1000;
+        let ends_within = |end: u64| Duration::from_secs(end.saturating_sub(now)) < idle / 2;
+        EntryKind::of_flags(found.flags) == EntryKind::Idle && found.expiry_seconds.is_some_and(ends_within)
     }
 
     fn write(&self, key: &[u8], value: &[u8], options: InsertOptions, mode: Mode) -> Result<Stored, Error> {

@@ -22,17 +22,18 @@ impl Client<'_> {
     pub fn append_to_log(&self, key: &[u8], byte: u8, create: Option<usize>) -> bool {
         let target = (key, self.store.hash(key));
         let mut is_done = false;
-        let edited = self.store.edit(&self.participant, target, IfAbsent::Create(Ttl::Never), self.now_ms, |found| {
-            is_done = true;
-            match (found, create) {
-                (Some(found), _) if found.spare > 0 => return Edit::Append(vec![byte]),
-                (None, Some(spare)) => {
-                    return Edit::Store { content: [head(LOG_STRUCTURE), vec![byte]].concat(), spare };
+        let edited =
+            self.store.edit(&self.participant, target, IfAbsent::Create(Ttl::Never.into()), self.now_ms, |found| {
+                is_done = true;
+                match (found, create) {
+                    (Some(found), _) if found.spare > 0 => return Edit::Append(vec![byte]),
+                    (None, Some(spare)) => {
+                        return Edit::Store { content: [head(LOG_STRUCTURE), vec![byte]].concat(), spare };
+                    }
+                    _ => is_done = false,
                 }
-                _ => is_done = false,
-            }
-            Edit::Keep
-        });
+                Edit::Keep
+            });
         edited.expect("the model has free memory");
         is_done
     }
@@ -49,12 +50,13 @@ impl Client<'_> {
     pub fn add_to_word(&self, key: &[u8], delta: u64) -> u64 {
         let target = (key, self.store.hash(key));
         let mut sum = 0;
-        let edited = self.store.edit(&self.participant, target, IfAbsent::Create(Ttl::Never), self.now_ms, |found| {
-            let mut content = found.map_or_else(|| words(&[0]), |found| found.content.to_vec());
-            sum = u64::from_le_bytes(content[8..].try_into().expect("one word")) + delta;
-            content[8..].copy_from_slice(&sum.to_le_bytes());
-            Edit::Store { content, spare: 0 }
-        });
+        let edited =
+            self.store.edit(&self.participant, target, IfAbsent::Create(Ttl::Never.into()), self.now_ms, |found| {
+                let mut content = found.map_or_else(|| words(&[0]), |found| found.content.to_vec());
+                sum = u64::from_le_bytes(content[8..].try_into().expect("one word")) + delta;
+                content[8..].copy_from_slice(&sum.to_le_bytes());
+                Edit::Store { content, spare: 0 }
+            });
         edited.expect("the model has free memory");
         sum
     }

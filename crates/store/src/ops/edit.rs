@@ -32,6 +32,8 @@ pub struct Editable<'a> {
     pub spare: usize,
     /// The flags of a client, or an annotation.
     pub flags: Flags,
+    /// The second of its expiry; `None` if it never expires.
+    pub expiry_seconds: Option<u64>,
 }
 
 /// The decision of an edit.
@@ -51,11 +53,25 @@ pub enum Edit {
 pub enum IfAbsent {
     /// Nothing.
     Refuse,
-    /// The caller decides, and a new entry has this TTL.
-    Create(Ttl),
+    /// The caller decides about a new entry.
+    Create(NewEntry),
     /// The same, if the key has not changed since this load ticket was given: for a store above a lower tier, in which
     /// the caller has not found the key since.
-    Load { ttl: Ttl, ticket: u64 },
+    Load { entry: NewEntry, ticket: u64 },
+}
+
+/// What an entry that an edit creates has beside its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewEntry {
+    pub ttl: Ttl,
+    pub flags: Flags,
+}
+
+/// An entry without flags.
+impl From<Ttl> for NewEntry {
+    fn from(ttl: Ttl) -> Self {
+        Self { ttl, flags: Flags::default() }
+    }
 }
 
 /// A new item of an edit.
@@ -92,22 +108,24 @@ impl Store {
                 self.sample_lookup(participant, hash, hit.as_ref());
             }
             let Some(hit) = hit else {
-                let (ttl, condition) = match if_absent {
+                let (NewEntry { ttl, flags }, condition) = match if_absent {
                     IfAbsent::Refuse => return Ok(false),
-                    IfAbsent::Create(ttl) => (ttl, Condition::Absent),
+                    IfAbsent::Create(entry) => (entry, Condition::Absent),
                     IfAbsent::Load { ticket, .. } if !self.is_load_valid(hash, ticket) => return Ok(false),
-                    IfAbsent::Load { ttl, ticket } => (ttl, Condition::Load(ticket)),
+                    IfAbsent::Load { entry, ticket } => (entry, Condition::Load(ticket)),
                 };
                 let Edit::Store { content, spare } = decide(None) else { return Ok(true) };
                 let Some(life) = self.lifetime(ttl, moment) else { return Ok(true) };
-                let new = NewContent { content: &content, spare, flags: Flags::default(), life, condition };
+                let new = NewContent { content: &content, spare, flags, life, condition };
                 if self.publish_content(participant, (key, hash), &new, moment)?.is_done() {
                     return Ok(true);
                 }
                 continue;
             };
             let content = hit.contiguous().unwrap_or_default();
-            let (content, spare) = match decide(Some(Editable { content, spare: hit.spare(), flags: hit.flags() })) {
+            let found =
+                Editable { content, spare: hit.spare(), flags: hit.flags(), expiry_seconds: hit.expiry_seconds() };
+            let (content, spare) = match decide(Some(found)) {
                 Edit::Keep => return Ok(true),
                 Edit::Append(bytes) => {
                     let append = |item: ItemAt| {

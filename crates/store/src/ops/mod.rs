@@ -17,7 +17,7 @@ mod upload;
 mod write;
 
 pub use allocation::Allocation;
-pub use edit::{Edit, Editable, IfAbsent};
+pub use edit::{Edit, Editable, IfAbsent, NewEntry};
 #[cfg(not(loom))]
 pub use handle::Handle;
 pub use meta_flags::{Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
