@@ -1,6 +1,6 @@
 //! Lookups and loads of tasks, under tokio and smol, which share no code.
 
-use ebbtide::{ByteSize, Cache, Clock, Error, LoadError};
+use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, NegativeCache, PoolOptions};
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -251,5 +251,154 @@ fn a_task_removes_what_only_flash_has() {
             }
         })]);
     }
+    cache.verify();
+}
+
+/// The first keys of a cache over flash that memory does not have, each once for each executor.
+fn only_on_flash(cache: &Cache, keys: impl Iterator<Item = u32>, count: usize) -> Vec<u32> {
+    let keys: Vec<u32> = keys.filter(|n| !cache.memcached().peek(&key(*n)).is_hit()).take(count).collect();
+    assert_eq!(keys.len(), count);
+    keys
+}
+
+#[test]
+fn tasks_change_what_only_flash_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_flash(&folder, 4000);
+    for (run, first) in EXECUTORS.into_iter().zip([0, 1000]) {
+        let keys = only_on_flash(&cache, first..first + 1000, 64);
+        let task = |keys: &[u32]| -> Task {
+            let (cache, keys) = (cache.clone(), keys.to_vec());
+            Box::pin(async move {
+                let options = InsertOptions::new();
+                assert!(cache.contains_key_async(key(keys[0])).await);
+                assert_eq!(cache.with_async(key(keys[1]), <[u8]>::len).await, Some(5000));
+                assert!(!cache.insert_if_absent_async(key(keys[2]), "new", options).await.unwrap());
+                let old = value(keys[3]);
+                assert!(cache.compare_and_swap_async(key(keys[3]), old, "7", options).await.unwrap());
+                assert!(cache.touch_async(key(keys[4]), Duration::from_secs(600)).await.unwrap());
+                assert_eq!(cache.increment_async(key(keys[5]), 1).await, Err(Error::NotNumeric));
+                assert_eq!(cache.increment_async(key(keys[3]), 3).await, Ok(Some(10)));
+                assert_eq!(cache.decrement_async(key(keys[3]), 1).await, Ok(Some(9)));
+                assert_eq!(cache.increment_or_insert_async(key(keys[3]), 1, 0, options).await, Ok(10));
+            })
+        };
+        run(keys.chunks(8).map(task).collect());
+        for n in keys.chunks(8).flat_map(|keys| keys[4..5].iter()) {
+            assert!(cache.get_ref(key(*n)).unwrap().ttl().is_some());
+        }
+    }
+    cache.verify();
+}
+
+/// A change that was dropped before it was ready has not happened.
+#[test]
+fn a_dropped_change_of_flash_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_flash(&folder, 4000);
+    let keys = only_on_flash(&cache, 0..4000, 50);
+    for n in keys {
+        let old = value(n);
+        let swapped = poll_once(pin!(cache.compare_and_swap_async(key(n), &old, "new", InsertOptions::new())));
+        let expected = if swapped.is_ready() { b"new".to_vec() } else { old };
+        assert_eq!(cache.get(key(n)).as_deref(), Some(&expected[..]));
+    }
+    cache.verify();
+}
+
+/// In a full cache: the tasks wait for memory without blocking their executor.
+#[test]
+fn tasks_count_and_publish_in_a_full_cache() {
+    for run in EXECUTORS {
+        let cache = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::kib(64)).build().unwrap();
+        let task = |task: u32| -> Task {
+            let cache = cache.clone();
+            Box::pin(async move {
+                for n in (task..4000).step_by(8) {
+                    let count = cache.increment_or_insert_async(key(n), 1, 1, InsertOptions::new()).await;
+                    assert_eq!(count, Ok(1));
+                    let mut filled = cache.allocate_async(key(n), 5000, Duration::from_secs(600)).await.unwrap();
+                    filled.copy_from_slice(&value(n));
+                    filled.publish_async().await.unwrap();
+                    assert!(!cache.insert_if_absent_async(key(n), "new", InsertOptions::new()).await.unwrap());
+                }
+            })
+        };
+        run((0..8).map(task).collect());
+        assert!(cache.stats().evictions > 1000);
+        assert!((0..4000).filter_map(|n| Some((n, cache.get(key(n))?))).all(|(n, found)| *found == *value(n)));
+        cache.verify();
+    }
+}
+
+fn with_negatives() -> (Cache, NegativeCache) {
+    let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    let cache = Cache::builder().memory(ByteSize::mib(32)).pool(absent).build().unwrap();
+    let objects = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    (cache, objects)
+}
+
+#[test]
+fn tasks_of_an_absent_object_load_once() {
+    const TASKS: usize = 100;
+    for run in EXECUTORS {
+        let (cache, objects) = with_negatives();
+        let (called, loads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let task = |_| -> Task {
+            let (objects, called, loads) = (objects.clone(), Arc::clone(&called), Arc::clone(&loads));
+            Box::pin(async move {
+                called.fetch_add(1, Ordering::SeqCst);
+                let loader = async {
+                    loads.fetch_add(1, Ordering::SeqCst);
+                    while called.load(Ordering::SeqCst) < TASKS {
+                        smol::future::yield_now().await;
+                    }
+                    Ok::<Option<&str>, ()>(None)
+                };
+                assert_eq!(objects.get_or_load_async(key(1), loader).await, Ok(Lookup::Negative));
+                assert_eq!(objects.get_async(key(1)).await, Lookup::Negative);
+            })
+        };
+        run((0..TASKS).map(task).collect());
+        assert_eq!(loads.load(Ordering::SeqCst), 1);
+        cache.verify();
+    }
+}
+
+#[test]
+fn a_task_replaces_a_negative_result() {
+    let (cache, objects) = with_negatives();
+    smol::block_on(async {
+        let absent = || async { Ok::<Option<&str>, &str>(None) };
+        assert_eq!(objects.get_or_load_async(key(1), absent()).await, Ok(Lookup::Negative));
+        objects.insert_async(key(1), "Ada").await.unwrap();
+        assert_eq!(objects.get_async(key(1)).await, Lookup::Hit("Ada".into()));
+        assert!(objects.remove_async(key(1)).await.unwrap() && !objects.remove_async(key(1)).await.unwrap());
+        assert_eq!(objects.get_async(key(1)).await, Lookup::Miss);
+        let fails = async { Err::<Option<&str>, _>("no database") };
+        assert_eq!(objects.get_or_load_async(key(1), fails).await, Err(LoadError::Loader("no database")));
+        // An object that was inserted while the loader ran is not hidden.
+        let late = async {
+            objects.insert_async(key(2), "Bob").await.unwrap();
+            absent().await
+        };
+        assert_eq!(objects.get_or_load_async(key(2), late).await, Ok(Lookup::Negative));
+        assert_eq!(objects.get_async(key(2)).await, Lookup::Hit("Bob".into()));
+        let refused = objects.insert_async("too long", "Ada").await;
+        assert!(matches!(refused, Err(Error::CompactLength { .. })));
+    });
+    cache.verify();
+}
+
+#[test]
+fn a_cancelled_loader_of_an_object_releases_the_waiters() {
+    let (cache, objects) = with_negatives();
+    let mut leader = Box::pin(objects.get_or_load_async(key(1), pending::<Result<Option<&str>, ()>>()));
+    assert!(poll_once(leader.as_mut()).is_pending());
+    let mut waiter = pin!(objects.get_or_load_async(key(1), async { Ok::<_, ()>(Some("second")) }));
+    assert!(poll_once(waiter.as_mut()).is_pending());
+    drop(leader);
+    assert_eq!(smol::block_on(waiter), Ok(Lookup::Hit("second".into())));
+    assert_eq!(objects.get(key(1)), Lookup::Hit("second".into()));
     cache.verify();
 }

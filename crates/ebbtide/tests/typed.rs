@@ -1,7 +1,7 @@
 //! Typed caches and ranges of values.
 
 use ebbtide::loading::LoadOptions;
-use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, PlainBytes, TypedCache};
+use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, PlainBytes, Ttl, TypedCache};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -55,6 +55,22 @@ fn tasks_load_typed_values() {
         assert_eq!((loaded, orders.get_async(&1).await), (Ok(order(1)), Ok(Some(order(1)))));
         cache.maintain(Duration::from_secs(5));
         assert_eq!(orders.get_async(&1).await, Ok(None), "the loader's TTL");
+    });
+}
+
+#[test]
+fn tasks_change_typed_values() {
+    let cache = cache();
+    let orders: TypedCache<u32, Order> = cache.typed();
+    smol::block_on(async {
+        let options = InsertOptions::new();
+        assert_eq!(orders.contains_key_async(&1).await, Ok(false));
+        assert_eq!(orders.insert_if_absent_async(&1, &order(1), options).await, Ok(true));
+        assert_eq!(orders.insert_if_absent_async(&1, &order(2), options).await, Ok(false));
+        assert_eq!((orders.contains_key_async(&1).await, orders.get_async(&1).await), (Ok(true), Ok(Some(order(1)))));
+        assert_eq!(orders.touch_async(&1, Duration::from_secs(5)).await, Ok(true));
+        cache.maintain(Duration::from_secs(5));
+        assert_eq!((orders.get_async(&1).await, orders.touch_async(&1, Ttl::Never).await), (Ok(None), Ok(false)));
     });
 }
 

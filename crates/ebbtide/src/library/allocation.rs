@@ -65,6 +65,34 @@ impl Pool {
             self.commands.0.allocate(key, length, ttl).map_or_else(|| Place::Buffer(vec![0; length]), Place::Segment);
         Ok(Allocation { pool: self.clone(), key: key.into(), ttl, place })
     }
+
+    /// As [`Pool::allocate`], for tasks: where that would wait for memory, the value is filled in a buffer. To be
+    /// published by [`Allocation::publish_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # use std::time::Duration;
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let mut value = cache.allocate_async("k", 4, Duration::from_secs(60)).await?;
+    /// value.copy_from_slice(b"1234");
+    /// value.publish_async().await?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::allocate`].
+    pub async fn allocate_async(
+        &self,
+        key: impl AsRef<[u8]>,
+        length: usize,
+        ttl: impl Into<Ttl>,
+    ) -> Result<Allocation, Error> {
+        let allocation = self.without_waiting().allocate(key, length, ttl)?;
+        Ok(Allocation { pool: self.clone(), ..allocation })
+    }
 }
 
 impl Access {
@@ -102,6 +130,21 @@ impl Allocation {
         match place {
             Place::Segment(mut allocation) => pool.commands.0.publish(&key, &mut allocation, ttl),
             Place::Buffer(bytes) => pool.insert_with(key, bytes, InsertOptions::new().ttl(ttl)),
+        }
+    }
+
+    /// As [`Allocation::publish`], for tasks of any executor: no call blocks it.
+    ///
+    /// # Errors
+    /// As [`Pool::insert_async`].
+    pub async fn publish_async(self) -> Result<(), Error> {
+        let Self { pool, key, ttl, place } = self;
+        match place {
+            Place::Segment(mut allocation) => {
+                let commands = pool.commands.without_waiting();
+                pool.write_async(&commands, |commands| commands.0.publish(&key, &mut allocation, ttl)).await
+            }
+            Place::Buffer(bytes) => pool.insert_with_async(key, bytes, InsertOptions::new().ttl(ttl)).await,
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::memcached;
 use ebbtide_store::{CompactLookup as Lookup, CompactMode, MissTicket, Stored, Ttl};
-use std::cell::Cell;
 use std::fmt::{Debug, Formatter};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A handle of a compact pool ([`crate::PoolOptions::compact`]): a cache of small objects whose keys have one length
 /// and whose values have one length. A clone is a handle of the same pool and may be used from any thread.
@@ -260,12 +260,14 @@ impl NegativeCache {
     /// The object of a key, or that there is none, or that neither is known.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
         let key = key.as_ref();
-        match self.objects.get(key) {
-            Some(value) => Lookup::Hit(value),
-            None => match self.negatives.with(key, |_| ()) {
-                Lookup::Negative => Lookup::Negative,
-                Lookup::Hit(()) | Lookup::Miss => Lookup::Miss,
-            },
+        self.objects.get(key).map_or_else(|| self.get_negative(key), Lookup::Hit)
+    }
+
+    /// Looks up a key that has no object.
+    fn get_negative(&self, key: &[u8]) -> Lookup<Value> {
+        match self.negatives.with(key, |_| ()) {
+            Lookup::Negative => Lookup::Negative,
+            Lookup::Hit(()) | Lookup::Miss => Lookup::Miss,
         }
     }
 
@@ -282,25 +284,54 @@ impl NegativeCache {
         let key = key.as_ref();
         self.negatives.ticket(key)?;
         let found = self.objects.look(key);
-        let is_missing = matches!(found, Look::Missing);
-        self.objects.count(!is_missing);
-        if is_missing && self.negatives.with(key, |_| ()) == Lookup::Negative {
+        if self.is_known_absent(key, &found) {
             return Ok(Lookup::Negative);
         }
-        let has_loaded = Cell::new(false);
+        let has_loaded = AtomicBool::new(false);
         // Waiters return when it has ended, so it remembers the answer first.
         let load = || {
             let ticket = self.negatives.ticket(key)?;
-            let loaded = load().map_err(LoadError::Loader)?;
-            has_loaded.set(loaded.is_some());
-            if loaded.is_none() {
-                self.negatives.insert_negative_since(key, ticket, InsertOptions::new())?;
-            }
-            Ok(loaded)
+            self.remember(key, ticket, &has_loaded, load().map_err(LoadError::Loader)?)
         };
-        let is_absent = || self.negatives.commands.get(key, |_| ()) == Lookup::Negative;
+        let is_absent = || self.is_negative(key);
         let loaded = self.objects.load_after(key, found, LoadOptions::new(), is_absent, load).map_err(flatten)?;
-        if has_loaded.get() {
+        self.answer(key, loaded, &has_loaded)
+    }
+
+    /// Counts a lookup; true if there is no object, and a negative result.
+    fn is_known_absent(&self, key: &[u8], found: &Look) -> bool {
+        let is_missing = matches!(found, Look::Missing);
+        self.objects.count(!is_missing);
+        is_missing && self.negatives.with(key, |_| ()) == Lookup::Negative
+    }
+
+    /// Remembers what the loader of this call has answered: `None` as a negative result.
+    fn remember<V, E>(
+        &self,
+        key: &[u8],
+        ticket: MissTicket,
+        has_loaded: &AtomicBool,
+        loaded: Option<V>,
+    ) -> Result<Option<V>, LoadError<E>> {
+        has_loaded.store(loaded.is_some(), Ordering::Relaxed);
+        if loaded.is_none() {
+            self.negatives.insert_negative_since(key, ticket, InsertOptions::new())?;
+        }
+        Ok(loaded)
+    }
+
+    /// Looks for a negative result without counting a lookup.
+    fn is_negative(&self, key: &[u8]) -> bool {
+        self.negatives.commands.get(key, |_| ()) == Lookup::Negative
+    }
+
+    fn answer<E>(
+        &self,
+        key: &[u8],
+        loaded: Option<Value>,
+        has_loaded: &AtomicBool,
+    ) -> Result<Lookup<Value>, LoadError<E>> {
+        if has_loaded.load(Ordering::Relaxed) {
             self.negatives.remove_negative(key)?;
         }
         Ok(loaded.map_or(Lookup::Negative, Lookup::Hit))
@@ -327,11 +358,105 @@ impl NegativeCache {
         Ok(self.objects.remove(key) || had_negative)
     }
 
+    /// The pool of the objects.
     pub fn objects(&self) -> &Pool {
         &self.objects
     }
 
+    /// The pool of the negative results.
     pub fn negatives(&self) -> &CompactPool {
         &self.negatives
+    }
+}
+
+/// For tasks of any executor; no call blocks it.
+impl NegativeCache {
+    /// As [`NegativeCache::get`]: see [`Pool::get_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// # let task = async {
+    /// assert_eq!(users.get_async("u001").await, Lookup::Miss);
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
+        let key = key.as_ref();
+        let found = self.objects.get_async(key).await;
+        found.map_or_else(|| self.get_negative(key), Lookup::Hit)
+    }
+
+    /// As [`NegativeCache::get_or_load`]: see [`Pool::get_or_load_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// # let task = async {
+    /// let user = users.get_or_load_async("u001", async { Ok::<_, std::io::Error>(Some("Ada")) }).await;
+    /// assert!(matches!(user.unwrap(), Lookup::Hit(name) if name == *b"Ada"));
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`NegativeCache::get_or_load`].
+    pub async fn get_or_load_async<V: Into<Loaded>, E>(
+        &self,
+        key: impl AsRef<[u8]>,
+        load: impl Future<Output = Result<Option<V>, E>>,
+    ) -> Result<Lookup<Value>, LoadError<E>> {
+        let key = key.as_ref();
+        self.negatives.ticket(key)?;
+        let found = self.objects.look_async(key).await;
+        if self.is_known_absent(key, &found) {
+            return Ok(Lookup::Negative);
+        }
+        let has_loaded = AtomicBool::new(false);
+        let load = async {
+            let ticket = self.negatives.ticket(key)?;
+            self.remember(key, ticket, &has_loaded, load.await.map_err(LoadError::Loader)?)
+        };
+        let is_absent = || self.is_negative(key);
+        let loaded = self.objects.load_after_async(key, found, LoadOptions::new(), is_absent, load).await;
+        self.answer(key, loaded.map_err(flatten)?, &has_loaded)
+    }
+
+    /// As [`NegativeCache::insert`]: see [`Pool::insert_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// # let task = async {
+    /// users.insert_async("u001", "Ada").await?;
+    /// assert!(users.remove_async("u001").await?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::insert_async`]; `CompactLength`, with nothing written.
+    pub async fn insert_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = key.as_ref();
+        self.negatives.ticket(key)?;
+        self.objects.insert_async(key, value).await?;
+        self.negatives.remove_negative(key).map(drop)
+    }
+
+    /// As [`NegativeCache::remove`]: see [`Pool::remove_async`].
+    ///
+    /// # Errors
+    /// As [`NegativeCache::remove`].
+    pub async fn remove_async(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
+        let had_negative = self.negatives.remove(key)?;
+        Ok(self.objects.remove_async(key).await || had_negative)
     }
 }

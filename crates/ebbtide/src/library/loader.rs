@@ -337,10 +337,22 @@ impl Pool {
         load: impl Future<Output = Result<Option<V>, E>>,
     ) -> Result<Option<Value>, LoadError<E>> {
         let key = key.as_ref();
+        let found = self.look_async(key).await;
+        self.count(!matches!(found, Look::Missing));
+        self.load_after_async(key, found, options, || false, load).await
+    }
+
+    /// As `load_after`, for tasks.
+    pub(super) async fn load_after_async<V: Into<Loaded>, E>(
+        &self,
+        key: &[u8],
+        mut found: Look,
+        options: LoadOptions,
+        is_absent: impl Fn() -> bool,
+        load: impl Future<Output = Result<Option<V>, E>>,
+    ) -> Result<Option<Value>, LoadError<E>> {
         let deadline = self.load_deadline();
         let mut load = pin!(load);
-        let mut found = self.look_async(key).await;
-        self.count(!matches!(found, Look::Missing));
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
             match self.load_step(key, found)? {
@@ -349,6 +361,10 @@ impl Pool {
                     if let Some(value) = self.loaded_by_other(LoadWait::new(running, deadline).await)? {
                         return Ok(value);
                     }
+                }
+                LoadStep::Lead(leader, _) if is_absent() => {
+                    leader.finish(Outcome::Absent);
+                    return Ok(None);
                 }
                 LoadStep::Lead(leader, ticket) => {
                     let loaded = poll_fn(|context| leader.run(|| load.as_mut().poll(context))).await;
@@ -372,7 +388,7 @@ enum LoadStep<'p> {
     Return(Option<Value>),
     /// Another caller loads the key.
     Wait(Arc<Load>),
-    /// This caller runs its loader, and publishes with the ticket. The ticket is given back before the load ends.
+    /// This caller runs its loader, and publishes with the ticket.
     Lead(Leader<'p>, Ticket<'p>),
     /// The key has changed since the look.
     LookAgain,
@@ -411,7 +427,7 @@ impl Pool {
         look
     }
 
-    async fn look_async(&self, key: &[u8]) -> Look {
+    pub(super) async fn look_async(&self, key: &[u8]) -> Look {
         let read = |pool: &Pool, item: &Item<'_>| Some(Look::of(pool, item));
         let look = self.look_up_async(&[key], ReadPurpose::Answer, read).await.pop().flatten();
         look.unwrap_or(Look::Missing)

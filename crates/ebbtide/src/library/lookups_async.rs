@@ -1,11 +1,12 @@
 //! Lookups of tasks: at once if memory has the key, else by a read of flash that wakes the task.
 
-use super::pool::{Pool, byte_range, has_value};
+use super::pool::{Pool, byte_range, has_value, with_bytes};
 use super::value::Value;
 use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::lookup::Item;
 use crate::memcached;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -32,6 +33,48 @@ impl Pool {
         let value = self.look_up_async(&[key.as_ref()], ReadPurpose::Answer, read).await.pop().flatten();
         self.count(value.is_some());
         value
+    }
+
+    /// As [`Pool::with`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("greeting", "hello").await?;
+    /// assert_eq!(cache.with_async("greeting", |bytes| bytes.len()).await, Some(5));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub async fn with_async<R>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let read = Cell::new(Some(read));
+        let read = move |_: &Self, item: &Item<'_>| {
+            let read = read.take().filter(|_| has_value(item))?;
+            Some(with_bytes(item, read))
+        };
+        let result = self.look_up_async(&[key.as_ref()], ReadPurpose::Answer, read).await.pop().flatten();
+        self.count(result.is_some());
+        result
+    }
+
+    /// As [`Pool::contains_key`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// assert!(!cache.contains_key_async("absent").await);
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub async fn contains_key_async(&self, key: impl AsRef<[u8]>) -> bool {
+        let commands = self.commands.without_waiting();
+        let read = |_: &Self, item: &Item<'_>| has_value(item).then_some(());
+        let mut lookups = Lookups::new(self, commands, 1, ReadPurpose::Answer, read);
+        let keys = [key.as_ref()];
+        let found = poll_fn(|context| lookups.poll(&keys, context)).await;
+        found.contains(&Some(()))
     }
 
     /// As [`Pool::get_range`].
@@ -83,9 +126,17 @@ impl Pool {
         read: impl Fn(&Pool, &Item<'_>) -> Option<T>,
     ) -> Vec<Option<T>> {
         let commands = self.commands.without_waiting();
-        let mut lookups = Lookups::new(self, commands.clone(), keys.len(), purpose, read);
+        let mut lookups = Lookups::new(self, commands, keys.len(), purpose, read);
         let values = poll_fn(|context| lookups.poll(keys, context)).await;
-        lookups.idle.iter().for_each(|i| self.touch_idle(&commands, keys[*i]));
+        if !lookups.idle.is_empty() {
+            let pool = self.without_waiting();
+            for key in lookups.idle.iter().map(|i| keys[*i]) {
+                // Without memory for a value on flash it lives as long as it would have.
+                if pool.promote_async(key).await.is_ok() {
+                    self.touch_idle(&pool.commands, key);
+                }
+            }
+        }
         values
     }
 }
@@ -145,7 +196,10 @@ impl<'p, T, F: Fn(&Pool, &Item<'_>) -> Option<T>> Lookups<'p, T, F> {
             let left = &keys[self.values.len()..];
             match self.commands.read_from_flash(&mut self.reads, probe, left, self.purpose, wake) {
                 ReadOutcome::Pending => return Poll::Pending,
-                ReadOutcome::Hit(item) => self.values.push((self.read)(self.pool, &item)),
+                ReadOutcome::Hit(item) => {
+                    self.idle.extend(self.pool.is_half_idle(&item).then_some(self.values.len()));
+                    self.values.push((self.read)(self.pool, &item));
+                }
                 ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => self.memory_decides = true,
             }
             self.probe = None;

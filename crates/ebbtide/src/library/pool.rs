@@ -52,10 +52,7 @@ impl Pool {
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     pub fn with<R>(&self, key: impl AsRef<[u8]>, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        self.with_item(key.as_ref(), |item| match item.contiguous() {
-            Some(bytes) => read(bytes),
-            None => read(&item.to_vec()),
-        })
+        self.with_item(key.as_ref(), |item| with_bytes(item, read))
     }
 
     /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
@@ -275,6 +272,14 @@ impl Pool {
 
 pub(super) fn byte_range(offset: usize, length: usize) -> ByteRange {
     ByteRange { offset: offset as u64, length: length as u64 }
+}
+
+/// Calls `read` with the bytes of an item, joined if they lie in several segments.
+pub(super) fn with_bytes<R>(item: &lookup::Item<'_>, read: impl FnOnce(&[u8]) -> R) -> R {
+    match item.contiguous() {
+        Some(bytes) => read(bytes),
+        None => read(&item.to_vec()),
+    }
 }
 
 /// Whether an entry is a value, and no remembered negative result.

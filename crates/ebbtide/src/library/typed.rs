@@ -253,6 +253,14 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         self.values(self.pool.get_many_async(&keys).await)
     }
 
+    /// As `contains_key`: see [`Pool::contains_key_async`].
+    ///
+    /// # Errors
+    /// As `contains_key`.
+    pub async fn contains_key_async(&self, key: &K) -> Result<bool, Error> {
+        Ok(self.pool.contains_key_async(self.key(key)?).await)
+    }
+
     /// As `insert`: see [`Pool::insert_async`].
     ///
     /// # Errors
@@ -267,6 +275,22 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// As `insert_async`.
     pub async fn insert_with_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<(), Error> {
         self.pool.insert_with_async(self.key(key)?, self.encoded(value)?, options).await
+    }
+
+    /// As `insert_if_absent`: see [`Pool::insert_if_absent_async`].
+    ///
+    /// # Errors
+    /// `Codec`; as [`Pool::insert_if_absent_async`].
+    pub async fn insert_if_absent_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
+        self.pool.insert_if_absent_async(self.key(key)?, self.encoded(value)?, options).await
+    }
+
+    /// As `touch`: see [`Pool::touch_async`].
+    ///
+    /// # Errors
+    /// As `touch`.
+    pub async fn touch_async(&self, key: &K, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+        self.pool.touch_async(self.key(key)?, ttl).await
     }
 
     /// As `remove`: see [`Pool::remove_async`].

@@ -89,6 +89,17 @@ fn read_copy<T: FromBytes, R>(bytes: &[u8], read: impl FnOnce(&T) -> R) -> Resul
     T::read_from_bytes(bytes).map(|copy| read(&copy)).map_err(|_| PlainLength::of::<T>(bytes))
 }
 
+fn read_in_place<T, R>(bytes: &[u8], read: impl FnOnce(&T) -> R) -> Result<R, PlainLength>
+where
+    T: FromBytes + IntoBytes + KnownLayout + Immutable,
+{
+    match T::ref_from_bytes(bytes) {
+        Ok(value) => Ok(read(value)),
+        Err(_) if size_of::<T>() <= MAX_BYTES_ON_STACK => read_copy(bytes, read),
+        Err(_) => boxed(bytes).map(|copy| read(&copy)),
+    }
+}
+
 /// A value of a plain type that is borrowed from the cache; derefs to the value. Made by [`TypedCache::get_ref`].
 ///
 /// **A thread that holds one cannot evict**: see [`ValueRef`].
@@ -110,12 +121,16 @@ where
     /// # Errors
     /// `Codec` if the value has another length than the type.
     pub fn with<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Result<Option<R>, Error> {
-        let key = self.key(key)?;
-        let result = self.pool().with(key, |bytes| match V::ref_from_bytes(bytes) {
-            Ok(value) => Ok(read(value)),
-            Err(_) if size_of::<V>() <= MAX_BYTES_ON_STACK => read_copy(bytes, read),
-            Err(_) => boxed(bytes).map(|copy| read(&copy)),
-        });
+        let result = self.pool().with(self.key(key)?, |bytes| read_in_place(bytes, read));
+        result.transpose().map_err(|error| refuse("value", &error))
+    }
+
+    /// As `with`: see [`crate::Pool::with_async`].
+    ///
+    /// # Errors
+    /// As `with`.
+    pub async fn with_async<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Result<Option<R>, Error> {
+        let result = self.pool().with_async(self.key(key)?, |bytes| read_in_place(bytes, read)).await;
         result.transpose().map_err(|error| refuse("value", &error))
     }
 
