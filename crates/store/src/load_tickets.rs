@@ -90,6 +90,12 @@ impl LoadTickets {
         ticket.is_some_and(|ticket| !ticket.is_void && ticket.generation == generation)
     }
 
+    /// Whether no load is under way.
+    #[cfg(all(test, loom))]
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| lock(shard).is_empty())
+    }
+
     #[cold]
     fn void_in_shard(&self, hash: u64) {
         let mut tickets = lock(self.shard(hash));

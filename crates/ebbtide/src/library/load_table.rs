@@ -14,11 +14,10 @@
 //! - The lock of a shard is held for a look or a change of its table, never while a loader runs: loads of different
 //!   keys do not wait for each other. Lock order: a shard, then the state of a load.
 
+use super::load_sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, ThreadId, thread};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::Waker;
-use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 /// More shards than threads that miss at the same time, in most programs.

@@ -17,6 +17,7 @@ mod curves;
 mod entry_kind;
 mod insert_options;
 mod iter;
+mod load_sync;
 pub(crate) mod load_table;
 mod load_wait;
 mod loader;

@@ -15,6 +15,7 @@ mod meta_flags;
 mod operation_log;
 mod ops;
 mod readers;
+mod reloads;
 mod segments;
 mod structured;
 
