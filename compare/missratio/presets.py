@@ -32,6 +32,20 @@ class Preset:
     miss_ratios: tuple
 
 
+@dataclass(frozen=True)
+class Workload:
+    """A trace, the bytes of all its keys and values, at which shares of them the curve is taken, and at which of these the
+    ablations."""
+
+    path: pathlib.Path
+    footprint: int
+    shares: tuple
+    ablation_share: str | None
+
+    def sizes(self):
+        return {share: int(self.footprint * float(share)) for share in self.shares}
+
+
 PRESETS = {
     "c": Preset("10m", ("0.1", "0.125", "0.16", "0.2", "0.25", "0.32", "0.4"), (0.0485, 0.0560)),
     "n": Preset("10m", ("0.1", "0.16", "0.25", "0.32", "0.4", "0.63", "1.0"), (0.0150, 0.0375)),
@@ -67,36 +81,40 @@ FINE_SEGMENTS = 512
 
 def run(evaluation, only):
     chosen = {name: preset for name, preset in PRESETS.items() if not only or name in only}
-    paths = {name: generated(evaluation, name, preset.requests) for name, preset in chosen.items()}
-    sizes = {name: {share: int(paths[name][1] * float(share)) for share in preset.shares} for name, preset in chosen.items()}
-    for name in chosen:
-        path, places = paths[name][0], sizes[name]
-        evaluation.run_ours(path, places, (systems.DEFAULT_POLICY, "merge"))
-        for place in places.items():
-            variant(evaluation, path, place, FINE, None, segments_of(place[1], FINE_SEGMENTS))
-        evaluation.run_peers(path, places, FAST_PEERS)
-    for name in chosen:
-        ablations(evaluation, name, *paths[name])
+    made = {name: generated(evaluation, name, preset.requests) for name, preset in chosen.items()}
+    evaluate(evaluation, {name: Workload(*made[name], preset.shares, ABLATION_SHARE.get(name)) for name, preset in chosen.items()})
+
+
+def evaluate(evaluation, workloads):
+    """The curves of the workloads, and the ablations of some: {preset: workload}."""
+    sizes = {name: workload.sizes() for name, workload in workloads.items()}
+    for name, workload in workloads.items():
+        evaluation.run_ours(workload.path, sizes[name], (systems.DEFAULT_POLICY, "merge"))
+        for place in sizes[name].items():
+            variant(evaluation, workload.path, place, FINE, None, segments_of(place[1], FINE_SEGMENTS))
+        evaluation.run_peers(workload.path, sizes[name], FAST_PEERS)
+    for name, workload in workloads.items():
+        ablations(evaluation, name, workload)
     # LHD and the crate take longer than all others together: they come last, and at every other size.
     every_other = {name: dict(list(places.items())[::2]) for name, places in sizes.items()}
     for name in WITH_LHD:
-        if name in chosen:
-            evaluation.run_policy(paths[name][0], every_other[name], systems.LHD)
-    for name in chosen:
-        evaluation.run_peers(paths[name][0], every_other[name], systems.SLOW_PEERS)
+        if name in workloads:
+            evaluation.run_policy(workloads[name].path, every_other[name], systems.LHD)
+    for name, workload in workloads.items():
+        evaluation.run_peers(workload.path, every_other[name], systems.SLOW_PEERS)
 
 
-def ablations(evaluation, name, path, footprint):
-    if name not in ABLATION_SHARE:
+def ablations(evaluation, name, workload):
+    share = workload.ablation_share
+    if share is None:
         return
-    share = ABLATION_SHARE[name]
-    place = share, int(footprint * float(share))
+    place = share, workload.sizes()[share]
     if name in PADDED:
-        metadata(evaluation, path, place)
+        metadata(evaluation, workload.path, place)
     if name in SEGMENTED:
-        runs_and_segments(evaluation, path, place)
+        runs_and_segments(evaluation, workload.path, place)
     if name in DECOMPOSED:
-        decompositions(evaluation, path, place)
+        decompositions(evaluation, workload.path, place)
 
 
 def generated(evaluation, preset, requests):

@@ -24,6 +24,8 @@ COLUMNS = {
     "Hyperbolic, sampling": ("sampling", "hyperbolic"),
     "LHD, sampling": ("sampling", "lhd"),
 }
+# In the names of traces that Twitter published.
+TWITTER = "twitter"
 # The systems of the Segcache paper, itself left out.
 PAPER = ("memcached", "memcached, no crawler", "slab eviction", "Hyperbolic, sampling", "LHD, sampling")
 
@@ -131,9 +133,10 @@ def beside_least(ours, curves, target):
 
 
 def preset_traces(ratios):
-    """Those of the presets as they are now: results at other scales may be kept."""
+    """Those of the presets as they are now, and of the published traces: results at other scales may be kept."""
     there = {cell.trace for cell in ratios}
-    return [trace for name, preset in PRESETS.items() if (trace := f"{name}-{preset.requests}") in there]
+    published = sorted(trace for trace in there if trace.split("-")[1:2] == [TWITTER])
+    return [trace for name, preset in PRESETS.items() if (trace := f"{name}-{preset.requests}") in there] + published
 
 
 def presets_table(ratios):

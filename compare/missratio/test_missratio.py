@@ -1,5 +1,6 @@
 """The pipeline on traces that are made here."""
 import subprocess
+import types
 from dataclasses import replace
 
 import numpy
@@ -11,6 +12,7 @@ import presets
 import results
 import tables
 import traces
+import twitter
 
 HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n"
 
@@ -157,3 +159,26 @@ def test_losses_are_named():
     text = "\n".join(tables.summary(tables.by_place(ratios)))
     assert "| memcached with crawler | 1 | 0.550 | 0.550 | 0.55 to 0.55 | 0:" in text
     assert "| best policy, charged | 1 | 1.100 | 1.100 | 1.10 to 1.10 | 1: t 10% (1.10) |" in text
+
+
+def test_published_traces_are_found_by_their_cluster(tmp_path):
+    for name in ("cluster052.sort.zst", "cluster17.gz", "cluster441", "notes.txt"):
+        (tmp_path / name).write_text("")
+    names = {cluster: path.name for cluster, path in twitter.found(tmp_path).items()}
+    assert names == {52: "cluster052.sort.zst", 17: "cluster17.gz", 441: "cluster441"}
+
+
+def test_a_folder_without_published_traces_is_refused_by_name(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="cluster52.sort.zst"):
+        twitter.run(None, tmp_path, None, 1)
+    assert "mix is left out" in capsys.readouterr().out
+
+
+def test_ablations_are_made_where_misses_are_as_in_production(tmp_path):
+    path = tmp_path / f"c-{tables.TWITTER}-1.csv.zst"
+    workload = presets.Workload(path, 1000, ("0.1", "0.2", "0.4"), None)
+    evaluation = types.SimpleNamespace(ours=results.Results(tmp_path / "ours.csv"))
+    assert twitter.with_ablations(evaluation, workload).ablation_share is None
+    for (share, memory), ratio in zip(workload.sizes().items(), (0.2, 0.05, 0.01)):
+        evaluation.ours.add(results.Cell(traces.name_of(path), share, memory, *tables.OURS, "all-in"), ratio)
+    assert twitter.with_ablations(evaluation, workload).ablation_share == "0.2"

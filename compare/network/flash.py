@@ -79,7 +79,7 @@ def is_in_memory(folder):
 
 
 @contextlib.contextmanager
-def confined(server, folder):
+def confined(server, folder, mib=GROUP_MIB):
     """Limits the memory of a server's process and of the page cache that it causes. Gives whether that could be done."""
     group = GROUPS / f"ebbtide-compare-{server.process.pid}"
     if is_in_memory(folder):
@@ -87,7 +87,7 @@ def confined(server, folder):
         return
     try:
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(GROUP_MIB << 20))
+        (group / "memory.limit_in_bytes").write_text(str(mib << 20))
         (group / "cgroup.procs").write_text(str(server.process.pid))
     except OSError:
         yield False
