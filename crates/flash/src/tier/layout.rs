@@ -49,6 +49,10 @@ const SHARE_EXPECTED: f64 = 0.5;
 /// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough.
 /// The longer they are, the less is written beside objects.
 const REGION_BUFFERS: [u64; 3] = [2, 4, 8];
+/// They take this part of it at most, a hundredth of all memory where flash has an eighth, unless that is less than
+/// [`MIN_REGION_BUFFERS`]: what buffers do not have holds items.
+const REGION_BUFFERS_SHARE: f64 = 0.08;
+const MIN_REGION_BUFFERS: u64 = 8 << 20;
 /// The same for segments.
 const SEGMENT_BUFFERS: u64 = 8;
 /// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
@@ -284,7 +288,7 @@ impl TierLayout {
         let (_, large_bytes) = Self::capacities(device_bytes, options);
         let wanted = if options.small_share.is_some() { REGIONS_WANTED } else { REGIONS_WANTED_UNDIVIDED };
         let defaults = large::Options::default();
-        let max_buffers = options.memory_bytes / part;
+        let max_buffers = max_buffers(options.memory_bytes, part);
         let mut region_bytes = options.region_bytes;
         while region_bytes > MIN_REGION_BYTES
             && (large_bytes / (region_bytes as u64) < wanted
@@ -299,7 +303,7 @@ impl TierLayout {
     /// Undivided, with regions of so many bytes.
     fn with_regions(device_bytes: u64, region_bytes: usize, part: u64, options: &TierOptions) -> Self {
         let (capacity, large_bytes) = Self::capacities(device_bytes, options);
-        let max_buffers = options.memory_bytes / part;
+        let max_buffers = max_buffers(options.memory_bytes, part);
         let defaults = large::Options::default();
         let affordable = (max_buffers / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
         let expiry_groups = affordable.clamp(MIN_GROUPS as u64, defaults.expiry_groups as u64) as usize;
@@ -403,6 +407,12 @@ impl TierLayout {
         }
         Ok(spare >= 0.0)
     }
+}
+
+/// Bytes that the buffers of large objects take at most, if they may have such a part of the memory.
+fn max_buffers(memory_bytes: u64, part: u64) -> u64 {
+    let share = (memory_bytes as f64 * REGION_BUFFERS_SHARE) as u64;
+    (memory_bytes / part).min(share.max(MIN_REGION_BUFFERS))
 }
 
 impl Partition {

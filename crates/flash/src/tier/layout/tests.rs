@@ -128,9 +128,11 @@ fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
         + admission.memory_bytes();
     let total = (fixed - LargeLog::min_index_bytes() + large.index_bytes + small.index_bytes) as u64;
     assert!(total <= memory && total > memory - 10, "{total} of {memory}");
-    assert_eq!(large.region_bytes, 16 << 20);
+    assert_eq!(large.region_bytes, 4 << 20);
     let less = layout(16 << 30, 128 * MIB).unwrap().large_options;
-    assert_eq!((less.region_bytes, less.buffers), (4 << 20, 10), "ten buffers take half at most");
+    assert_eq!((less.region_bytes, less.buffers), (1 << 20, 10), "ten buffers take 8 % at most");
+    let little = layout(2 << 30, 32 * MIB).unwrap().large_options;
+    assert_eq!((little.region_bytes, little.buffers), (512 << 10, 11), "or 8 MiB");
 
     let open_error = layout(capacity, 100 * MIB).unwrap_err().to_string();
     let number = |before: &str| -> u64 {
