@@ -38,6 +38,7 @@ mod close;
 mod compact_pool;
 mod compact_pools;
 mod compact_state;
+mod curve_joints;
 mod debug;
 mod delete;
 mod edit;

@@ -11,7 +11,8 @@
 //! Models take memory and time, so there are none where the pool is small beside them, where it would take too many
 //! accesses a second to feed them, and while the pool is not full: then less than all of the memory decides nothing.
 
-use crate::policy_models::{MAX_SEGMENTS, PolicyModels, corrected};
+use crate::curve_joints::corrected;
+use crate::policy_models::{MAX_SEGMENTS, PolicyModels};
 use ebbtide_control::Curve;
 use ebbtide_store::{AccessSample, MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, Policy, SegmentModel, Store};
 
@@ -117,15 +118,15 @@ impl LiveModels {
         }
     }
 
-    /// A curve of LRU with the levels of the models, where there are any.
-    pub fn corrected(&self, lru: Curve, min_gets: f64) -> Curve {
-        let told = self.current.as_ref().filter(|set| set.models.gets() >= min_gets);
-        told.map_or(lru.clone(), |set| corrected(&lru, &set.ratios(), false))
+    /// A curve of LRU with the levels of the models, where there are any. It has points at their memories.
+    pub fn corrected(&self, lru: &Curve, min_gets: f64) -> Curve {
+        corrected(lru, &self.ratios(min_gets), false)
     }
 
-    /// Whether models correct the curve.
-    pub fn are_told(&self, min_gets: f64) -> bool {
-        self.current.as_ref().is_some_and(|set| set.models.gets() >= min_gets && !set.ratios().is_empty())
+    /// Miss ratio by memory, by ascending memory, of the models that correct the curve: none of too few gets.
+    pub fn ratios(&self, min_gets: f64) -> Vec<(u64, f64)> {
+        let told = self.current.as_ref().filter(|set| set.models.gets() >= min_gets);
+        told.map_or_else(Vec::new, ModelSet::ratios)
     }
 
     fn sets(&self) -> impl Iterator<Item = &ModelSet> {

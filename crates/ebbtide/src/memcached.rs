@@ -7,6 +7,7 @@ pub use crate::cache::{Cache, WeakCache};
 pub use crate::clock::Clock;
 pub use crate::close::CloseReport;
 pub use crate::compact_pool::CompactPool;
+pub use crate::curve_joints::corrected as corrected_curve;
 pub use crate::error::{Error, WaitReason};
 pub use crate::flash::drain::{DrainEnd, FlashDrained};
 pub use crate::flash::options::{
@@ -21,7 +22,7 @@ pub use crate::lookup::{Handle, Item, Lookup};
 pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart, check_memory_file};
 pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, MonitorStep, PressureMode, PressureOptions};
 pub use crate::meta_flags::MetaFlagsOutcome;
-pub use crate::policy_models::{PolicyModels, corrected as corrected_curve};
+pub use crate::policy_models::PolicyModels;
 pub use crate::pool::Pool;
 pub use crate::pool_controller::{
     ControllerMode, ControllerOptions, InvalidController, PoolController, PoolDecision, PoolMove, PoolTarget,

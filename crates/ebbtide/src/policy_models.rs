@@ -4,11 +4,9 @@
 //! sampled access -> SegmentModel of (memory, policy) -> hits, of which older ones count less
 //!                -> SegmentModel of (memory, policy) -> hits      all see the same accesses
 //! ```
-//! A curve of LRU misleads about a pool that is not LRU. It is right about what lies far from the present memory, where
-//! no model is affordable: so the curve is that of the models between the smallest and the largest of them, and beyond
-//! both ends that of LRU, moved to their level.
+//! A curve of LRU misleads about a pool that is not LRU. Far from the present memory, where no model is affordable, it
+//! is all there is: `curve_joints` joins both.
 
-use ebbtide_control::{Curve, Point};
 use ebbtide_store::{AccessSample, Options, Policy, SampledAccess, SegmentModel, Ttl};
 use std::collections::HashMap;
 use std::fmt;
@@ -206,34 +204,6 @@ fn scaled_model(options: Options, rate: f64) -> Option<SegmentModel> {
     SegmentModel::new(Options { memory_bytes, layout_bytes, value_bytes_max, ..options }, rate / scale).ok()
 }
 
-/// The curve of LRU with the levels of models: theirs between the smallest and the largest, else moved to the level
-/// of the nearest one. `models` ascend by memory. Intervals are those of `lru`; models of all keys have none.
-pub fn corrected(lru: &Curve, models: &[(u64, f64)], are_exact: bool) -> Curve {
-    let (Some(first), Some(last)) = (models.first(), models.last()) else { return lru.clone() };
-    let modelled = |memory_bytes: u64| {
-        let after = models.partition_point(|(memory, _)| *memory < memory_bytes);
-        let (next, before) = (models[after.min(models.len() - 1)], models[after.max(1) - 1]);
-        let part = (memory_bytes.saturating_sub(before.0)) as f64 / next.0.saturating_sub(before.0).max(1) as f64;
-        before.1 + part.min(1.0) * (next.1 - before.1)
-    };
-    let of_lru = |memory_bytes: u64| lru.miss_ratio_at(memory_bytes).unwrap_or(1.0);
-    let at = |memory_bytes: u64| match memory_bytes {
-        small if small < first.0 => of_lru(small) + first.1 - of_lru(first.0),
-        large if large > last.0 => of_lru(large) + last.1 - of_lru(last.0),
-        within => modelled(within),
-    };
-    let point = |point: &Point| {
-        let shift = at(point.memory_bytes) - point.miss_ratio;
-        let [miss_ratio, low, high] =
-            [point.miss_ratio, point.low, point.high].map(|ratio| (ratio + shift).clamp(0.0, 1.0));
-        match are_exact && (first.0..=last.0).contains(&point.memory_bytes) {
-            true => Point { miss_ratio, low: miss_ratio, high: miss_ratio, ..*point },
-            false => Point { miss_ratio, low, high, ..*point },
-        }
-    };
-    Curve::new(lru.points().iter().map(point).collect())
-}
-
 /// Another hash of a hash.
 fn mixed(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -306,24 +276,5 @@ mod tests {
         let forever = sampled(Policy::Lru, 1.0, Some(1000), false);
         assert!(expired.cells[0].all_hits + 1000 < forever.cells[0].all_hits, "{expired:?} {forever:?}");
         assert_eq!(sampled(Policy::Lru, 1.0, None, true).cells[0].all_hits, 0);
-    }
-
-    #[test]
-    fn a_curve_gets_the_level_of_its_models() {
-        let point = |(mib, miss_ratio): (u64, f64)| Point {
-            memory_bytes: mib * MIB,
-            miss_ratio,
-            low: miss_ratio - 0.01,
-            high: miss_ratio + 0.01,
-            byte_miss_ratio: miss_ratio,
-        };
-        let lru = Curve::new([(1, 0.9), (2, 0.8), (3, 0.7), (4, 0.6), (8, 0.3)].map(point).to_vec());
-        let curve = corrected(&lru, &[(2 * MIB, 0.5), (4 * MIB, 0.4)], false);
-        let ratios: Vec<f64> = curve.points().iter().map(|point| (point.miss_ratio * 1e6).round() / 1e6).collect();
-        assert_eq!(ratios, [0.6, 0.5, 0.45, 0.4, 0.1]);
-        assert!((curve.points()[1].high - 0.51).abs() < 1e-9);
-        let exact = corrected(&lru, &[(2 * MIB, 0.5), (4 * MIB, 0.4)], true);
-        assert!(exact.points()[1].high == 0.5 && exact.points()[4].high > 0.1, "{exact:?}");
-        assert_eq!(corrected(&lru, &[], false), lru);
     }
 }

@@ -6,10 +6,11 @@
 //! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine keeps less
 //! than all of the memory: so a size is first scaled by the share of the memory that holds live objects. The engine's
 //! policy is another one: so the curve around the present memory is that of models of the engine (`live_models`),
-//! where these cost little enough. The level of the curve is then set by the miss ratio that was measured, where the
-//! caller has one. What the curve says is the difference between two sizes.
+//! where these cost little enough (`curve_joints`). The level of the curve is then set by the miss ratio that was
+//! measured, where the caller has one. What the curve says is the difference between two sizes.
 
 use crate::byte_size::ByteSize;
+use crate::curve_joints::at_level;
 use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool_state::PoolState;
 use crate::profile_note::note;
@@ -259,9 +260,7 @@ impl CacheProfile {
     /// Samples fewer keys or more: by `room`, how many times the accesses that were sampled there may be. `before` is
     /// the share of the profiler before these.
     fn adapt_share(&mut self, before: f64, room: f64, dropped: u64, now_ms: u64) {
-        let limit_bytes = self.pool.store.counter_snapshot().memory_limit_bytes;
-        self.profiler
-            .limit_depth(((limit_bytes as f64 * (OCTAVES - OCTAVES_DOWN).exp2()) as u64).max(self.cache_bytes));
+        self.profiler.limit_depth(self.deepest_bytes());
         // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
         let factor = room.min(if dropped > 0 { 0.5 } else { 1.0 });
         if factor < 1.0 {
@@ -329,19 +328,39 @@ impl CacheProfile {
 
     /// The miss ratio by memory, at these sizes, which ascend.
     fn by_memory(&self, sizes: &[u64]) -> Curve {
+        // A curve is joined by points of LRU that are the same for each choice of sizes.
+        let joints = self.models.ratios(MIN_GETS).into_iter().map(|(memory_bytes, _)| memory_bytes);
+        let mut all: Vec<u64> = joints.chain([self.deepest_bytes()]).chain(sizes.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        let curve = self.models.corrected(&self.lru_by_memory(&all), MIN_GETS);
+        let is_wanted = |point: &&Point| sizes.binary_search(&point.memory_bytes).is_ok();
+        Curve::new(curve.points().iter().filter(is_wanted).copied().collect())
+    }
+
+    /// The memory beyond which no curve has other misses.
+    fn deepest_bytes(&self) -> u64 {
+        let limit_bytes = self.pool.store.counter_snapshot().memory_limit_bytes;
+        ((limit_bytes as f64 * (OCTAVES - OCTAVES_DOWN).exp2()) as u64).max(self.cache_bytes)
+    }
+
+    fn lru_by_memory(&self, sizes: &[u64]) -> Curve {
         let density = self.density();
-        let mut scaled: Vec<(u64, u64)> = sizes.iter().map(|&bytes| ((bytes as f64 * density) as u64, bytes)).collect();
-        scaled.dedup_by_key(|(objects, _)| *objects);
-        let objects: Vec<u64> = scaled.iter().map(|(objects, _)| *objects).collect();
-        let points = self.profiler.curve(&objects);
-        let point = |(point, &(_, memory_bytes)): (&Point, &(u64, u64))| Point { memory_bytes, ..*point };
-        let lru = Curve::new(points.points().iter().zip(&scaled).map(point).collect());
-        self.models.corrected(lru, MIN_GETS)
+        let scaled = |bytes: u64| (bytes as f64 * density) as u64;
+        let mut objects: Vec<u64> = sizes.iter().copied().map(scaled).collect();
+        // Two sizes may hold the same bytes of objects.
+        objects.dedup();
+        let of_objects = self.profiler.curve(&objects);
+        let point = |&memory_bytes: &u64| {
+            let at = objects.binary_search(&scaled(memory_bytes)).ok()?;
+            of_objects.points().get(at).map(|point| Point { memory_bytes, ..*point })
+        };
+        Curve::new(sizes.iter().filter_map(point).collect())
     }
 
     /// Whether models of the engine correct the curve of LRU.
     pub fn is_modelled(&self) -> bool {
-        self.models.are_told(MIN_GETS)
+        !self.models.ratios(MIN_GETS).is_empty()
     }
 
     /// Compares these policies by a model of each.
@@ -395,9 +414,12 @@ impl CacheProfile {
         all.sort_unstable();
         all.dedup();
         let curve = self.by_memory(&all);
-        let level = curve.miss_ratio_at(limit)?;
-        let shift = measured_miss_ratio.map_or(0.0, |measured| measured - level);
-        Some(sizes.iter().map(|&bytes| shifted(&curve, bytes, shift)).collect())
+        let curve = match measured_miss_ratio {
+            Some(measured) => at_level(&curve, limit, measured),
+            None => curve,
+        };
+        curve.points().first()?;
+        Some(sizes.iter().map(|&bytes| point_at(&curve, bytes)).collect())
     }
 
     fn is_full(&self) -> bool {
@@ -436,11 +458,10 @@ fn max_sampled(pool: &PoolState) -> u64 {
     (memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES).clamp(MIN_SAMPLED, MAX_SAMPLED)
 }
 
-/// The point of the curve at a limit of `memory_bytes`, on another level.
-fn shifted(curve: &Curve, memory_bytes: u64, shift: f64) -> CurvePoint {
+/// The point of the curve at a limit of `memory_bytes`; without memory every get misses.
+fn point_at(curve: &Curve, memory_bytes: u64) -> CurvePoint {
     let point = curve.points().iter().find(|point| point.memory_bytes == memory_bytes);
     let (miss_ratio, low, high) = point.map_or((1.0, 1.0, 1.0), |point| (point.miss_ratio, point.low, point.high));
-    let [miss_ratio, low, high] = [miss_ratio, low, high].map(|ratio| (ratio + shift).clamp(0.0, 1.0));
     CurvePoint { memory_bytes, miss_ratio, low, high }
 }
 
