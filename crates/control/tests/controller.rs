@@ -64,7 +64,7 @@ impl Plant {
         let point = |memory_bytes: u64| {
             let miss_ratio = (self.misses_at(memory_bytes as f64) * tilt + self.curve_offset).min(1.0);
             let (low, high) = (miss_ratio * 0.98, (miss_ratio * 1.02).min(1.0));
-            Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio: miss_ratio }
+            Point { low, high, ..Point::exact(memory_bytes, miss_ratio, miss_ratio) }
         };
         Curve::new((0..60).map(|at| point(MIB / 2 + at * 2 * MIB)).collect())
     }
@@ -258,17 +258,22 @@ fn a_move_into_a_cliff_says_where_it_ends() {
         gets: 0,
         hits: 0,
     };
-    let first = |loop_points: &[(u64, f64)]| {
-        let feed = reading("feed", 30, &[(1, 0.5), (8, 0.101), (16, 0.1), (200, 0.1)]);
-        let pools = [feed, reading("loop", 10, loop_points)];
+    let decided = |feed_mib: u64, loop_points: &[(u64, f64)]| {
+        let feed = reading("feed", feed_mib, &[(1, 0.5), (8, 0.101), (16, 0.1), (200, 0.1)]);
+        let pools = [feed, reading("loop", 40 - feed_mib, loop_points)];
         let situation = Situation { now_seconds: 0.0, total_bytes: 40 * MIB, is_shrinking: false, pools: &pools };
         Controller::new(ControllerOptions::default()).unwrap().advise(&situation).unwrap()
     };
     // A loop that needs 100 MiB, and earns a little before.
-    let inside = first(&[(1, 0.99), (8, 0.97), (40, 0.90), (96, 0.85), (100, 0.1)]);
+    let cliff = [(1, 0.99), (8, 0.97), (40, 0.90), (96, 0.85), (100, 0.1)];
+    let inside = decided(30, &cliff);
     assert_eq!((inside.moves()[0].to.as_str(), inside.moves()[0].cliff_to_bytes), ("loop", Some(100 * MIB)));
     assert!(inside.to_string().ends_with("most of what loop can gain comes at 100 MiB"), "{inside}");
-    let plain = first(&[(1, 0.99), (8, 0.5), (20, 0.3), (40, 0.2), (96, 0.15), (100, 0.15)]);
+    // The same is said where nothing moves.
+    let kept = decided(8, &cliff);
+    assert!(kept.moves().is_empty() && kept.to_string().starts_with("nothing moves: the best division"), "{kept}");
+    assert!(kept.to_string().ends_with("are worth a move; most of what loop can gain comes at 100 MiB"), "{kept}");
+    let plain = decided(30, &[(1, 0.99), (8, 0.5), (20, 0.3), (40, 0.2), (96, 0.15), (100, 0.15)]);
     assert_eq!((plain.moves()[0].to.as_str(), plain.moves()[0].cliff_to_bytes), ("loop", None), "{plain}");
 }
 

@@ -52,15 +52,23 @@ impl Decision {
     }
 }
 
+/// A pool that the best division leaves inside a cliff of its curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolInCliff {
+    pub pool: String,
+    /// Memory at which the cliff ends.
+    pub to_bytes: u64,
+}
+
 /// Why the budgets stay as they are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum KeepReason {
     /// No pool has a curve yet.
     NothingSeen,
     /// The best division would gain no more than what is wanted, in weighted hits a second.
-    LittleGain { gain: f64, wanted: f64 },
+    LittleGain { gain: f64, wanted: f64, in_cliff: Vec<PoolInCliff> },
     /// It would gain no more than the error of its prediction.
-    Uncertain { gain: f64, uncertainty: f64 },
+    Uncertain { gain: f64, uncertainty: f64, in_cliff: Vec<PoolInCliff> },
     /// Receivers of earlier moves are filling.
     Filling,
     /// The hit ratios of the present division are being measured, after earlier moves or at the start.
@@ -71,24 +79,28 @@ pub enum KeepReason {
 
 impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        match self {
             Self::NothingSeen => write!(f, "too few accesses were sampled"),
-            Self::LittleGain { gain, wanted } => write!(
-                f,
-                "the best division would gain {} hits a second, and {} are worth a move",
-                count(gain),
-                count(wanted)
-            ),
-            Self::Uncertain { gain, uncertainty } => write!(
-                f,
-                "the best division would gain {} hits a second, give or take {}",
-                count(gain),
-                count(uncertainty)
-            ),
+            Self::LittleGain { gain, wanted, in_cliff } => {
+                let (gain, wanted) = (count(*gain), count(*wanted));
+                write!(f, "the best division would gain {gain} hits a second, and {wanted} are worth a move")?;
+                in_cliff.iter().try_for_each(|pool| write!(f, "; {pool}"))
+            }
+            Self::Uncertain { gain, uncertainty, in_cliff } => {
+                let (gain, uncertainty) = (count(*gain), count(*uncertainty));
+                write!(f, "the best division would gain {gain} hits a second, give or take {uncertainty}")?;
+                in_cliff.iter().try_for_each(|pool| write!(f, "; {pool}"))
+            }
             Self::Filling => write!(f, "pools that grew are filling"),
             Self::Measuring => write!(f, "the hit ratios of the present division are being measured"),
             Self::Shrinking => write!(f, "the cache is shrinking"),
         }
+    }
+}
+
+impl fmt::Display for PoolInCliff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "most of what {} can gain comes at {}", self.pool, size(self.to_bytes))
     }
 }
 
@@ -100,7 +112,7 @@ impl fmt::Display for Move {
         write!(f, "{to} +{bytes} from {from}: {gained} more hits a second, {lost} fewer")?;
         match self.cliff_to_bytes {
             None => Ok(()),
-            Some(end) => write!(f, ", and most of what {to} can gain comes at {}", size(end)),
+            Some(to_bytes) => write!(f, ", and {}", PoolInCliff { pool: to.clone(), to_bytes }),
         }
     }
 }

@@ -27,7 +27,7 @@ mod situation;
 mod target;
 mod trial;
 
-pub use decision::{Decision, KeepReason, Move};
+pub use decision::{Decision, KeepReason, Move, PoolInCliff};
 pub use machine::Controller;
 pub use situation::{ControllerOptions, InvalidController, PoolReading, Situation};
 pub use target::{Target, TargetState};

@@ -1,9 +1,9 @@
 //! The best division by the curves, and one step towards it.
 
-use super::decision::{KeepReason, Move};
+use super::decision::{KeepReason, Move, PoolInCliff};
 use super::situation::{ControllerOptions, PoolReading, Situation};
 use super::target::Target;
-use crate::division::{DivisionError, Tenant, divide};
+use crate::division::{Division, DivisionError, Tenant, divide};
 
 /// Steps in which a memory is divided: finer ones cost time and gain nothing.
 const DIVISION_STEPS: u64 = 512;
@@ -56,15 +56,16 @@ pub(super) fn plan(
     if pools.iter().all(|pool| pool.curve.points().is_empty()) {
         return Ok(Plan::Keep(KeepReason::NothingSeen));
     }
+    let in_cliff = in_cliff(pools, &division);
     if gain <= wanted {
-        return Ok(Plan::Keep(KeepReason::LittleGain { gain: gain.max(0.0), wanted }));
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain: gain.max(0.0), wanted, in_cliff }));
     }
     if gain <= uncertainty {
-        return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty }));
+        return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty, in_cliff }));
     }
     let moves = moves(situation, targets, options.min_move_bytes, step_bytes, None);
     if moves.is_empty() {
-        return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted }));
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted, in_cliff }));
     }
     let bytes = budgets_after(pools, &moves);
     Ok(Plan::Move { moves, bytes, serves_target: false })
@@ -194,6 +195,15 @@ fn moves(
         }
     }
     moves
+}
+
+/// The pools that a division leaves inside a cliff of their curve.
+fn in_cliff(pools: &[PoolReading], division: &Division) -> Vec<PoolInCliff> {
+    let found = division.in_cliff.iter().filter_map(|&at| {
+        let to_bytes = cliff_end(&pools[at], division.bytes[at])?;
+        Some(PoolInCliff { pool: pools[at].name.clone(), to_bytes })
+    });
+    found.collect()
 }
 
 /// Where the cliff ends inside which this budget of a pool is.
