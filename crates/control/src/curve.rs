@@ -12,12 +12,23 @@ pub struct Point {
     pub high: f64,
     /// Missed bytes for each byte that was asked for.
     pub byte_miss_ratio: f64,
+    /// Both ends of its 95 % interval.
+    pub byte_low: f64,
+    pub byte_high: f64,
 }
 
 impl Point {
     /// A point of all gets, not of a sample: its interval is the ratio itself.
     pub fn exact(memory_bytes: u64, miss_ratio: f64, byte_miss_ratio: f64) -> Self {
-        Self { memory_bytes, miss_ratio, low: miss_ratio, high: miss_ratio, byte_miss_ratio }
+        Self {
+            memory_bytes,
+            miss_ratio,
+            low: miss_ratio,
+            high: miss_ratio,
+            byte_miss_ratio,
+            byte_low: byte_miss_ratio,
+            byte_high: byte_miss_ratio,
+        }
     }
 
     /// The beginning of every curve: without memory every get misses.

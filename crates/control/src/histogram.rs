@@ -9,6 +9,9 @@ pub(crate) const GROUPS: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     bins: Vec<Bin>,
+    /// The sampled bytes of each bin by groups of keys; empty where nobody asks for their error.
+    bytes_of_group: Vec<[f64; GROUPS]>,
+    has_bytes_of_group: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -31,9 +34,15 @@ pub(crate) struct Hits {
     pub(crate) sampled: f64,
     pub(crate) sampled_bytes: f64,
     pub(crate) of_group: [f64; GROUPS],
+    pub(crate) bytes_of_group: [f64; GROUPS],
 }
 
 impl Histogram {
+    /// An empty one. Bytes by groups take 128 bytes more for each bin.
+    pub(crate) fn new(has_bytes_of_group: bool) -> Self {
+        Self { has_bytes_of_group, ..Self::default() }
+    }
+
     /// A hit that no sample stands for.
     pub(crate) fn add_exact(&mut self, distance: f64, bytes: f64) {
         let bin = self.bin(distance);
@@ -47,6 +56,10 @@ impl Histogram {
         bin.sampled += weight;
         bin.sampled_bytes += weight * bytes;
         bin.of_group[group] += weight as f32;
+        if self.has_bytes_of_group {
+            self.bytes_of_group.resize(self.bins.len(), [0.0; GROUPS]);
+            self.bytes_of_group[bin_of(distance)][group] += weight * bytes;
+        }
     }
 
     fn bin(&mut self, distance: f64) -> &mut Bin {
@@ -62,15 +75,17 @@ impl Histogram {
     /// The hits of caches of these sizes, which must ascend. A bin counts from its longest distance on.
     pub(crate) fn hits_at(&self, sizes: impl IntoIterator<Item = f64>) -> Vec<Hits> {
         let mut hits = Hits::default();
-        let mut bins = self.bins.iter().peekable();
+        let mut bins = self.bins.iter().enumerate().peekable();
         let mut found = Vec::new();
         for size in sizes {
-            while let Some(bin) = bins.next_if(|bin| bin.longest <= size) {
+            while let Some((at, bin)) = bins.next_if(|(_, bin)| bin.longest <= size) {
                 hits.exact += bin.exact;
                 hits.exact_bytes += bin.exact_bytes;
                 hits.sampled += bin.sampled;
                 hits.sampled_bytes += bin.sampled_bytes;
                 hits.of_group.iter_mut().zip(bin.of_group).for_each(|(sum, of)| *sum += f64::from(of));
+                let bytes = self.bytes_of_group.get(at).into_iter().flatten();
+                hits.bytes_of_group.iter_mut().zip(bytes).for_each(|(sum, of)| *sum += of);
             }
             found.push(hits);
         }
@@ -84,6 +99,7 @@ impl Histogram {
             sums.into_iter().for_each(|sum| *sum *= factor);
             bin.of_group.iter_mut().for_each(|hits| *hits *= factor as f32);
         }
+        self.bytes_of_group.iter_mut().flatten().for_each(|bytes| *bytes *= factor);
     }
 }
 
@@ -97,7 +113,7 @@ mod tests {
 
     #[test]
     fn hits_add_up_to_each_size() {
-        let mut histogram = Histogram::default();
+        let mut histogram = Histogram::new(true);
         for distance in [1.0, 2.0, 1024.0, 5000.0] {
             histogram.add_sampled(distance, 2.0, 10.0, 1);
         }
@@ -106,8 +122,9 @@ mod tests {
         assert_eq!(hits.iter().map(|hits| hits.sampled).collect::<Vec<_>>(), [0.0, 2.0, 4.0, 4.0, 6.0, 6.0, 8.0]);
         assert_eq!((hits[6].sampled_bytes, hits[6].of_group[1], hits[6].of_group[0]), (80.0, 8.0, 0.0));
         assert_eq!((hits[1].exact, hits[2].exact, hits[2].exact_bytes), (0.0, 1.0, 30.0));
+        assert_eq!([0, 1].map(|group| hits[2].bytes_of_group[group]), [0.0, 40.0]);
         histogram.age(0.5);
         let aged = histogram.hits_at([1e9])[0];
-        assert_eq!((aged.sampled, aged.exact, aged.of_group[1]), (4.0, 0.5, 4.0));
+        assert_eq!((aged.sampled, aged.exact, aged.of_group[1], aged.bytes_of_group[1]), (4.0, 0.5, 4.0, 40.0));
     }
 }

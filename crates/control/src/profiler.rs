@@ -71,8 +71,9 @@ pub struct Profiler {
     deep: Sum,
     /// Estimate of `deep` from the sample, by the weights of its keys.
     sampled_deep: Sum,
-    /// The sampled gets of each group of keys.
+    /// The sampled gets of each group of keys, and their bytes.
     of_group: [f64; GROUPS],
+    bytes_of_group: [f64; GROUPS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,11 +106,13 @@ impl Profiler {
             known_below: 1.0,
             is_estimate: false,
             counted: 0.0,
-            histogram: Histogram::default(),
+            // A live cache does not tell the bytes of its misses.
+            histogram: Histogram::new(!options.prefiltered),
             gets: Sum::default(),
             deep: Sum::default(),
             sampled_deep: Sum::default(),
             of_group: [0.0; GROUPS],
+            bytes_of_group: [0.0; GROUPS],
         }
     }
 
@@ -173,6 +176,7 @@ impl Profiler {
         self.counted += 1.0;
         self.sampled_deep.add(weight, bytes);
         self.of_group[group(key)] += weight;
+        self.bytes_of_group[group(key)] += weight * bytes;
         // Of the gets that are left out only the sampled ones tell.
         if self.options.prefiltered {
             self.gets.add(weight, bytes);
@@ -285,7 +289,8 @@ impl Profiler {
         for sum in [&mut self.gets, &mut self.deep, &mut self.sampled_deep] {
             *sum = Sum { count: sum.count * factor, bytes: sum.bytes * factor };
         }
-        self.of_group.iter_mut().for_each(|gets| *gets *= factor);
+        let of_group = self.of_group.iter_mut().chain(&mut self.bytes_of_group);
+        of_group.for_each(|sum| *sum *= factor);
         self.counted *= factor;
     }
 
@@ -325,14 +330,17 @@ impl Profiler {
         let (middle, fewer, more) =
             (at(|size, _| size), at(|size, spread| size * (1.0 - spread)), at(|size, spread| size * (1.0 + spread)));
         let points = sizes.iter().enumerate().map(|(index, &memory_bytes)| {
-            let error = NORMAL_975 * self.standard_error(&middle[index]);
-            let miss_ratio = self.miss_ratio(&middle[index]);
+            let [middle, fewer, more] = [&middle, &fewer, &more].map(|hits| &hits[index]);
+            let (error, byte_error) = self.errors(middle);
+            let (miss_ratio, byte_miss_ratio) = (self.miss_ratio(middle), self.byte_miss_ratio(middle));
             Point {
                 memory_bytes,
                 miss_ratio,
-                low: (self.miss_ratio(&more[index]) - error).clamp(0.0, miss_ratio),
-                high: (self.miss_ratio(&fewer[index]) + error).clamp(miss_ratio, 1.0),
-                byte_miss_ratio: self.byte_miss_ratio(&middle[index]),
+                low: (self.miss_ratio(more) - error).clamp(0.0, miss_ratio),
+                high: (self.miss_ratio(fewer) + error).clamp(miss_ratio, 1.0),
+                byte_miss_ratio,
+                byte_low: (self.byte_miss_ratio(more) - byte_error).clamp(0.0, byte_miss_ratio),
+                byte_high: (self.byte_miss_ratio(fewer) + byte_error).clamp(byte_miss_ratio, 1.0),
             }
         });
         Curve::new(points.collect())
@@ -361,19 +369,35 @@ impl Profiler {
         if sampled_deep > 0.0 { sampled * deep / sampled_deep } else { 0.0 }
     }
 
-    /// Of the miss ratio, by the groups: each is a sample of its own.
-    fn standard_error(&self, hits: &Hits) -> f64 {
-        if !self.is_estimate || self.sampled_deep.count <= 0.0 {
+    /// Half of the 95 % intervals of both miss ratios, of objects and of bytes.
+    fn errors(&self, hits: &Hits) -> (f64, f64) {
+        let of_objects = self.standard_error(
+            (hits.sampled, &hits.of_group),
+            (self.sampled_deep.count, &self.of_group),
+            self.gets.count,
+        );
+        let of_bytes = self.standard_error(
+            (hits.sampled_bytes, &hits.bytes_of_group),
+            (self.sampled_deep.bytes, &self.bytes_of_group),
+            self.gets.bytes,
+        );
+        (NORMAL_975 * of_objects, NORMAL_975 * of_bytes)
+    }
+
+    /// Of a miss ratio, by the groups: each is a sample of its own. Hits and gets: the sampled ones, and of each group;
+    /// `all`: all gets.
+    fn standard_error(&self, hits: (f64, &[f64; GROUPS]), gets: (f64, &[f64; GROUPS]), all: f64) -> f64 {
+        if !self.is_estimate || gets.0 <= 0.0 || all <= 0.0 {
             return 0.0;
         }
         let ratio = match self.options.max_top {
             0 if !self.options.prefiltered => 0.0,
-            _ => 1.0 - hits.sampled / self.sampled_deep.count,
+            _ => 1.0 - hits.0 / gets.0,
         };
-        let misses = self.of_group.iter().zip(&hits.of_group).map(|(gets, hits)| gets - hits - ratio * gets);
+        let misses = gets.1.iter().zip(hits.1).map(|(gets, hits)| gets - hits - ratio * gets);
         let mean = misses.clone().sum::<f64>() / GROUPS as f64;
         let variance = misses.map(|misses| (misses - mean).powi(2)).sum::<f64>() / (GROUPS - 1) as f64;
-        (variance * GROUPS as f64).sqrt() / self.gets.count
+        (variance * GROUPS as f64).sqrt() / all
     }
 
     /// How far the bytes of the sample may be from those that it stands for, as a part of each size.

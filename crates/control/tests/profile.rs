@@ -97,6 +97,7 @@ fn an_exact_profile_is_the_simulation() {
         let simulated = cache.misses as f64 / gets as f64;
         assert!((point.miss_ratio - simulated).abs() < 0.012, "{point:?}: {simulated}");
         assert_eq!((point.low, point.high), (point.miss_ratio, point.miss_ratio), "nothing was sampled");
+        assert_eq!((point.byte_low, point.byte_high), (point.byte_miss_ratio, point.byte_miss_ratio));
     }
     assert_eq!(profiler.sample_rate(), 1.0);
 }
@@ -104,7 +105,7 @@ fn an_exact_profile_is_the_simulation() {
 #[test]
 fn a_sample_is_near_and_its_interval_holds_the_exact_curve() {
     let sizes: Vec<u64> = (0..20).map(|step| (30_000.0 * 1.5f64.powi(step)) as u64).collect();
-    let (mut inside, mut worst) = (0, 0.0f64);
+    let (mut inside, mut bytes_inside, mut worst) = (0, 0, 0.0f64);
     for seed in 1..=5 {
         let mut exact = Profiler::new(Options::exact());
         let mut sampled = Profiler::new(Options { max_sampled: Some(4096), max_top: 4096, ..Options::default() });
@@ -118,13 +119,16 @@ fn a_sample_is_near_and_its_interval_holds_the_exact_curve() {
         assert!(sampled.sample_rate() < 0.1, "{}", sampled.sample_rate());
         assert!((sampled.footprint_bytes() / exact.footprint_bytes() - 1.0).abs() < 0.05);
         let (exact, sampled) = (exact.curve(&sizes), sampled.curve(&sizes));
+        let widest = sampled.points().iter().map(|point| point.byte_high - point.byte_low).fold(0.0, f64::max);
+        assert!(widest > 0.002 && widest < 0.08, "{widest}");
         for (exact, sampled) in exact.points().iter().zip(sampled.points()) {
             worst = worst.max((exact.miss_ratio - sampled.miss_ratio).abs());
             inside += u32::from((sampled.low..=sampled.high).contains(&exact.miss_ratio));
+            bytes_inside += u32::from((sampled.byte_low..=sampled.byte_high).contains(&exact.byte_miss_ratio));
         }
     }
     assert!(worst < 0.03, "{worst}");
-    assert!(inside >= 90, "{inside} of 100 points lie in the interval");
+    assert!(inside >= 90 && bytes_inside >= 90, "{inside} and {bytes_inside} of 100 points lie in the interval");
 }
 
 #[test]

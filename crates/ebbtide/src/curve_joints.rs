@@ -99,11 +99,9 @@ mod tests {
 
     fn curve(points: &[(u64, f64)]) -> Curve {
         let point = |&(mib, miss_ratio): &(u64, f64)| Point {
-            memory_bytes: mib * MIB,
-            miss_ratio,
             low: miss_ratio - 0.01,
             high: miss_ratio + 0.01,
-            byte_miss_ratio: miss_ratio,
+            ..Point::exact(mib * MIB, miss_ratio, miss_ratio)
         };
         Curve::new(points.iter().map(point).collect())
     }

@@ -73,6 +73,8 @@ struct PointRow {
     low: f64,
     high: f64,
     byte_miss_ratio: f64,
+    byte_low: f64,
+    byte_high: f64,
 }
 
 impl PointRow {
@@ -83,6 +85,8 @@ impl PointRow {
             low: rounded(point.low),
             high: rounded(point.high),
             byte_miss_ratio: rounded(point.byte_miss_ratio),
+            byte_low: rounded(point.byte_low),
+            byte_high: rounded(point.byte_high),
         }
     }
 }
@@ -150,17 +154,16 @@ impl Report {
 
     /// One line a point.
     pub(super) fn csv(&self) -> String {
-        let mut text = String::from("policy,group,memory_bytes,miss_ratio,low,high,byte_miss_ratio\n");
+        let mut text =
+            String::from("policy,group,memory_bytes,miss_ratio,low,high,byte_miss_ratio,byte_low,byte_high\n");
         for labelled in &self.curves {
             let group = labelled.group.as_ref().map_or_else(String::new, |group| quoted(&group.name));
             for point in labelled.curve.points() {
-                let ebbtide_control::Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio } = point;
-                writeln!(
-                    text,
-                    "{},{group},{memory_bytes},{miss_ratio:.6},{low:.6},{high:.6},{byte_miss_ratio:.6}",
-                    labelled.policy
-                )
-                .expect("a string takes all");
+                let ratios =
+                    [point.miss_ratio, point.low, point.high, point.byte_miss_ratio, point.byte_low, point.byte_high];
+                let ratios = ratios.map(|ratio| format!("{ratio:.6}")).join(",");
+                writeln!(text, "{},{group},{},{ratios}", labelled.policy, point.memory_bytes)
+                    .expect("a string takes all");
             }
         }
         text

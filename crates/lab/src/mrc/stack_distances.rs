@@ -34,6 +34,8 @@ pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Ve
         low: with(point.low, refused, gets),
         high: with(point.high, refused, gets),
         byte_miss_ratio: with(point.byte_miss_ratio, refused_bytes, bytes),
+        byte_low: with(point.byte_low, refused_bytes, bytes),
+        byte_high: with(point.byte_high, refused_bytes, bytes),
     };
     profiler.curve(sizes).points().iter().map(point).collect()
 }
