@@ -56,6 +56,9 @@ pub(crate) fn lower_budgets(entries: &[PoolEntry], mut bytes: u64) {
         if step > 0 {
             bytes -= shrink(&pool.store, step);
             pool.wake();
+        } else if above == 0 {
+            // A smaller target of an earlier division is wanted no more.
+            pool.store.evict_towards(*target_bytes);
         }
     }
 }
@@ -71,9 +74,15 @@ pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64) {
     }
 }
 
-/// Lowers the budget of a store by this much, or by less if its index takes too much. Answers by how much.
+/// Lowers the budget of a store by this much, or by less if its index takes too much: then it evicts towards the rest,
+/// for a later step. Answers by how much.
 pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
-    lower_by(bytes, store.memory_bytes(), |bytes| store.resize(bytes).is_ok())
+    let has_bytes = store.memory_bytes();
+    let done = lower_by(bytes, has_bytes, |bytes| store.resize(bytes).is_ok());
+    if done < bytes {
+        store.evict_towards(has_bytes.saturating_sub(bytes));
+    }
+    done
 }
 
 /// Lowers a memory by this much, or by as much as `resize` accepts. Answers by how much.

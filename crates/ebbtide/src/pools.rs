@@ -644,20 +644,28 @@ mod tests {
     }
 
     #[test]
-    fn a_tiny_object_index_gives_back_what_it_can() {
+    fn a_pool_of_tiny_objects_reaches_its_new_bound() {
         let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.pool(PoolOptions::named("tiny")).build().unwrap();
         let pool = cache.pool("tiny").unwrap();
         (0..600_000_u32).for_each(|number| _ = pool.insert(&number.to_le_bytes(), &[]).apply());
         let full_bytes = pool.stats().index_bytes;
         assert!(full_bytes > 5 << 20, "{full_bytes}");
-        pool.resize(ByteSize::bytes(0), ByteSize::mib(1)).unwrap();
-        (1..60).for_each(|second| cache.maintain(Duration::from_secs(second)));
         let pools = &cache.engine().pools;
-        let stats = pool.stats();
-        assert!(stats.index_bytes < full_bytes / 4 && stats.memory_limit_bytes < 3 << 20, "{stats:?}");
-        // What is left fits the memory of its segments, so nothing is evicted, and the index stays.
-        assert!(pools.is_settled.load(Ordering::Acquire) && pools.is_stalled.load(Ordering::Relaxed));
+        let shrunk_to = |max: ByteSize, seconds: std::ops::Range<u64>| {
+            pool.resize(ByteSize::bytes(0), max).unwrap();
+            seconds.for_each(|second| cache.maintain(Duration::from_secs(second)));
+            assert!(pools.is_settled.load(Ordering::Acquire) && !pools.is_stalled.load(Ordering::Relaxed));
+            pool.stats()
+        };
+        let stats = shrunk_to(ByteSize::mib(2), 1..60);
+        assert!(stats.index_bytes < full_bytes / 4 && stats.memory_limit_bytes == 2 << 20, "{stats:?}");
+        assert!(stats.items > 20_000, "no more was evicted than that takes: {stats:?}");
+        assert_eq!(shrunk_to(ByteSize::mib(2), 60..90).items, stats.items, "it ends");
+        // The smallest budget that the store reaches.
+        let reachable = pools.find("tiny").unwrap().store.reachable_bytes();
+        let stats = shrunk_to(ByteSize::mib(1), 90..150);
+        assert!(stats.memory_limit_bytes == reachable && reachable < 2 << 20, "{reachable}: {stats:?}");
         cache.verify();
     }
 

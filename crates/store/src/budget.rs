@@ -155,6 +155,8 @@ pub(crate) struct LeavingBuckets {
 pub(crate) struct Budget {
     pub layout: MemoryLayout,
     pub memory_bytes: AtomicU64,
+    /// A smaller memory that the index was too large for; `u64::MAX` if there is none.
+    pub wanted_bytes: AtomicU64,
     /// Of the histories of policies, as they shall be.
     history_bytes: AtomicU64,
     /// Where the segments shall end; above it they are being moved down.
@@ -175,6 +177,7 @@ impl Budget {
         Self {
             layout,
             memory_bytes: AtomicU64::new(memory_bytes),
+            wanted_bytes: AtomicU64::new(u64::MAX),
             history_bytes: AtomicU64::new(history_bytes),
             target,
             index_waits: AtomicBool::new(false),

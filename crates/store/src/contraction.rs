@@ -5,6 +5,10 @@
 //! enough buckets unused         they leave the budget of the index; no split can have them any more; ticket
 //! grace period over             their pages return to the system, and segments enter the budget
 //! ```
+//! What fits its segments is not evicted, so an index of tiny objects stays as large as it is. A smaller memory that
+//! such an index leaves no place for is wanted (`evict_towards`): maintenance evicts until the load is under the bound
+//! above, and the index contracts, until it would leave the place.
+//!
 //! The grace period is for readers that started with an old split word: they may still look into a bucket that is gone.
 //! An index that needs memory in between has the buckets back.
 
@@ -41,6 +45,32 @@ impl Store {
         bytes.min(self.options.memory_bytes)
     }
 
+    /// Wants a smaller memory that `resize` has refused: maintenance evicts until the index has contracted enough for
+    /// it. The caller tries `resize` again; a `resize` that is accepted ends this.
+    pub fn evict_towards(&self, memory_bytes: u64) {
+        self.budget.wanted_bytes.store(memory_bytes, Ordering::Relaxed);
+    }
+
+    /// Whether items are evicted so that the index contracts. False while it contracts by itself, where it is as short
+    /// as it gets, and when it would leave a place for the wanted memory once its unused buckets are returned.
+    pub(crate) fn evicts_for_index(&self) -> bool {
+        let wanted_bytes = self.budget.wanted_bytes.load(Ordering::Relaxed);
+        if wanted_bytes >= self.budget.memory_bytes() || self.index_load_estimate() < CONTRACT_LOAD {
+            return false;
+        }
+        let length = self.index.length();
+        let buckets = self.kept_buckets().min(self.index.paid_buckets());
+        let other_bytes = buckets * size_of::<Bucket>() as u64 + self.policy_state.history_bytes_for(wanted_bytes);
+        let segments = self.budget.layout.segments_within(wanted_bytes, other_bytes);
+        length > self.index.min_buckets() && segments < SEGMENTS_MIN
+    }
+
+    /// Buckets that the index keeps after a contraction: what was paid for at the last growth stays for the next one.
+    fn kept_buckets(&self) -> u64 {
+        let length = self.index.length() as u64;
+        length + length / KEPT_SHARE + buckets_per_segment(self.segments.segment_bytes())
+    }
+
     /// One step of contraction. False if there is nothing to do, or nothing can be done now.
     pub(crate) fn contract_index(&self) -> bool {
         let merges = (0..CONTRACT_BUCKETS).take_while(|_| {
@@ -71,10 +101,7 @@ impl Store {
         }
         let each = buckets_per_segment(self.segments.segment_bytes());
         let mut leaving = lock(&self.budget.changing);
-        let length = self.index.length() as u64;
-        // What was paid for at the last growth stays for the next one.
-        let kept = length + length / KEPT_SHARE + each;
-        let count = self.index.paid_buckets().saturating_sub(kept) / each * each;
+        let count = self.index.paid_buckets().saturating_sub(self.kept_buckets()) / each * each;
         let count = count.min(RETURNED_SEGMENTS * each);
         if count == 0 {
             self.budget.has_contracted.store(false, Ordering::Relaxed);
@@ -112,6 +139,7 @@ mod tests {
     use crate::evict::Progress;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
+    use crate::segment::{SegmentId, State};
     use crate::ttl::Ttl;
 
     fn set(store: &Store, participant: &Participant, number: u32) {
@@ -188,6 +216,57 @@ mod tests {
         assert_eq!((after.0, after.3), (before.0, before.3));
         assert!(after.1 <= before.1 + 2 * buckets_per_segment(store.segments.segment_bytes()), "{before:?}, {after:?}");
         assert!(after.2 + 2 >= before.2, "{before:?}, {after:?}");
+        store.verify(&participant, 1000);
+    }
+
+    /// A store whose index leaves no place for the memory that is wanted, which is answered.
+    fn store_with_an_index_in_the_way() -> (Store, Participant, u64) {
+        let options = Options { memory_bytes: 32 << 20, value_bytes_max: 1 << 18, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        (0..600_000).for_each(|number| set(&store, &participant, number));
+        settle(&store, &participant);
+        assert_eq!(store.stats().evictions, 0);
+        let wanted_bytes = 4 << 20;
+        assert!(store.resize(wanted_bytes).is_err(), "{:?}", store.stats());
+        (store, participant, wanted_bytes)
+    }
+
+    #[test]
+    fn a_wanted_memory_is_reached_by_evictions() {
+        let (store, participant, wanted_bytes) = store_with_an_index_in_the_way();
+        settle(&store, &participant);
+        assert_eq!(store.stats().evictions, 0, "a refusal evicts nothing");
+        store.evict_towards(wanted_bytes);
+        settle(&store, &participant);
+        let items = store.stats().items;
+        assert!(items > 60_000, "{items}: no more than it takes");
+        store.resize(wanted_bytes).unwrap();
+        settle(&store, &participant);
+        assert!(store.resize_done());
+        store.verify(&participant, 1000);
+        // A larger target ends it.
+        let (store, participant, wanted_bytes) = store_with_an_index_in_the_way();
+        store.evict_towards(wanted_bytes);
+        store.evict_towards(32 << 20);
+        settle(&store, &participant);
+        assert_eq!(store.stats().evictions, 0);
+    }
+
+    #[test]
+    fn handles_on_all_segments_end_the_evictions() {
+        let (store, participant, wanted_bytes) = store_with_an_index_in_the_way();
+        let is_in_use =
+            |segment: &SegmentId| matches!(store.segments.header(*segment).state(), State::Open | State::Sealed);
+        let held: Vec<_> = store.segments.ids().filter(is_in_use).collect();
+        held.iter().for_each(|segment| store.segments.pin(*segment, 1, u64::MAX).unwrap());
+        store.evict_towards(wanted_bytes);
+        settle(&store, &participant);
+        assert_eq!(store.stats().evictions, 0);
+        held.iter().for_each(|segment| store.segments.unpin(*segment, 1));
+        settle(&store, &participant);
+        store.resize(wanted_bytes).unwrap();
+        settle(&store, &participant);
         store.verify(&participant, 1000);
     }
 }

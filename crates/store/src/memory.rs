@@ -134,6 +134,7 @@ impl Store {
         }
         kill_point(KillPoint::Resize);
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+        self.budget.wanted_bytes.store(u64::MAX, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
         self.fit_histories();

@@ -139,8 +139,8 @@ impl Store {
         let evicts = may_evict
             && !worked
             && self.options.evicts
-            && self.segments.free_for_writers() < self.free_target()
-            && reclaimed.waiting < self.retired_limit();
+            && reclaimed.waiting < self.retired_limit()
+            && (self.segments.free_for_writers() < self.free_target() || self.evicts_for_index());
         let progress = if evicts { self.run_or_choose_job(participant, moment, true) } else { Progress::Ready };
         match progress {
             _ if worked || reclaimed.freed > 0 => Progress::Working,
