@@ -173,7 +173,7 @@ def variant(evaluation, path, place, name, change, more=(), policy=systems.DEFAU
 
 
 def written(evaluation, trace):
-    path = evaluation.folder / "presets" / "changed.csv"
+    path = evaluation.folder / "changed.csv"
     words = numpy.array(["get", "set", "delete"])[trace.op]
     columns = (trace.time, trace.key, trace.key_size, trace.value_size, words, trace.ttl)
     with open(path, "w") as file:

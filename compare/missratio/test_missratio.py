@@ -1,5 +1,6 @@
 """The pipeline on traces that are made here."""
 import subprocess
+import sys
 import types
 from dataclasses import replace
 
@@ -32,6 +33,11 @@ def test_the_footprint_counts_every_object_once(tmp_path):
     trace = trace_of(tmp_path, [(0, 7, 16, 84, "get", 0), (1, 7, 16, 999, "set", 5), (2, 8, 10, 10, "delete", 0)])
     assert trace.footprint_bytes() == 120
     assert (trace.op.tolist(), trace.ttl.tolist(), trace.only_gets) == ([0, 1, 2], [0, 5, 0], False)
+
+
+def test_a_sampled_trace_says_so_before_its_header(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "HEADER", "# one key of so many: sample=2\n" + HEADER)
+    assert trace_of(tmp_path, gets([1, 2])).key.tolist() == [1, 2]
 
 
 def test_another_table_is_refused(tmp_path):

@@ -58,6 +58,9 @@ def load(path, cache):
 
 def parse(path):
     text = subprocess.run(["zstdcat", str(path)], capture_output=True, check=True).stdout
+    # A sampled trace begins with what it is of, after a hash.
+    while text.startswith(b"#"):
+        _, _, text = text.partition(b"\n")
     header, _, body = text.partition(b"\n")
     if header.strip() != b"timestamp_s,key_id,key_size,value_size,op,ttl_s":
         raise ValueError(f"{path}: the header line is {header!r}; wanted are the columns that `ebbtide generate` writes")
