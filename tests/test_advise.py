@@ -6,7 +6,10 @@ import subprocess
 
 import pytest
 
+from selenium.webdriver.common.by import By
+
 from harness import EBBTIDE
+from test_dashboard import browser  # noqa: F401
 
 
 def run(*arguments, check=True):
@@ -134,6 +137,37 @@ def test_the_page_has_the_numbers_of_the_json(trace, tmp_path):
     assert text.count("<svg") == 2 and "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
     for plan in found["dram"]:
         assert f"{plan['hit_ratio'] * 100:.1f} %" in text
+
+
+def test_the_page_is_drawn_and_fits_each_screen(trace, tmp_path, browser):  # noqa: F811
+    page = tmp_path / "report.html"
+    found = json.loads(run("advise", trace, "--json", "--hit-ratio", "70%", "--html", page).stdout)
+    browser.get_log("browser")
+    for scheme, width in [("light", 1200), ("dark", 1200), ("light", 390), ("dark", 390)]:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(page.as_uri())
+        charts = browser.find_elements(By.CSS_SELECTOR, "figure svg")
+        assert len(charts) == 2
+        for chart in charts:
+            assert 300 < chart.size["width"] <= 700 and chart.size["height"] > 180, chart.size
+            lines = [line.get_attribute("points").split() for line in chart.find_elements(By.CSS_SELECTOR, "polyline")]
+            assert sum(len(line) > 4 for line in lines) == 2, "two curves"
+            # A label is at least eight pixels high.
+            assert all(label.rect["height"] >= 8 for label in chart.find_elements(By.TAG_NAME, "text")[:3])
+            assert (chart.value_of_css_property("filter") != "none") == (scheme == "dark")
+        rows = browser.find_elements(By.CSS_SELECTOR, "#dram tr")[1:]
+        cells = [row.find_elements(By.TAG_NAME, "td") for row in rows]
+        hits = [f"{plan['hit_ratio'] * 100:.1f} %" for plan in found["dram"]]
+        latency = [f"{plan['mean_latency_ms']:.3f} ms" for plan in found["dram"]]
+        assert ([row[2].text for row in cells], [row[4].text for row in cells]) == (hits, latency)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.get_log("browser") == []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get("about:blank")
 
 
 @pytest.mark.parametrize(

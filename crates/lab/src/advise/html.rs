@@ -11,8 +11,10 @@ use super::units::{money, size};
 use crate::Error;
 use crate::mrc::TraceLoad;
 
-const WIDTH: u32 = 760;
-const HEIGHT: u32 = 380;
+const WIDTH: u32 = 480;
+const HEIGHT: u32 = 300;
+/// Of the labels of a chart, in its pixels: a phone shows it at three quarters of its width.
+const FONT: (&str, u32) = ("sans-serif", 13);
 /// Of the Okabe-Ito palette.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
@@ -24,15 +26,17 @@ const STYLE: &str = "
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
 main { max-width: 860px; margin: 0 auto; padding: 32px 16px 64px; }
 h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.15rem; margin: 36px 0 12px; }
-p { margin: 6px 0; } .soft { color: var(--soft); }
+p { margin: 6px 0; } p::first-letter { text-transform: uppercase; } .soft { color: var(--soft); }
 .verdict { background: var(--card); border-left: 4px solid #0072b2; border-radius: 6px; padding: 14px 18px; margin: 20px 0; }
 .verdict p:first-child { font-size: 1.1rem; font-weight: 600; }
-figure { margin: 0; background: #fff; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
-figure svg { width: 100%; height: auto; display: block; }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
+figure svg { width: 100%; max-width: 680px; height: auto; display: block; margin: 0 auto; }
+@media (prefers-color-scheme: dark) { figure svg { filter: invert(1) hue-rotate(180deg); } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; background: var(--card); }
 th, td { padding: 6px 12px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } th { color: var(--soft); font-weight: 600; }
+@media (max-width: 480px) { th, td { padding: 6px; font-size: 0.85rem; } th { white-space: normal; vertical-align: bottom; } }
 ";
 
 /// The page.
@@ -172,6 +176,7 @@ fn pool_table(pools: &PoolAdvice, currency: &str) -> String {
     table + "</table></div>"
 }
 
+/// The page shows through a chart, and inverts it in the dark.
 type DrawingError = DrawingAreaErrorKind<std::io::Error>;
 
 fn drawn(draw: impl FnOnce(&mut String) -> Result<(), DrawingError>) -> Result<String, Error> {
@@ -187,18 +192,23 @@ fn hits_by_memory(load: &TraceLoad) -> Result<String, Error> {
     let (smallest, largest) = (sizes().fold(f64::INFINITY, f64::min), sizes().fold(2.0, f64::max));
     drawn(|text| {
         let area = SVGBackend::with_string(text, (WIDTH, HEIGHT)).into_drawing_area();
-        area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
+            .margin_right(30)
             .x_label_area_size(40)
             .y_label_area_size(52)
-            .build_cartesian_2d((smallest.min(largest / 2.0)..largest).log_scale(), 0.0..100.0)?;
+            .build_cartesian_2d((smallest.min(largest / 2.0)..largest).log_scale().base(2.0), 0.0..100.0)?;
         chart
             .configure_mesh()
             .x_desc("memory")
             .y_desc("hits, %")
+            .y_label_formatter(&|percent| format!("{percent:.0}"))
             .x_label_formatter(&|bytes| size(*bytes))
-            .light_line_style(RGBColor(238, 238, 238))
+            .x_labels(6)
+            .label_style(FONT)
+            .axis_desc_style(FONT)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(RGBColor(205, 205, 205))
             .draw()?;
         for (name, curve, colour) in curves {
             let line = curve.points().iter().map(|point| (point.memory_bytes as f64, 100.0 * (1.0 - point.miss_ratio)));
@@ -209,6 +219,7 @@ fn hits_by_memory(load: &TraceLoad) -> Result<String, Error> {
             .configure_series_labels()
             .position(SeriesLabelPosition::LowerRight)
             .border_style(RGBColor(200, 200, 200))
+            .label_font(FONT)
             .background_style(WHITE.mix(0.8))
             .draw()?;
         area.present()
@@ -218,18 +229,22 @@ fn hits_by_memory(load: &TraceLoad) -> Result<String, Error> {
 fn ram_per_item(advice: &Advice) -> Result<String, Error> {
     drawn(|text| {
         let area = SVGBackend::with_string(text, (WIDTH, HEIGHT)).into_drawing_area();
-        area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
+            .margin_right(30)
             .x_label_area_size(40)
             .y_label_area_size(52)
-            .build_cartesian_2d((64.0..65_536.0).log_scale(), (0.001..200.0).log_scale())?;
+            .build_cartesian_2d((64.0..65_536.0).log_scale().base(2.0), (0.001..200.0).log_scale())?;
         chart
             .configure_mesh()
             .x_desc("bytes of an item")
             .y_desc("RAM, % of its bytes")
             .x_label_formatter(&|bytes| size(*bytes))
-            .light_line_style(RGBColor(238, 238, 238))
+            .x_labels(6)
+            .label_style(FONT)
+            .axis_desc_style(FONT)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(RGBColor(205, 205, 205))
             .draw()?;
         let share = |of: f64, bytes: u64| (bytes as f64, 100.0 * of / bytes as f64);
         let ebbtide = advice.ram_per_item.iter().map(|row| share(row.ebbtide_bytes, row.item_bytes));
@@ -242,6 +257,7 @@ fn ram_per_item(advice: &Advice) -> Result<String, Error> {
             .configure_series_labels()
             .position(SeriesLabelPosition::UpperRight)
             .border_style(RGBColor(200, 200, 200))
+            .label_font(FONT)
             .background_style(WHITE.mix(0.8))
             .draw()?;
         area.present()
