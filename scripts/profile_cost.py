@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measures what profiling and capturing cost, on against off in turn, with the ratio of the same round.
 
-    scripts/profile_cost.py [--rounds 9] [--seconds 2] [--only process|network|capture]
+    scripts/profile_cost.py [--rounds 9] [--seconds 2] [--only process|network|capture|instructions]
 
 - process: gets and inserts of one thread with a profile of the cache and without (examples/profile_cost.rs);
 - network: a server with `--admin`, which profiles, and one without: throughput of a closed loop, then p50 and p99 at
   4,000 to 100,000 requests a second. The load is after Facebook's ETC: keys of 20 bytes, small values, 30 gets to a set;
+- instructions: those of one operation by callgrind, with a profile and without (examples/profile_instructions.rs), the
+  difference of two counts of operations; only if asked for by --only;
 - capture: a server without a watcher, and the same with `ebbtide capture` beside it.
 
 Ratios of throughput under 1 are a loss; the paper's profiler loses 6 % (Dynacache, HotCloud'15, Fig. 3). Needs two cores,
@@ -13,6 +15,7 @@ and `target/release/ebbtide`.
 """
 import argparse
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from client import bench
 from servers import EBBTIDE, Server, free_port
 
 RATES = (4_000, 20_000, 100_000)
+OPERATIONS_PER_SECOND = (10_000, 100_000, 300_000)
 LOAD = ["--keys", 200_000, "--value-size", 200, "--get-ratio", 0.968, "--popularity", "zipf", "--connections", 8]
 
 
@@ -36,6 +40,29 @@ def ratio_line(name, ratios):
 def process(given):
     command = ["cargo", "run", "--release", "--locked", "-q", "-p", "ebbtide", "--example", "profile_cost", "--"]
     subprocess.run([*command, str(given.rounds), str(int(given.seconds * 1000))], cwd=ROOT, check=True)
+
+
+def counted(kind, profiled, rate, operations):
+    program = ROOT / "target/release/examples/profile_instructions"
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", program, kind, profiled, str(rate), str(operations)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return int(re.search(r"^(?:totals|summary): (\d+)", pathlib.Path(folder, "out").read_text(), re.MULTILINE)[1])
+
+
+def instructions():
+    command = ["cargo", "build", "--release", "--locked", "-q", "-p", "ebbtide", "--example", "profile_instructions"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    print("| operations | a second | off, instructions | on | more |\n|---|---|---|---|---|")
+    for kind in ("get", "set", "mixed"):
+        for rate in OPERATIONS_PER_SECOND:
+            per_operation = {}
+            for profiled in ("off", "on"):
+                # In the first seconds all keys are sampled: both counts have them.
+                few, many = (counted(kind, profiled, rate, seconds * rate) for seconds in (3, 6))
+                per_operation[profiled] = (many - few) / (3 * rate)
+            off, on = per_operation["off"], per_operation["on"]
+            print(f"| {kind} | {rate:,} | {off:.0f} | {on:.0f} | {on / off - 1:+.1%} |", flush=True)
 
 
 def start(*flags):
@@ -118,8 +145,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--only", choices=["process", "network", "capture"])
+    parser.add_argument("--only", choices=["process", "network", "capture", "instructions"])
     given = parser.parse_args()
+    if given.only == "instructions":
+        return instructions()
     for part in (process, network, capture):
         if given.only in (None, part.__name__):
             part(given)
