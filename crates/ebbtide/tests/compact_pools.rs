@@ -174,6 +174,21 @@ fn loads_of_absent_objects_are_remembered() {
     assert!(users.insert("short", "value").is_err() && cache.get("short").is_none(), "nothing is written");
 }
 
+#[test]
+fn an_answer_that_cannot_be_kept_is_returned() {
+    let end: [fn(&Cache); 2] = [|cache| cache.close().unwrap(), |cache| cache.remove_pool("absent").unwrap()];
+    for end in end {
+        let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+        let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+        end(&cache);
+        assert_eq!(users.get_or_load(key(1), || Ok::<_, Infallible>(None::<&str>)), Ok(Lookup::Negative));
+        let found = users.get_or_load(key(2), || Ok::<_, Infallible>(Some("Ada"))).unwrap();
+        assert_eq!(found.hit().as_deref(), Some(&b"Ada"[..]));
+        let of_task = users.get_or_load_async(key(3), async { Ok::<_, Infallible>(None::<&str>) });
+        assert_eq!(smol::block_on(of_task), Ok(Lookup::Negative));
+    }
+}
+
 fn wait_until(what: &str, is_done: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_done() {

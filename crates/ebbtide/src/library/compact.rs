@@ -272,7 +272,8 @@ impl NegativeCache {
     }
 
     /// As `get`; a key of which nothing is known is loaded, once for all callers. `None` from the loader is kept as a
-    /// negative result, unless the object was inserted meanwhile.
+    /// negative result, unless the object was inserted meanwhile. An answer that cannot be kept, as after a close, is
+    /// returned all the same.
     ///
     /// # Errors
     /// As [`Pool::try_get_or_insert_with`]; `CompactLength`.
@@ -291,11 +292,13 @@ impl NegativeCache {
         // Waiters return when it has ended, so it remembers the answer first.
         let load = || {
             let ticket = self.negatives.ticket(key)?;
-            self.remember(key, ticket, &has_loaded, load().map_err(LoadError::Loader)?)
+            let loaded = load().map_err(LoadError::Loader)?;
+            self.remember(key, ticket, &has_loaded, loaded.is_some());
+            Ok::<_, LoadError<E>>(loaded)
         };
         let is_absent = || self.is_negative(key);
         let loaded = self.objects.load_after(key, found, LoadOptions::new(), is_absent, load).map_err(flatten)?;
-        self.answer(key, loaded, &has_loaded)
+        Ok(self.answer(key, loaded, &has_loaded))
     }
 
     /// Counts a lookup; true if there is no object, and a negative result.
@@ -305,19 +308,13 @@ impl NegativeCache {
         is_missing && self.negatives.with(key, |_| ()) == Lookup::Negative
     }
 
-    /// Remembers what the loader of this call has answered: `None` as a negative result.
-    fn remember<V, E>(
-        &self,
-        key: &[u8],
-        ticket: MissTicket,
-        has_loaded: &AtomicBool,
-        loaded: Option<V>,
-    ) -> Result<Option<V>, LoadError<E>> {
-        has_loaded.store(loaded.is_some(), Ordering::Relaxed);
-        if loaded.is_none() {
-            self.negatives.insert_negative_since(key, ticket, InsertOptions::new())?;
+    /// Remembers what the loader of this call has answered: no value as a negative result.
+    fn remember(&self, key: &[u8], ticket: MissTicket, has_loaded: &AtomicBool, is_value: bool) {
+        has_loaded.store(is_value, Ordering::Relaxed);
+        if !is_value {
+            // An answer that the pool does not take is returned all the same.
+            let _ = self.negatives.insert_negative_since(key, ticket, InsertOptions::new());
         }
-        Ok(loaded)
     }
 
     /// Looks for a negative result without counting a lookup.
@@ -325,16 +322,12 @@ impl NegativeCache {
         self.negatives.commands.get(key, |_| ()) == Lookup::Negative
     }
 
-    fn answer<E>(
-        &self,
-        key: &[u8],
-        loaded: Option<Value>,
-        has_loaded: &AtomicBool,
-    ) -> Result<Lookup<Value>, LoadError<E>> {
+    fn answer(&self, key: &[u8], loaded: Option<Value>, has_loaded: &AtomicBool) -> Lookup<Value> {
         if has_loaded.load(Ordering::Relaxed) {
-            self.negatives.remove_negative(key)?;
+            // A pool that was closed or removed has no negative result to remove.
+            let _ = self.negatives.remove_negative(key);
         }
-        Ok(loaded.map_or(Lookup::Negative, Lookup::Hit))
+        loaded.map_or(Lookup::Negative, Lookup::Hit)
     }
 
     /// Writes an object and removes its negative result.
@@ -419,11 +412,13 @@ impl NegativeCache {
         let has_loaded = AtomicBool::new(false);
         let load = async {
             let ticket = self.negatives.ticket(key)?;
-            self.remember(key, ticket, &has_loaded, load.await.map_err(LoadError::Loader)?)
+            let loaded = load.await.map_err(LoadError::Loader)?;
+            self.remember(key, ticket, &has_loaded, loaded.is_some());
+            Ok::<_, LoadError<E>>(loaded)
         };
         let is_absent = || self.is_negative(key);
         let loaded = self.objects.load_after_async(key, found, LoadOptions::new(), is_absent, load).await;
-        self.answer(key, loaded.map_err(flatten)?, &has_loaded)
+        Ok(self.answer(key, loaded.map_err(flatten)?, &has_loaded))
     }
 
     /// As [`NegativeCache::insert`]: see [`Pool::insert_async`].
