@@ -26,6 +26,7 @@ mod lookups_async;
 mod pool;
 mod stats;
 mod typed;
+mod typed_async;
 mod value;
 mod writes;
 mod writes_async;

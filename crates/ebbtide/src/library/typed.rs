@@ -84,6 +84,16 @@ impl Pool {
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// The value of a key.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// names.insert(&key, &name)?;
+    /// assert_eq!(names.get(&key)?, Some(name));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Codec` if the key or the value does not fit the codec.
     pub fn get(&self, key: &K) -> Result<Option<V>, Error> {
@@ -109,6 +119,15 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 
     /// Whether a get would find the key. It is no lookup for the statistics.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let key = "1".to_owned();
+    /// assert!(!names.contains_key(&key)?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Codec` if the key does not fit the codec.
@@ -142,6 +161,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// Writes a value with the default TTL.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// names.insert(&key, &name)?;
+    /// assert!(names.contains_key(&key)?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Codec`; as [`Pool::insert`].
     pub fn insert(&self, key: &K, value: &V) -> Result<(), Error> {
@@ -149,6 +178,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 
     /// Writes a value with options.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// let a_minute = InsertOptions::new().ttl(std::time::Duration::from_secs(60));
+    /// names.insert_with(&key, &name, a_minute)?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `insert`.
@@ -158,6 +197,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
 
     /// Writes a value if the key is absent. False, with nothing changed, if it is present.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// assert!(names.insert_if_absent(&key, &name, InsertOptions::new())?);
+    /// assert!(!names.insert_if_absent(&key, &name, InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Codec`; as [`Pool::insert_if_absent`].
     pub fn insert_if_absent(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
@@ -166,6 +215,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
 
     /// Removes a key. False if it was absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// names.insert(&key, &name)?;
+    /// assert!(names.remove(&key)? && !names.remove(&key)?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Codec`.
     pub fn remove(&self, key: &K) -> Result<bool, Error> {
@@ -173,6 +232,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 
     /// Gives an entry a new TTL, from now on: see [`Pool::touch`]. False if the key is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// names.insert(&key, &name)?;
+    /// assert!(names.touch(&key, std::time::Duration::from_secs(600))?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Codec`; as [`Pool::touch`].
@@ -204,6 +273,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// As `get_or_insert_with`, with a loader that may fail and that chooses the TTL of each value: a short one for a
     /// key that does not exist, for example.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// let load = || Ok::<_, std::io::Error>((name, InsertOptions::new()));
+    /// assert_eq!(names.try_get_or_insert_with(&key, load).unwrap(), "Ada");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `LoadError::Loader` of the loader; `LoadError::Cache` as `get_or_insert_with`.
     pub fn try_get_or_insert_with<E>(
@@ -220,6 +299,16 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// results, and `None` for a key without a value: see [`Pool::get_or_load`]. The loader chooses the TTL of each
     /// value; [`InsertOptions::new`] leaves it to `options`.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, LoadOptions, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let key = "1".to_owned();
+    /// let options = LoadOptions::new().negative_ttl(std::time::Duration::from_secs(5));
+    /// assert_eq!(names.get_or_load(&key, options, || Ok::<_, std::fmt::Error>(None)).unwrap(), None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `LoadError::Loader` of the loader; `LoadError::Cache` as [`Pool::get_or_load`], and `Codec`. A value that the
     /// codec refuses is a loader that has failed.
@@ -234,115 +323,18 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 }
 
-/// For tasks of any executor; no call blocks it.
-impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
-    /// As `get`: see [`Pool::get_async`].
-    ///
-    /// # Errors
-    /// As `get`.
-    pub async fn get_async(&self, key: &K) -> Result<Option<V>, Error> {
-        self.pool.get_async(self.key(key)?).await.map(|value| self.value(&value)).transpose()
-    }
-
-    /// As `get_many`: see [`Pool::get_many_async`].
-    ///
-    /// # Errors
-    /// As `get_many`.
-    pub async fn get_many_async(&self, keys: &[K]) -> Result<Vec<Option<V>>, Error> {
-        let keys = self.keys(keys)?;
-        self.values(self.pool.get_many_async(&keys).await)
-    }
-
-    /// As `contains_key`: see [`Pool::contains_key_async`].
-    ///
-    /// # Errors
-    /// As `contains_key`.
-    pub async fn contains_key_async(&self, key: &K) -> Result<bool, Error> {
-        Ok(self.pool.contains_key_async(self.key(key)?).await)
-    }
-
-    /// As `insert`: see [`Pool::insert_async`].
-    ///
-    /// # Errors
-    /// `Codec`; as [`Pool::insert_async`].
-    pub async fn insert_async(&self, key: &K, value: &V) -> Result<(), Error> {
-        self.insert_with_async(key, value, InsertOptions::new()).await
-    }
-
-    /// As `insert_with`: see [`Pool::insert_with_async`].
-    ///
-    /// # Errors
-    /// As `insert_async`.
-    pub async fn insert_with_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<(), Error> {
-        self.pool.insert_with_async(self.key(key)?, self.encoded(value)?, options).await
-    }
-
-    /// As `insert_if_absent`: see [`Pool::insert_if_absent_async`].
-    ///
-    /// # Errors
-    /// `Codec`; as [`Pool::insert_if_absent_async`].
-    pub async fn insert_if_absent_async(&self, key: &K, value: &V, options: InsertOptions) -> Result<bool, Error> {
-        self.pool.insert_if_absent_async(self.key(key)?, self.encoded(value)?, options).await
-    }
-
-    /// As `touch`: see [`Pool::touch_async`].
-    ///
-    /// # Errors
-    /// As `touch`.
-    pub async fn touch_async(&self, key: &K, ttl: impl Into<Ttl>) -> Result<bool, Error> {
-        self.pool.touch_async(self.key(key)?, ttl).await
-    }
-
-    /// As `remove`: see [`Pool::remove_async`].
-    ///
-    /// # Errors
-    /// `Codec`.
-    pub async fn remove_async(&self, key: &K) -> Result<bool, Error> {
-        Ok(self.pool.remove_async(self.key(key)?).await)
-    }
-
-    /// As `get_or_insert_with`: see [`Pool::get_or_insert_with_async`].
-    ///
-    /// # Errors
-    /// As `get_or_insert_with`.
-    pub async fn get_or_insert_with_async(&self, key: &K, load: impl Future<Output = V>) -> Result<V, Error> {
-        let load = async { self.encoded(&load.await) };
-        let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
-        self.value(&value.map_err(flatten)?)
-    }
-
-    /// As `try_get_or_insert_with`: see [`Pool::try_get_or_insert_with_async`].
-    ///
-    /// # Errors
-    /// As `try_get_or_insert_with`.
-    pub async fn try_get_or_insert_with_async<E>(
-        &self,
-        key: &K,
-        load: impl Future<Output = Result<(V, InsertOptions), E>>,
-    ) -> Result<V, LoadError<E>> {
-        let load = async { self.encoded_load(load.await) };
-        let value = self.pool.try_get_or_insert_with_async(self.key(key)?, load).await;
-        Ok(self.value(&value.map_err(loader::flatten)?)?)
-    }
-
-    /// As `get_or_load`: see [`Pool::get_or_load_async`].
-    ///
-    /// # Errors
-    /// As `get_or_load`.
-    pub async fn get_or_load_async<E>(
-        &self,
-        key: &K,
-        options: LoadOptions,
-        load: impl Future<Output = Result<Option<(V, InsertOptions)>, E>>,
-    ) -> Result<Option<V>, LoadError<E>> {
-        let load = async { self.loaded(load.await) };
-        let value = self.pool.get_or_load_async(self.key(key)?, options, load).await;
-        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
-    }
-}
-
 impl<K, V, C> TypedCache<K, V, C> {
     /// The untyped pool.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
+    /// names.insert(&key, &name)?;
+    /// assert_eq!(names.pool().get("1").unwrap(), "Ada");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -353,28 +345,31 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         encode(&self.codec, key, "key")
     }
 
-    fn keys(&self, keys: &[K]) -> Result<Vec<Vec<u8>>, Error> {
+    pub(super) fn keys(&self, keys: &[K]) -> Result<Vec<Vec<u8>>, Error> {
         keys.iter().map(|key| self.key(key)).collect()
     }
 
-    fn encoded(&self, value: &V) -> Result<Vec<u8>, Error> {
+    pub(super) fn encoded(&self, value: &V) -> Result<Vec<u8>, Error> {
         encode(&self.codec, value, "value")
     }
 
-    fn encoded_load<E>(&self, loaded: Result<(V, InsertOptions), E>) -> Result<Loaded, LoadError<E>> {
+    pub(super) fn encoded_load<E>(&self, loaded: Result<(V, InsertOptions), E>) -> Result<Loaded, LoadError<E>> {
         let (value, options) = loaded.map_err(LoadError::Loader)?;
         Ok(Loaded { value: self.encoded(&value)?.into(), options })
     }
 
-    fn loaded<E>(&self, loaded: Result<Option<(V, InsertOptions)>, E>) -> Result<Option<Loaded>, LoadError<E>> {
+    pub(super) fn loaded<E>(
+        &self,
+        loaded: Result<Option<(V, InsertOptions)>, E>,
+    ) -> Result<Option<Loaded>, LoadError<E>> {
         loaded.map_err(LoadError::Loader)?.map(|loaded| self.encoded_load(Ok(loaded))).transpose()
     }
 
-    fn value(&self, value: &Value) -> Result<V, Error> {
+    pub(super) fn value(&self, value: &Value) -> Result<V, Error> {
         decode(&self.codec, value, "value")
     }
 
-    fn values(&self, values: Vec<Option<Value>>) -> Result<Vec<Option<V>>, Error> {
+    pub(super) fn values(&self, values: Vec<Option<Value>>) -> Result<Vec<Option<V>>, Error> {
         values.into_iter().map(|value| value.map(|value| self.value(&value)).transpose()).collect()
     }
 }
@@ -393,7 +388,7 @@ pub(super) fn refuse(part: &'static str, error: &impl Display) -> Error {
     Error::Codec { part, reason: error.to_string() }
 }
 
-fn flatten(error: LoadError<Error>) -> Error {
+pub(super) fn flatten(error: LoadError<Error>) -> Error {
     match error {
         LoadError::Loader(error) | LoadError::Cache(error) => error,
     }

@@ -118,6 +118,15 @@ where
     /// Calls `read` with a value where it lies, or with an aligned copy: see [`ZeroCopy`]. `read` should be
     /// brief and must not write to the cache: see [`ValueRef`].
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, ZeroCopy};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let counts = cache.typed_with::<u64, [u64; 4], _>(ZeroCopy);
+    /// counts.insert(&1, &[1, 2, 3, 4])?;
+    /// assert_eq!(counts.with(&1, |counts| counts.iter().sum::<u64>())?, Some(10));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Codec` if the value has another length than the type.
     pub fn with<R>(&self, key: &K, read: impl FnOnce(&V) -> R) -> Result<Option<R>, Error> {
@@ -126,6 +135,17 @@ where
     }
 
     /// As `with`: see [`crate::Pool::with_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, ZeroCopy};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let counts = cache.typed_with::<u64, [u64; 4], _>(ZeroCopy);
+    /// assert_eq!(counts.with_async(&1, |counts| counts[0]).await?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `with`.

@@ -37,6 +37,14 @@ pub struct Records {
 
 impl Pool {
     /// The append buffer of a key. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// assert!(events.records()?.is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn append_buffer(&self, key: impl AsRef<[u8]>) -> AppendBuffer {
         AppendBuffer { editor: Editor::new(self, key.as_ref()) }
     }
@@ -56,6 +64,15 @@ fn records(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl AppendBuffer {
     /// Appends a record. An absent buffer is created, with the cache's default TTL.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// events.append("login")?;
+    /// assert_eq!(events.records()?.unwrap().iter().next(), Some(&b"login"[..]));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`; `StructureTooLarge`: see `retain_last`; `KeyLength`, `OutOfMemory`.
     pub fn append(&self, record: impl AsRef<[u8]>) -> Result<(), Error> {
@@ -63,6 +80,15 @@ impl AppendBuffer {
     }
 
     /// As `append`; an absent buffer is created with these options. A present one keeps its TTL.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// let a_minute = InsertOptions::new().ttl(std::time::Duration::from_secs(60));
+    /// events.append_with("login", a_minute)?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `append`.
@@ -92,6 +118,15 @@ impl AppendBuffer {
 
     /// Removes all records but the last `count`. Answers how many were removed.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// ["a", "b", "c"].iter().try_for_each(|record| events.append(record))?;
+    /// assert_eq!(events.retain_last(1)?, 2);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`; `OutOfMemory`.
     pub fn retain_last(&self, count: usize) -> Result<usize, Error> {
@@ -111,6 +146,15 @@ impl AppendBuffer {
 
     /// The records at this moment: later edits do not change them. `None` if the buffer is absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// events.append("login")?;
+    /// assert_eq!(events.records()?.unwrap().iter().count(), 1);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`.
     pub fn records(&self) -> Result<Option<Records>, Error> {
@@ -126,6 +170,16 @@ impl AppendBuffer {
 
 impl Records {
     /// The records, the oldest first.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let events = cache.append_buffer("events");
+    /// events.append("login")?;
+    /// let records = events.records()?.unwrap();
+    /// assert!(records.iter().eq([b"login"]));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         records(Structure::AppendBuffer.open(&self.content, &[]).expect("it was checked"))
     }

@@ -36,6 +36,14 @@ pub struct FixedArray<T> {
 
 impl Pool {
     /// The array of a key. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// assert_eq!(scores.len()?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn fixed_array<T: Fixed>(&self, key: impl AsRef<[u8]>) -> FixedArray<T> {
         FixedArray { editor: Editor::new(self, key.as_ref()), types: PhantomData }
     }
@@ -105,6 +113,14 @@ fn decode<T: Fixed>(bytes: &[u8]) -> Result<T, Error> {
 impl<T: Fixed> FixedArray<T> {
     /// Stores an array if the key is absent. False, with nothing changed, if it is present.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// assert!(scores.create(&[1, 2, 3], InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `StructureTooLarge`, `KeyLength`, `OutOfMemory`.
     pub fn create(&self, elements: &[T], options: InsertOptions) -> Result<bool, Error> {
@@ -116,6 +132,15 @@ impl<T: Fixed> FixedArray<T> {
 
     /// How many elements there are. `None` if the array is absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// scores.create(&[1, 2, 3], InsertOptions::new())?;
+    /// assert_eq!(scores.len()?, Some(3));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`.
     pub fn len(&self) -> Result<Option<usize>, Error> {
@@ -123,6 +148,15 @@ impl<T: Fixed> FixedArray<T> {
     }
 
     /// An element. `None` if the array is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// scores.create(&[1, 2, 3], InsertOptions::new())?;
+    /// assert_eq!(scores.get(1)?, Some(2));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `OutOfBounds`; `WrongStructure`.
@@ -136,6 +170,15 @@ impl<T: Fixed> FixedArray<T> {
 
     /// All elements, from one moment. `None` if the array is absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// scores.create(&[1, 2, 3], InsertOptions::new())?;
+    /// assert_eq!(scores.elements()?, Some(vec![1, 2, 3]));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`.
     pub fn elements(&self) -> Result<Option<Vec<T>>, Error> {
@@ -147,6 +190,16 @@ impl<T: Fixed> FixedArray<T> {
 
     /// Writes an element. False, with nothing changed, if the array is absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// scores.create(&[1, 2, 3], InsertOptions::new())?;
+    /// assert!(scores.set(0, &7)?);
+    /// assert_eq!(scores.get(0)?, Some(7));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `OutOfBounds`; `WrongStructure`; `OutOfMemory`.
     pub fn set(&self, index: usize, element: &T) -> Result<bool, Error> {
@@ -156,6 +209,15 @@ impl<T: Fixed> FixedArray<T> {
 
     /// Replaces an element by what `update` makes of it, as one operation, and answers it. `None` if the array is
     /// absent. `update` runs again if another edit comes first.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let scores = cache.fixed_array::<u32>("scores");
+    /// scores.create(&[1, 2, 3], InsertOptions::new())?;
+    /// assert_eq!(scores.update(2, |score| score + 10)?, Some(13));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `set`.

@@ -48,6 +48,14 @@ pub(super) struct Table {
 
 impl Pool {
     /// The map of a key. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// assert_eq!(map.get(&1)?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn map<K: Flat, V: Flat>(&self, key: impl AsRef<[u8]>) -> Map<K, V> {
         Map::new(self, key.as_ref(), Structure::Map)
     }
@@ -164,6 +172,14 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
 
     /// Stores an empty map if the key is absent. False, with nothing changed, if it is present.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// assert!(map.create(InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `KeyLength`, `OutOfMemory`.
     pub fn create(&self, options: InsertOptions) -> Result<bool, Error> {
@@ -171,6 +187,15 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
     }
 
     /// The value of an entry. `None` if the entry or the map is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// assert_eq!((map.get(&1)?, map.get(&2)?), (Some(10), None));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `WrongStructure`.
@@ -180,6 +205,15 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
 
     /// Writes an entry. An absent map is created, with the cache's default TTL.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// assert_eq!(map.get(&1)?, Some(10));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`; `StructureTooLarge`; `KeyLength` if the key has no byte or more than 255; `OutOfMemory`.
     pub fn insert(&self, key: &K, value: &V) -> Result<(), Error> {
@@ -188,6 +222,15 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
 
     /// Writes entries as one operation: a reader sees none or all. An absent map is created with these options; a
     /// present one keeps its TTL.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert_many([(&1, &10), (&2, &20)], InsertOptions::new())?;
+    /// assert_eq!(map.get(&2)?, Some(20));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `insert`.
@@ -208,6 +251,16 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
     /// Replaces an entry by what `update` makes of it, as one operation: `None` is an absent entry. Answers the second
     /// part; `None` if the map is absent. `update` runs again if another edit comes first.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let old = map.update(&1, |old| (old.map(|old| old + 1), old))?;
+    /// assert_eq!((old, map.get(&1)?), (Some(Some(10)), Some(11)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As `insert`.
     pub fn update<R>(&self, key: &K, update: impl FnMut(Option<V>) -> (Option<V>, R)) -> Result<Option<R>, Error> {
@@ -216,6 +269,15 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
 
     /// Removes an entry. False if it was absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// assert!(map.remove(&1)? && !map.remove(&1)?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As `insert`.
     pub fn remove(&self, key: &K) -> Result<bool, Error> {
@@ -223,6 +285,17 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
     }
 
     /// The map at this moment: later edits do not change it. `None` if the map is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let snapshot = map.snapshot()?.expect("it was just written");
+    /// map.insert(&1, &11)?;
+    /// assert_eq!(snapshot.get(&1)?, Some(10));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `WrongStructure`.
@@ -235,6 +308,16 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
 impl<K: Flat, V: Flat> MapSnapshot<K, V> {
     /// The value of an entry.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let snapshot = map.snapshot()?.expect("it was just written");
+    /// assert_eq!(snapshot.get(&2)?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure` if the value is damaged.
     pub fn get(&self, key: &K) -> Result<Option<V>, Error> {
@@ -244,6 +327,16 @@ impl<K: Flat, V: Flat> MapSnapshot<K, V> {
 
     /// All entries, in the order of their keys' bytes.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let snapshot = map.snapshot()?.expect("it was just written");
+    /// assert_eq!(snapshot.entries()?, [(1, 10)]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As `get`.
     pub fn entries(&self) -> Result<Vec<(K, V)>, Error> {
@@ -252,6 +345,16 @@ impl<K: Flat, V: Flat> MapSnapshot<K, V> {
 
     /// How many entries there are.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let snapshot = map.snapshot()?.expect("it was just written");
+    /// assert_eq!(snapshot.len()?, 1);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As `get`.
     pub fn len(&self) -> Result<usize, Error> {
@@ -259,6 +362,16 @@ impl<K: Flat, V: Flat> MapSnapshot<K, V> {
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let map = cache.map::<u32, u64>("user");
+    /// map.insert(&1, &10)?;
+    /// let snapshot = map.snapshot()?.expect("it was just written");
+    /// assert!(!snapshot.is_empty()?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `get`.

@@ -27,6 +27,14 @@ pub enum InKeyOrder {}
 
 impl Pool {
     /// The range map of a key. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let prices = cache.range_map::<u64, f64>("prices");
+    /// assert_eq!(prices.get(&100)?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn range_map<K: Ordered, V: Flat>(&self, key: impl AsRef<[u8]>) -> RangeMap<K, V> {
         Map::new(self, key.as_ref(), Structure::RangeMap)
     }
@@ -34,6 +42,15 @@ impl Pool {
 
 impl<K: Ordered, V: Flat> RangeMap<K, V> {
     /// The entries with keys in a range, in order, from one moment. None if the map is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let prices = cache.range_map::<u64, f64>("prices");
+    /// prices.insert(&100, &1.5)?;
+    /// assert_eq!((prices.range(..=100)?.len(), prices.range(101..)?.len()), (1, 0));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `WrongStructure`.

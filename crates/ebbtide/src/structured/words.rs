@@ -36,11 +36,30 @@ pub struct Words {
 
 impl Pool {
     /// The words of a key. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let visits = cache.words("visits");
+    /// assert_eq!(visits.get()?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn words(&self, key: impl AsRef<[u8]>) -> Words {
         Words { editor: Editor::new(self, key.as_ref()), tag: 0 }
     }
 
     /// The words of a key as fields of a type. Nothing is created by this call.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// ebbtide::counters! {
+    ///     struct Usage(1) { calls, bytes }
+    /// }
+    /// let usage = cache.typed_handle::<Usage>("client");
+    /// assert_eq!(usage.get()?, None);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn typed_handle<T: Counters>(&self, key: impl AsRef<[u8]>) -> TypedHandle<T> {
         TypedHandle { words: Words { editor: Editor::new(self, key.as_ref()), tag: T::TYPE }, types: PhantomData }
     }
@@ -48,6 +67,15 @@ impl Pool {
 
 impl Words {
     /// Stores words if the key is absent. False, with nothing changed, if it is present.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let visits = cache.words("visits");
+    /// assert!(visits.create(&[0, 0], InsertOptions::new())?);
+    /// assert!(!visits.create(&[1, 1], InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `OutOfBounds` if there are no words or more than 64; `KeyLength`, `OutOfMemory`.
@@ -58,6 +86,15 @@ impl Words {
 
     /// The words at one moment. `None` if the key is absent.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let visits = cache.words("visits");
+    /// visits.create(&[1, 2], InsertOptions::new())?;
+    /// assert_eq!(visits.get()?, Some(vec![1, 2]));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `WrongStructure`.
     pub fn get(&self) -> Result<Option<Vec<u64>>, Error> {
@@ -66,6 +103,16 @@ impl Words {
 
     /// Changes the words as one operation. `None` if the key is absent. `edit` runs without a lock, and again if
     /// another edit comes first: only its last run counts.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let visits = cache.words("visits");
+    /// visits.create(&[1], InsertOptions::new())?;
+    /// let before = visits.edit(|words| std::mem::replace(&mut words[0], 7))?;
+    /// assert_eq!((before, visits.get()?), (Some(1), Some(vec![7])));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `WrongStructure`; `OutOfMemory`.
@@ -79,6 +126,15 @@ impl Words {
     }
 
     /// As `edit`; words of an absent key are created, and edited, with these options.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let visits = cache.words("visits");
+    /// visits.edit_or_create(&[0], InsertOptions::new(), |words| words[0] += 1)?;
+    /// assert_eq!(visits.get()?, Some(vec![1]));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As `create` and `edit`.
@@ -174,6 +230,17 @@ pub struct TypedHandle<T> {
 impl<T: Counters> TypedHandle<T> {
     /// Stores a value if the key is absent. False, with nothing changed, if it is present.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// ebbtide::counters! {
+    ///     struct Usage(1) { calls, bytes }
+    /// }
+    /// let usage = cache.typed_handle::<Usage>("client");
+    /// assert!(usage.create(&Usage { calls: 1, bytes: 500 }, InsertOptions::new())?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Words::create`].
     pub fn create(&self, value: &T, options: InsertOptions) -> Result<bool, Error> {
@@ -181,6 +248,18 @@ impl<T: Counters> TypedHandle<T> {
     }
 
     /// The value at one moment. `None` if the key is absent.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// ebbtide::counters! {
+    ///     struct Usage(1) { calls, bytes }
+    /// }
+    /// let usage = cache.typed_handle::<Usage>("client");
+    /// usage.create(&Usage { calls: 1, bytes: 500 }, InsertOptions::new())?;
+    /// assert_eq!(usage.get()?.map(|usage| usage.bytes), Some(500));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `WrongStructure`, also for words of another type.
@@ -190,6 +269,17 @@ impl<T: Counters> TypedHandle<T> {
 
     /// Changes the value as one operation: see [`Words::edit`].
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// ebbtide::counters! {
+    ///     struct Usage(1) { calls, bytes }
+    /// }
+    /// let usage = cache.typed_handle::<Usage>("client");
+    /// assert_eq!(usage.edit(|usage| usage.calls += 1)?, None, "it is absent");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Words::edit`].
     pub fn edit<R>(&self, mut edit: impl FnMut(&mut T) -> R) -> Result<Option<R>, Error> {
@@ -197,6 +287,18 @@ impl<T: Counters> TypedHandle<T> {
     }
 
     /// As `edit`; an absent key begins with `initial`, and these options.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// ebbtide::counters! {
+    ///     struct Usage(1) { calls, bytes }
+    /// }
+    /// let usage = cache.typed_handle::<Usage>("client");
+    /// usage.edit_or_create(&Usage::default(), InsertOptions::new(), |usage| usage.calls += 1)?;
+    /// assert_eq!(usage.get()?.map(|usage| usage.calls), Some(1));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Words::edit_or_create`].
