@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Advice for a live memcached, and what a memcached of the advised size then reaches.
+
+    live.py --ebbtide BINARY [--requests 400k] [--memory 2048] [--hit-ratios 70%,75%,80%]
+
+A look-aside load of `ebbtide generate` goes to a memcached with much memory, while `ebbtide capture` writes its trace, of
+which `ebbtide advise` tells the memory for each hit ratio, and the hit ratio of slab classes there. Then a new memcached
+of this memory, rounded to MiB, gets the same requests. All begin empty, as the advice counts the misses of a cold start.
+Fails if a memcached's hit ratio is further than a twentieth from the one that was said.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from servers import free_port
+
+TOLERANCE = 0.05
+# Popularity by Zipf's law, sizes as skewed as those of web caches.
+LOAD = ["--preset", "zipf", "--keys", "60k", "--alpha", "0.9", "--value-size", "lognormal:4000:1:200000"]
+PATIENCE_SECONDS = 60
+
+
+class Memcached:
+    """A memcached of Debian, with slab classes by its defaults."""
+
+    def __init__(self, mebibytes):
+        self.port = free_port()
+        user = ["-u", "root"]
+        command = ["memcached", *user, "-l", "127.0.0.1", "-p", str(self.port), "-U", "0", "-t", "1", "-m", str(mebibytes)]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                self.connection = socket.create_connection(("127.0.0.1", self.port))
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        self.file = self.connection.makefile("rb")
+
+    def look_aside(self, key, value_size):
+        """Whether the get hit; a miss is followed by a set."""
+        self.connection.sendall(b"get %s\r\n" % key)
+        if (line := self.file.readline()) != b"END\r\n":
+            self.file.read(int(line.split()[3]) + 2)
+            self.file.readline()
+            return True
+        self.connection.sendall(b"set %s 0 0 %d\r\n%s\r\n" % (key, value_size, b"v" * value_size))
+        self.file.readline()
+        return False
+
+    def drive(self, requests):
+        hits = sum(self.look_aside(key, value_size) for key, value_size in requests)
+        return hits / len(requests)
+
+    def stop(self):
+        self.connection.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+def load(given, folder):
+    path = folder / "load.csv"
+    command = [given.ebbtide, "generate", *LOAD, "--requests", given.requests, "--seed", "5", "--output", path]
+    subprocess.run(command, check=True, capture_output=True)
+    with open(path, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["op"] in ("get", "gets")]
+    pad = lambda row: b"%s" % row["key_id"].encode().rjust(int(row["key_size"]), b"k")[:250]
+    return [(pad(row), int(row["value_size"])) for row in rows]
+
+
+def captured(given, requests, folder):
+    server, trace = Memcached(given.memory), folder / "captured.csv"
+    command = [given.ebbtide, "capture", f"127.0.0.1:{server.port}", "--seconds", "600", "--sample", "1", "--output", trace]
+    capture = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(2)
+    server.drive(requests)
+    time.sleep(2)
+    capture.send_signal(2)
+    capture.wait()
+    server.stop()
+    return trace
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ebbtide", type=pathlib.Path, required=True)
+    parser.add_argument("--requests", default="400k")
+    parser.add_argument("--memory", type=int, default=2048)
+    parser.add_argument("--hit-ratios", type=lambda text: text.split(","), default=["70%", "75%", "80%"])
+    given = parser.parse_args()
+    failed = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        requests = load(given, folder)
+        trace = captured(given, requests, folder)
+        print(f"{len(requests)} gets\n\n| wanted | advised | hits of slab classes there, said | memcached reached |\n|---|---|---|---|")
+        for wanted in given.hit_ratios:
+            done = subprocess.run([given.ebbtide, "advise", trace, "--hit-ratio", wanted, "--json"], check=True, capture_output=True)
+            advice = json.loads(done.stdout)
+            if (plan := advice["wanted"]["dram"]) is None:
+                print(f"| {wanted} | out of reach: {advice['wanted']['reachable']:.3f} | | |")
+                continue
+            mebibytes = max(1, round(plan["dram_bytes"] / (1 << 20)))
+            server = Memcached(mebibytes)
+            reached = server.drive(requests)
+            server.stop()
+            said = advice["slabs"]["first_come_hit_ratio"]
+            print(f"| {wanted} | {mebibytes} MiB | {said:.4f} | {reached:.4f} |", flush=True)
+            if abs(said - reached) > TOLERANCE * reached:
+                failed.append(f"{wanted}: {said:.4f} was said and {reached:.4f} reached")
+    sys.exit("\n".join(failed) or 0)
+
+
+if __name__ == "__main__":
+    main()
