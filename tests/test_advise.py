@@ -89,6 +89,20 @@ def test_slab_classes_are_no_better_first_come_than_optimal(trace):
     assert abs(sum(one["share_of_gets"] for one in slabs["classes"]) - 1) < 1e-6
 
 
+def test_the_memory_of_a_memcached_reaches_the_wanted_hit_ratio(trace):
+    found = advice(trace, "--hit-ratio", "60%")
+    needed = found["slabs"]["wanted_bytes"]
+    assert any(sentence.endswith("for 60.0 %") and "slab classes" in sentence for sentence in found["verdict"])
+
+    def first_come(memory_bytes):
+        found = advice(trace, "--budget", f"{4 * memory_bytes / 2**30:.12f}", "--dram-price", "4")["slabs"]
+        return found["first_come_hit_ratio"]
+
+    assert first_come(needed + 1) >= 0.6 > first_come(needed * 0.98)
+    assert advice(trace, "--hit-ratio", "99.99%")["slabs"]["wanted_bytes"] is None
+    assert advice(trace)["slabs"]["wanted_bytes"] is None
+
+
 HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n"
 
 

@@ -249,7 +249,8 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
         (_, Some(Budget { dram: Some(dram), .. })) => dram.dram_bytes,
         _ => load.footprint_bytes as f64 / 4.0,
     };
-    let slabs = slabs::compare(load, memory as u64, (f64::from(args.slab_chunk), args.slab_factor));
+    let chunks = (f64::from(args.slab_chunk), args.slab_factor);
+    let slabs = slabs::compare(load, memory as u64, chunks, args.hit_ratio.map(|ratio| ratio.0));
     let (pools, undivided) = match args.by {
         None => (None, None),
         Some(by) => {

@@ -135,6 +135,14 @@ pub(super) fn words(plan: &Plan, currency: &str) -> String {
 fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>, currency: &str) -> Vec<String> {
     let mut verdict = wanted.map_or_else(Vec::new, |wanted| about_hit_ratio(wanted, currency));
     verdict.extend(budget.into_iter().flat_map(|budget| about_budget(budget, currency)));
+    let of_slabs = slabs.and_then(|slabs| slabs.wanted_bytes.map(|bytes| (slabs.factor, bytes)));
+    if let (Some(wanted), Some((factor, bytes))) = (wanted, of_slabs) {
+        verdict.push(format!(
+            "a memcached with slab classes of factor {factor} takes {} for {}",
+            size(bytes as f64),
+            percent(wanted.hit_ratio)
+        ));
+    }
     if let Some(slabs) = slabs.filter(|slabs| slabs.misses_avoided > 0.01) {
         verdict.push(format!(
             "a memcached with slab classes of factor {} would hit {} with {}, and {} with its pages where they earn most",

@@ -27,6 +27,8 @@ pub(super) struct Slabs {
     pub optimal_hit_ratio: f64,
     /// Part of the misses that the optimal division avoids.
     pub misses_avoided: f64,
+    /// The memory with which first come reaches the wanted hit ratio; `None` if none does, or none is wanted.
+    pub wanted_bytes: Option<u64>,
     pub classes: Vec<SlabClass>,
 }
 
@@ -57,48 +59,99 @@ impl Slabs {
     }
 }
 
-/// Compares both ways, with chunks from `smallest` bytes up by `factor`. `None` if the trace has no class, or the
-/// memory no page.
-pub(super) fn compare(load: &TraceLoad, memory_bytes: u64, (smallest, factor): (f64, f64)) -> Option<Slabs> {
+/// The classes of a trace, with the memory of its sample.
+struct Classes<'l> {
+    load: &'l TraceLoad,
+    smallest: f64,
+    factor: f64,
+    chunks: Vec<u64>,
+    tenants: Vec<Tenant>,
+    /// Gets that miss whatever the division, as their objects are too large, and all.
+    too_large: f64,
+    gets: f64,
+}
+
+impl<'l> Classes<'l> {
+    fn new(load: &'l TraceLoad, (smallest, factor): (f64, f64)) -> Self {
+        let (chunks, tenants): (Vec<u64>, Vec<Tenant>) = load.slab_classes(smallest, factor).into_iter().unzip();
+        let too_large = load.gets_of_too_large() as f64;
+        let gets = too_large + tenants.iter().map(|tenant| tenant.gets).sum::<f64>();
+        Self { load, smallest, factor, chunks, tenants, too_large, gets }
+    }
+
+    /// Bytes of each class if pages go to the one that asks first.
+    fn first_come(&self, memory_bytes: u64) -> Vec<u64> {
+        let page_bytes = page_bytes(memory_bytes);
+        let pages = self.load.page_requests(self.smallest, self.factor, page_bytes);
+        let taken = &pages[..((memory_bytes / page_bytes) as usize).min(pages.len())];
+        let of_class = |chunk| taken.iter().filter(|page| *page == chunk).count() as u64 * page_bytes;
+        self.chunks.iter().map(of_class).collect()
+    }
+
+    fn hit_ratio(&self, division: &[u64]) -> f64 {
+        let all = self.tenants.iter().zip(division).map(|(tenant, bytes)| tenant.gets * hits(tenant, *bytes));
+        all.sum::<f64>() / self.gets
+    }
+
+    /// The least memory, to a 256th, with which first come reaches this hit ratio; `None` if none does.
+    fn memory_for(&self, hit_ratio: f64) -> Option<u64> {
+        let reaches = |memory_bytes| self.hit_ratio(&self.first_come(memory_bytes)) >= hit_ratio;
+        let of_all = |tenant: &Tenant| tenant.curve.points().last().map_or(0, |point| point.memory_bytes);
+        let (mut less, mut enough) = (0, self.tenants.iter().map(|tenant| of_all(tenant) + PAGE_BYTES).sum::<u64>());
+        if !reaches(enough) {
+            return None;
+        }
+        while enough - less > (enough / MIN_PAGES).max(1) {
+            let middle = u64::midpoint(less, enough);
+            *(if reaches(middle) { &mut enough } else { &mut less }) = middle;
+        }
+        Some(enough)
+    }
+}
+
+fn page_bytes(memory_bytes: u64) -> u64 {
+    PAGE_BYTES.min((memory_bytes / MIN_PAGES).next_power_of_two()).max(4096)
+}
+
+fn hits(tenant: &Tenant, bytes: u64) -> f64 {
+    1.0 - tenant.curve.miss_ratio_at(bytes).unwrap_or(1.0)
+}
+
+/// Compares both ways, with chunks from the smallest up by a factor, and looks for the memory of a wanted hit ratio.
+/// `None` if the trace has no class, or the memory no page.
+pub(super) fn compare(
+    load: &TraceLoad,
+    memory_bytes: u64,
+    chunks: (f64, f64),
+    wanted_hit_ratio: Option<f64>,
+) -> Option<Slabs> {
+    let classes = Classes::new(load, chunks);
     let (sample, all_bytes) = (u64::from(load.sample), memory_bytes);
     let memory_bytes = memory_bytes / sample;
-    let page_bytes = PAGE_BYTES.min((memory_bytes / MIN_PAGES).next_power_of_two()).max(4096);
-    let classes = load.slab_classes(smallest, factor);
-    let pages = load.page_requests(smallest, factor, page_bytes);
-    let page_count = (memory_bytes / page_bytes) as usize;
-    let (chunks, tenants): (Vec<u64>, Vec<Tenant>) = classes.into_iter().unzip();
-    let taken = &pages[..page_count.min(pages.len())];
-    let first_come: Vec<u64> =
-        chunks.iter().map(|chunk| taken.iter().filter(|page| *page == chunk).count() as u64 * page_bytes).collect();
-    let optimal = divide(&tenants, memory_bytes, page_bytes).ok()?.bytes;
-    let too_large = load.gets_of_too_large() as f64;
-    let gets = too_large + tenants.iter().map(|tenant| tenant.gets).sum::<f64>();
-    let hits = |tenant: &Tenant, bytes: u64| 1.0 - tenant.curve.miss_ratio_at(bytes).unwrap_or(1.0);
-    let ratio = |division: &[u64]| {
-        let all = tenants.iter().zip(division).map(|(tenant, bytes)| tenant.gets * hits(tenant, *bytes));
-        all.sum::<f64>() / gets
-    };
-    let rows =
-        chunks.iter().zip(&tenants).zip(first_come.iter().zip(&optimal)).map(|((chunk, tenant), (first, best))| {
-            SlabClass {
-                chunk_bytes: *chunk,
-                share_of_gets: tenant.gets / gets,
-                first_come_bytes: *first * sample,
-                first_come_hit_ratio: hits(tenant, *first),
-                optimal_bytes: *best * sample,
-                optimal_hit_ratio: hits(tenant, *best),
-            }
-        });
-    let (first_come_hit_ratio, optimal_hit_ratio) = (ratio(&first_come), ratio(&optimal));
+    let page_bytes = page_bytes(memory_bytes);
+    let first_come = classes.first_come(memory_bytes);
+    let optimal = divide(&classes.tenants, memory_bytes, page_bytes).ok()?.bytes;
+    let of_classes = classes.chunks.iter().zip(&classes.tenants);
+    let rows = of_classes.zip(first_come.iter().zip(&optimal)).map(|((chunk, tenant), (first, best))| SlabClass {
+        chunk_bytes: *chunk,
+        share_of_gets: tenant.gets / classes.gets,
+        first_come_bytes: *first * sample,
+        first_come_hit_ratio: hits(tenant, *first),
+        optimal_bytes: *best * sample,
+        optimal_hit_ratio: hits(tenant, *best),
+    });
+    let (first_come_hit_ratio, optimal_hit_ratio) = (classes.hit_ratio(&first_come), classes.hit_ratio(&optimal));
+    let wanted_bytes = wanted_hit_ratio.and_then(|wanted| classes.memory_for(wanted));
     Some(Slabs {
         memory_bytes: all_bytes,
-        smallest_chunk_bytes: smallest as u64,
-        factor,
+        smallest_chunk_bytes: classes.smallest as u64,
+        factor: classes.factor,
         page_bytes: page_bytes * sample,
-        share_of_gets_too_large: too_large / gets,
+        share_of_gets_too_large: classes.too_large / classes.gets,
         first_come_hit_ratio,
         optimal_hit_ratio,
         misses_avoided: (optimal_hit_ratio - first_come_hit_ratio) / (1.0 - first_come_hit_ratio).max(1e-9),
+        wanted_bytes: wanted_bytes.map(|bytes| bytes * sample),
         classes: rows.collect(),
     })
 }
