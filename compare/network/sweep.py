@@ -13,7 +13,8 @@ else beside the results. A client is a connection. The steps are
 
 by gets of one key, of sixteen, and of one key by Zipf's law with 0.99, in which memory answers many. Only what came from flash
 counts. As in `network.flash` a limit of memory keeps memcached out of the page cache, where one can be made: here what the server's
-process has after the fill and eight MiB, as data of three times the memory would be half in a page cache of a memory's size.
+process has after the fill, or its memory where a start found flash warm, and sixteen MiB: data of three times the memory would
+be half in a page cache of a memory's size.
 """
 import argparse
 import contextlib
@@ -42,7 +43,7 @@ MODES = {
 }
 WARM_SECONDS = 1
 # Connections' buffers, and what memcached reads through.
-SPARE_MIB = 8
+SPARE_MIB = 16
 IO_URING_DISABLED = pathlib.Path("/proc/sys/kernel/io_uring_disabled")
 BLOCK = 4096
 FIO_BYTES = 1 << 30
@@ -129,7 +130,8 @@ def measure_engine(name, value, steps, seconds, folder, rows):
                 flash.fill(server, keys_of(value), value)
                 is_filled = True
             forget_pages(path)
-            with flash.confined(server, folder, (server.resident_bytes() >> 20) + SPARE_MIB) as is_confined:
+            limit = max(server.resident_bytes() >> 20, flash.MEMORY_MIB) + SPARE_MIB
+            with flash.confined(server, folder, limit) as is_confined:
                 for pipeline, clients, mode in itertools.product(steps if step is None else [1], steps, MODES):
                     row = measure_server(server, value, step or pipeline, clients, mode, pipeline, seconds)
                     rows.add(engine=name, confined=is_confined, **row)
