@@ -5,10 +5,10 @@
 
 Reference policies, exact, against the rows of FOLDER/reference-miss-ratios.csv at 1, 10 and 30 % of the footprint: rows
 by bytes, and rows by objects of traces whose objects have one size. Not of a trace with sets, deletes and TTLs, whose
-rows took each line for a get. And the sampled curve of LRU against the exact one
-at twenty sizes, of gets and of their bytes. Fails if a policy that knows neither chance nor ties is further from its row than a thousandth, or if
-the mean error of a sampled curve of gets is more than a hundredth, or if less than nine tenths of all byte miss ratios lie
-within their intervals.
+rows took each line for a get. And the sampled curve of LRU against the exact one at twenty sizes, of gets and of their
+bytes. Fails if a policy that knows neither chance nor ties is further from its row than a thousandth, if the mean error
+of a sampled curve of gets is more than a hundredth, or if less than nine tenths of all byte miss ratios lie within
+their intervals.
 """
 import argparse
 import collections

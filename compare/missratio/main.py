@@ -26,7 +26,7 @@ def arguments():
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "compare/target/missratio")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "compare/results/missratio")
     parser.add_argument("--only", action="append", help="only these traces or presets")
-    parser.add_argument("--one-of", type=int, default=1, help="twitter: of so many keys one is replayed, chosen by its hash")
+    parser.add_argument("--one-of", type=int, default=1, help="twitter: replay one key of this many, chosen by hash")
     parser.add_argument("--jobs", type=int, help="replays of ebbtide at a time; default: the cores")
     parsed = parser.parse_args()
     if parsed.stage in ("traces", "twitter", "check") and parsed.traces is None:

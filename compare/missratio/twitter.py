@@ -1,8 +1,8 @@
-"""The workloads of the Segcache paper from the traces that Twitter published (twitter/cache-trace), in place of the presets.
+"""The Segcache paper's workloads from the traces that Twitter published (twitter/cache-trace), instead of the presets.
 
 The folder has the traces of the clusters as they are published, each in one file: `cluster52.sort.zst`, `cluster052.gz` and
-the like. They become tables as `ebbtide generate` writes them, of one key of so many if wanted: whole traces have billions
-of requests. mix is n, u2, c and livepipeline side by side, each with keys of its own.
+the like. They are converted to csv; with --one-of N one key of N, chosen by hash, is kept, as whole traces have billions of
+requests. mix is n, u2, c and livepipeline merged, each with its own keys.
 """
 import re
 import sys
@@ -15,7 +15,7 @@ import traces
 CLUSTERS = {"c": 52, "u1": 17, "u2": 18, "n": 44}
 # What the paper calls livepipeline is a part of mix alone.
 MIX = (44, 18, 52, 23)
-# Of the footprint. That of a real week is larger beside what is in use than that of a preset, by how much differs.
+# Shares of the footprint. A real week touches more keys than a preset beside those in use, so they span two decades.
 SHARES = ("0.01", "0.02", "0.04", "0.08", "0.16", "0.32", "0.63")
 
 
@@ -45,7 +45,7 @@ def found(folder):
 
 
 def converted(evaluation, name, sources, one_of):
-    """The trace as a table, of one key of so many."""
+    """Converts the sources to one csv trace, with one key of `one_of`, and returns its path."""
     path = evaluation.folder / "twitter" / f"{name}-{tables.TWITTER}-{one_of}.csv.zst"
     if path.exists():
         return path

@@ -269,7 +269,7 @@ fn a_move_into_a_cliff_says_where_it_ends() {
     let inside = decided(30, &cliff);
     assert_eq!((inside.moves()[0].to.as_str(), inside.moves()[0].cliff_to_bytes), ("loop", Some(100 * MIB)));
     assert!(inside.to_string().ends_with("most of what loop can gain comes at 100 MiB"), "{inside}");
-    // The same is said where nothing moves.
+    // A decision without a move names the cliff, too.
     let kept = decided(8, &cliff);
     assert!(kept.moves().is_empty() && kept.to_string().starts_with("nothing moves: the best division"), "{kept}");
     assert!(kept.to_string().ends_with("are worth a move; most of what loop can gain comes at 100 MiB"), "{kept}");

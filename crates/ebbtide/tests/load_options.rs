@@ -421,7 +421,7 @@ fn a_used_structured_value_outlives_its_time_to_idle() {
     cache.verify();
 }
 
-/// What the library notes of an entry does not make its edits copies.
+/// An entry with an annotation of the library (cost, time to idle) is edited in place, not copied.
 #[test]
 fn edits_of_noted_entries_are_in_place() {
     let cache = builder().time_to_idle(MINUTE).build().unwrap();

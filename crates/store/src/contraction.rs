@@ -5,9 +5,10 @@
 //! enough buckets unused         they leave the budget of the index; no split can have them any more; ticket
 //! grace period over             their pages return to the system, and segments enter the budget
 //! ```
-//! What fits its segments is not evicted, so an index of tiny objects stays as large as it is. A smaller memory that
-//! such an index leaves no place for is wanted (`evict_towards`): maintenance evicts until the load is under the bound
-//! above, and the index contracts, until it would leave the place.
+//! Tiny objects can fill the index while their segments have room: then nothing is evicted, and the load stays above
+//! the bound. If such an index stands in the way of a smaller memory, that memory is recorded (`evict_towards`):
+//! maintenance evicts until the load is under the bound and the index contracts, and ends when the smaller memory would
+//! hold it.
 //!
 //! The grace period is for readers that started with an old split word: they may still look into a bucket that is gone.
 //! An index that needs memory in between has the buckets back.

@@ -1,4 +1,4 @@
-//! What the table of loads takes from the standard library: a loom model of the store's tests has loom's in its place.
+//! Threads and locks of the table of loads: the standard library's here, loom's in the model of the store's tests.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

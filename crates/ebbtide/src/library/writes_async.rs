@@ -24,7 +24,7 @@ use std::time::Instant;
 #[derive(Default)]
 struct MemoryWaits {
     started: Option<Instant>,
-    /// What the write waits for, and since when.
+    /// The reason of the present wait, and when that began.
     current: Option<(WaitReason, Instant)>,
 }
 

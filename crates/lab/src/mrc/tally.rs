@@ -14,7 +14,7 @@ pub(super) struct Tally {
     bytes: Counted,
 }
 
-/// What was asked for and missed, in one unit.
+/// Gets and misses by groups of keys, or their bytes.
 #[derive(Default)]
 struct Counted {
     asked: [f64; GROUPS],
@@ -43,7 +43,7 @@ impl Counted {
         Estimate::of(ratio, if sampled { NORMAL_975 * variance.sqrt() / asked } else { 0.0 })
     }
 
-    /// The same where all that was asked for is known, `asked`, of which the sample is a share of `rate`.
+    /// The miss ratio and its interval where the total of the whole trace is known: `asked`, `rate` of it sampled.
     fn estimate_of_all(&self, rate: f64, asked: f64, error: f64) -> Estimate {
         let asked = asked.max(1.0) * rate;
         let missed = self.missed.iter().sum::<f64>();

@@ -60,7 +60,7 @@ pub enum IfAbsent {
     Load { entry: NewEntry, ticket: u64 },
 }
 
-/// What an entry that an edit creates has beside its content.
+/// TTL and flags of an entry that an edit creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry {
     pub ttl: Ttl,
