@@ -92,6 +92,29 @@ impl PoolTable {
         self.single_has_target()
     }
 
+    /// Gives the pool `default`, the only one, this memory beside flash. False while its index stands in the way:
+    /// `step` evicts until it has contracted.
+    pub fn resize_single(&mut self, memory_bytes: u64) -> Result<bool, Error> {
+        let store = Arc::clone(&self.entries[0].pool.store);
+        let smallest_bytes = memory_bytes.saturating_sub(self.reserved_bytes());
+        let items_bytes = memory_bytes.saturating_sub(self.flash_bytes());
+        let resized = store.check_resize(smallest_bytes).and_then(|()| store.resize(items_bytes));
+        if let Err(error) = &resized {
+            let reachable_bytes = store.reachable_bytes();
+            if smallest_bytes < floor_bytes(store.options()) || items_bytes > store.memory_bytes() {
+                return Err(Error::from_store(error.clone()));
+            }
+            if smallest_bytes < reachable_bytes {
+                let reason =
+                    format!("with the segments of its start this cache needs at least {reachable_bytes} bytes");
+                return Err(Error::Configuration { option: "memory", value: smallest_bytes.to_string(), reason });
+            }
+        }
+        self.memory_bytes = memory_bytes;
+        self.entries[0].target_bytes = items_bytes;
+        Ok(resized.is_ok())
+    }
+
     /// The share of a pool; a pool that has none was removed.
     pub fn share_mut(&mut self, name: &str) -> Result<&mut Share, Error> {
         let stores = self.entries.iter_mut().map(|entry| &mut entry.share);

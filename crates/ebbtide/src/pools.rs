@@ -432,12 +432,10 @@ impl Pools {
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let mut table = self.table();
         if table.is_single() && table.removed.is_empty() && table.joining.is_none() {
-            let store = &table.entries[0].pool.store;
-            store.check_resize(memory_bytes.saturating_sub(table.reserved_bytes())).map_err(Error::from_store)?;
-            let items_bytes = memory_bytes.saturating_sub(table.flash_bytes());
-            store.resize(items_bytes).map_err(Error::from_store)?;
-            table.memory_bytes = memory_bytes;
-            table.entries[0].target_bytes = items_bytes;
+            let has_budget = table.resize_single(memory_bytes)?;
+            if !has_budget {
+                self.is_settled.store(false, Ordering::Release);
+            }
             return Ok(());
         }
         let before = std::mem::replace(&mut table.memory_bytes, memory_bytes);
@@ -546,7 +544,7 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::error::Error;
-    use crate::pool_options::PoolOptions;
+    use crate::pool_options::{DEFAULT_POOL, PoolOptions};
     use crate::pool_state::PoolState;
     use ebbtide_store::Progress;
     use std::collections::HashSet;
@@ -666,6 +664,29 @@ mod tests {
         let reachable = pools.find("tiny").unwrap().store.reachable_bytes();
         let stats = shrunk_to(ByteSize::mib(1), 90..150);
         assert!(stats.memory_limit_bytes == reachable && reachable < 2 << 20, "{reachable}: {stats:?}");
+        cache.verify();
+    }
+
+    #[test]
+    fn a_cache_of_tiny_objects_reaches_its_new_memory() {
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.build().unwrap();
+        (0..600_000_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[]).apply());
+        let store = &cache.engine().pools.find(DEFAULT_POOL).unwrap().store;
+        let full_bytes = cache.stats().index_bytes;
+        assert!(store.check_resize(2 << 20).is_err(), "the index of {full_bytes} bytes stands in the way");
+        cache.resize(ByteSize::mib(2)).unwrap();
+        (1..60).for_each(|second| cache.maintain(Duration::from_secs(second)));
+        let stats = cache.stats();
+        assert!(stats.index_bytes < full_bytes / 4 && stats.memory_limit_bytes == 2 << 20, "{stats:?}");
+        assert!(stats.items > 20_000, "no more was evicted than that takes: {stats:?}");
+        let reachable_bytes = store.reachable_bytes();
+        let refused = cache.resize(ByteSize::bytes(reachable_bytes - 1)).unwrap_err();
+        assert!(refused.to_string().contains(&reachable_bytes.to_string()), "{refused}");
+        assert_eq!(cache.stats().memory_limit_bytes, 2 << 20);
+        cache.resize(ByteSize::mib(32)).unwrap();
+        cache.maintain(Duration::from_secs(60));
+        assert_eq!(cache.stats().memory_limit_bytes, 32 << 20);
         cache.verify();
     }
 

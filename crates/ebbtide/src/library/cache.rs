@@ -211,7 +211,8 @@ impl Cache {
     }
 
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the
-    /// system, in the background.
+    /// system, in the background. The limit of [`Cache::stats`] falls step by step where the index of many small
+    /// entries must contract first.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
