@@ -275,3 +275,14 @@ fn flush_is_refused_where_it_is_not_allowed() {
         assert_eq!(found, !allow_flush);
     }
 }
+
+#[test]
+fn forbidden_statistics_are_not_found() {
+    let server = TestServer::with(ServerOptions { allow_dump: false, ..options() });
+    let mut stream = server.connect();
+    for topic in ["detail dump", "detail on", "cachedump 1 1", "settingsx"] {
+        let answer = ask(&mut stream, &request(packet::STAT, b"", topic.as_bytes(), b""));
+        assert_status((answer.status, answer.value), NOT_FOUND);
+    }
+    assert_eq!(ask(&mut stream, &request(packet::STAT, b"", b"reset", b"")).status, packet::OK);
+}

@@ -192,6 +192,41 @@ fn a_delayed_flush_strikes() {
 }
 
 #[test]
+fn a_flush_at_a_unix_time_is_on_time() {
+    within_a_second(|started| {
+        let server = server();
+        server.talk(format!("set k 0 0 1\r\nv\r\nflush_all {}\r\n", started + 1000).as_bytes());
+        check(&server, "debugtime 999\r\n", "OK\r\n");
+        let early = !is_served(&server, "k");
+        check(&server, "debugtime 1\r\n", "OK\r\n");
+        match (early, is_served(&server, "k")) {
+            (false, false) => Ok(()),
+            (early, late) => Err(format!("a second early: {early}, late: {late}")),
+        }
+    });
+}
+
+/// Lives from 128 s on are rounded down to whole units of their TTL bucket, relative and absolute ones alike.
+#[test]
+fn long_lives_end_less_than_a_64th_early() {
+    for life in [129_u64, 1000, 3600, 86_400, 2_000_000] {
+        within_a_second(|started| {
+            let server = server();
+            let line = format!("set unix 0 {} 1\r\nv\r\nset ttl 0 {life} 1\r\nv\r\n", started + life);
+            server.talk(line.as_bytes());
+            check(&server, &format!("debugtime {}\r\n", life - life / 64 - 1), "OK\r\n");
+            let early = ["unix", "ttl"].map(|key| !is_served(&server, key));
+            check(&server, &format!("debugtime {}\r\n", life / 64 + 1), "OK\r\n");
+            let late = ["unix", "ttl"].map(|key| is_served(&server, key));
+            match early == [false; 2] && late == [false; 2] {
+                true => Ok(()),
+                false => Err(format!("{life}: too early {early:?}, late {late:?}")),
+            }
+        });
+    }
+}
+
+#[test]
 fn time_has_an_end_and_does_not_overflow() {
     let server = server();
     check(&server, "set k 0 0 1\r\nv\r\nset m 0 2592000 1\r\nv\r\n", "STORED\r\nSTORED\r\n");

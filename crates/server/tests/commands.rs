@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{TestServer, assert_bytes, hit, options, set, value};
+use common::{TestServer, assert_bytes, hit, options, read_exactly, set, value};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::ServerOptions;
+use std::io::Write;
 
 #[track_caller]
 fn check(server: &TestServer, input: &str, expected: &str) {
@@ -173,4 +175,55 @@ fn what_is_not_allowed_is_refused_before_its_words_are_read() {
     assert_bytes(&server.talk(b"watch foo\r\n"), b"CLIENT_ERROR watch commands not allowed\r\n");
     let server = TestServer::new();
     assert_bytes(&server.talk(b"flush_all x\r\nwatch foo\r\n"), b"CLIENT_ERROR invalid exptime argument\r\nERROR\r\n");
+}
+
+/// Of what memcached loses: the answers to commands before a line that closes, and before a key that is too long.
+#[test]
+fn earlier_answers_of_a_packet_arrive() {
+    let server = TestServer::new();
+    check(&server, "set k 0 0 1\r\nv\r\nGET / HTTP/1.1\r\nget k\r\n", "STORED\r\n");
+    let long = "k".repeat(251);
+    let input = format!("set k 0 0 1\r\nv\r\nget {long}\r\nget k\r\n");
+    check(&server, &input, "STORED\r\nCLIENT_ERROR bad command line format\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+}
+
+/// memcached takes the first word that begins so.
+#[test]
+fn words_that_are_cut_short_are_refused() {
+    let server = TestServer::new();
+    server.talk(b"set k 0 0 1\r\nv\r\n");
+    for line in ["stats res", "watch f", "slabs a 1", "lru mode f", "lru_crawler e"] {
+        let answer = server.talk(format!("{line}\r\n").as_bytes());
+        assert!(answer.starts_with(b"ERROR") || answer.starts_with(b"CLIENT_ERROR"), "{line}: {answer:?}");
+    }
+    assert!(server.stat("cmd_set") == 1, "stats res did not reset");
+}
+
+#[test]
+fn a_value_of_the_limit_is_stored() {
+    let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(1)).build().expect("a cache");
+    let server = TestServer::around(cache, options());
+    let value = "v".repeat(1 << 20);
+    check(&server, &format!("set k 0 0 1048576\r\n{value}\r\n"), "STORED\r\n");
+    // The answer to a longer one is there before its value.
+    let mut stream = server.connect();
+    stream.write_all(b"set k 0 0 2147483645\r\n").expect("a write");
+    let expected = b"SERVER_ERROR object too large for cache\r\n";
+    assert_bytes(&read_exactly(&mut stream, expected.len()), expected);
+}
+
+#[test]
+fn a_refused_value_leaves_the_old_item_where_nothing_is_evicted() {
+    let cache = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).evict(false);
+    let server = TestServer::around(cache.build().expect("a cache"), options());
+    server.talk(b"set k 0 0 3\r\nold\r\n");
+    let value = "v".repeat(1_000_000);
+    let refused = (0..8).filter(|number| {
+        let answer = server.talk(format!("set filler{number} 0 0 1000000\r\n{value}\r\n").as_bytes());
+        answer.starts_with(b"SERVER_ERROR")
+    });
+    assert!(refused.count() > 0, "the memory holds four of them at most");
+    let answer = server.talk(format!("ms k 1000000 ME\r\n{value}\r\n").as_bytes());
+    assert!(answer.starts_with(b"SERVER_ERROR"), "{}", String::from_utf8_lossy(&answer));
+    check(&server, "get k\r\n", "VALUE k 0 3\r\nold\r\nEND\r\n");
 }

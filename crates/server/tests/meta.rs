@@ -81,6 +81,17 @@ fn keys_may_come_in_base64() {
 }
 
 #[test]
+fn an_opaque_that_is_too_long_counts_nothing() {
+    let server = TestServer::new();
+    let long = "o".repeat(33);
+    check(
+        &server,
+        &format!("ma n N0 J5\r\nma n O{long}\r\nmg n v\r\n"),
+        "HD\r\nCLIENT_ERROR opaque token too long\r\nVA 1\r\n5\r\n",
+    );
+}
+
+#[test]
 fn an_ms_takes_all_modes() {
     let server = TestServer::new();
     check(

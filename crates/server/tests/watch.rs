@@ -37,6 +37,14 @@ fn line(watcher: &mut BufReader<TcpStream>) -> String {
 }
 
 #[test]
+fn kinds_without_events_are_accepted() {
+    let server = TestServer::new();
+    for kind in ["sysevents", "proxyreqs", "proxyevents", "proxyuser"] {
+        drop(watch(&server, kind));
+    }
+}
+
+#[test]
 fn fetchers_see_every_lookup() {
     let server = TestServer::new();
     server.talk(&set("a%b", b"abc"));
