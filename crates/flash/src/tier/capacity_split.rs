@@ -1,6 +1,7 @@
-//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by
-//! how many objects of each kind came. A hit is worth the same whatever its length, so a byte of small objects is worth
-//! more by as much as large ones are longer, up to [`MAX_WORTH`] times: so much longer a small object stays.
+//! When the capacity is divided between small and large objects, if the options name no share: once a part of the
+//! capacity was written, by the number and bytes of the objects of each kind. Every hit has the same value, whatever
+//! its length. So a byte of small objects is worth more than a byte of large ones by the ratio of their mean lengths,
+//! up to [`MAX_WORTH`]. Small objects stay on flash longer by this factor.
 //!
 //! ```text
 //! Unsplit ---- enough objects arrived ----> Split
@@ -20,42 +21,45 @@ use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The share of the capacity that has to come before it is divided, and so many bytes at most, if such a share gets to
-/// small objects: what comes first has too many large ones, as memory evicts these earlier.
+/// The capacity is divided after one part in `NEEDED` of it has arrived, or `MAX_NEEDED` bytes if that is less, if
+/// small objects get at least `CLEAR_SHARE`. The first arrivals contain too many large objects, as memory evicts these
+/// earlier.
 const NEEDED: u64 = 64;
 const MAX_NEEDED: u64 = 64 << 20;
 const CLEAR_SHARE: f64 = 0.75;
-/// The share that has to come otherwise, and so many times the memory of flash at most: then all memory has been
-/// evicted once, of which that is an eighth.
+/// Otherwise the capacity is divided after one part in `NEEDED_OTHERWISE` of it has arrived, or `MAX_NEEDED_OTHERWISE`
+/// times the memory of flash if that is less. Flash has an eighth of all memory, so all memory has been evicted once by
+/// then.
 const NEEDED_OTHERWISE: u64 = 8;
 const MAX_NEEDED_OTHERWISE: u64 = 8;
-/// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will
-/// be: memory keeps small objects longer.
+/// While the share of small objects is more than `GROWING` times that of the last part, it is still growing: memory
+/// keeps small objects longer.
 const GROWING: f64 = 2.0;
-/// It is waited for that only while so many more such parts are left that nothing was written to: what is written to
+/// The split waits for a growing share only while at least this number of further parts is unwritten: written capacity
 /// cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
-/// With such a share large objects hardly come, and small ones get an area for which the memory will be enough; with
-/// less, one for which it is enough now.
+/// From this share on hardly any large objects arrive, and small ones get an area for which the memory will be enough.
+/// With a lower share they get one for which it is enough now.
 pub(super) const NEARLY_ALL: f64 = 0.99;
-/// More leaves large objects so little that they come and go.
+/// A higher value would leave large objects so little capacity that they are evicted at once.
 const MAX_WORTH: f64 = 8.0;
-/// A smaller share of small objects is not worth an area, by their bytes and by their number.
+/// Small objects get no area if they are less than one part in this number, both by bytes and by count.
 pub(super) const MIN_SHARE_DIVISOR: u64 = 64;
-/// How long a stop waits for the thread that draws the boundary, and how often it looks.
+/// Longest wait of a stop for the thread that sets the boundary, and the time between two of its checks.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_micros(200);
-/// What a large object takes beside key and value, with the rounding.
+/// Bytes of a large object beside key and value, with the rounding.
 const LARGE_HEADER: usize = 80;
-/// Pages hold so many percent of their size in records.
+/// Percent of a page that records fill.
 const PAGE_FILL: f64 = 94.0;
 
 /// Bytes of an object in the index of large ones, at most.
 const LARGE_ENTRY: u64 = 12;
-/// Four of these fit a page. Longer ones leave a third of it empty.
+/// Longest record of a small object, where memory allows: four of these fit a page. With longer ones a third of a page
+/// stays empty.
 const MAX_SMALL: usize = MAX_RECORD_BYTES / 2;
 
-/// What comes, and how the capacity is divided for it.
+/// Counts of arrivals, and the division of the capacity by them.
 pub(super) struct CapacitySplit {
     /// The longest record of small objects.
     max_small: usize,
@@ -65,7 +69,7 @@ pub(super) struct CapacitySplit {
     pub split: Mutex<SplitState>,
 }
 
-/// Of one kind.
+/// Arrivals of one kind.
 #[derive(Default)]
 struct Arrivals {
     objects: AtomicU64,
@@ -93,17 +97,17 @@ pub(super) enum SplitState {
 
 pub(super) struct Unsplit {
     pub layout: TierLayout,
-    /// The share of small objects of the part that came before.
+    /// The share of small objects in the last part of the arrivals.
     pub share_before: f64,
-    /// The device may say that there is a boundary, as a superblock with one was perhaps written: until it says for
-    /// sure that there is none, what lies below belongs to nobody.
+    /// The write of a superblock with a boundary failed, so the device may hold one. Until a superblock without a
+    /// boundary is durable, neither store uses the area in front of the boundary.
     pub is_in_doubt: bool,
 }
 
 impl CapacitySplit {
     pub fn new(layout: TierLayout, options: &TierOptions) -> Self {
         let end = layout.tail.end;
-        // Where the memory has an index for objects as short as that, they are large ones.
+        // Objects longer than this can be large: the memory is enough for the index entries of a device full of them.
         let shortest = LARGE_ENTRY.saturating_mul(end) / options.memory_bytes.max(1);
         let max_small = (shortest as usize).clamp(MAX_SMALL, MAX_RECORD_BYTES);
         let max_small = if options.small_share.is_some() { MAX_RECORD_BYTES } else { max_small };
@@ -122,7 +126,7 @@ impl CapacitySplit {
         record_bytes(object).filter(|&bytes| bytes <= self.max_small)
     }
 
-    /// An object is taken, with a record of so many bytes if it is small.
+    /// Counts an insert: `record` is the length of the record of a small object.
     pub fn record_arrival(&self, record: Option<usize>, bytes: usize) {
         let (arrivals, bytes) = match record {
             Some(bytes) => (&self.small, bytes),
@@ -132,7 +136,7 @@ impl CapacitySplit {
         arrivals.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits until nobody draws the boundary. False if the device keeps the thread that does for long.
+    /// Waits until no thread sets the boundary. False if the device delays that thread for longer than [`MAX_WAIT`].
     pub fn wait_until_idle(&self) -> bool {
         let deadline = Instant::now() + MAX_WAIT;
         while matches!(self.split.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -144,7 +148,7 @@ impl CapacitySplit {
         true
     }
 
-    /// The share of the capacity that what came would give to small objects.
+    /// The share of the capacity for small objects, by the arrivals.
     fn share(&self) -> f64 {
         let ((small, small_bytes), (large, large_bytes)) = (self.small.read(), self.large.read());
         let longer = (large_bytes * small) / (large * small_bytes).max(1.0);
@@ -161,8 +165,8 @@ impl CapacitySplit {
         self.large.forget();
     }
 
-    /// Begins another part of the arrivals after one that was enough to tell. True if the split waits for it: the share
-    /// of small objects grows, and of the capacity enough bytes are left that nothing was written to.
+    /// Starts another part of the arrivals after one that was large enough for an estimate. True if the split waits for
+    /// that part: the share of small objects is growing, and enough of the capacity is unwritten.
     pub fn begin_part(&self, capacity: u64, left: u64, share_before: &mut f64) -> bool {
         let (share, is_growing) = (self.share(), self.is_growing(capacity, left, *share_before));
         self.forget();
@@ -170,13 +174,13 @@ impl CapacitySplit {
         is_growing
     }
 
-    /// Whether [`CapacitySplit::begin_part`] would say that the split waits.
+    /// Whether [`CapacitySplit::begin_part`] would return that the split waits.
     pub fn is_growing(&self, capacity: u64, left: u64, share_before: f64) -> bool {
         let share = self.share();
         share < CLEAR_SHARE && share > share_before * GROWING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE
     }
 
-    /// The share of the capacity that is for small objects, if enough has arrived to tell.
+    /// The share of the capacity that is for small objects, if enough has arrived for an estimate.
     pub fn due_share(&self, capacity: u64) -> Option<f64> {
         let arrivals = self.arrived_bytes();
         if arrivals < (capacity / NEEDED).clamp(PAGE as u64, MAX_NEEDED) {
@@ -187,7 +191,7 @@ impl CapacitySplit {
         if share < CLEAR_SHARE && arrivals < (capacity / NEEDED_OTHERWISE).min(max) {
             return None;
         }
-        // Many that take little are cheap to keep for long.
+        // Many objects with few bytes are cheap to keep.
         let (small, large) = (self.small.read().0, self.large.read().0);
         let are_many = small * MIN_SHARE_DIVISOR as f64 >= small + large;
         Some(if are_many { share.max(1.0 / MIN_SHARE_DIVISOR as f64) } else { share })

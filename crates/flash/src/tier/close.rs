@@ -1,4 +1,4 @@
-//! A stop that leaves all that the next start must know.
+//! A stop, which writes the state that the next start needs.
 
 use super::Tier;
 use super::superblock::{RunState, Superblock};
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
-    /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the
-    /// device, which must still be served; not for long if that does nothing. From the call on nothing is inserted; of
-    /// what is removed later only the log of removals knows. `now` is in seconds since 1970. Does nothing where nothing
-    /// is kept.
+    /// Writes the state that is only in RAM, so that the next start finds all objects, also after a restart of the
+    /// machine. Waits for the device, which must still be served; the wait is short if the device does nothing. From
+    /// the call on every insert is dropped, and later removals are only in the log of removals. `now` is in seconds
+    /// since 1970. Does nothing if nothing is kept for another start.
     ///
     /// # Errors
     ///
-    /// What the device did. The next start is then one after a crash.
+    /// The error of the device. The next start is then one after a crash.
     pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
         self.is_closed.store(true, Relaxed);
-        // While a flush is to come, there is nothing that a start should find.
+        // While a flush is pending, a start must find nothing.
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_is_pending.load(Relaxed)) else {
             return Ok(());
         };
@@ -29,7 +29,7 @@ impl Tier {
         if !self.capacity_split.wait_until_idle() {
             return Err(Error::Sync { source: io::ErrorKind::TimedOut.into() });
         }
-        // A block is left for the other one, even if that does not fit.
+        // One block stays free for the checkpoint of large objects, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;
         self.pools.write_last(&*self.device)?;
@@ -41,15 +41,14 @@ impl Tier {
         self.device.sync()
     }
 
-    /// Writes nothing more, and lets others open what it has open: something may hold the tier for longer. For a tier
-    /// that was closed, and a device that has stopped.
+    /// Stops writing and unlocks all files, so that others can open them while references to the tier remain. Only for
+    /// a tier that was closed and a device that has stopped.
     pub fn release(&self) {
         self.removals.iter().for_each(DeletionLog::close);
         self.device.unlock();
     }
 
-    /// When the log of removals has broken and could not be marked, the superblock is to say that no crash is recovered
-    /// from.
+    /// If the log of removals broke and could not be marked, submits a superblock that forbids recovery from a crash.
     pub(super) fn check_deletion_log(self: &Arc<Self>) {
         let lacks_mark = self.removals.as_ref().is_some_and(DeletionLog::lacks_mark);
         if lacks_mark && !self.is_unlogged.load(Relaxed) {

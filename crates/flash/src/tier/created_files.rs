@@ -1,9 +1,9 @@
-//! Files that an opening made: a start that is refused leaves none behind.
+//! Files that an opening created. A start that is refused removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Removed with it, unless they are kept.
+/// Paths of created files, which are removed when this is dropped, unless it is disarmed.
 #[derive(Default)]
 pub(super) struct CreatedFiles(Vec<PathBuf>);
 
@@ -12,7 +12,7 @@ impl CreatedFiles {
         Self(paths.map(Path::to_owned).collect())
     }
 
-    /// Another one, if it was made.
+    /// Adds a file, if it was created.
     pub fn record_arrival(&mut self, path: &Path, is_created: bool) {
         self.0.extend(is_created.then(|| path.to_owned()));
     }

@@ -1,15 +1,14 @@
-//! What flash has in bytes: as somebody gave it, and as it is there to be divided, after labels and the ends of
-//! stripes.
+//! The size of flash in bytes: the given one, and the capacity that is left after labels and the ends of stripes.
 
 use crate::device::Disk;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceSize {
-    /// In all.
+    /// Bytes of all paths together.
     pub given: u64,
     pub capacity: u64,
-    /// None for a device that is no paths.
+    /// Number of paths; `None` for a device without paths.
     paths: Option<usize>,
 }
 
@@ -22,12 +21,12 @@ impl DeviceSize {
         }
     }
 
-    /// What is to be said behind a size that would do.
+    /// Text after a suggested size.
     pub fn how(&self) -> &'static str {
         if self.paths.is_some_and(|paths| paths > 1) { " in all, as much for each path" } else { "" }
     }
 
-    /// The capacity if so many bytes were given: of several paths, to each as many.
+    /// The capacity if `given` bytes were given, equally divided between the paths.
     pub fn capacity_of(&self, given: u64) -> u64 {
         match self.paths {
             None => given,
@@ -36,7 +35,7 @@ impl DeviceSize {
     }
 }
 
-/// All of a device.
+/// The size of a device without paths.
 impl From<u64> for DeviceSize {
     fn from(capacity: u64) -> Self {
         Self { given: capacity, capacity, paths: None }

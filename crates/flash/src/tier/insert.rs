@@ -1,4 +1,4 @@
-//! Objects in.
+//! Inserts.
 
 use super::{STRIPES, Tier, token_of_large};
 use crate::admission::{Decision, Limits, Offer};
@@ -6,7 +6,7 @@ use crate::deletion_log::StoreKind;
 use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Whether copies of hit objects may take the place of an object.
+/// Whether the log may refuse an object in favour of copies of hit objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     New,
@@ -14,7 +14,7 @@ enum Rank {
 }
 
 impl Tier {
-    /// What admission refuses whatever its policy says.
+    /// The limits of admission, which apply under every policy.
     pub fn limits(&self) -> Limits {
         self.admission.limits()
     }
@@ -23,10 +23,10 @@ impl Tier {
         self.admission.set_limits(limits);
     }
 
-    /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since
-    /// 1970. Never waits for the device. None if it is not taken, which is counted by reason; then no older version is
-    /// found either. A version with another value must be removed before: an insert alone is not logged, and what it
-    /// replaced might be found after a crash.
+    /// Inserts an object, in place of any older version of its key. Lookups find it from now on. `now` is in seconds
+    /// since 1970. Never waits for the device. `None` if it is not inserted, which is counted by reason; then no older
+    /// version is found either. The caller must remove a version with another value before: an insert alone is not
+    /// logged, and the replaced version might be found after a crash.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Token> {
         let hash = object.key.hash;
         let now = self.observe_time(now);
@@ -45,8 +45,8 @@ impl Tier {
         self.place(object, now, Rank::New)
     }
 
-    /// The same without admission, and also where copies of hit objects would be preferred: for objects that would be
-    /// lost otherwise. The caller asks [`Tier::limits`] and [`Tier::write_budget`].
+    /// As [`Tier::insert`], without admission, and even where the log prefers copies of hit objects: for objects that
+    /// would be lost otherwise. The caller checks [`Tier::limits`] and [`Tier::write_budget`].
     pub fn insert_past_admission(&self, object: &Object<'_>, now: u32) -> Option<Token> {
         let now = self.observe_time(now);
         let _one = self.inserting[object.key.hash.0 as usize % STRIPES].lock().unwrap();
@@ -58,7 +58,7 @@ impl Tier {
         self.place(object, now, Rank::Kept)
     }
 
-    /// Bytes a second that the device may be written; `None` without a budget.
+    /// Bytes per second that may be written to the device; `None` without a budget.
     pub fn write_budget(&self) -> Option<f64> {
         self.admission.budget_bytes_per_second()
     }
@@ -71,13 +71,12 @@ impl Tier {
             self.dropped_closed.fetch_add(1, Relaxed);
             return None;
         }
-        // Of an incarnation that is over nothing is found.
+        // An object of an ended incarnation would not be found.
         let pool = self.pools.live.find(object.key.pool)?;
         let record = self.capacity_split.record(object);
         self.capacity_split.record_arrival(record, bytes);
         if record.is_some() && self.small.is_there() {
             self.remove_large(hash);
-            // It may have ended since.
             if let Some(inserted) = self.small.insert(object, now) {
                 inserted.iter().for_each(|_| pool.note_written(bytes));
                 return inserted.inspect_err(|_| _ = self.remove_small(hash)).ok();

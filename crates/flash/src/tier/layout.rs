@@ -4,19 +4,19 @@
 //! 0            4 KiB             boundary                    end
 //! | superblock | small objects   | large objects ...         | checkpoint | table of pools |
 //! ```
-//! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are
-//! as long as the longest region.
+//! The boundary is a multiple of a region, and regions are counted from 0: so no region spans two paths, because
+//! stripes are as long as the longest region.
 //!
 //! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written
-//! from the end. When enough of them came to tell how many bytes are small, the boundary is drawn, below all that was
-//! written. Where hardly any are small, it stays where it is, and is looked at again later; but large objects are never
-//! moved for it, so in a log that is full of them none is drawn. What has become wrong is taken back: then it is as at
-//! first.
+//! from the end. Once enough objects have arrived to estimate the share of small bytes, the boundary is set in front of
+//! everything that was written. If hardly any objects are small, the capacity stays undivided and the estimate is
+//! repeated later. Large objects are never moved for the boundary, so a log that is full of them is not divided. If the
+//! write of a boundary fails, the capacity is undivided again.
 //!
-//! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what
-//! they need for objects of common sizes. What an index does not use is released ([`super::Tier::release_memory`]);
-//! near its bound it asks for more ([`super::Tier::wanted_memory`]); if nothing comes, its store drops objects before
-//! flash is full.
+//! The memory first pays for the fixed parts (tables, buffers, admission). The rest is divided between both indexes, in
+//! proportion to their need for objects of common sizes. An index releases memory that it does not use
+//! ([`super::Tier::release_memory`]). Near its bound it requests more ([`super::Tier::wanted_memory`]); if it gets
+//! none, its store drops objects before flash is full.
 
 use super::TierOptions;
 use super::device_size::DeviceSize;
@@ -29,72 +29,77 @@ use std::ops::Range;
 use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
-/// Nobody is told of a larger size that would do.
+/// Largest size that an error message suggests.
 const MAX_SIZE: u64 = 1 << 50;
 const MIN_REGION_BYTES: usize = 16 << 10;
-/// Before they get smaller than this for want of memory, there are fewer groups of expiry.
+/// Where memory is short, the number of expiry groups is reduced before regions get smaller than this.
 const REGION_BYTES_USUAL: usize = 256 << 10;
 const MIN_GROUPS: usize = 1;
 /// Buffers beside those of the groups.
 const BUFFERS_BESIDE: usize = 2;
 const MAX_REGION_BYTES: usize = 16 << 20;
-/// Regions get smaller until there are so many: with fewer, too much goes at once.
+/// Regions get smaller until there are at least this number of them: with fewer, one reclaim would evict too much.
 const REGIONS_WANTED: u64 = 64;
-/// The same where the boundary is drawn later: what large objects have at least is then a sixteenth at most.
+/// As `REGIONS_WANTED`, where the boundary is set later. The minimum of large objects is then at most a sixteenth of
+/// the capacity.
 const REGIONS_WANTED_UNDIVIDED: u64 = 192;
 const MIN_SHARE: f64 = 0.01;
 const MAX_SHARE: f64 = 0.99;
-/// What the memory must be enough for if the share is not known.
+/// Share of small objects for which the memory must be enough, if the options name none.
 const SHARE_EXPECTED: f64 = 0.5;
-/// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough.
-/// The longer they are, the less is written beside objects.
+/// Region buffers take at most one of these parts of the memory (a half, a quarter, an eighth): the first one that
+/// leaves enough for the indexes. Regions get smaller until their buffers fit. Longer regions write fewer bytes beside
+/// objects.
 const REGION_BUFFERS: [u64; 3] = [2, 4, 8];
-/// They take this part of it at most, a hundredth of all memory where flash has an eighth, unless that is less than
-/// [`MIN_REGION_BUFFERS`]: what buffers do not have holds items.
+/// Region buffers also take at most this share of the memory of flash, or [`MIN_REGION_BUFFERS`] if that is more. Where
+/// flash has an eighth of all memory, this is a hundredth of all. Memory that buffers do not take holds items.
 const REGION_BUFFERS_SHARE: f64 = 0.08;
 const MIN_REGION_BUFFERS: u64 = 8 << 20;
-/// The same for segments.
+/// Segment buffers take at most one part in this many of the memory.
 const SEGMENT_BUFFERS: u64 = 8;
-/// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
+/// An object of up to this length finds enough buffers, if memory and capacity allow them: this includes every value of
+/// the default limit.
 const OBJECT_BYTES: usize = 1 << 20;
 const MAX_BUFFERS: u64 = 64;
-/// After a split the indexes have this part of their memory ahead of their use, beside a quarter of it.
+/// After a split the indexes have spare memory: a quarter of their use, and one part in `SPLIT_SPARE_SHARE` of their
+/// memory.
 const SPLIT_SPARE_SHARE: usize = 16;
-/// By such a part the boundary goes back until the memory is enough.
+/// The boundary is moved back in steps of one part in `BOUNDARY_STEP` until the memory is enough.
 const BOUNDARY_STEP: u64 = 64;
-/// Of the regions, so many for each buffer.
+/// Minimum number of regions for each buffer.
 const REGIONS_PER_BUFFER: u64 = 4;
-/// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of
-/// 300 B and of 2 KiB. What does not fit is found by reading its store.
+/// The checkpoint takes one part in `CHECKPOINT_SHARE` of the device, and at least `MIN_CHECKPOINT` bytes: more than
+/// the indexes need with objects of 300 B and of 2 KiB. If an index does not fit, the next start reads its store
+/// instead.
 const CHECKPOINT_SHARE: u64 = 128;
 const MIN_CHECKPOINT: u64 = 64 << 10;
-/// An area of small objects so large gets zeros ahead, unless there is a budget of writes: below it the extents of its
-/// pages are few.
+/// Minimum size of an area of small objects that is filled with zeros ahead, unless there is a write budget. A smaller
+/// area has few extents.
 const ZEROS_FROM: u64 = 1 << 30;
-/// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
+/// Bytes of the index for each byte of large objects: an entry of 12 bytes for an object of 16 KiB.
 const LARGE_INDEX: f64 = 12.0 / 16_384.0;
-/// and 1.4 for a small one of 300 bytes.
+/// Bytes of the index for each byte of small objects: 1.4 bytes for an object of 300 bytes.
 const SMALL_INDEX: f64 = 1.4 / 300.0;
 
-/// Where both stores lie, and what they are opened with.
+/// The areas of both stores, and the options with which they are opened.
 #[derive(Clone, Debug)]
 pub(super) struct TierLayout {
-    /// Where large objects end.
+    /// End of the area of large objects.
     pub capacity: u64,
-    /// Behind the large objects, to the end: the checkpoint of both stores and the table of pools; empty without a warm
-    /// restart.
+    /// From the end of the large objects to the end of the device: the checkpoint of both stores and the table of
+    /// pools; empty without a warm restart.
     pub tail: Range<u64>,
-    /// Where large objects begin.
+    /// Start of the area of large objects.
     pub boundary: u64,
     /// None while the capacity is not divided.
     pub small_options: Option<small::Options>,
     pub large_options: large::Options,
 }
 
-/// Bytes of RAM.
+/// Bytes of RAM that a layout needs.
 struct MemoryNeed {
     fixed: f64,
-    /// Of the fixed ones, those of the small objects' index.
+    /// The part of `fixed` that belongs to the small objects' index.
     small_fixed: usize,
     small: f64,
     large: f64,
@@ -105,18 +110,18 @@ impl MemoryNeed {
         self.fixed + self.small + self.large
     }
 
-    /// With half of what the indexes should have.
+    /// Bytes needed with half of the memory for the indexes.
     fn half(&self) -> f64 {
         self.fixed + (self.small + self.large) / 2.0
     }
 
-    /// Whether the options give enough, or half of it now and the rest later.
+    /// Whether the options give half of the index memory now, and all of it with the growth that they allow.
     fn is_enough_later(&self, options: &TierOptions) -> bool {
         let (now, later) = (options.memory_bytes as f64, options.memory_growth_bytes as f64);
         self.half() <= now && self.min() <= now + later
     }
 
-    /// Whether they give enough for what is fixed, and half of the rest, if not now.
+    /// Whether the options give the fixed part now, and half of the index memory with the growth that they allow.
     fn has_half_later(&self, options: &TierOptions) -> bool {
         let (now, later) = (options.memory_bytes as f64, options.memory_growth_bytes as f64);
         self.fixed <= now && self.half() <= now + later
@@ -124,7 +129,7 @@ impl MemoryNeed {
 }
 
 impl TierLayout {
-    /// For a device of whole blocks, divided if the options say how.
+    /// The layout of a device of whole blocks; divided if the options name a share.
     pub fn new(size: impl Into<DeviceSize>, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
         let size = size.into();
@@ -159,8 +164,8 @@ impl TierLayout {
         Ok(None)
     }
 
-    /// As it was divided before, with other memory maybe, and with a boundary that was drawn by what came. None if the
-    /// options say something else, or the memory is not enough.
+    /// The layout of an earlier run, possibly with another memory size, and with the boundary that was set by the
+    /// objects that arrived. `None` if the options contradict it, or the memory is not enough.
     pub fn as_before(before: &Partition, options: &TierOptions) -> Option<Self> {
         let region_bytes = before.region_bytes as usize;
         if !region_bytes.is_power_of_two() || region_bytes > options.region_bytes {
@@ -171,7 +176,7 @@ impl TierLayout {
             |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.min() <= options.memory_bytes as f64);
         let has_half = |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.has_half_later(options));
         let layouts = || REGION_BUFFERS.into_iter().filter_map(split_with_buffers);
-        // With less memory than a new one would need the indexes have less.
+        // If the memory is less than a new layout would need, the indexes get less.
         let mut layout = layouts().find(fits).or_else(|| layouts().find(has_half))?;
         layout.split_memory(options).ok()?;
         Some(layout)
@@ -186,7 +191,7 @@ impl TierLayout {
             (segment_bytes, None) => unsplit.at(before.boundary, segment_bytes, options)?,
             (segment_bytes, Some(share)) => unsplit.at(unsplit.boundary_of(share), segment_bytes, options)?,
         };
-        // With more memory there would be more groups, and maybe too few regions for them.
+        // More memory would allow more groups, for which there may be too few regions.
         let regions = (layout.capacity.saturating_sub(layout.boundary) / region_bytes as u64) as usize;
         let beside_groups = layout.large_options.min_regions() - layout.large_options.expiry_groups;
         let expiry_groups = layout.large_options.expiry_groups.min(regions.saturating_sub(beside_groups));
@@ -195,7 +200,8 @@ impl TierLayout {
         Ok(is_same.then_some(layout))
     }
 
-    /// Divided as the options say or as is to be expected, with such a part of the memory for buffers.
+    /// Divided by the share of the options, or by [`SHARE_EXPECTED`]; region buffers take one part in `part` of the
+    /// memory.
     fn split_with_buffers(capacity: u64, part: u64, options: &TierOptions) -> Result<Self, Error> {
         Self::unsplit(capacity, part, options).split_at_share(options.small_share.unwrap_or(SHARE_EXPECTED), options)
     }
@@ -215,8 +221,8 @@ impl TierLayout {
         0..self.capacity
     }
 
-    /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or
-    /// will be. None if there is none.
+    /// Divided at the highest boundary up to this one for which the memory is enough, or will be. `None` if there is
+    /// none.
     pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;
@@ -230,14 +236,15 @@ impl TierLayout {
         None
     }
 
-    /// Divided at this boundary; none if the memory is not enough, nor will be.
+    /// Divided at this boundary; `None` if the memory is not enough and will not be.
     pub fn split_at(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let mut layout = self.at(boundary, self.segment_bytes(boundary, options).ok()?, options).ok()?;
         let is_enough = layout.split_memory(options).ok()? || layout.memory(options).ok()?.is_enough_later(options);
         is_enough.then_some(layout)
     }
 
-    /// Gives the index of large objects so many bytes at least, at the cost of the other.
+    /// Gives the index of large objects at least `bytes`, taken from the index of small objects, up to a quarter of
+    /// that.
     pub fn leave_to_large(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.large_options.index_bytes);
         if let Some(small) = &mut self.small_options {
@@ -259,13 +266,14 @@ impl TierLayout {
         fixed.map_or(0, |(fixed, _)| fixed)
     }
 
-    /// Bytes with which both indexes work, where the one of large objects uses so many: more comes as they grow.
+    /// Minimum bytes of both indexes for a split, if the index of large objects uses `large_used`. They get more as
+    /// they grow.
     pub fn min_split_index_bytes(&self, large_used: usize) -> usize {
         let used = large_used.saturating_add(self.small_fixed_bytes());
         used.saturating_add(used / 4).saturating_add(self.index_bytes() / SPLIT_SPARE_SHARE).min(self.index_bytes())
     }
 
-    /// Takes so many bytes from the indexes together. What is left beyond their use is divided equally.
+    /// Takes `bytes` from both indexes together. The memory that is left beyond their use is divided equally.
     pub fn release_indexes(&mut self, bytes: usize, large_used: usize) {
         let (all, fixed) = (self.index_bytes().saturating_sub(bytes), self.small_fixed_bytes());
         if let Some(small) = &mut self.small_options {
@@ -275,7 +283,7 @@ impl TierLayout {
         }
     }
 
-    /// Where large objects end, and what they have at first.
+    /// The end of the area of large objects, and their initial bytes.
     fn capacities(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
         let checkpoint_bytes = (device_bytes / CHECKPOINT_SHARE).max(MIN_CHECKPOINT).next_multiple_of(BLOCK as u64);
         let tail_bytes = checkpoint_bytes + pool_table::BYTES;
@@ -300,14 +308,14 @@ impl TierLayout {
         Self::with_regions(device_bytes, region_bytes, part, options)
     }
 
-    /// Undivided, with regions of so many bytes.
+    /// An undivided layout with regions of `region_bytes`.
     fn with_regions(device_bytes: u64, region_bytes: usize, part: u64, options: &TierOptions) -> Self {
         let (capacity, large_bytes) = Self::capacities(device_bytes, options);
         let max_buffers = max_buffers(options.memory_bytes, part);
         let defaults = large::Options::default();
         let affordable = (max_buffers / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
         let expiry_groups = affordable.clamp(MIN_GROUPS as u64, defaults.expiry_groups as u64) as usize;
-        // Each group may have one, and the last part of an object begins another.
+        // Each group may hold a buffer, and the last part of an object starts another one.
         let wanted = (OBJECT_BYTES.div_ceil(region_bytes) + expiry_groups + 1) as u64;
         let regions = large_bytes / region_bytes as u64;
         let max = (max_buffers / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(MAX_BUFFERS);
@@ -349,7 +357,7 @@ impl TierLayout {
         ((self.tail.end as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes)
     }
 
-    /// What the memory is enough for.
+    /// The longest segment whose buffers fit their part of the memory.
     fn segment_bytes(&self, boundary: u64, options: &TierOptions) -> Result<usize, Error> {
         let mut small_options = small::Options { log_percent: options.log_percent, ..small::Options::default() };
         while small_options.segment_bytes > BLOCK
@@ -374,7 +382,7 @@ impl TierLayout {
         Ok(Self { boundary, small_options: Some(small_options), large_options, ..self.clone() })
     }
 
-    /// What is needed at least.
+    /// The memory that this layout needs at least.
     fn memory(&self, options: &TierOptions) -> Result<MemoryNeed, Error> {
         let large_fixed = LargeLog::fixed_bytes(&self.large_area(), &self.large_options);
         let (small_fixed, small_buffers) = match &self.small_options {
@@ -409,7 +417,7 @@ impl TierLayout {
     }
 }
 
-/// Bytes that the buffers of large objects take at most, if they may have such a part of the memory.
+/// Maximum bytes for the buffers of large objects, if they may take one part in `part` of the memory.
 fn max_buffers(memory_bytes: u64, part: u64) -> u64 {
     let share = (memory_bytes as f64 * REGION_BUFFERS_SHARE) as u64;
     (memory_bytes / part).min(share.max(MIN_REGION_BUFFERS))
@@ -430,7 +438,7 @@ impl Partition {
     }
 }
 
-/// Adds the size that would do, if there is one.
+/// Adds the smallest sufficient size to the error, if there is one.
 fn size_error(size: &DeviceSize, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
     let given = size.given;
     let mut sizes =
@@ -443,10 +451,10 @@ fn size_error(size: &DeviceSize, error: &Error, fits: impl Fn(u64) -> bool) -> E
     })
 }
 
-/// Names what would do: more memory, or the largest capacity for which the memory is enough.
+/// Suggests more memory, or the largest capacity for which the memory is enough.
 fn memory_error(size: &DeviceSize, options: &TierOptions, min: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
     let given = options.memory_bytes;
-    // With more memory, buffers are larger, but take a part of it at most.
+    // More memory makes the buffers larger, but they take only a part of it.
     let needed = bisect(2 * min, given, |memory| fits(size.given, memory)).div_ceil(MEBIBYTE);
     let other = match bisect(0, size.given, |size| fits(size, given)) / MEBIBYTE {
         0 => String::new(),
@@ -462,7 +470,7 @@ fn memory_error(size: &DeviceSize, options: &TierOptions, min: u64, fits: impl F
     ))
 }
 
-/// A number that does, to the mebibyte, between one that does and one that does not.
+/// A number that passes `does`, within a mebibyte of one that fails, between `good` and `bad`.
 fn bisect(mut good: u64, mut bad: u64, does: impl Fn(u64) -> bool) -> u64 {
     while good.abs_diff(bad) > MEBIBYTE {
         let middle = good.midpoint(bad);

@@ -1,4 +1,4 @@
-//! Objects out.
+//! Lookups.
 //!
 //! ```text
 //! large log's index --- nothing ---------------------------------+
@@ -14,13 +14,14 @@ use crate::{ByteRange, FlashHit, FlashLookup, Key, OnLookup};
 use std::sync::{Arc, Mutex};
 
 impl Tier {
-    /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be
-    /// read, `done` is called when that is over, maybe before this returns; otherwise never.
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device. If the device
+    /// must be read, `done` is called when the read is complete, possibly before this returns; otherwise `done` is
+    /// never called.
     pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, None, now, done)
     }
 
-    /// As [`Tier::lookup`], of a range of the value: the hit has the bytes of the range only. Of a long value only the
+    /// As [`Tier::lookup`], for a range of the value: the hit has the bytes of the range only. Of a long value only the
     /// blocks that hold the range are read, and a block with the checksums.
     pub fn lookup_range(&self, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, Some(range), now, done)
@@ -34,7 +35,7 @@ impl Tier {
         let Some(located) = self.large.locate(key.hash) else {
             return look_up_small(&self.small, key, range, now, done);
         };
-        // Given to the large log, and taken back if that calls nothing.
+        // The large log gets the callback, and it is taken back if the log does not call it.
         let done = Arc::new(Mutex::new(Some(done)));
         let (theirs, small, bytes) = (Arc::clone(&done), Arc::clone(&self.small), Box::<[u8]>::from(key.bytes));
         let (hash, pool) = (key.hash, key.pool);
@@ -66,7 +67,7 @@ fn look_up_small(small: &SmallArea, key: Key<'_>, range: Option<ByteRange>, now:
     }
 }
 
-/// Goes on among the small objects, on a thread that completes a read.
+/// Continues the lookup among the small objects, on a thread that completes a read.
 fn continue_log(small: &SmallArea, key: Key<'_>, range: Option<ByteRange>, now: u32, done: OnLookup) {
     let done = Arc::new(Mutex::new(Some(done)));
     let theirs = Arc::clone(&done);

@@ -1,4 +1,4 @@
-//! Both stores, admission and the device as one: what the cache sees of flash.
+//! Both stores, admission and the device as one: the interface of flash to the cache.
 //!
 //! ```text
 //! insert -> device failed? -> admission -> by size --> the other store's version is removed -> large log, or small
@@ -7,18 +7,18 @@
 //! | where | what |
 //! |---|---|
 //! | `options`, `device_size`, `layout` | options; sizes of files and devices; division of capacity and memory |
-//! | `state` | the tier: its parts, and what needs no file of its own |
+//! | `state` | the tier: its parts, and the methods that need no file of their own |
 //! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
-//! | `open`, `close`, `created_files` | start and stop; files that a refused start removes again |
-//! | `insert`, `lookup` | objects in and out |
+//! | `open`, `close`, `created_files` | start and stop; files that a refused start removes |
+//! | `insert`, `lookup` | inserts and lookups |
 //! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; their table on the device |
 //! | `scan` | a walk over all objects |
-//! | `stats` | what is counted |
+//! | `stats` | counters and gauges |
 //!
-//! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the
-//! other store, and inserts of one key go one after the other; so what ends in one store never uncovers something in
-//! the other.
+//! Invariant: at most one store has a version of a key that a lookup could find. An insert first removes the key from
+//! the other store, and inserts of one key are serialized. So an eviction in one store never uncovers a version in the
+//! other.
 //!
 //! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device;
 //! nothing else does.

@@ -1,4 +1,4 @@
-//! A start: with what flash holds, if that is certain, or empty.
+//! A start: with the objects on flash if their state is certain, or empty.
 //!
 //! ```text
 //! superblock ---- none, or of another shape, too old a clock, or a damaged log of removals -----> empty
@@ -9,7 +9,7 @@
 //!     v                                   v
 //!    warm                                warm
 //! ```
-//! No step follows before the superblock on the device has the state `running`. So a checkpoint is used once, and
+//! The superblock on the device gets the state `running` before any other step. So a checkpoint is used only once, and
 //! objects from before an empty start are never found again. Each start draws a run number and writes it in the order
 //! of `deletion_log`: to the log's head beside the last run number, to the superblock, to the head alone.
 
@@ -37,8 +37,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large
-/// ones with 2 KiB each, and bounded, since a restart holds all of it in memory.
+/// A ring of the log of removals takes one part in `RING_SHARE` of the capacity: enough for every object in a full log
+/// of large objects of 2 KiB each. It is bounded, since a restart holds all of it in memory.
 const RING_SHARE: u64 = 64;
 const MIN_RING_BLOCKS: u64 = 16;
 const MAX_RING_BLOCKS: u64 = 16 << 10;
@@ -46,13 +46,13 @@ const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removal
 const ANOTHER_RUN: &str =
     "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
-/// Where what a log of removals lacks outlives the process, but no start of the machine.
+/// Folder for WAL buffers: records there survive the process, but not a restart of the machine.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// Seconds that the clock may be set back. Until the clock has caught up, flash uses the later time.
+/// Maximum seconds that the clock may be set back. Until the clock has caught up, flash uses the later time.
 const MAX_BACK: u32 = 600;
 
-/// A device that was opened; what it holds has not been looked at. Unless it is started, it leaves no file that was not
-/// there.
+/// An open device whose contents have not been read. If it is dropped before the start, the files that it created are
+/// removed.
 pub struct Opening {
     device: Arc<dyn Device>,
     shape: Partition,
@@ -60,20 +60,20 @@ pub struct Opening {
     admission: Admission,
     options: TierOptions,
     removals: Option<PathBuf>,
-    /// Where a front of the log of removals may be.
+    /// Folder for a WAL buffer of the log of removals.
     pub(super) wal_folder: Option<PathBuf>,
-    /// Whether the log gets a front.
+    /// Whether the log uses a WAL buffer.
     pub(super) uses_wal_buffer: bool,
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created_files: CreatedFiles,
     /// The run that used the device before this one; `None` if its superblock is not readable.
     last_run: Option<u64>,
-    /// Why what the device holds is not used, whatever it is.
+    /// Reason of the caller for an empty start, whatever the device holds.
     empty_reason: Option<String>,
 }
 
-/// Both stores with what they hold, and how the log of removals goes on.
+/// Both stores with their objects, and how the log of removals continues.
 struct OpenedStores {
     large: Arc<LargeLog>,
     /// None while the capacity is not divided.
@@ -85,16 +85,17 @@ struct OpenedStores {
 }
 
 enum LogContinuation {
-    /// The one of the run before.
+    /// Continues the log of the last run.
     Continue,
-    /// The same; the small objects were given up.
+    /// As `Continue`, with the ring of small objects restarted: the small objects were given up.
     ContinueLarge,
-    /// What has lower orders than these, of small objects and of large ones, is found after no crash.
+    /// Starts an empty log. After a crash, objects with orders lower than these are not found (small objects, large
+    /// objects).
     Restart(u64, u64),
 }
 
 impl Tier {
-    /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
+    /// Opens files and block devices, each with its bytes. [`Opening::start`] reads their contents.
     ///
     /// # Errors
     ///
@@ -103,8 +104,8 @@ impl Tier {
         Opening::of_paths(paths, options)
     }
 
-    /// On a device of the caller, which tells it apart from others by an identity. What it holds is looked at by
-    /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
+    /// Opens a device of the caller, with an identity that distinguishes it from others. [`Opening::start`] reads its
+    /// contents; after a crash objects are found only with a file for the log of removals.
     ///
     /// # Errors
     ///
@@ -113,8 +114,8 @@ impl Tier {
         Opening::of(device, identity, options.removals.clone(), options)
     }
 
-    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing
-    /// anything. What is there is locked for a moment.
+    /// Checks whether [`Tier::open`] and [`Opening::start`] would succeed, as far as possible without changing
+    /// anything, and returns the fixed bytes of RAM. Existing files are locked for a moment.
     ///
     /// # Errors
     ///
@@ -127,12 +128,12 @@ impl Tier {
         TierLayout::new(DeviceSize::of_paths(paths, capacity), options)?.fixed_bytes(options)
     }
 
-    /// An empty tier on any device. No restart will find what it holds.
+    /// An empty tier on any device. No restart finds its objects.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when
-    /// the memory is.
+    /// [`Error::Options`] when the options are invalid, or the device is too small for them; [`Error::Memory`] when the
+    /// memory is too small.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let options = TierOptions { warm_restart: false, ..options.clone() };
         let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
@@ -142,7 +143,7 @@ impl Tier {
 }
 
 impl Opening {
-    /// Of files and block devices, each with its bytes.
+    /// Opens files and block devices, each with its bytes.
     pub(super) fn of_paths(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Self, Error> {
         let OpenedDisk { disk, notices, .. } = Disk::open(paths, &options.disk)?;
         let created_files = CreatedFiles::of(disk.created());
@@ -150,7 +151,7 @@ impl Opening {
         let deaf: Vec<_> = disk.paths_without_discards().filter(|_| options.discard).collect();
         let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
         let opening = Self::sized(Arc::new(disk), size, identity, deletion_log_path(paths, options), options)?;
-        // A caller that names another place for the log says what it is to wait for.
+        // A caller that names a file for the log also chooses the disk that removals wait for.
         let uses_wal_buffer = options.removals.is_none();
         Ok(Self { notices, created_files, wal_folder: Some(MEMORY_FOLDER.into()), uses_wal_buffer, ..opening })
     }
@@ -172,7 +173,7 @@ impl Opening {
         removals: Option<PathBuf>,
         options: &TierOptions,
     ) -> Result<Self, Error> {
-        // It comes first: what admission remembers may be more than the memory has.
+        // The layout is checked first: the history of admission may be larger than the memory.
         let layout = TierLayout::new(size, options)?;
         let admission = Admission::new(options.admission, device.capacity(), random_id())?;
         Ok(Self {
@@ -192,7 +193,7 @@ impl Opening {
         })
     }
 
-    /// An empty tier of which nothing is kept, without waiting for the device.
+    /// An empty tier that keeps nothing for another start. Does not wait for the device.
     pub(super) fn volatile(self) -> Result<Tier, Error> {
         let stores = self.empty(0)?;
         let superblock = self.running(&stores, 0);
@@ -251,20 +252,20 @@ impl Opening {
         Arc::clone(&self.device)
     }
 
-    /// Makes [`Opening::start`] begin empty, and tell this reason.
+    /// Makes [`Opening::start`] start empty, and report this reason.
     pub fn begin_empty(&mut self, reason: &str) {
         self.empty_reason = Some(reason.to_owned());
     }
 
-    /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser
-    /// ways it works than it could. `now` is in seconds since 1970. Waits for the device: after a clean stop for
-    /// reading the checkpoint, about 1 % of the capacity at most; after a crash for two reads per region, and for all
-    /// small objects, unless they are more than [`TierOptions::scan_bytes`].
+    /// Returns the tier, with the objects on the device if their state is certain, or empty; and notices: which of the
+    /// two and why, and every feature that does not work. `now` is in seconds since 1970. Waits for the device: after a
+    /// clean stop for reading the checkpoint, about 1 % of the capacity at most; after a crash for two reads per
+    /// region, and for all small objects, unless they are more than [`TierOptions::scan_bytes`].
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when
-    /// the device does not take what keeps a later start from finding what is gone.
+    /// the device refuses a write without which a later start might find removed objects.
     pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
         let removals = self.open_deletion_log()?;
         let resumed = match self.options.warm_restart {
@@ -291,7 +292,7 @@ impl Opening {
         let has_log = removals.is_some();
         let removals = removals.filter(|removals| self.continue_log(removals, &stores.log, &superblock));
         if has_log && removals.is_none() {
-            // The log may still go with it, and nothing more comes there.
+            // The log may still match this superblock, but gets no more records: no crash is recovered from.
             superblock.state = RunState::Running { boot: 0 };
             self.write(&superblock)?;
         }
@@ -331,13 +332,13 @@ impl Opening {
         }
     }
 
-    /// Has a log that goes on accept the superblock of the next run, too. False if it takes nothing.
+    /// Makes a continued log accept the superblock of the next run, too. False if the log cannot be written.
     fn announce(&mut self, removals: &DeletionLog, log: &LogContinuation, run: u64) -> bool {
         let announced = if matches!(log, LogContinuation::Restart(..)) { Ok(()) } else { removals.announce_run(run) };
         self.accepts_records(announced)
     }
 
-    /// Has the log of removals begin or go on, now that the superblock says that nobody else's is accepted.
+    /// Starts or continues the log of removals. The superblock on the device already accepts only this log.
     fn continue_log(&mut self, removals: &DeletionLog, log: &LogContinuation, superblock: &Superblock) -> bool {
         let Superblock { incarnations, run, latest, .. } = *superblock;
         let started = match *log {
@@ -348,7 +349,7 @@ impl Opening {
             LogContinuation::Restart(small, large) => removals.begin(incarnations, run, small, large, latest),
         };
         if !self.accepts_records(started) {
-            // While both runs stand in its head an old flash would be accepted, too.
+            // While its head has both run numbers, the log would match an old flash, too.
             removals.abandon();
             return false;
         }
@@ -387,7 +388,7 @@ impl Opening {
         options.map(|options| small::Options { salt: incarnations.small, pools, ..options })
     }
 
-    /// Where the table of pools is, if anything is kept.
+    /// Area of the table of pools; `None` if nothing is kept for another start.
     fn table_area(&self) -> Option<Range<u64>> {
         let (_, table) = self.layout.checkpoint_and_table()?;
         Some(table).filter(|_| self.options.warm_restart)
@@ -397,7 +398,7 @@ impl Opening {
         SmallStore::new(self.device(), self.layout.small_area(), options)
     }
 
-    /// Divides the capacity as it was divided before, as far as nobody says how.
+    /// Adopts the division of the last run, where the options name no other.
     fn adopt_partition(&mut self, before: &Partition) {
         let is_ours = (before.identity, before.capacity) == (self.shape.identity, self.shape.capacity);
         if let Some(layout) = is_ours.then(|| TierLayout::as_before(before, &self.options)).flatten() {
@@ -405,7 +406,7 @@ impl Opening {
         }
     }
 
-    /// What flash holds, or why that is not certain.
+    /// The objects on flash, or the reason why their state is not certain.
     fn resume(&mut self, removals: Option<&DeletionLog>, now: u32) -> Result<OpenedStores, String> {
         let block = device::read(&*self.device, 0, Buffer::zeroed(BLOCK));
         let block = block.map_err(|error| format!("its first block cannot be read: {error}"))?;
@@ -454,7 +455,7 @@ impl Opening {
                     Some(Unreadable::WithoutWalBuffer) => "what its log of removals had in memory (/dev/shm) is gone",
                 });
             }
-            // What was removed after the stop is in it, unless the owner of the file has taken it away.
+            // The log has the removals since the stop, unless the owner of the file has deleted it.
             (RunState::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(removals) => {
                 return Err(match why {
                     Some(Unreadable::OtherRun) => ANOTHER_RUN.to_owned(),
@@ -478,7 +479,7 @@ impl Opening {
         Ok(stores)
     }
 
-    /// Whether the log of removals is a new file, or there is to be none.
+    /// Whether the log of removals is a new file, or no file was named.
     fn is_log_away(&self, removals: Option<&DeletionLog>) -> bool {
         removals.map_or(self.removals.is_none(), DeletionLog::is_created)
     }
@@ -508,7 +509,7 @@ impl Opening {
         if !is_logged && !found.from_checkpoint {
             return Err(UNCERTAIN.to_owned());
         }
-        // What it holds may be more than a division from the beginning would leave to it.
+        // Its index may hold more than a new division would give it.
         self.layout.leave_to_large(large.index_bytes() / 4 * 5);
         large.limit_index(self.layout.large_options.index_bytes);
         let is_small_logged = small.is_some();
@@ -524,8 +525,8 @@ impl Opening {
         Ok(OpenedStores { large, small, incarnations, pools, latest: now, log })
     }
 
-    /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it
-    /// would take too long to find them.
+    /// The small objects, if the capacity is divided; empty and with a new incarnation if their removals are unknown or
+    /// a scan would read too many bytes.
     fn recover_small(
         &mut self,
         (incarnations, pools): (Incarnations, &TierPools),
@@ -546,7 +547,7 @@ impl Opening {
         if !is_logged {
             return Err(UNCERTAIN.to_owned());
         }
-        // They are counted again.
+        // The scan counts the small objects again.
         pools.live.clear_small();
         let bytes = area.end - area.start;
         if bytes > self.options.scan_bytes {
@@ -570,21 +571,21 @@ impl Opening {
     }
 }
 
-/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash
-/// does so, too; what a running server or a later start may need stays.
+/// Removes WAL buffers of killed servers whose log of removals or flash is gone. A start with flash does so, too.
+/// Buffers that a running server or a later start may need are kept.
 pub fn remove_stale_wal_buffers() {
     deletion_log::remove_stale(Path::new(MEMORY_FOLDER));
 }
 
-/// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will
-/// be.
+/// The file for the log of removals: the one in the options, or one beside the first path, if that is a file or does
+/// not exist yet.
 pub(super) fn deletion_log_path(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
     let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
     let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
     options.removals.clone().or(beside.map(|path| DeletionLog::path_beside(path)))
 }
 
-/// How long ago something was, for the operator.
+/// An age in words for the operator.
 fn age_of(seconds: u32) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

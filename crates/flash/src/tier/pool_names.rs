@@ -1,8 +1,8 @@
-//! The names of pools, their incarnations, and the numbers that are left.
+//! The names of pools, their incarnations, and the unused numbers.
 //!
-//! Numbers are drawn from those that the table on the device leaves out, so that what is drawn after a crash was not
-//! drawn before it. When few of them are left the next upkeep writes a table that leaves out more. A pool without a
-//! number, because none is left, has nothing on flash.
+//! A running tier draws numbers below the `next` of the table on the device, and a start continues at `next`. So a
+//! number drawn after a crash was not drawn before it. When few numbers are left to draw, the next maintenance writes a
+//! table with a higher `next`. If no number is left for a pool, the pool stores nothing on flash.
 
 use super::pool_table::{MAX_ENTRIES, PoolEntry, PoolTable, hash_of_name};
 use crate::Error;
@@ -13,17 +13,17 @@ use crate::pools::{FlashPool, LivePools, NO_POOL};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// So many numbers may be drawn until the table is written again.
+/// Numbers that may be drawn until the table is written again.
 const RESERVED: u16 = 256;
-/// The pool that a cache always has.
+/// The name of the pool that every cache has.
 const DEFAULT_NAME: &str = "default";
 
 /// The pools of a tier.
 pub(super) struct TierPools {
     pub live: Arc<LivePools>,
-    /// Of the large objects, the seed of the table's checksums.
+    /// The incarnation of the large objects, which is the seed of the table's checksums.
     life: u64,
-    /// Where the table is; none if nothing is kept for another start.
+    /// Area of the table; `None` if nothing is kept for another start.
     pub area: Option<Range<u64>>,
     state: Mutex<State>,
     /// Held while a table is written.
@@ -33,10 +33,10 @@ pub(super) struct TierPools {
 pub(super) struct State {
     pub pools: Vec<NamedPool>,
     sequence: u64,
-    /// The next number to be drawn, and the first one that must not be.
+    /// The next number to be drawn. `reserved`: the first number that must not be drawn.
     next: u16,
     reserved: u16,
-    /// The table on the device is another one.
+    /// The table on the device is not current.
     pub is_changed: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct NamedPool {
 }
 
 impl State {
-    /// A number that no incarnation has had; [`NO_POOL`] if none is left.
+    /// An unused number; [`NO_POOL`] if none is left.
     pub fn draw(&mut self) -> u16 {
         if self.next >= self.reserved {
             return NO_POOL;
@@ -56,7 +56,7 @@ impl State {
         self.next - 1
     }
 
-    /// The table to be written, if one is due.
+    /// The table to write, if a write is due.
     fn next_table(&mut self) -> Option<PoolTable> {
         let is_short = self.reserved - self.next < RESERVED / 2 && self.reserved < NO_POOL;
         if !self.is_changed && !is_short {
@@ -67,7 +67,7 @@ impl State {
         Some(self.table(self.next.saturating_add(RESERVED).max(self.reserved)))
     }
 
-    /// Numbers up to this one may be drawn. Pools that wait for one get theirs.
+    /// Allows numbers below `reserved` to be drawn. Draws one for each pool that has none.
     fn reserve(&mut self, reserved: u16, live: &LivePools) {
         self.reserved = reserved;
         let waiting: Vec<_> = self.pools.iter().map(|named| Arc::clone(&named.pool)).collect();
@@ -93,13 +93,13 @@ impl State {
 }
 
 impl TierPools {
-    /// Of a life that begins.
+    /// The pools of a new incarnation of the tier.
     pub fn new(life: u64, area: Option<Range<u64>>) -> Self {
         let default = PoolEntry { name: hash_of_name(DEFAULT_NAME), number: FIRST_POOL, small_bytes: 0 };
         Self::of(PoolTable { sequence: 0, next: FIRST_POOL + 1, entries: vec![default] }, life, area)
     }
 
-    /// As a table says.
+    /// The pools of a table.
     pub fn of(table: PoolTable, life: u64, area: Option<Range<u64>>) -> Self {
         let named = |entry: PoolEntry| {
             let pool = FlashPool::new(entry.number);
@@ -122,7 +122,7 @@ impl TierPools {
         let Some(area) = &self.area else { return Ok(()) };
         let _writing = self.writing.lock().expect("no writer panics");
         let Some(table) = self.state().next_table() else { return Ok(()) };
-        // The state is not locked: a flush does not wait for the device.
+        // The state is not locked here, so a flush does not wait for the device.
         let written = table.write(device, area, self.life);
         let mut state = self.state();
         match written {
@@ -132,7 +132,7 @@ impl TierPools {
         written
     }
 
-    /// Writes the table of a stop, with which no number is lost.
+    /// Writes the table of a stop. Its `next` is exact, so no number is lost.
     pub fn write_last(&self, device: &dyn Device) -> Result<(), Error> {
         let Some(area) = &self.area else { return Ok(()) };
         let _writing = self.writing.lock().expect("no writer panics");
@@ -144,7 +144,7 @@ impl TierPools {
         table.write(device, area, self.life)
     }
 
-    /// Those of the run before: a number that the log of removals ends is over. Waits for the device.
+    /// The pools of the last run, without those whose numbers the log of removals ends. Waits for the device.
     pub fn before(
         device: &dyn Device,
         (life, is_clean): (u64, bool),

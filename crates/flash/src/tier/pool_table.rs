@@ -1,5 +1,5 @@
-//! The table of pools on the device: which incarnation a name has. Two slots, written in turns, each of nine blocks;
-//! the valid one with the higher sequence counts.
+//! The table of pools on the device: the incarnation of each name. It has two slots of nine blocks, written
+//! alternately; the valid one with the higher sequence is current.
 //!
 //! ```text
 //! 0       4         8      16         24     28        32         64      96
@@ -8,11 +8,11 @@
 //! entry   0      16       18      24
 //!         | name | number | zeros | bytes of small objects |
 //! ```
-//! Little-endian. The name is XXH3 of it with the seeds 0 and 1: names of pools are told apart by these 128 bits.
-//! `next` is a number that no incarnation of this life has or had, and all above it are such, too. A running tier draws
-//! numbers below the `next` on the device, so a start after a crash draws none that an object on flash has. The bytes
-//! of small objects are those at a clean stop. The checksum is XXH3 of the 32 bytes before it and then of the entries,
-//! with the life of the large objects as the first seed; so a table of an earlier life is none.
+//! Little-endian. The field of the name is its XXH3 with the seeds 0 and 1: these 128 bits distinguish names of pools.
+//! No incarnation of this life has or had `next` or a higher number. A running tier draws numbers below the `next` on
+//! the device, so a start after a crash draws no number of an object on flash. The bytes of small objects are those at
+//! a clean stop. The checksum is XXH3 of the 32 bytes before it and then of the entries, with the life of the large
+//! objects as the first seed; so a table of an earlier life is invalid.
 
 use crate::codec::{FieldReader, FieldWriter};
 use crate::device::{BLOCK, Buffer, Device};
@@ -28,9 +28,9 @@ const ENTRY: usize = 32;
 const SLOT_BLOCKS: usize = 9;
 const SLOT_BYTES: usize = SLOT_BLOCKS * BLOCK;
 const SLOTS: u64 = 2;
-/// Of both slots.
+/// Bytes of both slots.
 pub(super) const BYTES: u64 = SLOTS * SLOT_BYTES as u64;
-/// Pools at most.
+/// Maximum number of pools.
 pub(super) const MAX_ENTRIES: usize = (SLOT_BYTES - ENTRIES) / ENTRY;
 
 const _: () = assert!(MAX_ENTRIES >= 1024);
@@ -76,7 +76,7 @@ impl PoolTable {
         slot
     }
 
-    /// None if this is no table of this life.
+    /// `None` if the slot has no valid table of this life.
     pub fn decode(slot: &[u8], life: u64) -> Option<Self> {
         let mut reader = FieldReader { bytes: slot, at: 0 };
         let is_ours = reader.u32() == MAGIC && reader.u32() == VERSION && reader.u64() == life;
@@ -96,7 +96,7 @@ impl PoolTable {
         Some(Self { sequence, next: u16::try_from(next).ok()?, entries: (0..count).map(entry).collect() })
     }
 
-    /// Writes the slot that is its turn. Waits for the device.
+    /// Writes the slot of this sequence. Waits for the device.
     pub fn write(&self, device: &dyn Device, area: &Range<u64>, life: u64) -> Result<(), Error> {
         let offset = area.start + self.sequence % SLOTS * SLOT_BYTES as u64;
         device::write(device, offset, self.encode(life)).map(drop)

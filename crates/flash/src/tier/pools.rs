@@ -1,9 +1,9 @@
-//! The pools of the tier: they are opened by name, and a flush or a removal ends the incarnation of one.
+//! The pools of the tier: they are opened by name. A flush or a removal of a pool ends its incarnation.
 //!
 //! ```text
 //! flush of a pool    log of removals: the number is over -> another number -> the table, in the next upkeep
 //! ```
-//! After a crash a number that the log ends is in no table.
+//! After a crash, a start drops the numbers that the log ends from the table.
 
 use super::Tier;
 use super::pool_names::{NamedPool, State};
@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
-    /// The pools of a start, by name: with what they had, or empty. What other pools had is gone. Waits for the device.
+    /// Opens the pools of a start by name, with their objects of the last run, or empty. The objects of other pools are
+    /// removed. Waits for the device.
     ///
     /// # Errors
     ///
-    /// What the device did.
+    /// The error of the device.
     pub fn open_pools(&self, names: &[&str]) -> Result<Vec<Arc<FlashPool>>, Error> {
         let opened = names.iter().map(|name| self.open_pool(name)).collect();
         let mut state = self.pools.state();
@@ -34,7 +35,7 @@ impl Tier {
         if self.pools.area.is_some() { self.device.sync().map(|()| opened) } else { Ok(opened) }
     }
 
-    /// A pool, with what it had, or empty.
+    /// Opens a pool, with its objects of the last run, or empty.
     pub fn open_pool(&self, name: &str) -> Arc<FlashPool> {
         let (name, mut state) = (hash_of_name(name), self.pools.state());
         if let Some(named) = state.pools.iter_mut().find(|named| named.name == name) {
@@ -51,12 +52,12 @@ impl Tier {
         pool
     }
 
-    /// All objects of a pool are gone, also for lookups under way, whose tokens are not current any more.
+    /// Removes all objects of a pool, also for lookups in progress, whose tokens stop being current.
     pub fn flush_pool(&self, pool: &FlashPool) {
         let mut state = self.pools.state();
         pool.flush_is_pending.store(false, Relaxed);
         if state.pools.len() == 1 && std::ptr::eq(&*state.pools[0].pool, pool) {
-            // Alone, its space is free at once.
+            // A flush of the only pool frees all space at once.
             self.flush();
             return;
         }
@@ -77,7 +78,7 @@ impl Tier {
         }
     }
 
-    /// The pool is gone with all its objects.
+    /// Removes a pool with all its objects.
     pub fn remove_pool(&self, pool: &FlashPool) {
         let mut state = self.pools.state();
         let Some(at) = state.pools.iter().position(|named| std::ptr::eq(&*named.pool, pool)) else { return };
@@ -88,28 +89,28 @@ impl Tier {
         self.note_pending_flushes(&state);
     }
 
-    /// A flush of a pool is to come: a start before it finds nothing of any pool.
+    /// Records that a flush of a pool is planned. A start before the flush is carried out finds no object of any pool.
     pub fn announce_pool_flush(&self, pool: &FlashPool) {
         pool.flush_is_pending.store(true, Relaxed);
         self.record_pending_flush(true);
     }
 
-    /// A key of a pool, under its present number.
+    /// A key of a pool, with the pool's current number.
     pub fn key<'a>(&self, pool: &FlashPool, bytes: &'a [u8]) -> Key<'a> {
         self.pools.live.key(pool.number(), bytes)
     }
 
-    /// The hash of a key under a number.
+    /// The hash of a key of the pool with this number.
     pub fn hash(&self, number: u16, bytes: &[u8]) -> FlashHash {
         self.pools.live.hash(number, bytes)
     }
 
-    /// Another number for each incarnation: tokens of different ones are told apart by it.
+    /// A salt that differs between incarnations, so tokens of different incarnations differ.
     pub fn pool_salt(&self, number: u16) -> u64 {
         self.pools.live.salt(number)
     }
 
-    /// Before another number is drawn: what comes under that does not remove what lies under this one.
+    /// Called before another number is drawn: an insert under the new number does not remove an object under this one.
     fn end_incarnation(&self, number: u16) {
         if number == NO_POOL {
             return;
@@ -122,7 +123,7 @@ impl Tier {
         self.pools.live.end(number);
     }
 
-    /// For each region of objects that were refused for its share, a pool gives up a region of what it has.
+    /// For each region's worth of objects that a pool's share refused, a region of that pool is reclaimed.
     pub(super) fn turn_over_shares(&self, now: u32) {
         for number in self.pools.live.take_refused(self.large.region_bytes()) {
             self.large.reclaim_of_pool(number, now);
@@ -131,7 +132,7 @@ impl Tier {
 
     /// Writes the table of pools when it is due.
     pub(super) fn maintain_pools(&self) {
-        // Tried again by the next upkeep.
+        // The next maintenance tries again after an error.
         let _ = self.pools.write(&*self.device);
     }
 }

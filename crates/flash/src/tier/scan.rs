@@ -1,4 +1,4 @@
-//! A walk over all that flash holds: large objects, then small ones.
+//! A walk over all objects on flash: large ones, then small ones.
 
 use super::Tier;
 use crate::large::LargeScan;
@@ -6,15 +6,15 @@ use crate::object::{ScanContent, ScannedObject};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A walk over all objects, which goes on whenever [`TierScan::advance`] is called: at any pace, from any thread that
-/// may wait for the device, beside everything else. In between it holds nothing of the tier, and no memory but a few
+/// A walk over all objects, in steps of [`TierScan::advance`]: at any pace, from any thread that may wait for the
+/// device, concurrently with all other operations. Between steps it holds no lock of the tier, and no memory but a few
 /// numbers.
 ///
-/// An object that is there from the walk's beginning to its end is met at least once. A small one is met exactly once;
-/// a large one is met again if reclaim gave it another life after it was met. What cannot be read is not met, and
-/// counted. What was removed, overwritten, flushed or expired before a call of `advance` is not met by it, and of what
-/// ends during the call nothing whose visit had not started then. What comes in during the walk may be met or not.
-/// Visits note no hits.
+/// An object that is on flash from the walk's start to its end is visited at least once. A small one is visited exactly
+/// once; a large one is visited again if reclaim reinserts it after its visit. Objects that cannot be read are counted,
+/// not visited. A call of `advance` visits no object that was removed, overwritten, flushed or expired before the call.
+/// If that happens during the call, only a visit that has already started goes on. An object that is inserted during
+/// the walk may be visited or not. Visits do not count as hits.
 pub struct TierScan {
     tier: Arc<Tier>,
     wanted: ScanContent,
@@ -24,23 +24,22 @@ pub struct TierScan {
 
 enum Phase {
     Large,
-    /// From this set on.
+    /// The next set to visit.
     Small(u32),
     End,
 }
 
 impl Tier {
-    /// Begins a walk over all objects.
+    /// Starts a walk over all objects.
     pub fn scan(self: &Arc<Self>, wanted: ScanContent) -> TierScan {
         TierScan { tier: Arc::clone(self), wanted, large: self.large.scan(), phase: Phase::Large }
     }
 }
 
 impl TierScan {
-    /// Calls `visit` with the objects of the next piece, of 256 KiB, in no order; there may be none. False at the end
-    /// of the walk, which comes early if the device has failed or the tier was closed. `now` is in seconds since 1970.
-    /// Waits for the device, with one read at a time. Memory is that of the piece, or with values that of the longest
-    /// value.
+    /// Calls `visit` for each object of the next piece of 256 KiB, in no order; a piece may have none. False at the end
+    /// of the walk, or if the device has failed or the tier was closed. `now` is in seconds since 1970. Waits for the
+    /// device, with one read at a time. Takes memory for the piece, or for the longest value if values are wanted.
     pub fn advance(&mut self, now: u32, mut visit: impl FnMut(ScannedObject<'_>)) -> bool {
         let Self { tier, wanted, large, phase } = self;
         let now = tier.observe_time(now);
@@ -56,7 +55,7 @@ impl TierScan {
         !matches!(phase, Phase::End)
     }
 
-    /// How far the walk has come, from 0 to 1. It may go back a little when flash fills up.
+    /// Progress of the walk, from 0 to 1. It may decrease slightly while flash fills up.
     pub fn progress(&self) -> f64 {
         let small = f64::from(self.tier.small.sets()) * crate::small::PAGE as f64;
         let share = small / self.tier.capacity_bytes() as f64;

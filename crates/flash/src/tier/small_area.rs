@@ -15,7 +15,7 @@ pub(super) struct SmallArea {
 }
 
 impl SmallArea {
-    /// Once at most.
+    /// Sets the store. Called at most once.
     pub fn set(&self, store: SmallStore) {
         assert!(self.store.set(store).is_ok(), "there is one store of small objects");
     }
@@ -55,7 +55,7 @@ impl SmallArea {
         self.store.get().map_or(0, |store| store.next_order())
     }
 
-    /// Writes a checkpoint at the beginning of an area; says where it ends.
+    /// Writes a checkpoint at the start of an area; returns its end.
     pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
         let Some(store) = self.store.get() else { return Ok(area.start) };
         Ok(area.start + store.checkpoint(area, now)?)
@@ -73,7 +73,7 @@ impl SmallArea {
         self.store.get().inspect(|store| store.maintain(now));
     }
 
-    /// As [`SmallStore::advance_scan`]: nothing to walk over if there is no store.
+    /// As [`SmallStore::advance_scan`]; the walk is over at once if there is no store.
     pub fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
         self.store.get()?.advance_scan(from, now, visit)
     }

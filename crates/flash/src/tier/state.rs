@@ -1,4 +1,4 @@
-//! The tier: its parts, and what needs no file of its own.
+//! The tier: its parts, and the methods that need no file of their own.
 
 use super::capacity_split::CapacitySplit;
 use super::pool_names::TierPools;
@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it
-/// is used.
+/// Set in the tokens of large objects. Tokens of large objects count regions and tokens of small ones count pages;
+/// neither count reaches this bit. The bit above it is used elsewhere.
 pub(super) const LARGE: u64 = 1 << 62;
-/// Inserts of one key go one after the other: they share one of so many locks.
+/// Number of insert locks. The hash of a key selects its lock, so inserts of one key are serialized.
 pub(super) const STRIPES: usize = 64;
-/// No split of the capacity waits for memory.
+/// Value of `awaited_beyond` while no split waits for memory.
 pub(super) const NONE_AWAITED: i64 = i64::MIN;
 
-/// How long [`Tier::settle`] waits at most, and how often it looks.
+/// Longest wait of [`Tier::settle`], and the time between two of its checks.
 pub(super) const MAX_SETTLE: Duration = Duration::from_secs(30);
 pub(super) const SETTLE_STEP: Duration = Duration::from_micros(50);
 
@@ -34,52 +34,56 @@ pub struct Tier {
     pub(super) large: Arc<LargeLog>,
     pub(super) small: Arc<SmallArea>,
     pub(super) admission: Admission,
-    /// As it is on the device while the tier runs.
+    /// The superblock that is on the device while the tier runs.
     pub(super) superblock: Mutex<Superblock>,
     pub(super) pools: TierPools,
-    /// Where a stop leaves what it knows.
+    /// Area for the checkpoint that a stop writes; `None` if nothing is kept for another start.
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) removals: Option<DeletionLog>,
     pub(super) last_run: Option<u64>,
     pub(super) inserting: Box<[Mutex<()>]>,
-    /// The latest time that anyone has named: it never goes back, also not with a restart.
+    /// Latest time passed to any method, in seconds since 1970. It never decreases, not even over a restart.
     pub(super) latest: AtomicU32,
-    /// When the device was judged last, and when admission was told of time.
+    /// Second in which the device's health was last judged. `maintained`: second in which admission was last
+    /// maintained.
     pub(super) observed: AtomicU32,
     pub(super) maintained: AtomicU32,
     pub(super) dropped_failed: AtomicU64,
     pub(super) dropped_closed: AtomicU64,
-    /// Objects that were refused in the place of copies.
+    /// Objects refused because the log prefers copies of hit objects.
     pub(super) displaced: AtomicU64,
     pub(super) is_closed: AtomicBool,
-    /// A flush is to come.
+    /// True while an announced flush has not yet been carried out.
     pub(super) flush_is_pending: AtomicBool,
-    /// The superblock says that no crash is recovered from, since the log of removals broke and takes no mark.
+    /// True once a superblock was submitted that forbids recovery from a crash, because the deletion log broke and
+    /// could not be marked.
     pub(super) is_unlogged: AtomicBool,
     pub(super) superblock_bytes: AtomicU64,
     pub(super) capacity_split: CapacitySplit,
-    /// What the bounds of both indexes have beyond the division of [`super::TierOptions::memory_bytes`], or less than
-    /// it. Changes under the mutex of the split.
+    /// Bytes by which the bounds of both indexes together exceed the division of [`super::TierOptions::memory_bytes`];
+    /// negative if they are smaller. Changes only under the mutex of the split.
     pub(super) beyond_division: AtomicI64,
-    /// The value of `beyond_division` that a split of the capacity waits for; [`NONE_AWAITED`] without one.
+    /// The value of `beyond_division` that a split of the capacity waits for; [`NONE_AWAITED`] if none waits.
     pub(super) awaited_beyond: AtomicI64,
 }
 
 impl Tier {
-    /// The number of this run of the flash, which the next start finds on the device.
+    /// The number of this run of the flash. The next start finds it on the device.
     pub fn run_number(&self) -> u64 {
         self.superblock.lock().unwrap().run
     }
 
-    /// The number of the run that used the device before this one, whether this one began with its objects or empty;
+    /// The number of the run that used the device before this one, whether or not this run started with its objects;
     /// `None` if the device was new or its superblock is not readable.
     pub fn last_run_number(&self) -> Option<u64> {
         self.last_run
     }
 
-    /// Has it written when the device is served. Says whether the device took it.
+    /// Submits the superblock; it is written once the device is served. Returns whether the device accepted the
+    /// request.
     pub(super) fn submit_superblock(self: &Arc<Self>, superblock: &Superblock) -> bool {
-        // The request may wait for as long as the device lives, which lives as long as the tier.
+        // The request may wait for as long as the device exists, and the tier holds the device: a strong reference
+        // would be a cycle.
         let tier = Arc::downgrade(self);
         let written = move |outcome: TransferOutcome| {
             let bytes = outcome.result.map_or(0, |()| outcome.buffer.len());
@@ -92,35 +96,35 @@ impl Tier {
         self.device.submit(request).is_ok()
     }
 
-    /// Has the calling thread move by itself what its lookups read, for as long as it keeps this. None where that does
-    /// not work, or the thread has such a ring.
+    /// Gives the calling thread a ring of its own: until the ring is dropped, the thread submits and completes the
+    /// reads of its lookups itself. `None` if the device does not support this, or the thread already has a ring.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
         Arc::clone(&self.device).thread_ring()
     }
 
-    /// Whether the calling thread moves by itself what its lookups read.
+    /// Whether the calling thread has a ring for the reads of its lookups.
     pub fn has_thread_ring(&self) -> bool {
         self.device.has_thread_ring()
     }
 
-    /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that
-    /// does not work, or the thread has a ring.
+    /// Gives the calling thread a ring for the reads of its lookups until it waits for them. `None` if the device does
+    /// not support this, or the thread already has a ring.
     pub fn blocking_ring(&self) -> Option<BlockingRing> {
         Arc::clone(&self.device).blocking_ring()
     }
 
-    /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
+    /// Reads the health logs of the drives; `None` if they provide none. Waits for the drives, at most for seconds.
     pub fn read_drive_logs(&self) -> Option<DriveLog> {
         self.device.read_drive_logs()
     }
 
-    /// Ends [`Device::serve`] after the transfers that are under way. A later lookup that needs the device is a miss.
+    /// Ends [`Device::serve`] after the transfers in progress. A later lookup that needs the device is a miss.
     pub fn stop(&self) {
         self.device.stop();
     }
 
-    /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about
-    /// every 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
+    /// Maintains both stores, admission and the device's health. Call it about every 10 ms, from a thread that may wait
+    /// for the device. `now` is in seconds since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
         let now = self.observe_time(now);
         self.check_deletion_log();
@@ -137,8 +141,8 @@ impl Tier {
         }
     }
 
-    /// As [`Tier::maintain`], and waits until the device has done what was started: for those whose time does not pass
-    /// by itself. A device that does nothing is waited for half a minute.
+    /// As [`Tier::maintain`], and repeats it until the device has no transfer in progress: for callers whose clock does
+    /// not advance by itself. Waits half a minute at most.
     pub fn settle(self: &Arc<Self>, now: u32) {
         let deadline = Instant::now() + MAX_SETTLE;
         self.maintain(now);
@@ -162,14 +166,16 @@ impl Tier {
         large.or_else(|| self.small.could_exist(hash).then_some(PAGE)).map(|bytes| bytes as u64)
     }
 
-    /// Whether inserts can go on for a while though the device does nothing. A caller that can wait with inserts until
-    /// it is so loses none. A tier that was closed, or whose device has failed, has room for all that it drops.
+    /// Whether inserts can continue for a while even if the device completes nothing. A caller that delays inserts
+    /// until this is true loses none. Always true for a tier that was closed or whose device has failed, since it drops
+    /// every insert.
     pub fn has_space(&self) -> bool {
         let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
         takes_nothing || self.small.has_space() && self.large.has_space()
     }
 
-    /// Writes that the device has completed since it was opened: without space, one more shows that it works.
+    /// Writes that the device has completed since it was opened: while there is no space, an increase shows that the
+    /// device works.
     pub fn completed_writes(&self) -> u64 {
         self.device.account().completed_writes()
     }
@@ -179,7 +185,7 @@ impl Tier {
         self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
     }
 
-    /// Takes an object away: no lookup that begins later finds it, none that is under way, and none after a crash. Says
+    /// Removes an object: no lookup that starts later or is in progress finds it, and none after a crash. Returns
     /// whether flash may have held one.
     pub fn remove(&self, hash: FlashHash) -> bool {
         let was_small = self.remove_small(hash);
@@ -202,7 +208,7 @@ impl Tier {
         removed
     }
 
-    /// The order is read after the removal, as both stores want it.
+    /// Logs a removal. The caller reads `order` after the removal, as both stores require.
     pub(super) fn log(&self, store: StoreKind, hash: FlashHash, order: u64) {
         if let Some(removals) = &self.removals {
             removals.log_removal(store, hash, order);
@@ -216,7 +222,7 @@ impl Tier {
         }
     }
 
-    /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
+    /// Whether a lookup would still find the object with this token. A change to a neighbour may make this false, too.
     pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         let is_there = match large_token(token) {
             Some(token) => self.large.is_current(hash, token),
@@ -225,7 +231,8 @@ impl Tier {
         is_there && self.health() != Health::Failed
     }
 
-    /// A flush is to come: a start before that finds nothing, since nobody knows then when it was to be.
+    /// Records that a flush is planned. A start before the flush is carried out finds nothing, since its planned time
+    /// is not recorded.
     pub fn announce_flush(&self) {
         self.record_pending_flush(true);
     }
@@ -238,7 +245,7 @@ impl Tier {
         }
     }
 
-    /// All objects are gone, also for lookups under way; no other flush is to come.
+    /// Removes all objects, also for lookups in progress. Clears a pending flush.
     pub fn flush(&self) {
         self.small.flush();
         self.large.flush();
@@ -251,33 +258,33 @@ impl Tier {
         self.record_pending_flush(false);
     }
 
-    /// A key was requested and is not in DRAM: for admission by history. Takes no lock.
+    /// Records a request for a key that is not in DRAM, for admission by history. Takes no lock.
     pub fn missed(&self, hash: FlashHash) {
         self.admission.missed(hash);
     }
 
-    /// RAM in use: indexes, filters, buffers, reads under way.
+    /// Bytes of RAM in use: indexes, filters, buffers, pending reads.
     pub fn memory_bytes(&self) -> u64 {
         (self.large.memory_bytes() + self.small.memory_bytes() + self.admission.memory_bytes()) as u64
     }
 
-    /// Bytes that the indexes should get soon: less than `reserve` is left to one, or so little that objects would end
-    /// while flash has space for them; or a split of the capacity waits for them.
+    /// Bytes that the indexes need soon: for an index that has less than `reserve` bytes left, or so little that it
+    /// would evict objects while flash has space for them; or for a split of the capacity that waits for memory.
     pub fn wanted_memory(&self, reserve: u64) -> u64 {
         let of_indexes = self.small.wanted_memory(reserve as usize) + self.large.wanted_memory(reserve as usize);
         let awaited = self.awaited_beyond().map_or(0, |beyond| beyond - self.beyond_division.load(Relaxed));
         awaited.max(of_indexes as i64) as u64
     }
 
-    /// What `beyond_division` is to be for a split that waits; none where there will be no split.
+    /// The value of `beyond_division` that a waiting split needs; `None` if no split waits or none can be made.
     fn awaited_beyond(&self) -> Option<i64> {
         let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
         Some(self.awaited_beyond.load(Relaxed)).filter(|&beyond| beyond != NONE_AWAITED && !takes_nothing)
     }
 
-    /// Gives the indexes this memory: what was released, and beyond that more than
-    /// [`super::TierOptions::memory_bytes`]. False, and nothing changes, while a split sets the bounds: to be tried
-    /// again.
+    /// Increases the bounds of the indexes by this memory: bytes that were released before, or more than
+    /// [`super::TierOptions::memory_bytes`]. While a split sets the bounds, returns false and changes nothing; the
+    /// caller tries again.
     pub fn grow_memory(&self, bytes: u64, reserve: u64) -> bool {
         let Ok(_split) = self.capacity_split.split.try_lock() else { return false };
         let to_small = self.small.wanted_memory(reserve as usize).min(bytes as usize);
@@ -287,11 +294,11 @@ impl Tier {
         true
     }
 
-    /// Takes from the indexes what is far more than they use and `reserve`, and answers how many bytes. One thread at a
-    /// time may move memory.
+    /// Takes from the indexes the bytes that far exceed their use plus `reserve`, and returns their number. Only one
+    /// thread at a time may move memory.
     pub fn release_memory(&self, reserve: u64) -> u64 {
         let Ok(_split) = self.capacity_split.split.try_lock() else { return 0 };
-        // What a split waits for stays until it is made.
+        // The bytes that a waiting split needs stay until the split is made.
         if self.awaited_beyond().is_some() {
             return 0;
         }
@@ -300,7 +307,7 @@ impl Tier {
         released as u64
     }
 
-    /// Bytes that the indexes were given less those that they have released, since the start.
+    /// Bytes given to the indexes since the start, less the bytes they have released.
     pub fn moved_memory(&self) -> i64 {
         self.beyond_division.load(Relaxed)
     }
@@ -327,19 +334,19 @@ impl Tier {
         self.device.capacity()
     }
 
-    /// As it was found within the last second of work.
+    /// Health of the device, as judged within the last second of work.
     pub fn health(&self) -> Health {
         self.device.account().health()
     }
 
-    /// Asserts every invariant. Only while nothing else is going on.
+    /// Asserts every invariant. No other method may run at the same time.
     pub fn verify(&self) {
         self.large.verify();
         self.small.verify();
     }
 
-    /// The latest time that anyone has named, which this may be. A thread that names a new second notes it for a
-    /// restart: what had expired stays so when the clock goes back.
+    /// Returns the latest time passed to any method, `now` included. The first thread to pass a new second logs it for
+    /// a restart: an expired object stays expired when the clock goes back.
     pub(super) fn observe_time(&self, now: u32) -> u32 {
         if self.latest.load(Relaxed) >= now {
             return self.latest.load(Relaxed);
@@ -352,8 +359,8 @@ impl Tier {
         self.latest.load(Relaxed)
     }
 
-    /// Whether the device has failed. Judges it once a second: the first thread to ask does so, since the thread that
-    /// maintains may wait for a device that does nothing.
+    /// Whether the device has failed. The first caller in each second judges the device, because the maintenance thread
+    /// may be waiting for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
             let beside = self.removals.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);
@@ -363,7 +370,7 @@ impl Tier {
     }
 }
 
-/// The large log's own token; none for one of a small object.
+/// The token of the large log in a token of the tier; `None` if the token is of a small object.
 pub(super) fn large_token(token: Token) -> Option<Token> {
     (token.0 & LARGE != 0).then_some(Token(token.0 & !LARGE))
 }

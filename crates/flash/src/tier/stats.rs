@@ -1,4 +1,4 @@
-//! What the tier did, added up over its parts.
+//! Counters and gauges of the tier, summed over its parts.
 
 use super::Tier;
 use crate::admission::AdmissionStats;
@@ -7,16 +7,16 @@ use crate::device::DeviceStats;
 use crate::{large, small};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Counters since the beginning, and what is there now.
+/// Counters since the start, and gauges.
 #[derive(Clone, Debug)]
 pub struct TierStats {
     /// Lookups that found an object in the log of large objects.
     pub hits_large: u64,
     /// Lookups that found an object among the small ones.
     pub hits_small: u64,
-    /// Lookups that found nothing, or whose read is under way. Those made when the device had failed are not counted.
+    /// Lookups that found nothing, or whose read is pending. Lookups after the device failed are not counted.
     pub misses: u64,
-    /// Objects that were taken, and bytes of their keys and values (large) and records (small).
+    /// Objects that were inserted, and bytes of their keys and values (large) and records (small).
     pub inserts: u64,
     pub inserted_bytes: u64,
     pub drops: Drops,
@@ -32,27 +32,28 @@ pub struct TierStats {
     pub small: small::Stats,
     pub device: DeviceStats,
     pub admission: AdmissionStats,
-    /// Objects that were refused in the place of copies, behind admission ([`large::Reinsertion::Auto`]).
+    /// Objects that were admitted but refused because the log prefers copies of hit objects
+    /// ([`large::Reinsertion::Auto`]).
     pub displaced: u64,
     /// Removals that were logged for a restart after a crash.
     pub removals_logged: u64,
 }
 
-/// Objects that were not taken, by reason; what admission refused is in its own counters.
+/// Objects that were not inserted, by reason. Admission counts its own rejections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     pub expired: u64,
-    /// Longer than the tier takes, or the key is none.
+    /// The object is longer than the limit, or the key is invalid.
     pub too_large: u64,
-    /// The device does not keep up.
+    /// The device does not complete writes fast enough.
     pub behind: u64,
     /// No region was free.
     pub no_region: u64,
     /// The index has no memory left.
     pub memory: u64,
-    /// Too many objects of one set came at once.
+    /// Too many objects of one set arrived at once.
     pub crowded: u64,
-    /// A flush came between.
+    /// A flush happened during the insert.
     pub overtaken: u64,
     /// The tier is closed for a checkpoint.
     pub closed: u64,
@@ -60,18 +61,18 @@ pub struct Drops {
     pub failed: u64,
 }
 
-/// Objects that were there and ended, by cause, of large ones in several places each part; what was removed,
-/// overwritten or flushed does not count.
+/// Evicted and expired objects, by cause. Of a large object in several regions each part counts. Removed, overwritten
+/// and flushed objects do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
     pub expired: u64,
-    /// Others needed the space: of a region, of a page, or of the log of small objects.
+    /// The space of a region, of a page, or of the log of small objects was reclaimed.
     pub space: u64,
-    /// A small object whose turn came, for which alone no page is written.
+    /// A small object at the end of its log, for which alone no page is written.
     pub alone: u64,
     /// The index of small objects needed the memory.
     pub memory: u64,
-    /// The device failed where they lay.
+    /// The device failed to read or write their location.
     pub failed: u64,
 }
 
@@ -83,13 +84,13 @@ pub struct WrittenBytes {
     pub large_objects: u64,
     /// Large objects that were written again.
     pub large_again: u64,
-    /// Headers and footers of regions, gaps, marks of death.
+    /// Headers and footers of regions, gaps, death marks.
     pub large_frames: u64,
-    /// Segments of the small objects' log, and marks where it begins.
+    /// Segments of the small objects' log, and marks of its start.
     pub small_log: u64,
     /// Pages of sets.
     pub small_pages: u64,
-    /// Zeros, once, where pages of sets will be.
+    /// Zeros, written once, in the area of set pages.
     pub small_zeros: u64,
 }
 
@@ -98,7 +99,7 @@ impl WrittenBytes {
         self.recurring() + self.small_zeros
     }
 
-    /// What goes on: all but zeros, which are written once.
+    /// All bytes but zeros, which are written once.
     pub fn recurring(&self) -> u64 {
         self.superblock + self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
     }
@@ -115,21 +116,20 @@ impl TierStats {
         mean(self.small.counts.inserted_bytes, self.small.counts.inserted)
     }
 
-    /// Bytes of the large objects that are there, estimated: as many as there are, of the mean of all that were
-    /// inserted.
+    /// Estimated bytes of the large objects on flash: their number times the mean length of all inserted ones.
     pub fn large_used_bytes(&self) -> u64 {
         let max = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
         ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(max)
     }
 
-    /// The same of small objects.
+    /// Estimated bytes of the small objects on flash, as [`TierStats::large_used_bytes`].
     pub fn small_used_bytes(&self) -> u64 {
         let max = self.capacity_bytes.saturating_sub(self.large.regions * self.large.region_bytes);
         ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(max)
     }
 
-    /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long
-    /// as little has left the buffers.
+    /// Bytes written for each byte inserted, without zeros, which are written once; 0 if nothing was inserted. Low
+    /// until buffers have been written.
     pub fn write_amplification(&self) -> f64 {
         mean(self.written.recurring(), self.inserted_bytes)
     }
@@ -140,7 +140,7 @@ fn mean(sum: u64, count: u64) -> f64 {
 }
 
 impl Evictions {
-    /// All of them, with their names.
+    /// Each of them with its name.
     pub fn by_cause(&self) -> [(&'static str, u64); 5] {
         let Self { expired, space, alone, memory, failed } = *self;
         [("expired", expired), ("space", space), ("alone", alone), ("memory", memory), ("failed", failed)]
@@ -152,7 +152,7 @@ impl Drops {
         self.by_reason().iter().map(|reason| reason.1).sum()
     }
 
-    /// All of them, with their names.
+    /// Each of them with its name.
     pub fn by_reason(&self) -> [(&'static str, u64); 9] {
         let Self { expired, too_large, behind, no_region, memory, crowded, overtaken, closed, failed } = *self;
         [
@@ -177,7 +177,7 @@ impl Tier {
         TierStats {
             hits_large,
             hits_small,
-            // What is not among the large objects is looked for among the small ones.
+            // A lookup that misses the large objects continues among the small ones.
             misses: small.counts.lookups.saturating_sub(hits_small),
             inserts: large.inserts + small.counts.inserted,
             inserted_bytes: large.inserted_bytes + small.counts.inserted_bytes,

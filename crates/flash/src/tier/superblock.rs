@@ -1,5 +1,5 @@
-//! The first block of the capacity: how the rest is divided, which lives of the device it is, and whether it was left
-//! in order.
+//! The first block of the capacity: how the rest is divided, the incarnations of both stores (here: lives), and whether
+//! the last run stopped cleanly.
 //!
 //! ```text
 //! 0      8        12            16        24          32          40        48        56
@@ -11,12 +11,12 @@
 //! 112       120
 //! checksum  zeros
 //! ```
-//! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
-//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any
-//! more. A life is drawn whenever its store starts empty: it is the seed of all checksums in that store, so nothing of
-//! an earlier life passes for an object. `run` is drawn by each start, never 0, and stands in the log of removals, too:
-//! a file that was put back from an earlier run has another one, so a start neither accepts an old log nor adds a
-//! current log to an old flash (`removals`: how both change together).
+//! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so a
+//! superblock that was copied to another device is invalid. Segment bytes of 0 mean that the capacity is not divided. A
+//! life is drawn whenever its store starts empty. It is the seed of all checksums in that store, so no bytes of an
+//! earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the log of removals, too. A
+//! file that was restored from an earlier run has another number, so a start neither accepts an old log nor uses a
+//! current log with an old flash (`deletion_log`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
@@ -37,7 +37,7 @@ const BYTES: usize = 120;
 
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
-/// How the device is divided. What lies there is found only by a tier that divides it in the same way.
+/// How the device is divided. Objects are found only by a tier that divides the device in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partition {
     pub identity: u64,
@@ -54,7 +54,7 @@ pub(super) enum RunState {
     Running {
         boot: u128,
     },
-    /// `is_logged`: a log of removals goes with it, and may have records that came after the stop.
+    /// `is_logged`: a log of removals belongs to this state, and may have records from after the stop.
     Clean {
         large_checkpoint: u64,
         is_logged: bool,
@@ -65,14 +65,14 @@ pub(super) enum RunState {
 pub(super) struct Superblock {
     pub shape: Partition,
     pub incarnations: Incarnations,
-    /// The start that wrote it.
+    /// The number of the start that wrote it.
     pub run: u64,
     pub state: RunState,
     /// Seconds since 1970.
     pub latest: u32,
 }
 
-/// Why a block is no superblock.
+/// Why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuperblockError {
     Blank,
@@ -81,7 +81,7 @@ pub(super) enum SuperblockError {
 }
 
 impl Partition {
-    /// What another one differs in, for the operator.
+    /// The first difference to an earlier partition, in words for the operator.
     pub fn difference(&self, before: &Self) -> Option<String> {
         let numbers = [
             ("its size is", self.capacity, before.capacity, "bytes"),
@@ -166,13 +166,13 @@ impl Superblock {
     }
 }
 
-/// Another number whenever the machine was started.
+/// The boot ID of the machine, which differs after each restart of it.
 pub(super) fn boot() -> Option<u128> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
 }
 
-/// A number of a life or a run that no other has.
+/// A random number, unique to a life or a run.
 pub(super) fn random_id() -> u64 {
     RandomState::new().hash_one("life")
 }

@@ -1,4 +1,4 @@
-//! What the tier promises, one by one, on a device that is done at once.
+//! The guarantees of the tier, one by one, on a device that completes at once.
 
 use super::{SMALL, get, put, put_until, tier_on};
 use crate::admission::{AdmissionOptions, AdmissionPolicy};
@@ -140,8 +140,8 @@ fn another_key_with_the_same_tag_is_passed_over() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();
     let hash = FlashHash::of(b"mine");
-    // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the
-    // small one.
+    // The same hash, as in a collision. It is inserted directly into the large log, since the tier would remove the
+    // small object.
     let foreign = crate::Object {
         key: Key { hash, ..Key::new(b"foreign") },
         value: &[&[7; 5000]],

@@ -85,8 +85,8 @@ fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
     tier.verify();
 }
 
-/// Long values come seldom, and one behind the other, to a log that short ones fill: all but the first two are taken
-/// wherever there was room, and the upkeep makes some.
+/// Long values arrive seldom, one after another, in a log that short ones fill: all but the first two are inserted,
+/// since maintenance frees regions for them.
 #[test]
 fn long_values_find_room_whenever_they_come() {
     for (mib, share) in [(32, None), (64, Some(0.5))] {

@@ -1,4 +1,4 @@
-//! The capacity is divided by what comes.
+//! The capacity is divided by the objects that arrive.
 
 use super::{get, put};
 use crate::device::MemoryDevice;
@@ -16,8 +16,8 @@ fn tier(small_share: Option<f64>) -> Arc<Tier> {
     Tier::on(Arc::new(MemoryDevice::new(CAPACITY as usize)), &options).unwrap()
 }
 
-/// Puts so many times the capacity, of which a share by bytes is small; says how many bytes of each kind are there
-/// then.
+/// Inserts `times` times the capacity, with a share of small objects by bytes. Returns the bytes of each kind that are
+/// found afterwards.
 fn fill(tier: &Arc<Tier>, times: u64, small_share: f64) -> [u64; 2] {
     let (mut put_bytes, mut keys) = ([0, 0], Vec::new());
     while put_bytes[0] + put_bytes[1] < times * CAPACITY {
@@ -47,13 +47,13 @@ fn objects_of_one_kind_get_nearly_all() {
     let [_, large] = fill(&tier(None), 2, 0.0);
     assert!(large > CAPACITY / 100 * 90, "{large}");
     let [small, _] = fill(&tier(None), 2, 1.0);
-    // The log has a tenth, of which a part is free or holds what has moved.
+    // The log has a tenth, of which a part is free or holds objects that were moved to pages.
     assert!(small > CAPACITY / 100 * 75, "{small}");
 }
 
 #[test]
 fn small_objects_stay_longer_by_as_much_as_large_ones_are_longer() {
-    // Ten times, of which eight count.
+    // Ten runs, of which eight count.
     for share in [0.05, 0.2] {
         let [small, large] = fill(&tier(None), 8, share);
         let (found, expected) = (small as f64 / (small + large) as f64, 8.0 * share / (8.0 * share + 1.0 - share));
@@ -75,7 +75,7 @@ fn many_small_objects_that_take_little_stay() {
         }
         let first = (0..objects / 4).filter(|&number| is_small(number));
         let there = first.clone().filter(|number| get(&tier, &number.to_le_bytes(), 1).is_some()).count();
-        // Those before the capacity was divided are in regions of large ones.
+        // Objects from before the split are in regions of large objects.
         assert_eq!(there > first.count() / 4, stay, "{there}, one in {one_in}");
         assert_eq!(tier.small.is_there(), stay);
     }

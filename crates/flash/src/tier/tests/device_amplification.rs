@@ -1,4 +1,4 @@
-//! The writes of the tier through a simulated drive: what the drive writes is at most what is estimated.
+//! The writes of the tier through a simulated drive: the drive writes at most the estimate.
 
 use super::put;
 use crate::device::{BLOCK, Device, DeviceMonitor, Direction, MemoryDevice, TransferRequest, page_amplification};
@@ -58,7 +58,7 @@ impl Device for RecordingDevice {
 
 const CAPACITY: usize = 32 << 20;
 
-/// The steps of a tier that turns over several times, and which part of its writes are pages of sets.
+/// The writes of a tier whose contents are replaced several times, and the share of set pages in them.
 fn recorded(discard: bool) -> (Vec<Step>, f64) {
     let device = Arc::new(RecordingDevice { device: MemoryDevice::new(CAPACITY), steps: Mutex::default() });
     let options = TierOptions {

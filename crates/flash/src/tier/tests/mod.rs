@@ -17,17 +17,17 @@ use ebbtide_testkit::Random;
 use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
 
-/// A longer one is a large object.
+/// Longest value of a small object.
 const SMALL: usize = 1900;
 
-/// A value that tells its key and its version, with so many bytes behind them.
+/// A value with its key, its version and padding.
 fn stamped(key: u64, version: u64, bytes: u64) -> Vec<u8> {
     let mut value = [key, version].map(u64::to_le_bytes).concat();
     value.resize(16 + bytes as usize, key as u8 ^ version as u8);
     value
 }
 
-/// One of any length: small, large, or in several parts.
+/// A value of any length: small, large, or in several parts.
 fn value_of(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(key << 32 | version);
     let bytes = match random.below(20) {
@@ -73,7 +73,7 @@ fn serve<'scope>(scope: &'scope Scope<'scope, '_>, tier: &Arc<Tier>) -> Vec<Scop
     (0..tier.device.threads()).map(spawn).collect()
 }
 
-/// Stops a tier when the test ends, well or not: who serves must not be waited for in vain.
+/// Stops a tier when the test ends, also by a panic: otherwise the join of the serving thread would never return.
 struct Stopping<'a>(&'a Tier);
 
 impl Drop for Stopping<'_> {

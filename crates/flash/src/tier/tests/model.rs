@@ -10,10 +10,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 const KEYS: u64 = 400;
-/// Lookups that are under way at once.
+/// Maximum number of concurrent lookups.
 const OPEN: usize = 40;
 
-/// What a key was from one operation to another.
+/// A version of a key, from one operation to another.
 struct Version {
     number: u64,
     expiry: u32,
@@ -53,10 +53,10 @@ impl Run {
         let expiry = if self.random.below(4) == 0 { self.now + 10 + self.random.below(30) as u32 } else { 0 };
         let number = self.operation;
         let token = put_until(&self.tier, &key.to_le_bytes(), &value_of(key, number), expiry, self.now);
-        // What was not taken is not there.
+        // An object that was not inserted is not found.
         let until = token.is_none().then_some(number);
         if token.is_none() {
-            // However slow the thread is that serves.
+            // Waits, however slow the serving thread is.
             self.tier.maintain(self.now);
             self.device.drain();
         }
@@ -129,7 +129,7 @@ impl Run {
     }
 }
 
-/// Gives back how many hits there were, and what the tier did.
+/// Returns the number of hits and the stats of the tier.
 fn run(seed: u64, operations: u64, faults: Faults) -> (u64, TierStats) {
     println!("seed {seed}");
     let device = Arc::new(FaultyDevice::new(6 << 20, seed, Delivery::Later { queue_depth: 24 }));
@@ -193,6 +193,6 @@ fn a_hit_is_a_current_version_whatever_the_device_does() {
         corrupt_large += stats.large.misses_corrupt;
         corrupt_small += stats.small.counts.corrupt_pages;
     }
-    // Threads decide who meets a fault: one run of them may be lucky.
+    // The schedule of the threads decides which reads meet a fault; a single run may meet none.
     assert!(corrupt_large > 0 && corrupt_small > 0, "{corrupt_large} {corrupt_small}");
 }

@@ -1,4 +1,4 @@
-//! Pools: apart from each other, over flushes, removals, stops and kills; shares of flash.
+//! Pools: their isolation over flushes, removals, stops and kills; shares of flash.
 
 use super::{stamped, tier_on};
 use crate::device::{Delivery, Device, FaultyDevice, MemoryDevice};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const NAMES: [&str; 3] = ["default", "a", "b"];
 const NOW: u32 = 1000;
-/// Then an open region is written, and a clock may go back by so much.
+/// A time at which regions that were open at [`NOW`] have been written. The clock may go back from it to [`NOW`].
 const LATER: u32 = NOW + 500;
 
 fn put(tier: &Tier, pool: &FlashPool, key: u64, value: &[u8]) -> bool {
@@ -66,7 +66,7 @@ impl World {
         (tier, pools, notices.join(", "))
     }
 
-    /// Another process has what the killed one had written.
+    /// A new process has the writes of the killed one.
     fn kill(&mut self) {
         let (before, device) = (self.log(), self.device.killed(self.life.into()));
         self.life += 1;
@@ -158,7 +158,7 @@ fn a_start_without_a_pool_ends_what_it_had() {
     let number = pools[1].number();
     assert!(tier.pools.live.is_live(number), "until the pools are named");
     tier.open_pools(&["default", "b"]).unwrap();
-    // No scan meets its objects, and no reclaim writes one again.
+    // No scan visits its objects, and no reclaim reinserts one.
     assert!(!tier.pools.live.is_live(number));
     world.kill();
     drop(tier);

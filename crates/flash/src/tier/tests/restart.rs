@@ -1,5 +1,5 @@
-//! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. What
-//! comes back is what the key had, and never what was removed, overwritten, flushed, expired or damaged.
+//! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. A hit
+//! after a restart is the latest version of its key, never a removed, overwritten, flushed, expired or damaged one.
 
 mod boundary;
 mod logs;
@@ -24,9 +24,9 @@ const KEYS: u64 = 300;
 /// How the process or the machine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// What was completed is with the system.
+    /// The process is killed: completed writes are with the kernel.
     Kill,
-    /// What was not synced may be lost, also of the log of removals.
+    /// Power is cut: writes that were not synced may be lost, also those of the log of removals.
     Power,
 }
 
@@ -34,17 +34,17 @@ struct World {
     random: Random,
     device: Arc<FaultyDevice>,
     folder: TempDir,
-    /// The log of removals has them, in the same folder.
+    /// The log of removals has WAL buffers, in the same folder.
     has_fronts: bool,
     options: TierOptions,
     boot: u128,
     tier: Arc<Tier>,
     notices: Vec<String>,
-    /// The version that flash may give out, and when it expires.
+    /// The version that flash may return for a key, and its expiry.
     current: HashMap<u64, (u64, u32)>,
     versions: u64,
     now: u32,
-    /// The latest time that was ever named.
+    /// The latest time passed to any tier.
     latest: u32,
     hits: u64,
 }
@@ -66,7 +66,7 @@ fn options() -> TierOptions {
     }
 }
 
-/// With a log whose fronts are beside it, if it has any.
+/// The log's WAL buffers, if it has any, are in the log's folder.
 fn opening(device: &Arc<FaultyDevice>, log: PathBuf, options: &TierOptions, boot: u128, has_fronts: bool) -> Opening {
     let wal_folder = log.parent().filter(|_| has_fronts).map(Path::to_owned);
     let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
@@ -88,7 +88,7 @@ fn value_of(key: u64, version: u64) -> Vec<u8> {
 }
 
 impl World {
-    /// One in four divides its capacity while it runs, of half the log of removals has fronts.
+    /// One in four divides its capacity while it runs; in half of them the log of removals has WAL buffers.
     fn new(seed: u64) -> Self {
         let small_share = (seed % 4 != 2).then_some(0.5);
         let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
@@ -127,13 +127,13 @@ impl World {
         self.folder.path().join("log")
     }
 
-    /// As DRAM does when a key changes.
+    /// What DRAM does when a key changes.
     fn change(&mut self, key: u64) {
         self.tier.remove(FlashHash::of(&key.to_le_bytes()));
         self.current.remove(&key);
     }
 
-    /// As DRAM does when a key that has changed is evicted.
+    /// What DRAM does when a changed key is evicted.
     fn demote(&mut self, key: u64) {
         if self.current.contains_key(&key) {
             self.change(key);
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// The log of removals as it is, and its front, in which all of it is that the file lacks.
+    /// The files of the log of removals and of its WAL buffer, which has all records that the log's file lacks.
     fn logged(&self) -> Files {
         files_in(self.folder.path())
     }
@@ -202,14 +202,14 @@ impl World {
         found
     }
 
-    /// The process has ended when the files were these.
+    /// Restores these files, as if the process had ended then.
     fn put_back(&self, files: Files) {
         self.release();
         files_in(self.folder.path()).into_iter().for_each(|(path, _)| fs::remove_file(path).unwrap());
         files.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     }
 
-    /// The end of the life, now or where the device was cut, and the next one.
+    /// Ends this run, here or at the cut of the device, and starts the next one.
     fn end(&mut self, end: End, log: Option<Vec<u8>>) {
         if end == End::Kill {
             self.device.sync().unwrap();
@@ -217,7 +217,7 @@ impl World {
             self.boot += 1;
             self.release();
             for (path, _) in self.logged().iter().filter(|(path, _)| *path != self.log()) {
-                // What is in memory is lost.
+                // WAL buffers are in memory and are lost.
                 fs::remove_file(path).unwrap();
             }
             if let Some(log) = log {
@@ -225,12 +225,12 @@ impl World {
             }
         }
         self.device = Arc::new(self.device.power_cut(self.random.below(1 << 60)));
-        // Clocks are set, forwards and back.
+        // The clock is set forwards and back.
         self.now = self.now + self.random.below(300) as u32 - self.random.below(200) as u32;
         self.start();
     }
 
-    /// The process that had the tier has ended.
+    /// Releases the tier as at the end of its process.
     fn release(&self) {
         let end = if self.has_fronts { DeletionLog::kill } else { DeletionLog::close };
         self.tier.removals.iter().for_each(end);
@@ -252,7 +252,7 @@ impl World {
     }
 }
 
-/// Runs steps until a write is cut off.
+/// Runs steps until the device cuts a write.
 fn run_to_cut(world: &mut World, end: End) {
     world.device.cut_at(world.device.writes() + 1 + world.random.below(60));
     while !world.device.is_cut() {
@@ -300,7 +300,7 @@ fn kills_within_starts_and_stops_are_as_others() {
                 world.tier.close(world.now).unwrap();
             }
             if round < 2 {
-                // The start that is cut off; what it does afterwards did not happen.
+                // This start is cut off: its later writes are discarded.
                 world.release();
                 let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_fronts);
                 drop(opening.start(world.now).unwrap());
@@ -397,7 +397,7 @@ fn a_start_reads_a_bounded_part() {
     let small_pages = (CAPACITY / 2 / BLOCK) as u64;
     let max = 1 + 2 * layout.large.regions + 3 * small_pages.div_ceil(64) + 20;
     assert!(reads(&world.device) - before <= max, "{} reads, {max} at most", reads(&world.device) - before);
-    // But for small objects that were written in the same page as a removal of an earlier version.
+    // Except for small objects in the same page as a removal of an earlier version.
     assert!(world.look_at_all() > found * 2 / 3);
 }
 
@@ -440,7 +440,7 @@ fn what_does_not_fit_is_named_and_starts_empty_for_good() {
         assert!(world.is_cold_because(why), "{:?}", world.notices);
         assert_eq!((world.tier.stats().objects, world.look_at_all()), (0, 0));
         world.current.clear();
-        // Also who divides it as before finds nothing of that life.
+        // A start with the earlier division finds nothing of that run either.
         world.options = ours;
         world.start();
         assert!(!world.is_warm() && world.look_at_all() == 0, "{:?}", world.notices);
@@ -509,7 +509,7 @@ fn a_start_says_why_it_is_empty() {
     assert!(world.is_cold_because("the end of large objects is"), "{:?}", world.notices);
 }
 
-/// A run without flash in between is not told by anything: the operator can tell it by this.
+/// Flash cannot detect a run without flash in between; the operator can, by the age in the notice.
 #[test]
 fn a_start_says_how_old_what_it_finds_is() {
     let mut world = World::new(4);
@@ -568,7 +568,7 @@ fn a_share_that_is_named_when_nothing_was_divided_yet_is_kept() {
     assert!(world.is_warm(), "the same options: {:?}", world.notices);
 }
 
-/// A stop is complete, also where the checkpoint has no room for so short objects, with an older one in its place.
+/// A stop is complete even if the checkpoint is too small for so many objects and an older one is in its area.
 #[test]
 fn after_a_stop_everything_is_there_whatever_its_length() {
     const BYTES: u64 = 6 << 20;

@@ -1,4 +1,4 @@
-//! Walks over all that flash holds, against a plain map, with everything going on in between.
+//! Walks over all objects on flash, compared with a plain map, with all other operations in between.
 
 use super::{SMALL, Stopping, get, put, put_until, serve, tier_on, value_of};
 use crate::device::{Delivery, Device, Faults, FaultyDevice, MemoryDevice};
@@ -20,11 +20,11 @@ struct Version {
 struct Run {
     random: Random,
     tier: Arc<Tier>,
-    /// What was inserted last of each key, unless it ended since.
+    /// The last insert of each key, unless it was evicted or removed since.
     versions: HashMap<u64, Version>,
     operation: u64,
     now: u32,
-    /// How often small and large objects were met.
+    /// Visits of small and of large objects.
     met: [u64; 2],
 }
 
@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// `cold` keys are only read, so that they move on flash, and are there from a walk's beginning to its end.
+    /// `cold` keys are only read, so they move on flash and are present from a walk's start to its end.
     fn step(&mut self, cold: u64) {
         self.operation += 1;
         let key = self.random.below(KEYS);
@@ -91,7 +91,7 @@ impl Run {
         (key, version.number)
     }
 
-    /// A walk with so many operations after each piece.
+    /// A walk with a number of operations after each piece.
     fn scan(&mut self, wanted: ScanContent, pause: u64, cold: u64) {
         let (began, mut counts) = (self.operation, HashMap::new());
         let mut scan = self.tier.scan(wanted);
@@ -143,7 +143,7 @@ fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
     }
 }
 
-/// While values that do not fit a piece are left out, their keys and lives are there.
+/// A scan of keys visits objects whose values do not fit a piece, too, with their keys and expiries.
 #[test]
 fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
     let tier = Tier::on(
@@ -173,7 +173,7 @@ fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
             });
             assert_eq!(met, expected.collect::<Vec<_>>(), "{wanted:?}");
         }
-        // Then from the device.
+        // The second walk reads the device.
         tier.large.seal_all(1);
     }
     let (mut scan, mut met) = (tier.scan(ScanContent::Values), 0);
@@ -185,7 +185,7 @@ fn met_key(met: &ScannedObject<'_>) -> u64 {
     word(met.key.bytes, 0)
 }
 
-/// A visitor that uses the tier finds no lock held.
+/// A visitor may call the tier: no lock is held during a visit.
 #[test]
 fn a_visitor_may_change_what_it_meets() {
     let tier = tier_on(Arc::new(MemoryDevice::new(8 << 20)));
@@ -199,7 +199,7 @@ fn a_visitor_may_change_what_it_meets() {
         met += 1;
         let key = met_key(&object);
         assert!(key < 2000 && tier.remove(object.key.hash), "key {key}");
-        // The next one is removed before it is met, or was met before.
+        // The next object is removed before its visit, or was visited before.
         tier.remove(FlashHash::of(&(key + 1).to_le_bytes()));
     }) {}
     assert!((700..2000).contains(&met), "{met} met");
@@ -209,7 +209,7 @@ fn a_visitor_may_change_what_it_meets() {
     tier.verify();
 }
 
-/// A piece that cannot be read, or is damaged, is left out and counted; the walk goes on.
+/// A piece that cannot be read or is damaged is counted and skipped; the walk continues.
 #[test]
 fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
     let device = Arc::new(FaultyDevice::new(6 << 20, 1, Delivery::AtOnce));
@@ -236,14 +236,14 @@ fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
     assert_eq!(count(&run), all, "nothing was given up for it");
 }
 
-/// With real threads: what was removed before a piece began is not met in it, and what nobody touches is met in every
-/// walk.
+/// With concurrent threads: an object that was removed before a piece started is not visited in it, and an unchanged
+/// object is visited in every walk.
 #[test]
 fn walks_beside_threads_that_insert_remove_and_maintain() {
     let device = Arc::new(FaultyDevice::new(16 << 20, 1, Delivery::Later { queue_depth: 24 }));
     let tier = tier_on(device);
     let value = |key: u64, version: u64| [&key.to_le_bytes()[..], &version.to_le_bytes(), &[7; 200]].concat();
-    // Versions below this one have been removed, by key.
+    // By key: all versions lower than this one have been removed.
     let min: Vec<AtomicU64> = (0..400).map(|_| AtomicU64::new(0)).collect();
     let is_over = &AtomicU64::new(0);
     thread::scope(|scope| {

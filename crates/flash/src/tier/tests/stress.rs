@@ -1,6 +1,6 @@
 //! Threads on a device that is slow, reorders and fails. Every hit must be a version that was current at some moment of
-//! its lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it. Some
-//! keys have two writers: of these at most one store may have a version in the end.
+//! its lookup. A key has one writer, which counts its versions: `started` before an operation, `done` after it. Some
+//! keys have two writers: at most one store may have a version of such a key in the end.
 
 use super::{SMALL, Stopping, put, put_until, serve, tier_on};
 use crate::device::{Delivery, Faults, FaultyDevice, MemoryDevice};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 const KEYS: u64 = 1000;
 const WRITERS: u64 = 2;
 const READERS: u64 = 2;
-/// Keys with two writers come behind the others.
+/// Number of keys with two writers, which follow the others.
 const SHARED: u64 = 20;
 const DURATION: Duration = Duration::from_secs(2);
-/// Limit of the time until there were hits enough, on a machine that does other work.
+/// Maximum time until there are enough hits, on a machine with other load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -30,14 +30,14 @@ struct World {
     tier: Arc<Tier>,
     histories: Vec<History>,
     flushes: AtomicU64,
-    /// Writers share it; a flush has it alone.
+    /// Writers hold it shared, a flush holds it exclusively.
     flushing: RwLock<()>,
     over: AtomicBool,
     now: AtomicU32,
     hits: AtomicU64,
 }
 
-/// What a reader notes before a lookup.
+/// State that a reader records before a lookup.
 struct Question {
     key: u64,
     done: u64,
@@ -139,7 +139,7 @@ impl World {
         self.flushes.fetch_add(1, SeqCst);
     }
 
-    /// Each store is asked alone: the tier would look no further than to the first.
+    /// Each store is asked directly: the tier would stop at the first hit.
     fn assert_one_store(&self, key: u64) {
         let bytes = key.to_le_bytes();
         let answers = [0, 1].map(|store| {

@@ -1,4 +1,4 @@
-//! The process ends, or the device fails, while the boundary is drawn.
+//! The process ends, or the device fails, while the boundary is set.
 
 use super::*;
 use crate::device::{Buffer, Faults, read};
@@ -13,12 +13,12 @@ impl World {
         self.current.insert(key, (self.versions, 0));
     }
 
-    /// How many keys are found.
+    /// Number of keys that are found.
     fn found(&self) -> usize {
         (0..KEYS).filter(|key| get(&self.tier, &key.to_le_bytes(), self.now).is_some()).count()
     }
 
-    /// Whether the device says that there is a boundary.
+    /// Whether the superblock on the device has a boundary.
     fn has_boundary(&self) -> bool {
         let block = read(&*self.device, 0, Buffer::zeroed(BLOCK)).unwrap();
         Superblock::decode(&block).unwrap().shape.segment_bytes != 0
@@ -29,7 +29,7 @@ fn unsplit() -> TierOptions {
     TierOptions { small_share: None, ..options() }
 }
 
-/// One whose device says that there is a boundary, though it has said that it could not write that.
+/// A world whose device has a superblock with a boundary although it reported an error for that write.
 fn in_doubt() -> World {
     let mut world = World::with(3, unsplit());
     for _ in 0..20_000 {
@@ -51,7 +51,7 @@ fn in_doubt() -> World {
 fn what_lies_below_a_boundary_that_may_be_is_not_lost_sight_of() {
     let mut world = in_doubt();
     for key in (0..KEYS).cycle().take(4 * KEYS as usize) {
-        // Without what draws the boundary.
+        // Without the maintenance that sets the boundary.
         world.put(key, 5000);
         world.tier.large.maintain(world.now);
     }

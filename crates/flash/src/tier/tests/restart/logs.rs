@@ -1,4 +1,4 @@
-//! Restarts after which the log of removals is whole, broken, spoilt, missing, or of another tier.
+//! Restarts with a log of removals that is intact, broken, overwritten, missing, or of another tier.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
     world.start();
     assert!(world.is_warm() && world.look_at_all() == kept);
     (0..300).for_each(|_| world.step());
-    // The new log knows nothing of what was removed in the life before.
+    // The new log has no removal of the earlier run.
     world.end(End::Kill, None);
     assert!(world.is_warm());
     world.look_at_all();
@@ -20,7 +20,7 @@ fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
     fs::write(world.log(), "Dear reader").unwrap();
     world.start();
     assert!(world.notices.iter().any(|notice| notice.contains("something else")), "{:?}", world.notices);
-    // It has overwritten the log, which may have known something.
+    // The process has overwritten the log, which may have had removals.
     assert!(world.is_cold_because("its log of removals is damaged, or of another time"), "{:?}", world.notices);
     (0..300).for_each(|_| world.step());
     world.end(End::Kill, None);

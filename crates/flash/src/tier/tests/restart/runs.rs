@@ -1,10 +1,9 @@
-//! The run number: a flash and a log of removals that were not left by the same run, and kills between the writes of a
-//! start.
+//! The run number: a flash and a log of removals from different runs, and kills between the writes of a start.
 
 use super::*;
 
 impl World {
-    /// Everything that is durable, as `cp` has it of a server that was stopped.
+    /// All durable state, as `cp` would copy it from a stopped server.
     fn copy(&self) -> Arc<FaultyDevice> {
         self.device.sync().unwrap();
         Arc::new(self.device.power_cut(1))
@@ -19,8 +18,8 @@ impl World {
         self.device.sync().unwrap();
     }
 
-    /// Other keys take the place of all that flash has, then each key is another one: no removal is logged for what
-    /// flash has no more.
+    /// Other keys replace all objects on flash, then each key gets another version: no removal is logged for a key that
+    /// flash no longer has.
     fn turn_over(&mut self) {
         for number in 0..6000 {
             self.demote(KEYS + number % (10 * KEYS));
@@ -34,7 +33,7 @@ impl World {
     }
 }
 
-/// With a stop behind it, and a copy of the flash and of the files beside it.
+/// A world that was stopped, and a copy of the flash and of the files beside it.
 fn copied(seed: u64, has_fronts: bool) -> (World, Arc<FaultyDevice>, Files) {
     let mut world = World::started(seed, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
     (0..KEYS).for_each(|key| world.demote(key));
@@ -72,7 +71,7 @@ fn an_old_log_beside_the_current_flash_starts_empty() {
     }
 }
 
-/// What docs/flash.md says: nothing in either tells that a later run was there.
+/// The limit that docs/flash.md states: if both files are restored together, a later run cannot be detected.
 #[test]
 fn an_old_flash_with_its_own_log_is_not_told() {
     let (mut world, flash, files) = copied(42, false);
@@ -94,7 +93,7 @@ fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
             let old = world.copy();
             world.device.cut_at(world.device.writes() + write);
             let at_cut = world.files_at(|_, is_cut| is_cut);
-            // What it does after the cut did not happen.
+            // Its writes after the cut are discarded.
             world.start();
             let Some(files) = at_cut.lock().unwrap().take() else { break };
             world.put_back(files);
@@ -103,7 +102,7 @@ fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
             assert!(world.is_warm(), "write {write}, stopped: {stops}, {:?}", world.notices);
             assert!(world.look_at_all() > 50);
             (0..200).for_each(|_| world.step());
-            // Neither of the two runs before is accepted by now.
+            // By now neither of the two earlier runs is accepted.
             world.quit(false);
             let device = std::mem::replace(&mut world.device, old);
             let files = world.logged();
