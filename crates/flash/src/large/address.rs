@@ -1,26 +1,26 @@
-//! Where an object lies, in 48 bits.
+//! The address of an object, in 48 bits.
 //!
 //! ```text
 //! bit 0            39           46     48
 //!     | unit        | size class | hits |
 //! ```
 //! A unit is 64 bytes of the log. The size class says how many blocks a read must cover: exactly up to 16, above that
-//! rounded up to one of eight steps per octave, at most an eighth too many.
+//! rounded up to one of eight steps per octave, at most an eighth more than needed.
 
 use crate::device::BLOCK;
 use std::fmt;
 
 /// Objects begin at multiples of it.
 pub const UNIT: usize = 64;
-/// The most units that a log can have: 32 TiB.
+/// Limit of the units of a log: 32 TiB.
 pub const UNITS_LIMIT: u64 = 1 << UNIT_BITS;
-/// What the count of hits ends at.
+/// Maximum of the count of hits.
 pub const HITS_LIMIT: u8 = 3;
 
 const UNIT_BITS: u32 = 39;
 const CLASS_BITS: u32 = 7;
 const HITS_SHIFT: u32 = UNIT_BITS + CLASS_BITS;
-/// Up to so many blocks, each count has a class of its own.
+/// Up to this number of blocks, each count has its own class.
 const EXACT: usize = 16;
 
 const _: () = assert!(HITS_SHIFT + 2 == 48 && HITS_LIMIT == 3);
@@ -30,7 +30,7 @@ const _: () = assert!(BLOCK.is_multiple_of(UNIT));
 pub struct Address(u64);
 
 impl Address {
-    /// The place of an object of so many bytes at a unit of the log.
+    /// The address of an object of `bytes` at a unit of the log.
     pub fn new(unit: u64, bytes: usize) -> Self {
         assert!(unit < UNITS_LIMIT, "unit {unit} does not fit an address");
         let blocks = (unit as usize * UNIT % BLOCK + bytes).div_ceil(BLOCK);
@@ -41,7 +41,7 @@ impl Address {
         self.0 & (UNITS_LIMIT - 1)
     }
 
-    /// How many blocks, from the one in which it begins, hold it for sure.
+    /// Number of blocks, from the object's first one, that are sure to hold it.
     pub fn blocks(self) -> usize {
         blocks_of((self.0 >> UNIT_BITS) as u8 & ((1 << CLASS_BITS) - 1))
     }
@@ -50,12 +50,12 @@ impl Address {
         (self.0 >> HITS_SHIFT) as u8
     }
 
-    /// The same place after one more hit.
+    /// The address after one more hit.
     pub fn hit(self) -> Self {
         if self.hits() == HITS_LIMIT { self } else { Self(self.0 + (1 << HITS_SHIFT)) }
     }
 
-    /// Without its hits.
+    /// The address without its hits.
     pub fn without_hits(self) -> Self {
         Self(self.0 & ((1 << HITS_SHIFT) - 1))
     }

@@ -1,4 +1,4 @@
-//! Open regions and those that are being written: where objects go in, and how regions get to the device.
+//! Open regions and regions that are being written: appends, and the writes of regions to the device.
 //!
 //! ```text
 //! buffer   | header | objects ->        room        <- footer, last entry first |        while the region is open
@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Of the buffers copies leave one of so many to inserts.
+/// Copies leave one in this many of the buffers to inserts.
 const SHARE_LEFT: usize = 3;
-/// So much is copied at once while readers of the buffer wait.
+/// Bytes that are copied under one lock, while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
 
-/// Buffers that are kept for one object of several regions. What it leaves is free again.
+/// Buffers reserved for one multi-region object. Unused ones are freed on drop.
 pub struct ReservedSlots<'a> {
     pub log: &'a LargeLog,
     pub slots: Vec<u16>,
@@ -40,8 +40,8 @@ impl Drop for ReservedSlots<'_> {
 }
 
 impl LargeLog {
-    /// Adds a draft to the open region of a group, opening one if need be, in one of the buffers that are kept for it
-    /// or in any. It is not published yet.
+    /// Appends a draft to the open region of a group. Opens a region if needed, in a reserved buffer or in any free
+    /// one. Does not publish the object.
     pub(super) fn add(
         self: &Arc<Self>,
         expiry_group: usize,
@@ -51,7 +51,7 @@ impl LargeLog {
     ) -> Result<Appended, AppendError> {
         let mut address = self.expiry_groups[expiry_group].lock().unwrap();
         if address.as_ref().is_some_and(|open| open.space(draft, self.geometry.region_bytes).is_none()) {
-            // Where there is no other for a copy, the open one stays for what is new.
+            // If no other region is free for a copy, the open one stays for new objects.
             let next = if draft.is_copy { Some(self.open(draft, reserved, now)?) } else { None };
             let full = std::mem::replace(&mut *address, next).expect("it was looked at");
             self.seal(full, now);
@@ -64,19 +64,19 @@ impl LargeLog {
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
-    /// How many free buffers copies leave to inserts.
+    /// Number of free buffers that copies leave to inserts.
     pub(super) fn buffers_reserved_for_inserts(&self) -> usize {
         (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.expiry_groups - 1)
     }
 
-    /// Begins the life of a region with a draft.
+    /// Opens a region for a draft.
     fn open(&self, draft: &ObjectDraft<'_>, reserved: &mut Vec<u16>, now: u32) -> Result<OpenRegion, AppendError> {
         let (left, order) = if draft.is_copy {
             (self.buffers_reserved_for_inserts(), self.next_order())
         } else {
             (0, draft.header.order)
         };
-        // What is new may find no other before the next upkeep.
+        // A copy leaves one region: new objects may find no other before the next maintenance.
         let regions_left = usize::from(draft.is_copy && !self.may_reclaim_for_inserts());
         let (region, slot, sequence) = {
             let mut free_lists = self.free_lists();
@@ -90,7 +90,7 @@ impl LargeLog {
             let slot = reserved.pop().or_else(|| free_lists.free_slots.pop()).expect("it was looked at");
             let sequence = free_lists.next_sequence;
             free_lists.next_sequence += 1;
-            // Before it has its buffer: a walk must not pass by what was opened and does not say so.
+            // Before the region has its buffer: a scan must not skip a region that is open but not yet marked as open.
             self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
             (region, slot, sequence)
         };
@@ -104,15 +104,15 @@ impl LargeLog {
             gaps: 0,
             objects: 0,
             opened: now,
-            // Expired long ago: nothing in it lives.
+            // A time long ago: the region has no live object.
             latest_expiry: 1,
             lowest_order: u64::MAX,
             tally: RegionTally::default(),
         })
     }
 
-    /// Copies a draft to its place. Nobody reads there yet; who reads elsewhere in the buffer waits for one piece at
-    /// most.
+    /// Copies a draft to its position, which no thread reads yet. A reader elsewhere in the buffer waits for one piece
+    /// at most.
     fn copy_in(&self, open: &mut OpenRegion, draft: &ObjectDraft<'_>, at: usize, value_bytes: usize) -> Appended {
         let position = (at / UNIT) as u32;
         let header =
@@ -165,7 +165,7 @@ impl LargeLog {
         Appended { region: open.region, sequence: open.sequence, position, bytes, value_bytes }
     }
 
-    /// Ends the adding to a region, and has it written, unless nothing in it lives.
+    /// Seals a region and submits its write, or drops it if it has no live object.
     pub(super) fn seal(self: &Arc<Self>, open: OpenRegion, now: u32) {
         if has_expired(open.latest_expiry, now) {
             self.abandon(open);
@@ -178,7 +178,7 @@ impl LargeLog {
             let mut staged = self.slots[usize::from(open.slot)].write().unwrap();
             let buffer = &mut staged.as_mut().expect("an open region has a buffer").buffer;
             let reversed = buffer[region_bytes - footer_bytes..].to_vec();
-            // Entries that stay behind what is written now must not be written as padding of another life.
+            // Old footer entries after the written bytes must not be written as padding in another life.
             buffer[region_bytes - footer_bytes..].fill(0);
             let entries = reversed.rchunks_exact(FOOTER_ENTRY_BYTES);
             for (to, from) in buffer[footer_offset..].chunks_exact_mut(FOOTER_ENTRY_BYTES).zip(entries) {
@@ -212,7 +212,7 @@ impl LargeLog {
         self.submit_waiting();
     }
 
-    /// Drops an open region: its objects are gone, and the device never saw them.
+    /// Drops an open region with its objects, which were never written.
     pub(super) fn abandon(&self, open: OpenRegion) {
         self.counters.regions_unwritten.one();
         self.regions[open.region as usize].complete(RegionSummary {
@@ -223,7 +223,7 @@ impl LargeLog {
         self.release(open.region, open.slot, RegionState::Emptied);
     }
 
-    /// Hands complete regions to the device, as far as it takes them.
+    /// Submits complete regions to the device, as far as its queue has space.
     pub(super) fn submit_waiting(self: &Arc<Self>) {
         loop {
             let Some(complete) = self.free_lists().waiting.pop_front() else { return };
@@ -257,7 +257,7 @@ impl LargeLog {
         self.release(complete.region, complete.slot, state);
     }
 
-    /// The region leaves its buffer. The state changes first: who finds the slot empty finds the new state.
+    /// Frees the buffer of a region. The state changes first: a thread that finds the slot empty finds the new state.
     fn release(&self, region: u32, slot: u16, state: RegionState) {
         {
             let _books = self.free_lists();
@@ -272,7 +272,7 @@ impl LargeLog {
         self.freed.notify_all();
     }
 
-    /// Waits until more buffers are free than are to be left, for so long at most. False if there are none.
+    /// Waits until more than `left` buffers are free, for at most `max`. False after a timeout.
     pub(super) fn wait_for_buffer(self: &Arc<Self>, left: usize, max: Duration) -> bool {
         self.submit_waiting();
         let is_full = |free_lists: &mut FreeLists| free_lists.free_slots.len() <= left;
@@ -290,7 +290,7 @@ impl LargeLog {
         read(&self.slots[usize::from(slot)].read().unwrap().as_ref().expect("an open region has a buffer").buffer)
     }
 
-    /// Seals regions that have been open for long, and drops those in which nothing lives.
+    /// Seals regions that have been open for long, and drops those without live objects.
     pub(super) fn seal_old(self: &Arc<Self>, now: u32) {
         for expiry_group in &self.expiry_groups {
             let mut address = expiry_group.lock().unwrap();

@@ -1,4 +1,4 @@
-//! The index on the device, for a start that looks at no region. Little-endian; written last, valid once.
+//! The checkpoint: the index on the device, for a start that reads no region. Little-endian; written last, valid once.
 //!
 //! ```text
 //! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64
@@ -36,7 +36,7 @@ const UNCLEAN: u8 = 1 << 7;
 const POOLS_BYTES: usize = 2;
 const POOL_BYTES: usize = 6;
 const UNHARMED: &str = "nothing panics under this lock";
-/// How often a checkpoint looks whether a reclaim or a write has ended.
+/// Time between two checks of a checkpoint for the end of a reclaim or a write.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,23 +55,23 @@ impl LargeLog {
         (BLOCK + self.body_bytes()).next_multiple_of(BLOCK) as u64
     }
 
-    /// Writes all buffers, and the index to an area of the device outside the log's own, a block at least; if that does
-    /// not fit, a block that is none, and a recovery looks at the regions. The log takes no inserts any more, nor does
-    /// it reclaim; removals after it must be told to the recovery, as always.
+    /// Writes all buffers, and the index to an area of the device outside the log's own, of at least one block. If the
+    /// index does not fit, writes an invalid block, and a recovery reads the regions. From then on the log refuses
+    /// inserts and does not reclaim. Later removals must be passed to the recovery, as always.
     ///
     /// # Errors
     ///
     /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
     pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<(), Error> {
-        // Release: with `is_closed`. A thread that did not see it has a writer's lock.
+        // Release: with `is_closed`. A thread that reads the old value holds a writer's lock.
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
-        // A reclaim that has started opens regions for its copies.
+        // A reclaim that has started may open regions for its copies.
         let _one = self.wait_for_reclaim()?;
         self.seal_all(now);
         self.wait_for_writes()?;
-        // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books,
-        // locked.
+        // Earlier removals have lower orders. Regions of earlier flushes are reclaimed now: flush and reclaim both lock
+        // `free_lists`.
         let next_order = self.next_order.fetch_add(1, Relaxed) + 1;
         self.reclaim_locked(now, 0);
         let bytes = self.checkpoint_bytes();
@@ -169,7 +169,8 @@ impl LargeLog {
         (0..).map_while(|page| locked.page(page)).flatten().collect()
     }
 
-    /// Fills an empty log. `None` if there is no checkpoint of it, or a damaged one: then the log is of no use.
+    /// Fills an empty log from a checkpoint. `None` if there is no valid checkpoint of this log: then the log must be
+    /// discarded.
     pub(super) fn load(&self, area: &Range<u64>, deletions: &Deletions) -> Option<()> {
         let block = device::read(&*self.device, area.start, Buffer::zeroed(BLOCK)).ok()?;
         let header = Header::decode(&block[..HEADER_BYTES], self.options.identity)?;

@@ -1,4 +1,5 @@
-//! What the log writes. Little-endian; checksums are XXH3 (64 bits), with the identity of the log as their seed.
+//! The format of the log on the device. Little-endian; checksums are XXH3 (64 bits), with the identity of the log as
+//! their seed.
 //!
 //! ```text
 //! region   | header 64 | object, at a multiple of 64 | object | ... | footer | to the end of a block
@@ -42,11 +43,11 @@ pub const REGION_HEADER_BYTES: usize = 64;
 pub const OBJECT_HEADER_BYTES: usize = 50;
 pub const FOOTER_ENTRY_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 8;
-/// A longer value has a checksum for each of its blocks. A drive reads so much in about the time of one block.
+/// Longest value without a checksum for each of its blocks. A drive reads this length in about the time of one block.
 pub const UNDIVIDED_VALUE_BYTES: usize = 16 << 10;
-/// Bytes of a block; the last one has what is left.
+/// Bytes of a block of a value; the last block may be shorter.
 const VALUE_BLOCK_BYTES: usize = 4 << 10;
-/// A value of so many bytes or more begins with a block of the device: the gap before is 1/32 of the value on average,
+/// A value of this length or more begins with a block of the device: the gap before it is on average 1/32 of the value,
 /// or less.
 pub const ALIGNED_VALUE_BYTES: usize = 64 << 10;
 
@@ -91,7 +92,7 @@ pub struct FooterEntry {
     pub pool: u16,
 }
 
-/// Why bytes are not what they should be.
+/// Why bytes are not the expected object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectMismatch {
     /// Another object, or another life of the region.
@@ -104,7 +105,7 @@ pub fn checksum(identity: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(identity, bytes)
 }
 
-/// Bytes of an object with such a key and value.
+/// Bytes of an object with a key and a value of these lengths.
 pub fn object_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     front_bytes(key_bytes, value_bytes).saturating_add(value_bytes)
 }
@@ -122,7 +123,7 @@ fn table_bytes(value_bytes: usize) -> usize {
     if value_bytes <= UNDIVIDED_VALUE_BYTES { 0 } else { value_bytes.div_ceil(VALUE_BLOCK_BYTES) * CHECKSUM_BYTES }
 }
 
-/// The longest value of an object of so many bytes at most with such a key; 0 if not even an empty one fits.
+/// The longest value of an object of at most `bytes` with a key of this length; 0 if not even an empty one fits.
 pub fn value_bytes_in(key_bytes: usize, bytes: usize) -> usize {
     // A longer value makes a longer object.
     let (mut fits, mut exceeds) = (0, bytes + 1);
@@ -182,42 +183,43 @@ impl ObjectHeader {
         object_bytes(self.key_bytes.into(), self.value_bytes as usize)
     }
 
-    /// Where the value is in the object.
+    /// The range of the value in the object.
     pub fn value(&self) -> Range<usize> {
         self.object_bytes() - self.value_bytes as usize..self.object_bytes()
     }
 
-    /// Where the key is in the object.
+    /// The range of the key in the object.
     pub fn key(&self) -> Range<usize> {
         OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(self.key_bytes)
     }
 
-    /// Where the checksums of the value's blocks are, after the key.
+    /// The range of the checksums of the value's blocks, after the key.
     fn table(&self) -> Range<usize> {
         let begin = self.key().end;
         begin..begin + table_bytes(self.value_bytes as usize)
     }
 
-    /// The blocks of a value with checksums of its blocks that hold a range of it: where they are in the value.
+    /// The blocks that hold a range of a value, as a range of the value. Only for a value with checksums of its blocks.
     pub fn blocks_of(&self, range: &Range<usize>) -> Range<usize> {
         let begin = range.start / VALUE_BLOCK_BYTES * VALUE_BLOCK_BYTES;
         begin..range.end.next_multiple_of(VALUE_BLOCK_BYTES).min(self.value_bytes as usize)
     }
 
-    /// The checksums of blocks that [`ObjectHeader::blocks_of`] answered, from the front of the object.
+    /// The checksums of blocks returned by [`ObjectHeader::blocks_of`], from the front of the object.
     pub fn sums_of<'a>(&self, front: &'a [u8], blocks: &Range<usize>) -> &'a [u8] {
         let sums = &front[self.table()];
         let number_of = |at: usize| at / VALUE_BLOCK_BYTES * CHECKSUM_BYTES;
         &sums[number_of(blocks.start)..number_of(blocks.end.next_multiple_of(VALUE_BLOCK_BYTES))]
     }
 
-    /// What the checksum of the object is of.
+    /// The range that the checksum of the object covers.
     fn covered(&self) -> Range<usize> {
         let end = if self.table().is_empty() { self.object_bytes() } else { self.value().start };
         CHECKSUM_BYTES..end
     }
 
-    /// All but the checksum, which [`object_checksum`] makes when the key and the value are there.
+    /// The header without its checksum. [`object_checksum`] computes the checksum once the key and the value are in
+    /// place.
     pub fn encode(&self) -> [u8; OBJECT_HEADER_BYTES] {
         let mut bytes = [0; OBJECT_HEADER_BYTES];
         let mut writer = FieldWriter { bytes: &mut bytes, at: CHECKSUM_BYTES };
@@ -230,7 +232,7 @@ impl ObjectHeader {
         bytes
     }
 
-    /// What an object claims to be. Nothing is checked.
+    /// Decodes a header without any check.
     ///
     /// # Panics
     ///
@@ -252,8 +254,8 @@ impl ObjectHeader {
         }
     }
 
-    /// The header of an object that must be the one written at this position in this life of a region, unharmed.
-    /// `bytes` begins with it and may be longer.
+    /// Decodes the header of an undamaged object that was written at this position in this life of a region. `bytes`
+    /// begins with it and may be longer.
     pub fn check(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         let header = Self::check_front(bytes, identity, sequence, position)?;
         let object = bytes.get(..header.object_bytes()).ok_or(ObjectMismatch::Foreign)?;
@@ -262,7 +264,8 @@ impl ObjectHeader {
         if is_whole { Ok(header) } else { Err(ObjectMismatch::Corrupt) }
     }
 
-    /// The same of what its checksum covers: of a value with checksums of its blocks nothing need be there.
+    /// As [`ObjectHeader::check`], for the range that the object's checksum covers: a value with checksums of its
+    /// blocks may be missing.
     pub fn check_front(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         if bytes.len() < OBJECT_HEADER_BYTES {
             return Err(ObjectMismatch::Foreign);
@@ -287,13 +290,13 @@ pub fn are_blocks(identity: u64, blocks: &[u8], sums: &[u8]) -> bool {
         && pairs.all(|(block, sum)| sum == checksum(identity, block).to_le_bytes())
 }
 
-/// The checksums of the blocks of a value, as they stand before it: none of a short one.
+/// The checksums of the blocks of a value, as stored before it; none for a short value.
 pub fn block_checksums(identity: u64, value: &[u8]) -> Vec<u8> {
     let blocks = value.chunks(VALUE_BLOCK_BYTES).filter(|_| value.len() > UNDIVIDED_VALUE_BYTES);
     blocks.flat_map(|block| checksum(identity, block).to_le_bytes()).collect()
 }
 
-/// The checksum of an object whose other bytes are complete.
+/// The checksum of an object, all other bytes of which are in place.
 pub fn object_checksum(identity: u64, object: &[u8]) -> [u8; CHECKSUM_BYTES] {
     checksum(identity, &object[ObjectHeader::decode(object).covered()]).to_le_bytes()
 }

@@ -1,4 +1,4 @@
-//! Where the objects are: 38 bits of a key's hash to a place.
+//! The index of objects: maps 38 bits of a key's hash to an address.
 //!
 //! ```text
 //! hash   | tag: 32 | not in the index: 26 | shard: 6 |
@@ -6,9 +6,9 @@
 //! shard  mutex, pages by linear hashing on the low bits of the tag
 //! page   tags u32, sorted | places of 48 bits                       10 bytes an object, 128 to 512 of them
 //! ```
-//! A shard grows by one page at a time and shrinks so, which takes microseconds: nothing is ever rehashed as a whole.
-//! Pages are sorted and dense, so that no memory is lost to load. Two keys with the same 38 bits are one to the index;
-//! the whole key is on flash.
+//! A shard grows and shrinks by one page at a time, which takes microseconds: it is never rehashed as a whole. Pages
+//! are sorted and dense, so no memory is lost to a load factor. The index does not distinguish two keys with the same
+//! 38 bits; the whole key is on flash.
 
 use super::address::Address;
 use super::index_page::IndexPage;
@@ -23,7 +23,7 @@ const SPLIT_ABOVE: usize = 288;
 /// Two pages become one when a shard holds fewer per page. Well below, so that a shard does not swing.
 const MERGE_BELOW: usize = 160;
 
-/// What the index knows of a key.
+/// The part of a key's hash that the index stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexKey {
     pub shard: u8,
@@ -39,11 +39,11 @@ impl IndexKey {
 #[derive(Debug)]
 pub struct LargeIndex {
     shards: Box<[PaddedShard]>,
-    /// Bytes of RAM, by all shards.
+    /// Bytes of RAM of all shards.
     bytes: AtomicUsize,
 }
 
-/// Two locks never share a line.
+/// Aligned, so that two locks never share a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct PaddedShard(Mutex<Shard>);
@@ -81,7 +81,8 @@ impl LargeIndex {
         self.shards.iter().map(|shard| shard.0.lock().unwrap().objects).sum()
     }
 
-    /// Keeps what `keep` says. Locks one shard for one page at a time; what comes in meanwhile may be left out.
+    /// Keeps the objects for which `keep` is true. Locks one shard for one page at a time; objects inserted meanwhile
+    /// may be skipped.
     pub fn retain(&self, mut keep: impl FnMut(IndexKey, Address) -> bool) {
         for shard in 0..SHARDS as u8 {
             let mut page = 0;
@@ -117,7 +118,7 @@ impl LockedShard<'_> {
         self.shard.pages[self.shard.page_of(tag)].get(tag)
     }
 
-    /// Puts it in, and gives back what had the same tag.
+    /// Inserts an address; returns the one that had the same tag.
     pub fn insert(&mut self, tag: u32, address: Address) -> Option<Address> {
         let shard = &mut *self.shard;
         let old = shard.change(tag, self.bytes, |page| page.insert(tag, address));
@@ -138,12 +139,12 @@ impl LockedShard<'_> {
         Some(old)
     }
 
-    /// All objects of a page; `None` behind the last page.
+    /// All objects of a page; `None` after the last page.
     pub fn page(&self, number: usize) -> Option<impl Iterator<Item = (u32, Address)>> {
         Some(self.shard.pages.get(number)?.iter())
     }
 
-    /// False behind the last page.
+    /// False after the last page.
     fn retain_page(&mut self, number: usize, keep: impl FnMut(u32, Address) -> bool) -> bool {
         let shard = &mut *self.shard;
         let Some(page) = shard.pages.get_mut(number) else { return false };
@@ -153,7 +154,7 @@ impl LockedShard<'_> {
         true
     }
 
-    /// False if the shard has no page too many.
+    /// Merges two pages if the shard has too many pages; returns whether it did.
     fn merge_once(&mut self) -> bool {
         let shard = &mut *self.shard;
         if shard.pages.len() == 1 || shard.objects >= (shard.pages.len() - 1) * MERGE_BELOW {
@@ -165,8 +166,8 @@ impl LockedShard<'_> {
 }
 
 impl Shard {
-    /// The pages of a shard of `n` are numbered by the low bits of the tag: as many as `n - 1` has, or one fewer where
-    /// that names a page that is not there.
+    /// The pages of a shard of `n` are numbered by the low bits of the tag: as many bits as `n - 1` has, or one fewer
+    /// where that number names an absent page.
     fn page_of(&self, tag: u32) -> usize {
         let pages = self.pages.len();
         let mask = pages.next_power_of_two() - 1;
@@ -216,7 +217,7 @@ fn parent(page: usize) -> usize {
     page - (1 << page.ilog2())
 }
 
-/// Changes a page and what it takes.
+/// Changes a page and updates the total bytes.
 fn counted<T>(bytes: &AtomicUsize, page: &mut IndexPage, change: impl FnOnce(&mut IndexPage) -> T) -> T {
     let before = page.heap_bytes();
     let result = change(page);

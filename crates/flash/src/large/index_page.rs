@@ -1,13 +1,13 @@
-//! A page of the index: some hundred objects, sorted by their tags, without gaps.
+//! A page of the index: a few hundred objects, sorted by tag, without gaps.
 
 use super::address::Address;
 
-/// Room is taken for so many objects at once: a page is never emptier than that.
+/// Number of objects for which a page allocates space at once, so its unused space is bounded.
 const STEP: usize = 8;
-/// What a memory allocator keeps beside each piece that it hands out.
+/// Bytes of a memory allocator beside each allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Tags and places apart, so that a search reads only tags. Ten bytes an object.
+/// Tags and addresses are stored separately, so a search reads only tags. Ten bytes per object.
 #[derive(Debug, Default)]
 pub struct IndexPage {
     tags: Vec<u32>,
@@ -24,7 +24,7 @@ impl IndexPage {
         Some(Address::from_words(self.places[at]))
     }
 
-    /// Puts it in, and gives back what had the same tag.
+    /// Inserts an address; returns the one that had the same tag.
     pub fn insert(&mut self, tag: u32, address: Address) -> Option<Address> {
         match self.tags.binary_search(&tag) {
             Ok(at) => Some(Address::from_words(std::mem::replace(&mut self.places[at], address.to_words()))),
@@ -45,7 +45,7 @@ impl IndexPage {
         Some(Address::from_words(address))
     }
 
-    /// Keeps what `keep` says, which gets tags in ascending order, once each.
+    /// Keeps the objects for which `keep` is true. It is called once for each tag, in ascending order.
     pub fn retain(&mut self, mut keep: impl FnMut(u32, Address) -> bool) {
         let mut reserved = 0;
         for at in 0..self.tags.len() {
@@ -60,7 +60,7 @@ impl IndexPage {
         self.give_back();
     }
 
-    /// Moves to a new page what `moves` says.
+    /// Moves the objects for which `moves` is true to a new page.
     pub fn split(&mut self, moves: impl Fn(u32) -> bool) -> IndexPage {
         let mut other = IndexPage::default();
         self.retain(|tag, address| {
@@ -72,7 +72,7 @@ impl IndexPage {
         other
     }
 
-    /// Takes over all of another page.
+    /// Adds all objects of another page.
     pub fn merge(&mut self, other: IndexPage) {
         let (mine, mut theirs) = (std::mem::take(self), other.iter().peekable());
         for (tag, address) in mine.iter() {
@@ -88,7 +88,7 @@ impl IndexPage {
         self.tags.iter().zip(&self.places).map(|(&tag, &words)| (tag, Address::from_words(words)))
     }
 
-    /// Bytes of RAM, but for the page itself.
+    /// Bytes of RAM, without the page's own struct.
     pub fn heap_bytes(&self) -> usize {
         if self.tags.capacity() == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! Objects in.
+//! Inserts.
 
 use super::LargeLog;
 use super::address::Address;
@@ -12,29 +12,29 @@ use crate::{FlashHash, Object, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// So often an insert tries to get a region before it gives up: others may take what it makes free.
+/// Attempts of an insert to get a region: other threads may take the regions that it frees.
 const ATTEMPTS: usize = 8;
 const KEY_BYTES_LIMIT: usize = 250;
 
-/// An object is in the log.
+/// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
     pub token: Token,
-    /// A version, or another key of the same hash, is not found any more, but may still be on the device: a log of
-    /// removals must say so, with the hash and `order`.
+    /// A version of the key, or another key with the same hash bits, was replaced but may still be on the device. The
+    /// caller must log a removal with the hash and `order`.
     pub replaced: bool,
     pub order: u64,
 }
 
 impl LargeLog {
-    /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is the Unix
+    /// Stores a copy of an object in place of any older version of its key. Lookups find it at once. `now` is the Unix
     /// time in seconds. May wait for a buffer, and reclaims regions if none is free, both as
     /// [`super::Options::max_buffer_wait`] allows.
     ///
     /// # Errors
     ///
-    /// Why it was not stored; it is counted. An older version stays: an insert because of a change has removed it
-    /// before.
+    /// Why the object was not stored, which is counted. An older version stays: the caller removes it first if the
+    /// value has changed.
     pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, LargeDrop> {
         let result = self.try_insert(object, self.observe_time(now));
         match &result {
@@ -50,14 +50,13 @@ impl LargeLog {
         result
     }
 
-    /// Whether a new object is better not inserted, but refused in the place of copies that were made
-    /// ([`super::Reinsertion::Auto`]).
+    /// Whether to refuse a new object because copies of hit objects take its space ([`super::Reinsertion::Auto`]).
     pub fn prefers_copies(&self, object: &Object<'_>) -> bool {
         let bytes = object_bytes(object.key.bytes.len(), object.value_bytes());
         self.open_error(object).is_none() && self.reinsertion_value.refuses_insert(object.key.hash, bytes)
     }
 
-    /// Why nothing like this is taken.
+    /// Why an object of this kind is not accepted.
     fn open_error(&self, object: &Object<'_>) -> Option<LargeDrop> {
         let key_bytes = object.key.bytes.len();
         let is_long = object.value_bytes() as u64 > self.geometry.value_bytes_limit(self.log_regions().len());
@@ -119,9 +118,9 @@ impl LargeLog {
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 
-    /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is
-    /// spent on a part of it. The next upkeep makes that much room, for this one or another. Gives back buffers for it,
-    /// if it cannot do with what all have.
+    /// For inserts that never wait: checks that a multi-region object finds enough regions and buffers before its first
+    /// part takes any. The next maintenance frees this number of regions. Returns reserved buffers if the shared ones
+    /// are too few.
     fn reserve_buffers(&self, bytes: usize) -> Result<Vec<u16>, LargeDrop> {
         let regions = self.geometry.regions_of(bytes);
         if regions == 1 {
@@ -139,7 +138,7 @@ impl LargeLog {
         rest.map(|rest| free_lists.free_long_slots.split_off(rest)).ok_or(LargeDrop::Behind)
     }
 
-    /// Stores the other parts of an object whose first part is placed. They are published before the first part.
+    /// Stores the later parts of an object after its first part. They are published before the first part.
     fn add_rest(
         &self,
         head: &ObjectDraft<'_>,
@@ -163,7 +162,7 @@ impl LargeLog {
         Ok(())
     }
 
-    /// Adds a draft, waiting for a buffer and reclaiming regions as needed. No lock but the writer's is held meanwhile.
+    /// Appends a draft, waiting for a buffer and reclaiming regions as needed. Holds only the writer's lock.
     fn address(
         self: &Arc<Self>,
         expiry_group: usize,
@@ -186,8 +185,9 @@ impl LargeLog {
         Err(dropped)
     }
 
-    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or emptied;
-    /// otherwise what was there. In a region that failed it is not found, but known, as all that was published there.
+    /// Makes an appended object the current one of its hash. `None` if its region is flushed or emptied; otherwise the
+    /// replaced address. In a failed region the object is in the index, like all objects published there, but not
+    /// found.
     fn publish(&self, hash: FlashHash, appended: Appended) -> Option<Option<Address>> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
@@ -195,8 +195,8 @@ impl LargeLog {
         Some(shard.insert(identity.tag, address))
     }
 
-    /// The same for a later part, of which no log of removals is told: what it takes the place of, with another hash of
-    /// the same tag, could be found by a restart that does not find the part.
+    /// As [`LargeLog::publish`], for a later part, which is not logged as a removal. A replaced object with the same
+    /// tag makes its region unclean: a restart that does not find the part could find that object.
     fn publish_part(&self, hash: FlashHash, appended: Appended) -> Option<()> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
@@ -207,15 +207,15 @@ impl LargeLog {
         Some(())
     }
 
-    /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state
-    /// has changed, so either the change is seen here or the place is seen there.
+    /// The address of an appended object. Only under the lock of a shard: the sweep locks the shard after the region's
+    /// state has changed, so either this thread sees the change or the sweep sees the address.
     pub(super) fn publishable(&self, appended: Appended) -> Option<Address> {
         let region = &self.regions[appended.region as usize];
         let fits = region.takes_objects_of(appended.sequence) && appended.sequence >= self.floor.load(Acquire);
         fits.then(|| Address::new(self.geometry.unit(appended.region, appended.position), appended.bytes))
     }
 
-    /// The group of objects that expire then.
+    /// The group for an expiry.
     pub(super) fn expiry_group(&self, expiry: u32, now: u32) -> usize {
         let seconds = (expiry != 0).then(|| expiry.saturating_sub(now));
         expiry_group_of(seconds, self.options.expiry_groups)

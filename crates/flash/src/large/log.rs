@@ -1,4 +1,4 @@
-//! The log: its parts, and what needs no file of its own.
+//! The log: its parts, and the methods that need no file of their own.
 
 use super::address::Address;
 use super::index::{IndexKey, LargeIndex, SHARDS};
@@ -22,7 +22,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
-/// Free regions that stay a log's when the others are given away: each group may be about to open one.
+/// Free regions that the log keeps when its front is given away: each group may be about to open one.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
@@ -37,48 +37,48 @@ pub struct LargeLog {
     pub(super) index: LargeIndex,
     pub(super) regions: Box<[Region]>,
     pub(super) pools: Arc<LivePools>,
-    /// Bytes of each pool in a region's present life.
+    /// Bytes of each pool in a region's current life.
     pub(super) region_pools: Box<[RegionPools]>,
     /// The open region of each group.
     pub(super) expiry_groups: Box<[Mutex<Option<OpenRegion>>]>,
     pub(super) slots: Box<[RwLock<Option<StagedRegion>>]>,
-    /// Regions before it are not the log's. Changes under the mutex of the books.
+    /// Regions before this one do not belong to the log. Changes under the mutex of `free_lists`.
     pub(super) first_region: AtomicU32,
-    /// Bytes of the index at most.
+    /// Maximum bytes of the index.
     pub(super) memory_bound: MemoryBound,
     pub(super) free_lists: Mutex<FreeLists>,
-    /// A buffer became free.
+    /// Notified when a buffer becomes free.
     pub(super) freed: Condvar,
     /// One insert at a time for keys of a shard, so that the order of versions is the order of publication.
     pub(super) writers: Box<[Mutex<()>]>,
     /// One reclaim at a time.
     pub(super) reclaiming: Mutex<()>,
-    /// What lies in regions of earlier lives is flushed.
+    /// Objects in regions with a lower sequence are flushed.
     pub(super) floor: AtomicU64,
     pub(super) next_order: AtomicU64,
-    /// Regions of the longest object of several that came since the last upkeep.
+    /// Number of regions of the longest multi-region object that arrived since the last maintenance.
     pub(super) wanted: AtomicUsize,
     pub(super) max_object_bytes: Mutex<LongestObject>,
-    /// So many regions the last upkeep could keep free for an object like that.
+    /// Number of regions that the last maintenance kept free for such an object.
     pub(super) space: AtomicUsize,
     /// Whether copies are worth it.
     pub(super) reinsertion_value: ReinsertionValue,
-    /// A checkpoint is there or being made: nothing that it says may change.
+    /// A checkpoint exists or is being written: the state that it stores must not change.
     pub(super) is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
     pub(super) tick: AtomicU64,
-    /// The latest moment that anyone has named.
+    /// Latest time passed to any method, in seconds since 1970.
     pub(super) now: AtomicU32,
-    /// Bytes of buffers of reads that are under way.
+    /// Bytes of the buffers of pending reads.
     pub(super) reading_bytes: AtomicUsize,
-    /// Regions with objects that the index does not know.
+    /// Number of regions with objects that are not in the index.
     pub(super) unclean: AtomicUsize,
     pub(super) counters: Counters,
 }
 
 impl LargeLog {
-    /// An empty log in an area of the device. What the area holds is not looked at, and not found later if the identity
-    /// is a new one.
+    /// An empty log in an area of the device. The contents of the area are not read, and are never found if the
+    /// identity is a new one.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl LargeLog {
         Self::of_pools(device, area, options, Arc::default())
     }
 
-    /// The same with the pools that are not over.
+    /// As [`LargeLog::new`], with the live pools.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl LargeLog {
         }))
     }
 
-    /// Bytes of RAM that a log has at most beside objects in its index, reads under way and objects of several regions
-    /// on their way.
+    /// Maximum bytes of RAM of a log, without the objects in its index, pending reads, and pending writes of
+    /// multi-region objects.
     pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
         let buffers = options.buffers * options.region_bytes;
         let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
@@ -148,8 +148,8 @@ impl LargeLog {
         LargeIndex::new().bytes()
     }
 
-    /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that
-    /// holds something, whichever comes first; says where the log begins now.
+    /// Gives away the front of the area, up to an offset on the device or to `MIN_FREE_REGIONS` regions before the
+    /// first region in use, whichever comes first. Returns the new start of the log.
     pub fn shrink_front(&self, to: u64) -> u64 {
         let mut free_lists = self.free_lists();
         let first = self.first_region.load(Relaxed);
@@ -162,7 +162,7 @@ impl LargeLog {
         self.geometry.offset(first)
     }
 
-    /// Bytes at the beginning of the area before the first region that holds something.
+    /// Bytes at the front of the area before the first region in use.
     pub fn unused_bytes(&self) -> u64 {
         (self.unused_regions(&self.free_lists()) * self.geometry.region_bytes) as u64
     }
@@ -173,13 +173,13 @@ impl LargeLog {
         unused > MIN_FREE_REGIONS && self.log_regions().len() > self.options.min_regions()
     }
 
-    /// How many are free from the first one on.
+    /// Number of consecutive free regions at the front.
     pub(super) fn unused_regions(&self, free_lists: &FreeLists) -> usize {
         let own = self.first_region.load(Relaxed)..;
         free_lists.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()
     }
 
-    /// Takes back the regions from this one on, which had been given away.
+    /// Takes back the regions from this one on that were given away.
     pub fn grow_front(&self, first: u32) {
         let mut free_lists = self.free_lists();
         let before = self.first_region.swap(first, Relaxed);
@@ -191,46 +191,47 @@ impl LargeLog {
         self.index.bytes()
     }
 
-    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would
-    /// end.
+    /// Bytes of memory that the index needs soon, because it has less than `reserve` left, or so little that objects
+    /// would be evicted.
     pub fn wanted_memory(&self, reserve: usize) -> usize {
         self.memory_bound.wanted(self.index.bytes(), reserve)
     }
 
-    /// Lowers the bound of the index if far more than `reserve` is left; answers by how many bytes.
+    /// Lowers the bound of the index if far more than `reserve` is left; returns the difference in bytes.
     pub fn release_index(&self, reserve: usize) -> usize {
         self.memory_bound.release(self.index.bytes(), reserve)
     }
 
-    /// From now on the index may have so many bytes more.
+    /// Increases the bound of the index by `bytes`.
     pub fn grow_index(&self, bytes: usize) {
         self.memory_bound.increase(bytes);
     }
 
-    /// From now on the index has so many bytes at most.
+    /// Sets the bound of the index to `bytes`.
     pub fn limit_index(&self, bytes: usize) {
         self.memory_bound.set(bytes);
     }
 
-    /// Regions that are the log's.
+    /// The regions that belong to the log.
     pub(super) fn log_regions(&self) -> &[Region] {
         &self.regions[self.first_region.load(Relaxed) as usize..]
     }
 
-    /// Whether a lookup would look further than the index. No I/O.
+    /// Whether the index has an object for this hash. No I/O.
     pub fn could_exist(&self, hash: FlashHash) -> bool {
         self.find(hash, |_| ()).is_some()
     }
 
-    /// Whether inserts can go on for a while though the device does nothing, also one as long as the longest that came.
+    /// Whether inserts can continue for a while even if the device completes nothing, including one as long as the
+    /// longest recent object.
     pub fn has_space(&self) -> bool {
         let free_lists = self.free_lists();
         let regions = self.space.load(Relaxed).max(1);
         let takes_long = if self.options.long_buffers > 0 {
-            // Those that are missing may be the open ones of the groups, and half of the others.
+            // The missing slots may be the open ones of the groups, and half of the rest.
             2 * free_lists.free_long_slots.len() + self.options.expiry_groups >= self.options.long_buffers
         } else {
-            // Each group may have one for ever.
+            // Each group may hold one buffer without end.
             free_lists.free_slots.len() + 1 >= regions.min(self.options.buffers + 1 - self.options.expiry_groups)
         };
         !free_lists.free_slots.is_empty() && free_lists.free.len() >= regions && takes_long
@@ -240,14 +241,14 @@ impl LargeLog {
         self.slots.len() - free_lists.free_slots.len() - free_lists.free_long_slots.len()
     }
 
-    /// Bytes that a lookup would read first: all of an object that lies in one region.
+    /// Bytes of the first read of a lookup: the whole object if it is in one region.
     pub fn bytes_to_read(&self, hash: FlashHash) -> Option<usize> {
         self.find(hash, |address| address.blocks() * BLOCK)
     }
 
-    /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may
-    /// have been one: then it may still be on the device, and must be logged to be gone after a crash, with
-    /// [`LargeLog::next_order`].
+    /// Removes an object for every lookup that starts later or is in progress. True if there may have been one: then it
+    /// may still be on the device, and the caller must log the removal with [`LargeLog::next_order`], so that no start
+    /// after a crash finds it.
     pub fn remove(&self, hash: FlashHash) -> bool {
         let identity = IndexKey::of(hash);
         let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
@@ -255,13 +256,13 @@ impl LargeLog {
         removed || self.is_unclean()
     }
 
-    /// Whether the object that the token names is what a lookup would find.
+    /// Whether a lookup would find the object with this token.
     pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         self.find(hash, |address| self.token(address)) == Some(token)
     }
 
-    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With
-    /// it, a log of removals can say what it kills.
+    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. A
+    /// removal in a log of removals applies to all lower orders.
     pub fn next_order(&self) -> u64 {
         self.next_order.load(Relaxed)
     }
@@ -294,7 +295,7 @@ impl LargeLog {
         self.geometry.region_bytes as u64
     }
 
-    /// An object of a pool is in a region.
+    /// Counts the bytes of a pool's object in a region.
     pub(super) fn occupy(&self, region: u32, pool: u16, bytes: u32) {
         let mut pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
         match pools.iter_mut().find(|(number, _)| *number == pool) {
@@ -304,7 +305,7 @@ impl LargeLog {
         self.pools.occupy(Occupied::Large, pool, bytes.into());
     }
 
-    /// A region holds nothing any more.
+    /// Clears the byte counts of an empty region.
     pub(super) fn reclaim_bytes(&self, region: u32) {
         let pools =
             std::mem::take(&mut *self.region_pools[region as usize].lock().expect("nothing panics under this lock"));
@@ -313,7 +314,7 @@ impl LargeLog {
         }
     }
 
-    /// Asserts every invariant. Only while nothing else is going on.
+    /// Asserts every invariant. No other method may run at the same time.
     pub fn verify(&self) {
         let mut units = HashSet::new();
         self.index.verify(|_, address| {
@@ -354,7 +355,7 @@ impl LargeLog {
         assert_eq!(unclean, self.unclean.load(Relaxed));
     }
 
-    /// What is to be told of the place of an object that is there, under the lock of its shard.
+    /// Calls `tell` with the address of a live object, under the lock of its shard.
     pub(super) fn find<T>(&self, hash: FlashHash, tell: impl FnOnce(Address) -> T) -> Option<T> {
         let identity = IndexKey::of(hash);
         let shard = self.index.lock(identity.shard);
@@ -362,7 +363,8 @@ impl LargeLog {
         self.is_alive(address).then(|| tell(address))
     }
 
-    /// Only under the lock of the shard in which the place was found, for its region to be in the same life.
+    /// Whether the region of an address holds live objects. Only under the lock of the shard in which the address was
+    /// found, so that the region is in the same life.
     pub(super) fn is_alive(&self, address: Address) -> bool {
         let region = self.region_of(address);
         let holds = matches!(
@@ -378,14 +380,14 @@ impl LargeLog {
         Token(self.region_of(address).sequence() << 24 | u64::from(position))
     }
 
-    /// Notes whether a restart could find objects in a region that the index does not know.
+    /// Records whether a restart could find objects in a region that are not in the index.
     pub(super) fn set_unclean(&self, region: u32, is_unclean: bool) {
         let was_unclean = self.regions[region as usize].set_unclean(is_unclean);
         self.unclean.fetch_add(usize::from(is_unclean), Relaxed);
         self.unclean.fetch_sub(usize::from(was_unclean), Relaxed);
     }
 
-    /// Whether what the index does not know may still be on the device.
+    /// Whether the device may have objects that are not in the index.
     pub(super) fn is_unclean(&self) -> bool {
         self.unclean.load(Relaxed) > 0
     }
@@ -398,7 +400,7 @@ impl LargeLog {
         self.free_lists.lock().unwrap()
     }
 
-    /// Notes the time; gives back the latest that was noted.
+    /// Records the time; returns the latest one recorded.
     pub(super) fn observe_time(&self, now: u32) -> u32 {
         self.now.fetch_max(now, Relaxed).max(now)
     }

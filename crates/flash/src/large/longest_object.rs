@@ -1,17 +1,18 @@
-//! The longest object of several regions that arrived lately: as many regions are kept free for the next one.
+//! The longest multi-region object that arrived lately: maintenance keeps its number of regions free for the next one.
 
-/// The longest object of several regions that came: of its like others may come, while the short ones in between take
-/// what is free.
+/// The longest recent multi-region object. More objects of its length may arrive, while short ones in between take free
+/// regions.
 #[derive(Default)]
 pub(super) struct LongestObject {
-    /// That it has a part in.
+    /// Number of regions that hold its parts.
     regions: usize,
-    /// The sequence of regions with which it is forgotten.
+    /// The region sequence from which on it is no longer considered.
     until: u64,
 }
 
 impl LongestObject {
-    /// The regions that it needs, for a turn of a log of so many, after one that needs `regions` came, or none.
+    /// Records an object that needs `regions` regions, or 0, and returns the number to keep free. An entry lasts for
+    /// `turn` region sequences.
     pub fn noted(&mut self, regions: usize, next_sequence: u64, turn: u64) -> usize {
         if regions >= self.regions || next_sequence >= self.until {
             *self = Self { regions, until: next_sequence + turn };

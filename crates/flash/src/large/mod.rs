@@ -1,30 +1,31 @@
-//! The large-object log: objects one behind the other in regions, which are written whole and reclaimed whole.
+//! The large-object log: objects one after another in regions, which are written whole and reclaimed whole.
 //!
 //! ```text
 //! insert -> group of expiry -> open region, in a buffer -> device          index: hash -> place, in RAM
 //!                                   |                         |
 //!                                 lookup                   lookup, one read
 //! ```
-//! A region belongs to a group of objects that expire at about the same time, so that it dies as a whole. Nobody but
-//! the index says what is current: an object is there if its place is in the index and its region is in the life of
-//! that place. Values that do not fit a region are stored in parts, each found by the index under a hash of its own.
+//! A region belongs to a group of objects that expire at about the same time, so all of its objects expire together.
+//! Only the index decides which objects are current: an object is found if its address is in the index and its region
+//! is in the same life. Values that do not fit a region are stored in parts, each found by the index under a hash of
+//! its own.
 //!
 //! | where | what |
 //! |---|---|
 //! | `format` | the bytes on the device |
-//! | `options` | what can be chosen; where regions lie |
-//! | `index`, `index_page`, `address` | where the objects are: 10 bytes each, and a little |
-//! | `regions` | what RAM knows of each region; its states |
-//! | `log` | the log: its parts, and what needs no file of its own |
-//! | `open_region`, `buffers` | open regions, and those that are being written |
-//! | `insert`, `read`, `read_range` | objects in, out, and ranges of their values |
+//! | `options` | options; positions of regions |
+//! | `index`, `index_page`, `address` | addresses of objects: a little over 10 bytes each |
+//! | `regions` | the state of each region in RAM |
+//! | `log` | the log: its parts, and the methods that need no file of their own |
+//! | `open_region`, `buffers` | open regions, and regions that are being written |
+//! | `insert`, `read`, `read_range` | inserts, lookups, and lookups of ranges |
 //! | `reclaim_choice`, `reclaim`, `longest_object` | which regions are reclaimed, how, and how many stay free |
-//! | `reinsertion_value`, `reinsert` | what of them is written again |
+//! | `reinsertion_value`, `reinsert` | which of their objects are written again |
 //! | `scan` | a walk over all objects |
-//! | `recover`, `checkpoint` | after a restart |
-//! | `stats` | what is counted |
+//! | `recover`, `checkpoint` | restarts |
+//! | `stats` | counters |
 //!
-//! Who may touch what, and why no stale value comes out: `docs/concurrency.md`.
+//! Locks, access to fields, and why no lookup returns a stale value: `docs/concurrency.md`.
 
 mod address;
 mod buffers;

@@ -1,4 +1,4 @@
-//! Open and sealed regions, their buffers, and the lists of what is free.
+//! Open and sealed regions, their buffers, and the lists of free regions and buffers.
 
 use super::address::UNIT;
 use super::format::{
@@ -11,24 +11,23 @@ use crate::device::{BLOCK, Buffer};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// A part is at least a 64th of a region; before less than that, the region is written.
+/// Minimum part of a value: one part in this many of a region. If less space is left, the region is sealed.
 pub(super) const SHARE_OF_PART: usize = 64;
 /// A gap before an object that saves reading a block is left if it is at most this share of the object,
 pub const SHARE_OF_GAP: usize = 16;
-/// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps
-/// take at most this share of the region: objects that fill their blocks would otherwise, behind one that does not, all
-/// lie across one more.
+/// or if the object fills its blocks almost exactly, and such gaps take at most one part in this many of the region.
+/// Otherwise all block-sized objects after one of another length would span one more block.
 const SHARE_OF_GAPS: usize = 64;
 
-/// What is free, and what has yet to be handed to the device.
+/// The free regions and buffers, and the sealed regions that wait for the device.
 pub struct FreeLists {
-    /// From the last one on: the beginning of the area can be given away for as long as it is empty.
+    /// Free regions, last one first: so the front of the area stays empty longest and can be given away.
     pub free: VecDeque<u32>,
     pub free_slots: Vec<u16>,
-    /// The same of those that only objects of several regions get.
+    /// Free buffers that are reserved for multi-region objects.
     pub free_long_slots: Vec<u16>,
     pub next_sequence: u64,
-    /// Complete regions that the device had no room for.
+    /// Sealed regions for which the device's queue had no space.
     pub waiting: VecDeque<SealedRegion>,
 }
 
@@ -43,7 +42,7 @@ impl FreeLists {
         }
     }
 
-    /// A region can begin another life.
+    /// Adds a region to the free ones.
     pub fn set_free(&mut self, region: u32) {
         let address = self.free.partition_point(|&free| free > region);
         self.free.insert(address, region);
@@ -62,9 +61,9 @@ pub struct OpenRegion {
     pub region: u32,
     pub sequence: u64,
     pub slot: u16,
-    /// Bytes from the begin, up to the last object's end.
+    /// Bytes from the start of the region to the end of the last object.
     pub used: usize,
-    /// Bytes that were left so that what comes behind them fills its blocks.
+    /// Bytes of gaps that align the following objects to blocks.
     pub gaps: usize,
     pub objects: usize,
     pub opened: u32,
@@ -73,7 +72,7 @@ pub struct OpenRegion {
     pub tally: RegionTally,
 }
 
-/// A region that is to be written.
+/// A complete region that is to be written.
 #[derive(Clone, Copy)]
 pub struct SealedRegion {
     pub region: u32,
@@ -82,22 +81,22 @@ pub struct SealedRegion {
     pub tally: RegionTally,
 }
 
-/// An object, or a part of one, that is to be added.
+/// An object, or a part of one, to append.
 pub struct ObjectDraft<'a> {
     pub hash: FlashHash,
-    /// All but the sequence and the position, and the bytes of the value if it may be cut.
+    /// The header; `sequence` and `position` are not set yet, nor the bytes of a value that may be cut.
     pub header: ObjectHeader,
     pub key: &'a [u8],
     pub value: &'a [&'a [u8]],
-    /// Where in the value it begins.
+    /// Offset in the value at which this part begins.
     pub from: usize,
-    /// It may be cut where the region ends.
+    /// The value may be cut at the end of the region.
     pub may_cut: bool,
-    /// It was in the log before.
+    /// The object is a copy from a reclaimed region.
     pub is_copy: bool,
 }
 
-/// Where something was added.
+/// The position of an appended object.
 #[derive(Clone, Copy, Debug)]
 pub struct Appended {
     pub region: u32,
@@ -107,7 +106,7 @@ pub struct Appended {
     pub value_bytes: usize,
 }
 
-/// Why nothing can be added.
+/// Which resource is missing for an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     Buffers,
@@ -115,8 +114,8 @@ pub enum AppendError {
 }
 
 impl OpenRegion {
-    /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and
-    /// costs little.
+    /// The offset for an object of `bytes`: at the next unit, or at the next block if that saves the read of a block
+    /// and the gap is small.
     pub fn address(&self, bytes: usize, region_bytes: usize) -> usize {
         let at = self.used.next_multiple_of(UNIT);
         let gap = at.next_multiple_of(BLOCK) - at;
@@ -127,12 +126,12 @@ impl OpenRegion {
         if saves && pays { at + gap } else { at }
     }
 
-    /// Bytes up to the footer, if it has one entry more.
+    /// Offset of the footer, if it gets one more entry.
     pub fn end(&self, region_bytes: usize) -> usize {
         region_bytes - (self.objects + 1) * FOOTER_ENTRY_BYTES
     }
 
-    /// Where a draft goes, and how much of its value; `None` if there is no room.
+    /// The offset for a draft, and the bytes of its value that fit; `None` if there is no space.
     pub fn space(&self, draft: &ObjectDraft<'_>, region_bytes: usize) -> Option<(usize, usize)> {
         let rest = draft.header.value_bytes as usize;
         let whole = object_bytes(draft.key.len(), rest);

@@ -1,4 +1,4 @@
-//! What can be chosen about the log, and what follows from it.
+//! Options of the log, and the layout that follows from them.
 
 use super::address::{UNIT, UNITS_LIMIT};
 use super::format::{FOOTER_ENTRY_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
@@ -8,61 +8,61 @@ use crate::device::BLOCK;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The most groups of expiry.
+/// Maximum number of expiry groups.
 pub const MAX_EXPIRY_GROUPS: usize = 8;
-/// Keys and values share a region with headers; below this nothing useful fits.
+/// Keys and values share a region with headers; a smaller region holds almost no objects.
 const MIN_REGION_BYTES: usize = 4 * BLOCK;
 /// Positions in a region have 24 bits in a token.
 const MAX_REGION_BYTES: usize = 1 << 30;
 const BUFFERS_LIMIT: usize = 128;
-/// Buffers have numbers of 16 bits.
+/// The number of a buffer has 16 bits.
 const LONG_BUFFERS_LIMIT: usize = (1 << 16) - BUFFERS_LIMIT;
-/// Below this, objects that live longest in the first group: five minutes.
+/// Objects with fewer seconds to live are in the first group: five minutes.
 const FIRST_GROUP_SECONDS: u32 = 300;
 
-/// How the log works.
+/// Options of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which life of the device this is: what was written under another identity is not there. A cold start
-    /// takes a new one, at random.
+    /// Identity of this life of the device: objects written under another identity are never found. A cold start draws
+    /// a new one.
     pub identity: u64,
-    /// Regions of the area before this one are not the log's: what lies there is not touched. 0: the area is its own.
+    /// The first region of the area that belongs to the log; it does not touch those before. 0: the whole area.
     pub first_region: u32,
-    /// Bytes of a region, what is written and reclaimed at once; whole blocks. 16 MiB: large enough that flash is
-    /// erased without moving what lives, small enough that buffers stay affordable.
+    /// Bytes of a region, the unit of writes and reclaims; whole blocks. 16 MiB: large enough that a drive erases flash
+    /// without moving live data, small enough that buffers stay affordable.
     pub region_bytes: usize,
-    /// Objects are kept apart by how long they still live, in 1 to 8 groups, each with an open region. 8: a region then
+    /// Number of groups of objects with similar time to live, 1 to 8, each with an open region. 8: a region then
     /// expires as a whole more often, and a group without objects costs nothing.
     pub expiry_groups: usize,
     /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than
     /// `expiry_groups`. 10: two can be written while all groups are open.
     pub buffers: usize,
-    /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few
-    /// others: an object is all in RAM before any of it is on the device. 0.
+    /// Additional buffers for multi-region objects only. An insert that never waits takes them if it finds too few
+    /// others, since all parts of an object must be in RAM at once. 0.
     pub long_buffers: usize,
-    /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short
-    /// region wastes space.
+    /// Seconds after which an open region is written even if it is not full. 600: objects that are only in RAM are lost
+    /// in a crash, and a short region wastes space.
     pub seal_seconds: u32,
-    /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive,
-    /// short enough that eviction, which waits too, finds another way. With zero an insert never waits for the device:
-    /// it does not reclaim regions either, and upkeep keeps more of them free.
+    /// Maximum wait of an insert for a buffer when all are being written. 100 ms: long enough for a stall of the drive,
+    /// short enough for the eviction that also waits. With zero an insert never waits for the device: it does not
+    /// reclaim regions either, and maintenance keeps more of them free.
     pub max_buffer_wait: Duration,
-    /// How long a checkpoint waits for the device, for each kind of work under way. 10 s: a drive that stalls for
-    /// longer would hold up a stop, and the next start recovers by a scan.
+    /// Maximum wait of a checkpoint for the device, for each kind of pending work. 10 s: a drive that stalls for longer
+    /// would delay the stop, and the next start recovers by a scan.
     pub max_checkpoint_wait: Duration,
     /// Which region is reclaimed when space is needed. `Lru`: it saves hits and writes, and a region is erased as a
     /// whole.
     pub reclaim: Reclaim,
-    /// What of that region is kept. What has proved to be worth another write.
+    /// Which objects of that region are written again. `Auto`: those whose copies have been shown to pay.
     pub reinsertion: Reinsertion,
-    /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound
-    /// inserts are dropped. No bound: 10 to 12 bytes an object are what the index takes.
+    /// Maximum bytes of RAM for the index. From fifteen sixteenths of it on maintenance reclaims regions; at the bound
+    /// inserts are dropped. No bound: the index takes 10 to 12 bytes per object.
     pub index_bytes: usize,
-    /// Whether [`super::LargeLog::recover`] is to find what is written, without a checkpoint too. On. If not, a region
-    /// goes without being marked dead, which costs a block each.
+    /// Whether [`super::LargeLog::recover`] must find the written objects, also without a checkpoint. On. Otherwise a
+    /// region is reclaimed without a death mark, which saves a write of one block.
     pub recovers: bool,
-    /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives
-    /// are slow at it.
+    /// Whether reclaimed regions are discarded on the device. Off: a region is written again soon, and many drives
+    /// discard slowly.
     pub discard: bool,
 }
 
@@ -79,16 +79,16 @@ pub enum Reclaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinsertion {
     Never,
-    /// Those that were hit since they were written, for as long as copies of such are hit as often for each byte as
-    /// what is new; and as many bytes of new objects are not to be taken ([`super::LargeLog::prefers_copies`]).
+    /// Objects that were hit since they were written, while copies earn as many hits per byte as new objects. An equal
+    /// number of bytes of new objects is refused ([`super::LargeLog::prefers_copies`]).
     Auto,
-    /// All that were hit at least this often since they were written, and are at most half of what is reclaimed.
+    /// All objects with at least this number of hits since they were written, up to half of the reclaimed bytes.
     #[cfg(test)]
     Forced(u8),
 }
 
 impl Reinsertion {
-    /// Whether neither the value of copies nor the length of an object limits what is written again.
+    /// Whether reinsertion ignores the value of copies and the length of objects.
     pub(crate) fn is_forced(self) -> bool {
         match self {
             Self::Never | Self::Auto => false,
@@ -120,23 +120,23 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Regions that a log has at least: one for each group, and some that rest or are written.
+    /// Minimum number of regions of a log: one for each group, and four that are sealed or being written.
     pub(crate) fn min_regions(&self) -> usize {
         self.expiry_groups + 4
     }
 
-    /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough,
-    /// since evictions that make room for one may need two: none, if the others do for one.
+    /// Number of additional buffers with which two values of `value_bytes` find enough, since evictions that make space
+    /// for one value may demote two. 0 if the shared buffers are enough for one.
     pub(crate) fn long_buffers_for(&self, value_bytes: u64) -> usize {
         let object_bytes = object_bytes(u8::MAX.into(), value_bytes as usize);
-        // Each group may have one that is open.
+        // Each group may hold one for its open region.
         let regions = regions_of(object_bytes, self.region_bytes);
         let has_enough = regions + self.expiry_groups <= self.buffers + 1;
         if has_enough { 0 } else { (2 * regions + self.expiry_groups).min(LONG_BUFFERS_LIMIT) }
     }
 }
 
-/// Where the regions lie.
+/// Positions of the regions.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     /// Offset of the first region on the device.
@@ -146,7 +146,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// As many regions as fit an area of the device.
+    /// All regions that fit an area of the device.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Geometry {
         Ok(Self { start, region_bytes, regions: regions as u32 })
     }
 
-    /// Where a region begins on the device.
+    /// Offset of a region on the device.
     pub fn offset(&self, region: u32) -> u64 {
         self.start + u64::from(region) * self.region_bytes as u64
     }
@@ -203,13 +203,13 @@ impl Geometry {
         object_bytes_limit(self.region_bytes)
     }
 
-    /// Regions that an object of so many bytes has a part in, at most.
+    /// Maximum number of regions that hold parts of an object of `object_bytes`.
     pub fn regions_of(&self, object_bytes: usize) -> usize {
         regions_of(object_bytes, self.region_bytes)
     }
 
-    /// The longest value that a log of so many regions takes: a quarter of it, so that it is not reclaimed before it is
-    /// complete.
+    /// The longest value for a log of `regions` regions: a quarter of the log, so that no part is reclaimed before the
+    /// value is complete.
     pub fn value_bytes_limit(&self, regions: usize) -> u64 {
         let parts = (regions / 4).max(1) as u64;
         let part = value_bytes_in(u8::MAX.into(), self.object_bytes_limit()) as u64;
@@ -221,20 +221,21 @@ fn object_bytes_limit(region_bytes: usize) -> usize {
     region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
 }
 
-/// Each part has a header, a hash for a key, and the checksums of its blocks.
-/// The longest piece of a value that a part other than the first holds.
+/// The longest piece of a value in a part other than the first. A part has a header, a hash for a key, and the
+/// checksums of its blocks.
 fn part_bytes_limit(region_bytes: usize) -> usize {
     value_bytes_in(size_of::<u64>(), object_bytes_limit(region_bytes))
 }
 
 fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {
-    // The first part may only fill up a region that is open.
+    // The first part may only fill the rest of an open region.
     let fits_one = object_bytes <= object_bytes_limit(region_bytes);
     if fits_one { 1 } else { object_bytes.div_ceil(part_bytes_limit(region_bytes)) + 1 }
 }
 
-/// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if
-/// there are two or more. Of the others each holds lives four times as long as the one before.
+/// The group of objects with this number of seconds to live; `None` if they do not expire. If there are two or more
+/// groups, the last one is for objects that do not expire. Each of the others holds objects that live up to four times
+/// as long as those of the group before.
 pub fn expiry_group_of(seconds: Option<u32>, expiry_groups: usize) -> usize {
     let Some(seconds) = seconds else { return expiry_groups - 1 };
     let octaves = (seconds / FIRST_GROUP_SECONDS).checked_ilog2().map_or(0, |log| log as usize / 2 + 1);

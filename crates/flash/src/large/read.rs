@@ -1,11 +1,11 @@
-//! Objects out.
+//! Lookups.
 //!
 //! ```text
 //! locate -> in a buffer: copy ---------------------------+-> next part, or found
 //!    ^   -> on the device: submit ... arrived -> check --+
 //!    +------ moved meanwhile -----------------------+
 //! ```
-//! What was read counts only if its place is still the current one afterwards.
+//! A read is used only if the object's address is still current afterwards.
 
 use super::LargeLog;
 use super::address::{Address, UNIT};
@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-/// So often a lookup follows an object that moves, before it is a miss.
+/// Maximum number of moves of an object that a lookup follows, before it is a miss.
 pub(super) const MOVES: u32 = 8;
 
 /// The key of a pending lookup. A value longer than a region is stored in parts: the first has the key, a later one the
@@ -56,10 +56,10 @@ impl LookupKey {
     }
 }
 
-/// A lookup under way.
+/// A pending lookup.
 struct Reading {
     key: LookupKey,
-    /// What is there of an object of several parts.
+    /// The parts of a multi-part object that have been read.
     gathered: Option<Gathered>,
     moves: u32,
 }
@@ -72,7 +72,7 @@ struct Gathered {
     parts: u16,
 }
 
-/// Where an object was a moment ago.
+/// The address of an object, as the index had it a moment ago.
 #[derive(Clone, Copy)]
 pub struct Located {
     pub address: Address,
@@ -80,19 +80,19 @@ pub struct Located {
     pub region: u32,
     pub sequence: u64,
     pub position: u32,
-    /// Nobody had asked for it since it was written.
+    /// The object had no hit since it was written.
     is_first_hit: bool,
-    /// The buffer it is in.
+    /// The slot of the buffer that holds it.
     pub slot: Option<u16>,
 }
 
 impl Located {
-    /// Where the object begins in its region.
+    /// Offset of the object in its region.
     pub fn begin(&self) -> usize {
         self.position as usize * UNIT
     }
 
-    /// The block in which it begins, and those that hold the object for sure.
+    /// The blocks that are sure to hold the object, as a range of the region.
     pub fn blocks(&self) -> Range<usize> {
         let begin = self.begin() / BLOCK * BLOCK;
         begin..begin + self.address.blocks() * BLOCK
@@ -106,20 +106,20 @@ pub(super) enum ReadProgress {
 
 enum ReadStep {
     Finished(Option<FlashHit>),
-    /// What is gathered says which one; without any, the first.
+    /// The part after those in `gathered`, or the first.
     NextPart,
 }
 
-/// Bytes of an object, and what of them can be given away.
+/// Bytes of an object, borrowed or owned.
 enum ReadBytes<'a> {
     Borrowed(&'a [u8]),
-    /// An object that begins there.
+    /// A buffer and the offset of the object in it.
     Owned(Buffer, usize),
 }
 
 impl LargeLog {
-    /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once what needs no I/O; otherwise
-    /// `done` is called with what was found, possibly before this returns.
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once if no I/O is needed;
+    /// otherwise calls `done` with the result, possibly before this returns.
     pub fn lookup(self: &Arc<Self>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         match self.locate(key.hash) {
             Some(located) => self.lookup_at(located, key, now, done),
@@ -127,7 +127,7 @@ impl LargeLog {
         }
     }
 
-    /// As [`LargeLog::lookup`], of a key whose entry of the index is known.
+    /// As [`LargeLog::lookup`], for a key whose index entry is known.
     pub(crate) fn lookup_at(self: &Arc<Self>, located: Located, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         self.observe_time(now);
         self.counters.lookups.one();
@@ -135,7 +135,7 @@ impl LargeLog {
         self.answer(self.advance(reading, Some(located), done))
     }
 
-    /// The answer of a lookup that goes on, or did not need the device.
+    /// The answer of a lookup that is pending, or did not need the device.
     pub(super) fn answer(&self, progress: ReadProgress) -> FlashLookup {
         match progress {
             ReadProgress::Finished(None, _) => FlashLookup::Absent,
@@ -147,8 +147,8 @@ impl LargeLog {
         }
     }
 
-    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is
-    /// one of a bounded number of moves. `located` spares the first look into the index.
+    /// Continues until there is an answer or a read is pending. The loop terminates: each round takes a part of the
+    /// value, or is one of a bounded number of moves. `located` saves the first lookup in the index.
     fn advance(self: &Arc<Self>, mut reading: Reading, mut located: Option<Located>, done: OnLookup) -> ReadProgress {
         loop {
             let known = located.take().or_else(|| self.locate(reading.wanted()));
@@ -162,14 +162,14 @@ impl LargeLog {
             }) {
                 Some(ReadStep::Finished(found)) => return ReadProgress::Finished(found, done),
                 Some(ReadStep::NextPart) => {}
-                // It has been written since, and is on the device.
+                // The region has been written since and is on the device.
                 None => reading.moves += 1,
             }
         }
     }
 
-    /// Reads an object in a buffer: complete and unharmed, since its place was published. `None` if the region has left
-    /// it.
+    /// Reads an object in a buffer. The object is complete and undamaged, since its address was published. `None` if
+    /// the buffer no longer holds the region.
     pub(super) fn in_buffer<T>(
         &self,
         located: Located,
@@ -184,7 +184,7 @@ impl LargeLog {
         Some(read(header, &bytes[..header.object_bytes()]))
     }
 
-    /// What an object that was read means for the lookup.
+    /// Processes an object that was read for the lookup.
     fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: ReadBytes<'_>) -> ReadStep {
         let value = header.value();
         let is_key = reading.key.is_in(&header, bytes.slice(), reading.next_part());
@@ -218,7 +218,8 @@ impl LargeLog {
             return ReadStep::NextPart;
         }
         let Gathered { header, token, buffer, filled, .. } = reading.gathered.take().expect("it was filled");
-        // Another version may have come since the first part was read, whose parts are others; or the first part moved.
+        // Another version with other parts may have been inserted since the first part was read; or the first part
+        // moved.
         if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
             reading.moves += 1;
             return ReadStep::NextPart;
@@ -227,7 +228,7 @@ impl LargeLog {
         ReadStep::Finished(Some(found(buffer, 0..filled, header, token)))
     }
 
-    /// Whether an object answers a lookup, if its key does; a miss is counted.
+    /// Whether an object answers a lookup, given whether its key matches. Counts a miss.
     pub(super) fn is_hit(&self, header: &ObjectHeader, is_key: bool) -> bool {
         let has_expired = has_expired(header.expiry, self.now.load(Relaxed));
         self.counters.misses_collision.add(u64::from(!is_key));
@@ -235,7 +236,7 @@ impl LargeLog {
         is_key && !has_expired
     }
 
-    /// That somebody found an object for the first time; one of several parts is told of by its last.
+    /// Counts the first hit of an object. A multi-part object is counted with its last part.
     pub(super) fn count_first_hit(&self, located: Located, order: u64) {
         if located.is_first_hit {
             let region = &self.regions[located.region as usize];
@@ -257,7 +258,7 @@ impl LargeLog {
         done: OnLookup,
         completed: impl FnOnce(&Arc<Self>, OnLookup, Buffer) + Send + 'static,
     ) -> ReadProgress {
-        // Classes of sizes are rounded up.
+        // Size classes are rounded up, possibly over the region's end.
         let bytes = blocks.end.min(self.geometry.region_bytes) - blocks.start;
         let offset = self.geometry.offset(located.region) + blocks.start as u64;
         let pending = Arc::new(Mutex::new(Some(done)));
@@ -290,7 +291,8 @@ impl LargeLog {
         let wanted = reading.wanted();
         let checked = ObjectHeader::check(&buffer[begin..], self.options.identity, located.sequence, located.position);
         let step = checked.map(|header| self.step(&mut reading, located, header, ReadBytes::Owned(buffer, begin)));
-        // The last look: what is current now was so during the whole read, and its region in the same life.
+        // This check comes last: an address that is current now was current during the whole read, with its region in
+        // the same life.
         if !self.is_at(wanted, located) {
             reading.moves += 1;
             return self.resume(reading, done);
@@ -305,8 +307,8 @@ impl LargeLog {
         }
     }
 
-    /// The region is in the same life, so the object must be there, unless it was marked dead meanwhile: it was not
-    /// written, or not here.
+    /// Counts a read that is not the expected object. The region is in the same life, so the object must be there,
+    /// unless the region was marked dead meanwhile; otherwise its write was lost or misplaced.
     pub(super) fn count_mismatch(&self, located: Located) {
         match self.regions[located.region as usize].state() {
             RegionState::Dying | RegionState::Emptied => self.counters.misses_gone.one(),
@@ -319,7 +321,7 @@ impl LargeLog {
         self.finish(progress);
     }
 
-    /// Calls the completion of a lookup that was read from the device, if that is over.
+    /// Calls the completion of a lookup that read the device, if it is finished.
     pub(super) fn finish(&self, progress: ReadProgress) {
         if let ReadProgress::Finished(found, done) = progress {
             self.counters.hits_device.add(u64::from(found.is_some()));
@@ -347,14 +349,14 @@ impl LargeLog {
         Some(Located { address: address.without_hits(), token, region, sequence, position, is_first_hit, slot })
     }
 
-    /// Whether an object is still where it was, in the same life of the region.
+    /// Whether an object still has this address, in the same life of the region.
     pub(super) fn is_at(&self, hash: FlashHash, located: Located) -> bool {
         let is_same =
             |address: Address| address.without_hits() == located.address && self.token(address) == located.token;
         self.find(hash, is_same) == Some(true)
     }
 
-    /// A transfer of a region failed: what it holds is lost.
+    /// Marks a region as failed after a failed transfer: its objects are lost.
     pub(super) fn fail(&self, region: u32, sequence: u64) {
         let _books = self.free_lists();
         let region = &self.regions[region as usize];
@@ -365,7 +367,7 @@ impl LargeLog {
 }
 
 impl Reading {
-    /// The part that comes next; `None` for the first.
+    /// The next part; `None` for the first.
     fn next_part(&self) -> Option<LaterPart> {
         self.gathered.as_ref().map(|it| (it.header.order, it.parts))
     }
@@ -384,7 +386,7 @@ impl ReadBytes<'_> {
         }
     }
 
-    /// A value that is complete.
+    /// The hit for a complete value.
     fn found(self, value: Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
         match self {
             Self::Borrowed(bytes) => {

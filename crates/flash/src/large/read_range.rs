@@ -1,4 +1,4 @@
-//! Ranges of values out.
+//! Lookups of ranges of values.
 //!
 //! ```text
 //! locate -> in a buffer: copy --------------------------------------------------------------------+-> next part
@@ -6,9 +6,9 @@
 //!    |                     long:  read the front -> check -> read the blocks of the range -> check-+
 //!    +------ moved meanwhile ------------------------------------------------------------------------+
 //! ```
-//! The front of an object holds its header, its key and the checksums of its blocks. So a damaged block spoils only
-//! ranges that touch it. As in `read.rs`, what was read counts only if its place is still the current one afterwards;
-//! the front and the blocks are read from one place.
+//! The front of an object holds its header, its key and the checksums of its blocks. So a damaged block invalidates
+//! only ranges that overlap it. As in `read.rs`, a read is used only if the object's address is still current
+//! afterwards; the front and the blocks are read at the same address.
 //!
 //! Of a value in parts, the fronts of the parts before the range are read, too: they say how long each part is.
 
@@ -20,15 +20,16 @@ use crate::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An object in at most so many blocks is read whole. Each one without checksums of its blocks is.
+/// An object of at most this number of blocks is read whole. This includes every object without checksums of its
+/// blocks.
 const MAX_WHOLE_BLOCKS: usize = 6;
 const _: () = assert!(super::format::UNDIVIDED_VALUE_BYTES + 512 + BLOCK <= MAX_WHOLE_BLOCKS * BLOCK);
 
-/// A lookup under way.
+/// A pending lookup of a range.
 struct RangeReading {
     key: LookupKey,
     range: ByteRange,
-    /// From the first part on.
+    /// Set with the first part.
     gathered: Option<Gathered>,
     moves: u32,
 }
@@ -37,7 +38,7 @@ struct RangeReading {
 struct Gathered {
     header: ObjectHeader,
     token: Token,
-    /// Of the whole value.
+    /// A range of the whole value.
     range: Range<usize>,
     buffer: Buffer,
     filled: usize,
@@ -52,7 +53,7 @@ enum RangeStep {
 }
 
 impl LargeLog {
-    /// As [`LargeLog::lookup`], of a range of the value: the hit has only the bytes of the range.
+    /// As [`LargeLog::lookup`], for a range of the value: the hit has only the bytes of the range.
     pub fn lookup_range(self: &Arc<Self>, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
         match self.locate(key.hash) {
             Some(located) => self.lookup_range_at(located, key, range, now, done),
@@ -60,7 +61,7 @@ impl LargeLog {
         }
     }
 
-    /// As [`LargeLog::lookup_range`], of a key whose entry of the index is known.
+    /// As [`LargeLog::lookup_range`], for a key whose index entry is known.
     pub(crate) fn lookup_range_at(
         self: &Arc<Self>,
         located: Located,
@@ -75,8 +76,8 @@ impl LargeLog {
         self.answer(self.advance_range(reading, Some(located), done))
     }
 
-    /// Goes on until there is an answer or a read is under way. It ends: each round takes a part of the value, or is
-    /// one of a bounded number of moves. `located` spares the first look into the index.
+    /// Continues until there is an answer or a read is pending. The loop terminates: each round takes a part of the
+    /// value, or is one of a bounded number of moves. `located` saves the first lookup in the index.
     fn advance_range(
         self: &Arc<Self>,
         mut reading: RangeReading,
@@ -93,13 +94,13 @@ impl LargeLog {
             match self.in_buffer(located, slot, |header, object| self.take(&mut reading, located, header, object)) {
                 Some(RangeStep::Finished(found)) => return ReadProgress::Finished(found, done),
                 Some(RangeStep::NextPart) => {}
-                // It has been written since, and is on the device.
+                // The region has been written since and is on the device.
                 None => reading.moves += 1,
             }
         }
     }
 
-    /// A part that is there as a whole.
+    /// Processes a part whose bytes are all present.
     fn take(&self, reading: &mut RangeReading, located: Located, header: ObjectHeader, object: &[u8]) -> RangeStep {
         match self.begin_part(reading, located, &header, object) {
             Some(range) => self.end_part(reading, located, &header, &object[header.value()][range]),
@@ -107,8 +108,8 @@ impl LargeLog {
         }
     }
 
-    /// Which bytes of a part's value belong to the range, by its front. `None`, which is counted, if the lookup finds
-    /// nothing.
+    /// The bytes of a part's value that belong to the range, by the part's front. `None` if the lookup is a miss, which
+    /// is counted.
     fn begin_part(
         &self,
         reading: &mut RangeReading,
@@ -140,7 +141,7 @@ impl LargeLog {
         Some(within(gathered.range.start)..within(gathered.range.end))
     }
 
-    /// Takes a part's bytes of the range.
+    /// Adds a part's bytes of the range.
     fn end_part(&self, reading: &mut RangeReading, located: Located, header: &ObjectHeader, bytes: &[u8]) -> RangeStep {
         let mut gathered = reading.gathered.take().expect("the part was opened");
         gathered.buffer[gathered.filled..][..bytes.len()].copy_from_slice(bytes);
@@ -152,7 +153,7 @@ impl LargeLog {
             return RangeStep::NextPart;
         }
         let Gathered { header: first, token, buffer, filled, .. } = gathered;
-        // Another version may have come since the first part was read; or the first part moved.
+        // Another version may have been inserted since the first part was read; or the first part moved.
         if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
             reading.moves += 1;
             return RangeStep::NextPart;
@@ -161,8 +162,8 @@ impl LargeLog {
         RangeStep::Finished(Some(found(buffer, 0..filled, first, token)))
     }
 
-    /// Reads the front of a part, or a short one whole. The length of a front is known once its header was read; until
-    /// then the shortest one is read that the address allows.
+    /// Reads the front of a part, or a short part whole. The header gives the length of the front; until it has been
+    /// read, the shortest front that the address allows is read.
     fn submit_front(
         self: &Arc<Self>,
         reading: RangeReading,
@@ -218,13 +219,14 @@ impl LargeLog {
         }
         let blocks = header.blocks_of(&range);
         let sums = header.sums_of(front, &blocks).to_vec();
-        // In the region.
+        // Offset in the region.
         let begin = located.begin() + header.value().start + blocks.start;
         let read = begin / BLOCK * BLOCK..(begin + blocks.len()).next_multiple_of(BLOCK);
         let progress = self.submit_blocks(located, read, done, move |log, done, buffer| {
             let bytes = &buffer[begin % BLOCK..][..blocks.len()];
             let is_unharmed = are_blocks(log.options.identity, bytes, &sums);
-            // The last look: what is current now was so during both reads, and its region in the same life.
+            // This check comes last: an address that is current now was current during both reads, with its region in
+            // the same life.
             if !log.is_at(reading.wanted(), located) {
                 return log.resume_range(reading, true, done);
             }
@@ -257,14 +259,14 @@ impl LargeLog {
     }
 }
 
-/// The shortest value of an object in so many blocks, which an address may have rounded up by an eighth.
+/// The shortest value of an object in `blocks` blocks, which an address may have rounded up by an eighth.
 fn min_value_bytes(blocks: usize) -> usize {
-    // The first block and the last one may hold next to nothing of it.
+    // The first and the last block may hold almost nothing of the value.
     blocks.saturating_sub(blocks.div_ceil(8) + 2) * BLOCK
 }
 
 impl RangeReading {
-    /// The part that comes next; `None` for the first, also while its front is read and its blocks are not.
+    /// The next part; `None` for the first, also when its front has been read but its blocks have not.
     fn next_part(&self) -> Option<LaterPart> {
         self.gathered.as_ref().filter(|it| it.parts > 0).map(|it| (it.header.order, it.parts))
     }

@@ -1,14 +1,14 @@
-//! Regions are emptied and become free.
+//! Reclaim: regions are emptied and become free.
 //!
 //! ```text
 //! choose -> Dying -> copies of what is kept -> dead on the device -> Emptied -> index swept -> Free
 //! ```
-//! Nothing is read but what is kept (`keep`). The index is swept once for many regions, page by page: entries of other
-//! regions cost a look each, so regions are reclaimed by the sixty-fourth of the log.
+//! Only reinserted objects are read (`reinsert`). The index is swept once for many regions, page by page. The sweep
+//! also checks the entries of all other regions, so a reclaim takes a sixty-fourth of the log.
 //!
-//! That a region is dead is written before its objects leave the index. After a crash the footers that are found are
-//! thus those of regions whose objects were all known to the index, or had been removed or replaced before its eyes.
-//! Expired regions need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
+//! The death mark of a region is written before its objects leave the index. So the footers found after a crash are of
+//! regions whose objects all were in the index, or were removed or replaced while they were. Expired regions need no
+//! mark: their objects are expired after a restart, too. No region needs one if nothing is recovered.
 
 use super::LargeLog;
 use super::log::MIN_FREE_REGIONS;
@@ -19,28 +19,28 @@ use crate::device::{self, BLOCK, Buffer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// So many sweeps of the index for one turn of the log.
+/// Number of sweeps of the index for one turn of the log.
 const SWEEPS: usize = 64;
-/// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep,
+/// If inserts never reclaim, one part in this many of the log is kept free for inserts before the next maintenance,
 const SPARES: usize = 32;
-/// but no more than so many regions for each buffer: of a large log, a 32nd is far more than is written between two
-/// upkeeps.
+/// but at most this number of regions for each buffer: a 32nd of a large log is far more than is written between two
+/// calls.
 const SPARES_PER_BUFFER: usize = 2;
 const BATCH_LIMIT: usize = 1024;
-/// With copies to make, which take free regions before there are more.
+/// Limit of a batch if copies are made: they take free regions before the reclaim frees any.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
-/// Of the free regions copies leave one to inserts: so many are kept free for both,
+/// Free regions kept for copies and inserts together, as copies leave one region to inserts,
 const SPARES_WITH_COPIES: usize = 3;
-/// but at most such a part of the log.
+/// but at most one part in this many of the log.
 const SHARE_OF_SPARES: usize = 16;
 
-/// A log with so small a share of free regions is full: the upkeep keeps half of that free.
+/// A log with at most one part in this many of its regions free is full. Maintenance keeps half of that free.
 const SHARE_FREE: usize = 16;
 
 impl LargeLog {
-    /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
-    /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds
-    /// since 1970.
+    /// Maintains the log. Call it about every second, from a thread that may wait for the device. Writes buffers that
+    /// are old or were refused, drops regions that are expired, flushed or failed, and reclaims regions in advance.
+    /// `now` is in seconds since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
         let now = self.observe_time(now);
         self.seal_old(now);
@@ -58,17 +58,17 @@ impl LargeLog {
         self.space.store(max_object_bytes.min(self.free_lists().free.len()), Relaxed);
     }
 
-    /// Reclaiming waits for the device.
+    /// Whether inserts may reclaim, which waits for the device.
     pub(super) fn may_reclaim_for_inserts(&self) -> bool {
         !self.options.max_buffer_wait.is_zero()
     }
 
-    /// Whether any of what goes may be written again.
+    /// Whether reclaim may reinsert objects.
     pub(super) fn makes_copies(&self) -> bool {
         self.options.reinsertion != Reinsertion::Never
     }
 
-    /// Has all that is in buffers written, as far as the device takes it.
+    /// Seals all open regions and submits their writes, as far as the device's queue has space.
     pub fn seal_all(self: &Arc<Self>, now: u32) {
         let now = self.observe_time(now);
         for expiry_group in &self.expiry_groups {
@@ -79,8 +79,8 @@ impl LargeLog {
         }
     }
 
-    /// All objects are gone, in effect for every lookup that begins later and for those under way. To be logged as a
-    /// removal of everything below [`LargeLog::next_order`].
+    /// Removes all objects for every lookup that starts later or is in progress. The caller logs a removal of all
+    /// orders lower than [`LargeLog::next_order`].
     pub fn flush(&self) {
         let floor = {
             let free_lists = self.free_lists();
@@ -96,14 +96,14 @@ impl LargeLog {
         }
     }
 
-    /// How many regions are reclaimed at once, and kept free.
+    /// Number of regions that are reclaimed at once, and kept free.
     fn batch(&self) -> usize {
         let limit = if self.makes_copies() { BATCH_LIMIT_WITH_COPIES } else { BATCH_LIMIT };
         (self.log_regions().len() / SWEEPS).clamp(1, limit)
     }
 
-    /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after
-    /// all.
+    /// Frees regions without live objects, and more if fewer than `wanted` are free then. False if none is free
+    /// afterwards.
     pub(super) fn reclaim(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
         let _one = self.reclaiming.lock().unwrap();
         // Acquire: with `checkpoint`.
@@ -114,7 +114,7 @@ impl LargeLog {
         !self.free_lists().free.is_empty()
     }
 
-    /// The same, for who holds `reclaiming`.
+    /// As [`LargeLog::reclaim`], for a caller that holds `reclaiming`.
     pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) {
         let free = self.free_lists().free.len();
         let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };
@@ -141,8 +141,8 @@ impl LargeLog {
         self.free(&buried);
     }
 
-    /// Reclaims a region that is mostly of this pool, the one whose last hit is longest ago: what the pool has on flash
-    /// turns over, and others lose little. Waits for the device.
+    /// Reclaims the least recently hit region of which more than half belongs to this pool: the pool's objects are
+    /// replaced, and other pools lose little. Waits for the device.
     pub fn reclaim_of_pool(self: &Arc<Self>, pool: u16, now: u32) {
         let _one = self.reclaiming.lock().unwrap();
         // Acquire: with `checkpoint`.
@@ -166,7 +166,7 @@ impl LargeLog {
         self.reclaim_chosen(oldest.map(|region| (region, ReclaimCause::Space)).into_iter().collect(), now);
     }
 
-    /// Whether what comes takes the place of other objects.
+    /// Whether new objects displace others.
     pub fn is_full(&self) -> bool {
         self.free_lists().free.len() <= (self.log_regions().len() / SHARE_FREE).max(MIN_FREE_REGIONS)
     }
@@ -186,8 +186,9 @@ impl LargeLog {
         }
     }
 
-    /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None`
-    /// if that could not be done: then the index keeps what it knows of it, so that removals are still noticed.
+    /// Makes sure that a restart does not find the region. Returns the cause of its reclaim, as it may have failed
+    /// meanwhile. `None` if the mark could not be written: then the index keeps the region's entries, so that removals
+    /// of its objects are still logged.
     fn mark_dead(&self, number: u32, cause: ReclaimCause) -> Option<ReclaimCause> {
         let region = &self.regions[number as usize];
         let is_found =
@@ -209,12 +210,12 @@ impl LargeLog {
         }
         region.set_state(RegionState::Lost);
         self.counters.regions_failed.one();
-        // Of what it holds there may be copies, which the index knows instead.
+        // Some of its objects may have copies, to which the index refers instead.
         self.set_unclean(number, true);
         None
     }
 
-    /// Takes everything out of the index that lies in these regions.
+    /// Removes all objects in these regions from the index.
     fn sweep(&self, chosen: &[(u32, ReclaimCause)]) {
         let mut causes = vec![None; self.regions.len()];
         chosen.iter().for_each(|&(region, cause)| causes[region as usize] = Some(cause));
@@ -242,7 +243,7 @@ impl LargeLog {
             .one();
             let has_failed = cause == ReclaimCause::Failed;
             if self.options.discard && !has_failed {
-                // But for the mark of death: a drive may give back what was there before.
+                // The death mark is not discarded: a drive may return the old bytes of a discarded block.
                 let (offset, bytes) = (self.geometry.offset(region), self.geometry.region_bytes as u64);
                 let result = self.device.discard(offset + BLOCK as u64, bytes - BLOCK as u64);
                 self.counters.discard_errors.add(u64::from(result.is_err()));

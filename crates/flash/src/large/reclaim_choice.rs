@@ -1,18 +1,18 @@
-//! Which regions go, and why. Pure functions; `reclaim` carries them out.
+//! The choice of regions to reclaim, with the cause. Pure functions; `reclaim` executes the choices.
 
 use super::options::{Reclaim, Reinsertion};
 use super::regions::{RegionState, RegionSummary};
 use crate::object::has_expired;
 
-/// Where copies do not pay, one of so many is made.
+/// While copies do not pay, one in this many is made.
 const TRIAL_INTERVAL: u64 = 64;
 
 /// Why a region is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimCause {
-    /// All that it held is flushed, or it never got to the device.
+    /// All of its objects are flushed, or it was never written.
     Flushed,
-    /// All that it held is expired.
+    /// All of its objects are expired.
     Expired,
     /// A transfer failed.
     Failed,
@@ -20,7 +20,7 @@ pub enum ReclaimCause {
     Space,
 }
 
-/// What a choice looks at.
+/// A region, as the choice sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionCandidate {
     pub region: u32,
@@ -29,19 +29,19 @@ pub struct RegionCandidate {
     pub last_hit: u64,
 }
 
-/// What a choice depends on.
+/// The inputs of a choice beside the regions.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimNeed {
     pub now: u32,
-    /// Lives below it are flushed.
+    /// Lives with a lower sequence are flushed.
     pub floor: u64,
-    /// How many regions are to be free.
+    /// Number of regions that must be free afterwards.
     pub wanted: usize,
     pub free: usize,
     pub reclaim: Reclaim,
 }
 
-/// All regions that hold nothing any more, all that failed, and if that is not enough as many as are missing, in the
+/// All regions without live objects, all failed ones, and if that is not enough, the missing number of others in the
 /// order of the policy.
 pub fn choose(candidates: impl Iterator<Item = RegionCandidate>, need: ReclaimNeed) -> Vec<(u32, ReclaimCause)> {
     let (mut chosen, mut living) = (Vec::new(), Vec::new());
@@ -72,9 +72,9 @@ pub fn choose(candidates: impl Iterator<Item = RegionCandidate>, need: ReclaimNe
     chosen
 }
 
-/// Whether an object of a reclaimed region, with so many hits since it was written, is to be written again.
-/// Automatically, it is as far as copies pay; otherwise some are, to see whether they would. Chance is by a number that
-/// was drawn for it.
+/// Whether to reinsert an object of a reclaimed region, given its hits since it was written. With `Auto`, hit objects
+/// are reinserted while copies pay; otherwise a sample of them is, to measure whether copies would pay. `drawn` is a
+/// random number of the object.
 pub fn is_reinserted(reinsertion: Reinsertion, copies_pay: bool, hits: u8, drawn: u64) -> bool {
     match reinsertion {
         Reinsertion::Never => false,

@@ -1,17 +1,17 @@
 //! After a restart: the index from a checkpoint, or from the footers of regions.
 //!
-//! What is found is what had been in the index, less what the caller says is gone. Whatever leaves the index otherwise
-//! than with its region must be known to the caller, who logs it:
-//! - [`LargeLog::remove`], where it says true: the hash, with [`LargeLog::next_order`] read afterwards;
+//! A recovery finds the objects that were in the index, without those that the caller reports as removed. The caller
+//! must log every object that leaves the index otherwise than with its region:
+//! - [`LargeLog::remove`], where it returns true: the hash, with [`LargeLog::next_order`] read afterwards;
 //! - an insert that replaced something: its hash and order;
 //! - a flush: [`LargeLog::next_order`] read afterwards.
 //!
-//! Of two versions of a key in footers the one with the higher order counts, also if it is expired. The other, and a
-//! copy that a crash left beside its original, make their region unclean: the index does not know them, so until the
-//! region is dead each removal says true.
+//! Of two versions of a key in footers the one with the higher order is current, also if it is expired. The other one,
+//! or a copy that a crash left beside its original, makes its region unclean: it is not in the index, so until the
+//! region is dead each removal returns true.
 //!
-//! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed
-//! from it. So it is marked dead, and if that fails too there is no recovery.
+//! A region that cannot be read now might be readable after the next restart, when the removals of its objects are no
+//! longer logged. So it is marked dead, and if that fails, too, there is no recovery.
 
 use super::address::{Address, UNIT};
 use super::format::{
@@ -30,29 +30,30 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What was drawn before a crash and never reached the device is not drawn again. Of sequences, by chance: of a region
-/// whose header did not get there, objects may have, and a later write that is torn must not find its own there. A
-/// token has room for 2^38 sequences: enough for half a million restarts, and the regions of years.
+/// Numbers that were drawn before a crash and never reached the device are not drawn again. The number of skipped
+/// sequences is random: objects of a region may have been written without its header, and a later torn write must not
+/// be completed by objects of its own sequence. A token holds 2^38 sequences: enough for half a million restarts, and
+/// the regions of years.
 const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 20;
 const ORDERS_SKIPPED: u64 = 1 << 32;
-/// Footers that are kept while versions are compared.
+/// Number of footers that are cached while versions are compared.
 const CACHED_FOOTERS: usize = 16;
 
-/// What a restart found.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The index came from the checkpoint; no region was looked at.
+    /// The index was read from the checkpoint; no region was read.
     pub from_checkpoint: bool,
     pub objects: u64,
     pub regions: u64,
     /// Regions that could not be read, or whose footer is damaged.
     pub regions_damaged: u64,
-    /// Objects in footers that are known to be gone, or of which a later version is there.
+    /// Objects in footers that were removed, or have a later version.
     pub objects_gone: u64,
 }
 
-/// What is gone, as the index names it: an object that took another one's place, since 38 bits of their hashes are the
-/// same, hides that one with its own removal.
+/// Removals by index key: if an object replaced another one with the same 38 bits of hash, a removal of it applies to
+/// both.
 pub(super) struct Deletions {
     removals: HashMap<IndexKey, u64>,
     flushed: u64,
@@ -76,7 +77,7 @@ impl Deletions {
         self.removals.values().copied().max().unwrap_or(0).max(self.flushed)
     }
 
-    /// What was removed at this order or later; `None` if everything was.
+    /// The keys removed at this order or later; `None` if all were.
     pub(super) fn since(&self, order: u64) -> Option<impl Iterator<Item = IndexKey>> {
         let removed = self.removals.iter().filter(move |removal| *removal.1 >= order);
         (self.flushed == 0 || self.flushed < order).then(|| removed.map(|removal| *removal.0))
@@ -84,13 +85,13 @@ impl Deletions {
 }
 
 impl LargeLog {
-    /// The log as it was, in the same area, with the same options; `now` is in seconds since 1970. Takes a read of the
-    /// checkpoint, or two reads per region. A checkpoint is good for one recovery.
+    /// Recovers a log in the same area, with the same options; `now` is in seconds since 1970. Reads the checkpoint, or
+    /// twice from each region. A checkpoint is valid for one recovery.
     ///
     /// # Errors
     ///
-    /// As [`LargeLog::new`]; and [`Error::Transfer`] or [`Error::Sync`] when what must not be found another time cannot
-    /// be overwritten. Then only a start under another identity is safe.
+    /// As [`LargeLog::new`]; and [`Error::Transfer`] or [`Error::Sync`] when a checkpoint or a region that must not be
+    /// found again cannot be overwritten. Then only a start under another identity is safe.
     pub fn recover(
         device: Arc<dyn Device>,
         area: Range<u64>,
@@ -101,7 +102,7 @@ impl LargeLog {
         Self::recover_pools(device, area, (options, Arc::default()), known, now)
     }
 
-    /// The same with the pools that are not over.
+    /// As [`LargeLog::recover`], with the live pools.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl LargeLog {
         Ok(log.recovered(recovered, latest.max(deletions.latest()), now))
     }
 
-    /// Brings what follows from the regions up to date.
+    /// Updates the state that depends on the regions.
     fn recovered(self: Arc<Self>, mut recovered: Recovered, latest_order: u64, now: u32) -> (Arc<Self>, Recovered) {
         self.observe_time(now);
         let is_free = |region: &u32| self.regions[*region as usize].state() == RegionState::Free;
@@ -147,8 +148,8 @@ impl LargeLog {
         (self, recovered)
     }
 
-    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written. `read`
-    /// reads blocks of it.
+    /// The footer entries of a region on the device; `None` if they cannot be read or are damaged. `read` reads blocks
+    /// of the region.
     pub(super) fn listed(
         &self,
         region: u32,
@@ -178,11 +179,11 @@ impl LargeLog {
     }
 }
 
-/// The way through all regions.
+/// A scan of all regions.
 struct RecoveryScan<'a> {
     log: &'a LargeLog,
     deletions: &'a Deletions,
-    /// Of each region the lowest and the highest order.
+    /// The lowest and the highest order of each region.
     orders: Vec<(u64, u64)>,
     footers: VecDeque<(u32, Vec<FooterEntry>)>,
     found: Recovered,
@@ -196,7 +197,7 @@ impl RecoveryScan<'_> {
         for region in log.options.first_region..log.regions.len() as u32 {
             headers.extend(scan.header(region)?);
         }
-        // Later ones mostly hold later versions: then no footer is read again to compare.
+        // Later regions mostly hold later versions: then no footer is read again for a comparison.
         headers.sort_by_key(|header| header.sequence);
         for header in headers {
             match log.footer(&header, |blocks| scan.read(header.region, blocks)) {
@@ -214,7 +215,7 @@ impl RecoveryScan<'_> {
         device::read(&*self.log.device, offset, Buffer::zeroed(blocks.len())).ok()
     }
 
-    /// The header of a region that holds something.
+    /// The header of a region that is not blank.
     fn header(&mut self, region: u32) -> Result<Option<RegionHeader>, Error> {
         let block = device::read(&*self.log.device, self.log.geometry.offset(region), Buffer::zeroed(BLOCK));
         if block.as_ref().is_ok_and(|block| block.iter().all(|&byte| byte == 0)) {
@@ -261,14 +262,14 @@ impl RecoveryScan<'_> {
             let other = shard.insert(identity.tag, address);
             hidden = other.map(|other| self.log.geometry.split(other.unit()).0);
         }
-        // The one that is found may leave the index before the other leaves the device.
+        // The version in the index may be removed from it before the other one's region is dead.
         if let Some(hidden) = hidden {
             self.found.objects_gone += 1;
             self.log.set_unclean(hidden, true);
         }
     }
 
-    /// Whether a version is at least as late as the one that lies at a place.
+    /// Whether a version is at least as late as the one at an address.
     fn is_later(&mut self, order: u64, identity: IndexKey, address: Address) -> bool {
         let (region, position) = self.log.geometry.split(address.unit());
         let (lowest, highest) = self.orders[region as usize];
@@ -285,7 +286,7 @@ impl RecoveryScan<'_> {
         let entries = self.log.listed(region, |blocks| self.read(region, blocks)).unwrap_or_default();
         let other = find(&entries);
         self.cache_footer(region, entries);
-        // If it cannot be told, the one in the region that was opened later.
+        // If the order is not known, the version in the region that was opened later is current.
         other.is_none_or(|other| order >= other)
     }
 

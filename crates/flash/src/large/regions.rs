@@ -1,4 +1,4 @@
-//! What RAM knows of each region.
+//! The state of each region in RAM.
 //!
 //! ```text
 //!         open          seal            written          chosen            buried            swept
@@ -8,7 +8,7 @@
 //!                  |               +-------------->------/    \-- cannot be buried ---> Lost
 //!                  +------------------------ flushed, all expired ----------------------+
 //! ```
-//! States change under the mutex of the books. They are read without it, under the lock of an index shard.
+//! States change under the mutex of `free_lists`. They are read without it, under the lock of an index shard.
 
 use super::reinsertion_value::CopiedShare;
 use std::sync::atomic::{
@@ -18,24 +18,24 @@ use std::sync::atomic::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionState {
-    /// Nothing refers to it.
+    /// No entry of the index refers to it.
     Free,
     /// Objects are added to it, in a buffer.
     Open,
-    /// Complete, in a buffer, on its way to the device.
+    /// Complete, in a buffer that is being written.
     Writing,
     /// On the device.
     Sealed,
     /// On the device, and chosen to be reclaimed.
     Dying,
-    /// What it held is gone, and will not be found after a restart. The index may still refer to it, but nothing is
-    /// published in it any more.
+    /// Its objects are removed and no restart finds them. The index may still refer to it, but no more objects are
+    /// published in it.
     Emptied,
-    /// A transfer failed. What it held is not found, but not forgotten: a restart could still find it.
+    /// A transfer failed. No lookup finds its objects, but the index keeps them: a restart could still find them.
     Failed,
-    /// As failed, and the device does not take that it is dead. Stays so.
+    /// As `Failed`, and the death mark could not be written. Final.
     Lost,
-    /// Failed once, and dead on the device too. Stays so.
+    /// Failed, and the death mark was written. Final.
     Retired,
 }
 
@@ -59,31 +59,31 @@ impl RegionState {
         Self::ALL.get(usize::from(number)).copied().filter(lasts)
     }
 
-    /// Whether an object may be published that lies in a region in this state. It must be as long as a restart could
-    /// find it.
+    /// Whether an object may be published that lies in a region in this state. True while a restart could find the
+    /// object.
     pub fn takes_objects(self) -> bool {
         !matches!(self, Self::Free | Self::Emptied | Self::Retired)
     }
 }
 
-/// 40 bytes each.
+/// A region in RAM, of 40 bytes.
 #[derive(Debug)]
 pub struct Region {
     sequence: AtomicU64,
     lowest_order: AtomicU64,
-    /// When it was hit last, doubled; odd while it was not hit in this life.
+    /// Twice the tick of the last hit; odd until the first hit of this life.
     last_hit: AtomicU64,
     latest_expiry: AtomicU32,
     state: AtomicU8,
     slot: AtomicU16,
-    /// A restart could find objects in it that the index does not know.
+    /// A restart could find objects in it that are not in the index.
     is_unclean: AtomicBool,
-    /// The low bits of the order of what was new when it was opened: copies have lower orders.
+    /// The low bits of the next order when the region was opened: copies have lower orders.
     new_from: AtomicU32,
     copied: AtomicU16,
 }
 
-/// Inserts that had drawn their order when another one opened a region, at most.
+/// Maximum number of inserts that drew an order before another insert opened a region.
 const EARLIER: i32 = 64;
 
 /// One life of a region.
@@ -110,7 +110,8 @@ impl Region {
         }
     }
 
-    /// The partner of [`Region::set_state`]: who sees a state sees the sequence and the slot that were stored before.
+    /// Acquire, the partner of [`Region::set_state`]: a thread that reads a state also reads the sequence and the slot
+    /// that were stored before it.
     pub fn state(&self) -> RegionState {
         RegionState::ALL[usize::from(self.state.load(Acquire))]
     }
@@ -123,13 +124,13 @@ impl Region {
         self.sequence.load(Relaxed)
     }
 
-    /// Whether an object may be published here that was added in the life of this number. The state is read first: if
+    /// Whether an object that was appended in the life with this sequence may be published. The state is read first: if
     /// it is of a later life, so is the sequence.
     pub fn takes_objects_of(&self, sequence: u64) -> bool {
         self.state().takes_objects() && self.sequence() == sequence
     }
 
-    /// Begins a life in a slot; what is new then has this order or a higher one.
+    /// Starts a life in a slot; new objects have this order or a higher one.
     pub fn begin(&self, sequence: u64, slot: u16, last_hit: u64, order: u64) {
         self.sequence.store(sequence, Relaxed);
         self.slot.store(slot, Relaxed);
@@ -148,13 +149,13 @@ impl Region {
         self.copied.store(copied, Relaxed);
     }
 
-    /// Whether an object of this order, which is in it, is a copy. Not known of regions that a restart found, of which
-    /// no share is.
+    /// Whether an object of this order in the region is a copy. Not known after a restart, when the share of copies is
+    /// 0.
     pub fn is_copy(&self, order: u64) -> bool {
         self.new_from.load(Relaxed).wrapping_sub(order as u32) as i32 > EARLIER
     }
 
-    /// What is known when a region is complete, or found after a restart.
+    /// Stores the summary of a region that is complete, or found after a restart.
     pub fn complete(&self, summary: RegionSummary) {
         self.sequence.store(summary.sequence, Relaxed);
         self.lowest_order.store(summary.lowest_order, Relaxed);
@@ -169,7 +170,7 @@ impl Region {
         }
     }
 
-    /// The buffer in which it is while it is open or being written.
+    /// The slot of its buffer while it is open or being written.
     pub fn slot(&self) -> u16 {
         self.slot.load(Relaxed)
     }
@@ -178,7 +179,7 @@ impl Region {
         self.is_unclean.load(Relaxed)
     }
 
-    /// What it was before.
+    /// Returns the old value.
     pub fn set_unclean(&self, is_unclean: bool) -> bool {
         self.is_unclean.swap(is_unclean, Relaxed)
     }
@@ -187,18 +188,18 @@ impl Region {
         self.last_hit.store(tick << 1, Relaxed);
     }
 
-    /// When it was hit last, or opened.
+    /// The tick of the last hit, or of the opening.
     pub fn last_hit(&self) -> u64 {
         self.last_hit.load(Relaxed) >> 1
     }
 
-    /// True of a region that a restart found, of which it is not known.
+    /// Whether the region was hit in this life. Also true, because not known, of a region that a restart found.
     pub fn was_hit(&self) -> bool {
         self.last_hit.load(Relaxed) & 1 == 0
     }
 }
 
-/// The later one of two moments of expiry, of which 0 is the latest.
+/// The later one of two expiries, of which 0 (never) is the latest.
 pub fn later(a: u32, b: u32) -> u32 {
     if a == 0 || b == 0 { 0 } else { a.max(b) }
 }

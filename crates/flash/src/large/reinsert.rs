@@ -1,9 +1,9 @@
-//! What of the regions that go is written again.
+//! Reinsertion: objects of reclaimed regions that are written again.
 //!
 //! ```text
 //! header, footer -> current objects worth a copy -> windows that hold them, each one read -> open regions -> index
 //! ```
-//! A reclaim may wait for the device, and waits for buffers before it takes those that inserts need.
+//! A reclaim may wait for the device. It waits for buffers rather than take those that inserts need.
 
 use super::LargeLog;
 use super::address::{Address, UNIT};
@@ -23,22 +23,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Objects of a region are read at once if no more lies between them, up to so many bytes and a quarter of the region.
+/// Objects of a region are read in one window if the gaps between them are at most `GAP_BYTES`. A window has at most
+/// `WINDOW_BYTES` and a quarter of the region.
 const GAP_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOWS: usize = 4;
-/// Of the log, so much is owed to new objects at most when a reclaim begins.
+/// Maximum debt to new objects at the start of a reclaim: one part in this many of the log.
 const SHARE_OWED: usize = 16;
-/// How long a copy waits for a buffer: as long as a stall of the drive.
+/// Maximum wait of a copy for a buffer: as long as a stall of the drive.
 const MAX_COPY_WAIT: Duration = Duration::from_millis(100);
-/// How long all copies of a reclaim do, which frees nothing meanwhile.
+/// Maximum wait of all copies of a reclaim together, which frees nothing meanwhile.
 const MAX_RECLAIM_WAIT: Duration = Duration::from_secs(1);
 
-/// An object that is to be kept.
+/// An object to reinsert.
 struct Survivor {
     hash: FlashHash,
     address: Address,
-    /// Its bytes in the region.
+    /// Offset of its first byte in the region. `end`: offset of its end.
     begin: usize,
     end: usize,
 }
@@ -51,34 +52,35 @@ impl Survivor {
 
 /// Why there is no copy.
 enum NotCopied {
-    /// It is not what it should be, or not current any more.
+    /// This object is damaged, not current, or too long.
     This,
-    /// Nor can there be one of another.
+    /// No further object can be copied.
     Rest,
 }
 
-/// A region that goes.
+/// A region that is being reclaimed.
 #[derive(Clone, Copy)]
 struct VictimRegion {
     number: u32,
     sequence: u64,
 }
 
-/// What the copies of one reclaim have in common.
+/// The conditions of all copies of one reclaim.
 #[derive(Clone, Copy)]
 struct ReinsertTerms {
     now: u32,
     copies_pay: bool,
-    /// No object that is longer is copied.
+    /// Maximum length of an object to copy.
     max_object_bytes: usize,
     /// Turns of the log until now.
     turn: u64,
-    /// Until then copies may wait for buffers.
+    /// Deadline for waits for buffers.
     until: Instant,
 }
 
 impl LargeLog {
-    /// Writes again what is worth it, at most half of what is reclaimed for its space: otherwise nothing would be won.
+    /// Reinserts objects whose copies pay, at most half of the bytes that are reclaimed for space: otherwise the
+    /// reclaim would free too little.
     pub(super) fn reinsert_some(self: &Arc<Self>, chosen: &[(u32, ReclaimCause)], now: u32) {
         let victims = chosen.iter().filter(|choice| choice.1 == ReclaimCause::Space).map(|&(number, _)| number);
         let victims: Vec<_> =
@@ -108,7 +110,7 @@ impl LargeLog {
         }
     }
 
-    /// What of a region is current, and to be written again.
+    /// The current objects of a region that are to be reinserted.
     fn survivors(&self, region: VictimRegion, terms: ReinsertTerms) -> Vec<Survivor> {
         let reinsertion = self.options.reinsertion;
         let was_hit = self.regions[region.number as usize].was_hit();
@@ -146,7 +148,8 @@ impl LargeLog {
         read
     }
 
-    /// Adds these anew, as far as there is room. How many, and whether buffers and regions were had.
+    /// Reinserts these objects, as far as there is space. Returns their number, and whether there were enough buffers
+    /// and regions.
     fn reinsert_all(
         self: &Arc<Self>,
         region: VictimRegion,
@@ -185,9 +188,9 @@ impl LargeLog {
         (done, true)
     }
 
-    /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current
-    /// then, also in a region that failed meanwhile: the copy is on its way to the device, and would be found by a
-    /// restart.
+    /// Appends a copy of an object that was read, with its order. The new address is published only if the old one is
+    /// still current, also if the old region failed meanwhile: the copy will be on the device, and a restart would find
+    /// it.
     fn reinsert(
         self: &Arc<Self>,
         region: VictimRegion,
@@ -217,7 +220,7 @@ impl LargeLog {
         let is_flushed = region.sequence < self.floor.load(Acquire);
         let is_same = |current: Address| current.without_hits() == survivor.address.without_hits() && !is_flushed;
         let Some(new) = self.publishable(appended).filter(|_| shard.get(identity.tag).is_some_and(is_same)) else {
-            // Of this object, maybe: what a later part took the place of is in the copy, too.
+            // A later part with the same tag may have replaced this object: then its copy is not in the index either.
             if self.regions[region.number as usize].is_unclean() {
                 self.set_unclean(appended.region, true);
             }
@@ -239,17 +242,17 @@ impl LargeLog {
     }
 }
 
-/// What an object takes of a region, its entry in the footer included.
+/// Bytes of a region that an object takes, with its footer entry.
 fn in_region(object_bytes: usize) -> usize {
     object_bytes.next_multiple_of(UNIT) + FOOTER_ENTRY_BYTES
 }
 
-/// The same, and its share of what is left empty behind the last one of its length.
+/// As [`in_region`], plus its share of the space that stays empty after the last object of its length.
 fn share_of_region(object_bytes: usize, region_bytes: usize) -> usize {
     region_bytes / ((region_bytes - REGION_HEADER_BYTES) / in_region(object_bytes)).max(1)
 }
 
-/// How many of these objects, the first ones, are read at once.
+/// Number of these objects, from the first on, that are read in one window.
 fn window(objects: &[Survivor], max: usize) -> usize {
     let begin = objects[0].begin;
     let continues = |pair: &&[Survivor]| pair[1].begin - pair[0].end <= GAP_BYTES && pair[1].end - begin <= max;

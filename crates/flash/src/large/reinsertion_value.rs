@@ -1,25 +1,24 @@
-//! Whether another write is worth it for what was hit: a copy costs as much as a new object, and takes as much room
-//! from others.
+//! Whether it pays to reinsert hit objects: a copy costs as much as a new object, and takes the same space from others.
 //!
 //! ```text
 //! first hit of an object, in a region of which copies have the share s:       copies displace new objects:
 //!     of a copy        copies += 1 - s                                            owed += bytes of a copy
 //!     of what was new  new += s                    copies >= new? they pay        owed -= bytes of refused new objects
 //! ```
-//! Only a first hit counts: what was not kept comes back with its next miss, so one hit is all that a write can save.
-//! Copies are compared with what was new in the same region, as regions that were hit live longer than others: hits of
-//! both as if each had been given all the bytes of the other (Mantel and Haenszel 1959, for strata of unequal size).
-//! The sums fade over three turns of the log. While copies do not pay, a few are made to see whether they would.
+//! Only a first hit counts: an object that was not kept is inserted again after its next miss, so one hit is all that a
+//! write can save. Copies are compared with new objects in the same region, as hit regions live longer than others. The
+//! hits of each are weighted by the share of the other (Mantel and Haenszel 1959, for strata of unequal size). The sums
+//! decay over three turns of the log. While copies do not pay, a few are made to measure whether they would.
 
 use crate::FlashHash;
 use crate::hash::mix;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Hits fade over so many turns of the log. Over one, chance decides too often.
+/// Number of turns of the log over which hits decay. Over one turn, chance decides too often.
 const DECAY_TURNS: f64 = 3.0;
 
-/// No object is copied that is longer than so many new ones are on average: copies of short ones, which pay, would pay
-/// for it.
+/// Maximum length of a copied object, as a multiple of the mean length of new ones. Otherwise copies of short objects,
+/// which pay, would hide that copies of long ones do not.
 const MAX_MEAN_MULTIPLE: f64 = 2.0;
 
 /// A share of bytes, in 65,535ths.
@@ -27,19 +26,20 @@ pub type CopiedShare = u16;
 
 #[derive(Default)]
 pub struct ReinsertionValue {
-    /// Hits, times 65,535.
+    /// First hits of copies, times 65,535. `new`: first hits of new objects.
     copies: AtomicU64,
     new: AtomicU64,
-    /// New objects, times 65,535, and their bytes.
+    /// Inserts of new objects, times 65,535. `inserted_bytes`: their bytes.
     inserted: AtomicU64,
     inserted_bytes: AtomicU64,
-    /// Bytes of copies in whose place no new object was refused yet; below zero, of the last one more were refused.
+    /// Bytes of copies for which no new object has been refused yet. Negative if the last refused object was longer
+    /// than the debt.
     debt: AtomicI64,
 }
 
 impl ReinsertionValue {
-    /// An object was hit for the first time since it was written, in a region of which this share are copies. Without
-    /// any, or where they are not known, it says nothing.
+    /// Counts the first hit of an object in a region with this share of copies. A region without copies, or with an
+    /// unknown share, is not counted.
     pub fn first_hit(&self, is_copy: bool, copied: CopiedShare) {
         if copied == 0 {
             return;
@@ -51,13 +51,13 @@ impl ReinsertionValue {
         }
     }
 
-    /// A new object of so many bytes was taken.
+    /// Counts an insert of a new object of `bytes`.
     pub fn inserted(&self, bytes: usize) {
         self.inserted_bytes.fetch_add(bytes as u64, Relaxed);
         self.inserted.fetch_add(CopiedShare::MAX.into(), Relaxed);
     }
 
-    /// The longest object of which a copy is worth it. One hit is all that it saves, whatever its length.
+    /// The longest object to copy. A copy saves only one hit, whatever its length.
     pub fn max_object_bytes(&self) -> usize {
         let (inserted, bytes) = (self.inserted.load(Relaxed), self.inserted_bytes.load(Relaxed));
         if inserted == 0 {
@@ -67,12 +67,12 @@ impl ReinsertionValue {
         }
     }
 
-    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log
-    /// goes. Of what is owed so many bytes stay at most: what new objects did not repay until now, later ones would for
-    /// nothing.
+    /// Whether copies earn as many hits per byte as new objects, or there were none of either. `share` of the log is
+    /// being reclaimed. The debt is cut to `max_debt`: debt that new objects have not repaid so far should not burden
+    /// later ones.
     pub fn copies_pay(&self, share: f64, max_debt: usize) -> bool {
         for sum in [&self.copies, &self.new, &self.inserted, &self.inserted_bytes] {
-            // Nobody else takes away from it.
+            // No other thread subtracts from it.
             sum.fetch_sub((sum.load(Relaxed) as f64 * (1.0 - (-share / DECAY_TURNS).exp())) as u64, Relaxed);
         }
         let do_pay = self.copies.load(Relaxed) >= self.new.load(Relaxed);
@@ -80,21 +80,20 @@ impl ReinsertionValue {
         do_pay
     }
 
-    /// What was copied is gone, or of no use.
+    /// Clears the debt after the copies were flushed.
     pub fn clear_debt(&self) {
         self.debt.fetch_min(0, Relaxed);
     }
 
-    /// A copy of so many bytes was made.
+    /// Adds a copy of `bytes` to the debt.
     pub fn add_debt(&self, bytes: usize) {
         self.debt.fetch_add(bytes as i64, Relaxed);
     }
 
-    /// Whether a new object of so many bytes is not to be taken, in the place of copies: every second one, by chance,
-    /// while any are owed.
+    /// Whether to refuse a new object of `bytes` to repay copies: every second one, at random, while there is debt.
     pub fn refuses_insert(&self, hash: FlashHash, bytes: usize) -> bool {
         let debt = self.debt.load(Relaxed);
-        // What is owed changes with each that is refused: so it is not always the same key.
+        // The debt changes with each refusal, so the refused keys vary.
         let is_refused = debt > 0 && mix(hash.0 ^ debt as u64) & 1 == 0;
         if is_refused {
             self.debt.fetch_sub(bytes as i64, Relaxed);

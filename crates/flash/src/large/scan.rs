@@ -3,10 +3,10 @@
 //! ```text
 //! next region: complete ones by their sequence, then open ones --> piece --> objects in it --> current? --> visit
 //! ```
-//! Regions are read in pieces, one object behind the other; nothing but the index says which are current, and it is
-//! asked right before each visit. A copy that reclaim makes keeps its order and lies in a region of a later sequence,
-//! which is still to come: so what moves while the walk goes on is met there. Of regions that were opened after the
-//! walk only such copies are visited. No lock is held over a read or a visit.
+//! Regions are read in pieces, one object after another. Only the index decides which objects are current, and it is
+//! checked right before each visit. A copy that reclaim makes keeps its order, and its region has a later sequence,
+//! which the walk has not reached: so an object that moves during the walk is visited there. In regions that were
+//! opened after the walk's start only such copies are visited. No lock is held during a read or a visit.
 
 use super::LargeLog;
 use super::address::UNIT;
@@ -18,27 +18,28 @@ use crate::{FlashHash, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// So much is read at once, and an object that is longer.
+/// Bytes that are read at once; a longer object is read whole.
 const PIECE: usize = 256 << 10;
-/// So often the parts of an object are looked for, if they move meanwhile.
+/// Attempts to find a part of an object that moves meanwhile.
 const MOVES: u32 = 8;
-/// A walk visits so many regions for each one that there is, however many copies reclaim makes meanwhile.
+/// A walk visits at most this multiple of the number of regions, however many copies reclaim makes meanwhile.
 const DECAY_TURNS: usize = 2;
 
-/// How far a walk has come.
+/// The progress of a walk.
 pub(crate) struct LargeScan {
     /// Regions up to this sequence were visited,
     passed: u64,
     /// but for these, which were open then.
     late: Vec<u64>,
-    /// Regions from this sequence on were opened after the walk; they count for copies of what has a lower order.
+    /// Regions from this sequence on were opened after the walk's start. Only their copies with orders lower than
+    /// `began_order` are visited.
     began: u64,
     began_order: u64,
-    /// All regions that were complete are visited: the walk ends before this sequence,
+    /// Set when all complete regions are visited: the walk ends before this sequence,
     last: Option<u64>,
-    /// unless copies were made since: so many were there then.
+    /// unless copies were made since: the number of copies at that time.
     copies: u64,
-    /// Regions that were open when they were visited: copies may have come there since.
+    /// Regions that were open when they were visited: copies may have been appended since.
     open: Vec<u64>,
     visited: usize,
     region: Option<RegionScan>,
@@ -47,21 +48,21 @@ pub(crate) struct LargeScan {
 struct RegionScan {
     region: u32,
     sequence: u64,
-    /// Bytes from the begin of the region: where the walk is, and where the objects end, as far as that is known.
+    /// Offset of the walk in the region. `end`: end of its objects, or of the region if that is not known yet.
     at: usize,
     end: usize,
-    /// Only copies count.
+    /// Only copies are visited.
     is_later: bool,
 }
 
-/// What the caller of a walk wants.
+/// The request of the caller of a walk.
 struct ScanVisitor<'a> {
     wanted: ScanContent,
     now: u32,
     visit: &'a mut dyn FnMut(ScannedObject<'_>),
 }
 
-/// Region, sequence, position.
+/// Region, sequence and position of an object.
 type ScanPosition = (u32, u64, u32);
 
 /// An object in a piece.
@@ -88,7 +89,7 @@ impl LargeLog {
         }
     }
 
-    /// Visits what is current in the next piece. False at the end. Waits for the device.
+    /// Visits the current objects in the next piece. False at the end. Waits for the device.
     pub(crate) fn advance_scan(
         self: &Arc<Self>,
         scan: &mut LargeScan,
@@ -103,7 +104,7 @@ impl LargeLog {
         true
     }
 
-    /// What part of the log was visited.
+    /// The share of the log that was visited.
     pub(crate) fn scan_progress(&self, scan: &LargeScan) -> f64 {
         let contents = self.log_regions().iter().filter(|region| holds_objects(region.state())).count();
         (scan.visited as f64 / contents.max(1) as f64).min(1.0)
@@ -114,7 +115,7 @@ impl LargeLog {
             return None;
         }
         let next = self.choose_region(scan).or_else(|| {
-            // They were made before what they were made of was seen to be gone.
+            // A copy is counted before the walk can see that its original is no longer current.
             let copies = self.counters.reinserted.get();
             if scan.last.is_none() || scan.copies != copies {
                 (scan.last, scan.copies) = (Some(self.free_lists().next_sequence), copies);
@@ -128,7 +129,7 @@ impl LargeLog {
 
     /// The complete region with the lowest sequence of those to be visited; at the end of the walk the open ones.
     fn choose_region(&self, scan: &mut LargeScan) -> Option<RegionScan> {
-        // What has a lower sequence was opened before the books were looked at, so it is seen.
+        // A region with a lower sequence was opened before `free_lists` was locked here, so the loop sees it.
         let end = scan.last.unwrap_or_else(|| self.free_lists().next_sequence);
         let floor = self.floor.load(Acquire);
         let (mut chosen, mut later) = (None, Vec::new());
@@ -148,7 +149,7 @@ impl LargeLog {
             }
         }
         let (is_open, sequence, region) = chosen?;
-        // A copy in it may have its place published later, if it has two parts.
+        // The address of a copy in it may be published later.
         let is_copied_to = self.regions[region as usize].copied() > 0 && self.reclaiming.try_lock().is_err();
         scan.open.extend((is_open || is_copied_to).then_some(sequence));
         scan.passed = scan.passed.max(sequence);
@@ -166,7 +167,7 @@ impl LargeLog {
             return;
         };
         if begin == 0 {
-            // A region that is open has no header yet.
+            // An open region has no header yet.
             let header = RegionHeader::decode(&buffer[..REGION_HEADER_BYTES], self.options.identity, visiting.region);
             let header = header.filter(|header| header.sequence == visiting.sequence);
             visiting.end = header.map_or(visiting.end, |header| visiting.end.min(header.footer_offset as usize));
@@ -199,11 +200,11 @@ impl LargeLog {
         visiting.at = begin + at;
     }
 
-    /// An object that lies in a piece as a whole. False if it is damaged.
+    /// Visits an object that is whole in a piece. False if it is damaged.
     fn visit_one(&self, bytes: &[u8], at: ScanPosition, visitor: &mut ScanVisitor<'_>, counts: bool) -> bool {
         let (region, sequence, position) = at;
         let Ok(header) = ObjectHeader::check(bytes, self.options.identity, sequence, position) else {
-            // What is still being copied into an open region is in no index.
+            // An object that is still being copied into an open region is not in the index.
             let key = self.key_of(&ObjectHeader::decode(bytes), bytes);
             self.counters.scans_corrupt.add(u64::from(self.is_at_address(key.hash, region, sequence, position)));
             return false;
@@ -215,8 +216,8 @@ impl LargeLog {
         true
     }
 
-    /// An object that is longer than a piece, of which the beginning was read, in the piece that begins there in the
-    /// region. False if it is none.
+    /// Visits an object that is longer than a piece. `front` starts at the object, and the piece starts at `begin` in
+    /// the region. False if the bytes are not an object.
     fn visit_long(&self, (front, begin): (&[u8], usize), at: ScanPosition, visitor: &mut ScanVisitor<'_>) -> bool {
         let (region, sequence, position) = at;
         let header = ObjectHeader::decode(front);
@@ -224,7 +225,7 @@ impl LargeLog {
             return false;
         }
         let key = self.key_of(&header, front);
-        // That the index names this place for this key says that both are right.
+        // If the index has this address for this key, both are valid.
         if !self.is_at_address(key.hash, region, sequence, position) {
             return true;
         }
@@ -241,12 +242,12 @@ impl LargeLog {
         self.visit_one(&whole[from..from + header.object_bytes()], at, visitor, true)
     }
 
-    /// The key of an object that begins there.
+    /// The key of the object at the start of `object`.
     fn key_of<'a>(&self, header: &ObjectHeader, object: &'a [u8]) -> Key<'a> {
         self.pools.key(header.pool, &object[OBJECT_HEADER_BYTES..][..usize::from(header.key_bytes)])
     }
 
-    /// Visits an object if it is current, and gathers its value if that is in parts.
+    /// Visits an object if it is current. Reads all parts of its value if it has several.
     fn visit_current(&self, object: &WholeObject<'_>, at: ScanPosition, visitor: &mut ScanVisitor<'_>) {
         let (region, sequence, position) = at;
         let WholeObject { header, key, value } = *object;
@@ -268,7 +269,7 @@ impl LargeLog {
         (visitor.visit)(ScannedObject { key, value, value_bytes, client_flags, is_annotated, expiry });
     }
 
-    /// The value of an object of which the first part is there.
+    /// The value of an object whose first part has been read.
     fn gather(&self, hash: FlashHash, first: &ObjectHeader, value: &[u8]) -> Option<Vec<u8>> {
         let total = first.total_bytes as usize;
         let mut all = Vec::with_capacity(total);
@@ -288,7 +289,7 @@ impl LargeLog {
         Some(all)
     }
 
-    /// A part other than the first; `None` also if it moved meanwhile.
+    /// A part other than the first; also `None` if it moved meanwhile.
     fn part(&self, hash: FlashHash) -> Option<(ObjectHeader, Vec<u8>)> {
         let (address, sequence) = self.find(hash, |address| (address, self.region_of(address).sequence()))?;
         let (region, position) = self.geometry.split(address.unit());
@@ -301,7 +302,7 @@ impl LargeLog {
         (key == hash.0.to_le_bytes()).then(|| (header, object[..header.object_bytes()].to_vec()))
     }
 
-    /// Bytes of a region in this life; `None` if that is over, or the device fails.
+    /// Bytes of a region in this life; `None` if the life is over, or the device fails.
     fn piece(&self, number: u32, sequence: u64, begin: usize, bytes: usize) -> Option<Buffer> {
         let region = &self.regions[number as usize];
         if matches!(region.state(), RegionState::Open | RegionState::Writing) {
@@ -312,7 +313,7 @@ impl LargeLog {
                 return Some(copy);
             }
         }
-        // One that is open and not in its buffer has none yet, and on the device lies another life.
+        // An open region that is not in its slot has no buffer yet, and the device has another life of it.
         if !matches!(region.state(), RegionState::Sealed | RegionState::Dying) || region.sequence() != sequence {
             return None;
         }
@@ -331,7 +332,7 @@ impl LargeLog {
         }
     }
 
-    /// Whether a lookup would go to this place.
+    /// Whether a lookup would read this position.
     fn is_at_address(&self, hash: FlashHash, region: u32, sequence: u64, position: u32) -> bool {
         let unit = self.geometry.unit(region, position);
         self.find(hash, |address| address.unit() == unit && self.region_of(address).sequence() == sequence)

@@ -1,4 +1,4 @@
-//! What the log counts.
+//! Counters of the log.
 
 use super::reinsertion_value::CopiedShare;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,15 +10,15 @@ pub enum LargeDrop {
     Expired,
     /// Its key is empty or longer than 250 bytes, or its value is longer than the log takes.
     TooLarge,
-    /// All buffers are being written, and the device was given time.
+    /// All buffers are being written, also after the wait for the device.
     Behind,
-    /// No region can be had: they are in use, or the device fails.
+    /// No region is free: all are in use, or the device fails.
     NoRegion,
     /// The index has no memory left.
     Memory,
     /// A checkpoint was made.
     Closed,
-    /// A flush came between, or its region was reclaimed before it was complete.
+    /// A flush happened during the insert, or a region of the object was reclaimed before it was complete.
     Overtaken,
 }
 
@@ -29,15 +29,14 @@ macro_rules! counters {
             $(pub $name: Counter,)*
         }
 
-        /// What happened since the log was made, and what it holds.
+        /// Counters since the log was created, and gauges.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
             /// Objects in the index, parts and flushed ones that are not swept yet included.
             pub objects: u64,
             pub region_bytes: u64,
-            /// Whether some of what nobody has read is written again when its region is reclaimed.
-            /// Regions that hold nothing.
+            /// Regions without objects.
             pub regions_free: u64,
             /// Regions that are not used any more because a transfer failed.
             pub regions_retired: u64,
@@ -56,9 +55,9 @@ counters! {
     /// Objects that were inserted, and bytes of their keys and values.
     inserts,
     inserted_bytes,
-    /// Of these, those that took the place of an older version or of another key with the same 38 bits of hash.
+    /// Inserts that replaced an older version, or another key with the same 38 bits of hash.
     replaced,
-    /// Objects that were not, by reason.
+    /// Objects that were not inserted, by reason.
     dropped_expired,
     dropped_too_large,
     dropped_behind,
@@ -66,7 +65,7 @@ counters! {
     dropped_memory,
     dropped_closed,
     dropped_overtaken,
-    /// Lookups that the index answered with a place, and what became of them.
+    /// Lookups for which the index had an address, and their results.
     lookups,
     hits_memory,
     hits_device,
@@ -75,10 +74,10 @@ counters! {
     misses_expired,
     /// Removed, overwritten, flushed or reclaimed during the read, or a part is missing.
     misses_gone,
-    /// Wrong bytes came back.
+    /// The device returned wrong bytes.
     misses_corrupt,
     misses_error,
-    /// The device had no room for a read.
+    /// The device's queue had no space for the read.
     misses_refused,
     removes,
     /// Objects that a walk found damaged.
@@ -91,13 +90,13 @@ counters! {
     written_footer_bytes,
     /// gaps;
     written_padding_bytes,
-    /// marks of death.
+    /// death marks.
     written_death_bytes,
     /// Keys and values of inserts that reached the device: the base of the write amplification.
     written_payload_bytes,
     read_bytes,
     regions_written,
-    /// Open regions that were dropped before they were written, since all they held was expired or flushed.
+    /// Open regions that were dropped before they were written, since all of their objects were expired or flushed.
     regions_unwritten,
     regions_flushed,
     regions_expired,
@@ -109,8 +108,8 @@ counters! {
     objects_evicted,
     objects_failed,
     reinserted,
-    /// Objects that were to be written again and found no room, or not to be what they should. Regions behind the one
-    /// where the room ended are not looked at.
+    /// Objects that were chosen for reinsertion but found no space, or were damaged or not current. Regions after the
+    /// one in which space ran out are not counted.
     reinsertions_dropped,
     read_errors,
     write_errors,
@@ -165,7 +164,7 @@ impl Counters {
     }
 }
 
-/// What a region's write carries, by cause.
+/// Bytes of a region's write, by cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegionTally {
     pub payload: u64,
@@ -181,7 +180,7 @@ impl RegionTally {
         (self.reinsertion * u64::from(CopiedShare::MAX) / bytes) as CopiedShare
     }
 
-    /// Counts a write of so many bytes that reached the device.
+    /// Counts a completed write of `bytes`.
     pub fn count(&self, counters: &Counters, bytes: u64) {
         counters.regions_written.one();
         counters.written_payload_bytes.add(self.payload);
