@@ -1,41 +1,41 @@
-//! What a log tells of both stores, and why it does not.
+//! The contents of a log, and the reasons why it cannot be used.
 
 use crate::recovery::RecoveryInput;
 
-/// Of which store something was removed.
+/// The store from which an object was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Small,
     Large,
 }
 
-/// What both stores write their checksums with: another one whenever they start empty.
+/// The seeds of the checksums of both stores. A store that starts empty gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incarnations {
     pub small: u64,
     pub large: u64,
 }
 
-/// What the log held.
+/// The removals and notes in a log.
 #[derive(Debug)]
 pub(crate) struct LogContents {
-    /// None if it is another life's.
+    /// `None` if the ring is of another life.
     pub small: Option<RecoveryInput>,
     pub large: RecoveryInput,
     /// Seconds since 1970.
     pub latest: u32,
-    /// A flush was to come.
+    /// A flush was pending.
     pub flush_is_pending: bool,
 }
 
-/// Why a log says nothing.
+/// Why a log cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It is new, or another life's.
+    /// The log is new, or of another life.
     Missing,
-    /// It belongs to another run of the flash.
+    /// The log belongs to another run of the flash.
     OtherRun,
     Damaged,
-    /// What the file lacks was in a front, which is gone.
+    /// The WAL buffer with the writes that the file lacks is missing.
     WithoutWalBuffer,
 }

@@ -1,4 +1,4 @@
-//! The first block of the file of a log, and what its name tells. The format is drawn in `mod.rs`.
+//! The first block of the file of a log, and the meaning of the file's name. The format is drawn in `mod.rs`.
 
 use crate::device::BLOCK;
 use std::ffi::OsStr;
@@ -13,33 +13,33 @@ pub(super) const MAGIC: [u8; 8] = *b"ebbtider";
 pub(super) const VERSION: u32 = 3;
 pub(super) const HEAD_BYTES: usize = 40;
 pub(super) const HEAD_CHECKSUM: usize = 32;
-/// Where the latest time is, in turns.
+/// Offsets of the two slots of the latest time, written alternately.
 pub(super) const TIME_SLOTS: [u64; 2] = [512, 1024];
 pub(super) const SLOT_BYTES: usize = 16;
-/// Where it stands that a flush is to come.
+/// Offset of the pending-flush flag.
 pub(super) const PENDING_FLUSH_SLOT: u64 = 1536;
-/// Where the name of the front is.
+/// Offset of the run that names the WAL buffer.
 pub(super) const WAL_BUFFER_SLOT: u64 = 2048;
-/// So much is looked at at once.
+/// Bytes that are read at once.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
-/// Behind the path of the flash.
+/// Suffix that follows the path of the flash.
 pub(super) const SUFFIX: &str = ".removals";
 
 const _: () = assert!(HEAD_BYTES as u64 <= TIME_SLOTS[0] && WAL_BUFFER_SLOT as usize + SLOT_BYTES <= BLOCK);
 
-/// The head of a log whose run is erased: no superblock goes with it.
+/// The head of a log whose run is erased: it matches no superblock.
 pub(super) fn invalid_head(blocks: u32) -> Vec<u8> {
     let mut head = LogHead { blocks, run: 0, next: 0 }.encode();
     head[MAGIC.len()..].fill(0);
     head.to_vec()
 }
 
-/// Which runs of the flash a log belongs to.
+/// The runs of the flash to which a log belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogHead {
     pub(super) blocks: u32,
     pub(super) run: u64,
-    /// The run that a start goes on to, or 0.
+    /// The run that a start has announced, or 0.
     pub(super) next: u64,
 }
 
@@ -56,7 +56,7 @@ impl LogHead {
         head
     }
 
-    /// None for the head of no log, or of one of another version.
+    /// `None` if the block is not the head of a log of this version.
     pub(super) fn decode(block: &[u8]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         let blocks = u32::from_le_bytes(block[12..16].try_into().expect("four bytes"));
@@ -65,7 +65,7 @@ impl LogHead {
     }
 }
 
-/// The run whose front the file of a log names, 0 for none; None if it does not say.
+/// The run whose WAL buffer the file of a log names, 0 for none; `None` if the slot is damaged.
 pub(super) fn named_wal_buffer(file: &File) -> Option<u64> {
     let mut bytes = [0; SLOT_BYTES];
     file.read_exact_at(&mut bytes, WAL_BUFFER_SLOT).ok()?;
@@ -73,12 +73,12 @@ pub(super) fn named_wal_buffer(file: &File) -> Option<u64> {
     (word(8) == XxHash3_64::oneshot(&bytes[..8])).then(|| word(0))
 }
 
-/// Bytes of a log whose rings have so many blocks.
+/// Bytes of a log whose rings have `blocks` blocks each.
 pub(super) fn bytes_of(blocks: u32) -> u64 {
     BLOCK as u64 * (1 + 2 * u64::from(blocks))
 }
 
-/// Whether a file has so many bytes at most, all of them zeros.
+/// Whether a file has at most `max` bytes, all of them zeros.
 pub(super) fn is_blank(file: &File, max: u64) -> io::Result<bool> {
     let bytes = file.metadata()?.len();
     let mut piece = vec![0; PIECE_BYTES];
@@ -100,7 +100,7 @@ pub(super) fn decode_slot(bytes: &[u8], incarnation: u64) -> Option<u32> {
     is_whole.then(|| u32::try_from(word(0)).unwrap_or(u32::MAX))
 }
 
-/// The flash beside which a log lies, if its name says so.
+/// The path of the flash beside which a log is, by the log's name.
 pub(super) fn path_of_flash(log: &Path) -> Option<PathBuf> {
     let name = log.as_os_str().as_bytes().strip_suffix(SUFFIX.as_bytes())?;
     Some(OsStr::from_bytes(name).into())

@@ -1,4 +1,4 @@
-//! The log: opening, reading, records, and its end.
+//! The log: opening, reading, records, and stopping.
 
 use super::contents::{Incarnations, LogContents, StoreKind, Unreadable};
 use super::head::*;
@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use twox_hash::XxHash3_64;
 
-/// How long a stop waits for the file.
+/// Maximum wait of a stop for the file.
 const MAX_DRAIN: Duration = Duration::from_secs(10);
-/// And an end without one.
+/// Maximum wait of a close without a stop.
 pub(super) const MAX_CLOSE: Duration = Duration::from_secs(1);
 pub(crate) struct DeletionLog {
     pub(super) log_file: Arc<LogFile>,
     pub(super) writer: LogWriter,
-    /// Where a front of it may be.
+    /// Folder for its WAL buffer.
     pub(super) wal_folder: Option<PathBuf>,
     pub(super) is_created: bool,
     pub(super) rings: [Mutex<RecordRing>; 2],
@@ -38,38 +38,39 @@ pub(crate) struct DeletionLog {
     pub(super) run: AtomicU64,
     pub(super) records: AtomicU64,
     pub(super) is_broken: AtomicBool,
-    /// Nor does the log say so.
+    /// The log is broken but could not be marked.
     pub(super) lacks_mark: AtomicBool,
-    /// What is appended is durable at once. Changed under the locks of both rings.
+    /// Appended records are synced at once. Changes under the locks of both rings.
     pub(super) is_stopped: AtomicBool,
-    /// Read under the lock of the ring of small objects by who writes to the head, under its own by who appends.
+    /// A write to the head reads it under the lock of the ring of small objects, an append under the lock of its own
+    /// ring.
     pub(super) is_closed: AtomicBool,
-    /// How long a stop waits for the file.
+    /// Maximum wait of a stop for the file.
     pub(super) max_drain: Duration,
 }
 
 impl DeletionLog {
-    /// Beside the file of a device.
+    /// The path of a log beside the file of a device.
     pub fn path_beside(path: &Path) -> PathBuf {
         let mut name = OsString::from(path);
         name.push(SUFFIX);
         name.into()
     }
 
-    /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is
-    /// emptied; what is no log is an error, and is left as it is; so is one that somebody else has open, with
-    /// `WouldBlock`. A file of zeros is what a power cut may leave of a log. `wal_folder` is the folder in memory where
-    /// its front may be.
+    /// Opens a log, or creates an empty one, whose rings have `blocks` blocks. A log of another size or version is
+    /// emptied. A file that is not a log is an error and stays unchanged; a log that another process has open is an
+    /// error, too, with `WouldBlock`. A power cut may leave a log as a file of zeros. `wal_folder` is the folder in
+    /// memory for its WAL buffer.
     pub fn open(path: &Path, blocks: u32, wal_folder: Option<&Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        // A pipe must not be waited for.
+        // The open must not wait for a pipe.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         options.read(true).write(true).truncate(false).mode(0o600).custom_flags(nonblocking);
         let (mut file, is_created) = match options.clone().create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (options.create(true).open(path)?, false),
             made => (made?, true),
         };
-        // Until it is closed. Another server would overwrite what this one knows.
+        // Locked until it is closed. Another server would overwrite the records of this one.
         device::lock(&file)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -99,11 +100,11 @@ impl DeletionLog {
         })
     }
 
-    /// Has a new front take what is written from now on. The start of a log does this at last.
+    /// Creates a WAL buffer for all later writes. This is the last step of the start of a log.
     ///
     /// # Errors
     ///
-    /// Why there is none: then all goes to the file.
+    /// Why there is no WAL buffer: then all writes go to the file.
     pub fn begin_wal_buffer(&self) -> io::Result<()> {
         let Some(folder) = &self.wal_folder else { return Ok(()) };
         let run = self.run.load(Relaxed);
@@ -113,7 +114,7 @@ impl DeletionLog {
         Ok(())
     }
 
-    /// Removes the fronts of killed servers that no start will ask for, in the folder where its front may be.
+    /// Removes the WAL buffers of killed servers that no start needs, in the folder for WAL buffers.
     pub fn sweep_wal_buffers(&self) {
         self.wal_folder.iter().for_each(|folder| remove_stale(folder));
     }
@@ -124,16 +125,16 @@ impl DeletionLog {
         self.log_file.file.write_all_at(&bytes, WAL_BUFFER_SLOT)
     }
 
-    /// Whether opening it made the file.
+    /// Whether the open created the file.
     pub fn is_created(&self) -> bool {
         self.is_created
     }
 
-    /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower
-    /// ones is gone.
+    /// Starts an empty log: all objects with orders lower than `small` and `large` count as removed, all others as
+    /// present.
     pub fn begin(&self, incarnations: Incarnations, run: u64, small: u64, large: u64, latest: u32) -> io::Result<()> {
         self.log_file.file.set_len(0)?;
-        // From its first byte on it says whose it is.
+        // The file is marked as a log from its first byte on.
         self.log_file.file.write_all_at(&invalid_head(self.blocks), 0)?;
         let bytes = bytes_of(self.blocks);
         match rustix::fs::fallocate(&self.log_file.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
@@ -154,12 +155,12 @@ impl DeletionLog {
         Ok(())
     }
 
-    /// The start goes from the run that was read to another one: from now on a superblock of either is accepted.
+    /// Announces the next run: from now on a superblock of it or of the current one is accepted.
     pub fn announce_run(&self, next: u64) -> io::Result<()> {
         self.write_head(self.run.load(Relaxed), next)
     }
 
-    /// The superblock of this run is durable: from now on no other one is accepted.
+    /// The superblock of this run is durable: from now on only this run is accepted.
     pub fn set_run(&self, run: u64) -> io::Result<()> {
         self.write_head(run, 0)?;
         self.run.store(run, Relaxed);
@@ -179,15 +180,16 @@ impl DeletionLog {
         self.write(&ring.head(), ring.offset())
     }
 
-    /// One store starts empty, in another life.
+    /// Restarts the ring of a store that starts empty, in another life.
     pub fn restart_ring(&self, store: StoreKind, incarnation: u64) {
         if self.begin_ring(store, incarnation, 0).is_err() {
             self.invalidate(&self.ring(store));
         }
     }
 
-    /// What the log holds of these lives, so that it can go on, if it belongs to this run. Who took the boundary back,
-    /// or gave the small objects up, may have ended before their ring began again.
+    /// Reads the contents of the log for these lives, and prepares it to continue, if it belongs to this run. The ring
+    /// of small objects may be of another life if a run ended after the small objects were given up and before the ring
+    /// restarted.
     pub fn read(&self, incarnations: Incarnations, run: u64) -> Result<LogContents, Unreadable> {
         let block = self.first_block().map_err(|_| Unreadable::Missing)?;
         let head = LogHead::decode(&block).filter(|head| head.blocks == self.blocks);
@@ -200,7 +202,7 @@ impl DeletionLog {
         }
         self.replay_wal_buffer(head.run)?;
         let head = self.first_block().map_err(|_| Unreadable::Damaged)?;
-        // What the system could not write it has forgotten, and says so here.
+        // If the kernel failed to write cached data, this sync reports it.
         self.log_file.file.sync_all().map_err(|_| Unreadable::Damaged)?;
         let notes = TIME_SLOTS.map(|at| decode_slot(&head[at as usize..][..SLOT_BYTES], incarnations.large));
         let read = |store, incarnation| {
@@ -229,7 +231,7 @@ impl DeletionLog {
         Ok(block)
     }
 
-    /// Writes what the file lacks and its front has.
+    /// Applies the writes of the WAL buffer to the file.
     pub(super) fn replay_wal_buffer(&self, run: u64) -> Result<(), Unreadable> {
         let named = named_wal_buffer(&self.log_file.file).ok_or(Unreadable::Damaged)?;
         if named == 0 {
@@ -241,23 +243,23 @@ impl DeletionLog {
         let wal_buffer = self.wal_folder.as_ref().ok_or(Unreadable::WithoutWalBuffer)?;
         let wal_buffer = WalBuffer::open(wal_buffer, run).map_err(|_| Unreadable::WithoutWalBuffer)?;
         let writes = wal_buffer.writes().map_err(|_| Unreadable::WithoutWalBuffer)?.ok_or(Unreadable::Damaged)?;
-        // Before anything goes to the file by another way: its entries must not come after that.
+        // Applied before any direct write to the file: the older entries must not overwrite newer bytes.
         self.log_file.apply(&writes).and_then(|()| self.name_wal_buffer(0)).map_err(|_| Unreadable::Damaged)?;
         wal_buffer.remove();
         Ok(())
     }
 
-    /// A version of this hash with a lower order is gone.
+    /// Logs a removal of all versions of this hash with lower orders.
     pub fn log_removal(&self, store: StoreKind, hash: FlashHash, order: u64) {
         self.append(store, Deletion::Key(hash), order);
     }
 
-    /// Everything with a lower order is gone.
+    /// Logs a removal of all objects with lower orders.
     pub fn log_flush(&self, store: StoreKind, order: u64) {
         self.append(store, Deletion::All, order);
     }
 
-    /// An incarnation of a pool has ended.
+    /// Logs the end of an incarnation of a pool.
     pub fn log_pool_end(&self, store: StoreKind, pool: u16, order: u64) {
         self.append(store, Deletion::Pool(pool), order);
     }
@@ -274,12 +276,12 @@ impl DeletionLog {
         self.records.fetch_add(1, Relaxed);
     }
 
-    /// It is at least this time.
+    /// Logs the latest time.
     pub fn record_time(&self, latest: u32) {
         self.write_in_head(|| self.write_time(latest));
     }
 
-    /// A flush is to come, or is over.
+    /// Logs whether a flush is pending.
     pub fn flush_is_pending(&self, stalled_for: bool) {
         self.write_in_head(|| self.write_at(PENDING_FLUSH_SLOT, stalled_for.into()));
     }
@@ -295,15 +297,15 @@ impl DeletionLog {
         !self.is_broken.load(Relaxed) && !self.is_closed.load(Relaxed)
     }
 
-    /// Writes nothing more, and lets others open the file: something may hold the log for longer. If the disk of the
-    /// file does nothing, it stays locked until it does.
+    /// Stops writing and unlocks the file, so that others can open it while references to the log remain. If the disk
+    /// of the file stalls, the file stays locked until the disk continues.
     pub fn close(&self) {
         let _rings = (self.ring(StoreKind::Small), self.ring(StoreKind::Large));
         self.is_closed.store(true, Relaxed);
         self.writer.close(MAX_CLOSE);
     }
 
-    /// As a kill does: what the file lacks it does not get.
+    /// Ends like a kill: pending writes do not reach the file.
     #[cfg(test)]
     pub fn kill(&self) {
         let _rings = (self.ring(StoreKind::Small), self.ring(StoreKind::Large));
@@ -331,47 +333,47 @@ impl DeletionLog {
         if self.is_stopped.load(Relaxed) { self.log_file.file.sync_data() } else { Ok(()) }
     }
 
-    /// Marks the log as one that does not have everything, before anyone leaves a record out because of it. Nobody
-    /// closes it while one of its rings is held.
+    /// Marks the log as incomplete, before any thread skips a record because of it. The log cannot be closed while one
+    /// of its rings is locked.
     pub(super) fn invalidate(&self, _open: &MutexGuard<'_, RecordRing>) {
         let is_marked = self.is_broken.load(Acquire) || self.is_closed.load(Relaxed) || self.writer.invalidate();
         if !is_marked && !self.log_file.erase_run() {
             self.lacks_mark.store(true, Relaxed);
         }
-        // Release: with the loads of `is_broken`, so that who sees it sees whether there is a mark.
+        // Release: with the loads of `is_broken`, so that a thread that reads true also reads whether there is a mark.
         self.is_broken.store(true, Release);
     }
 
-    /// As when a record cannot be written: no start is to read the log, whatever superblock it finds.
+    /// Marks the log as if a record could not be written: no start may read it, with any superblock.
     pub fn abandon(&self) {
         self.invalidate(&self.ring(StoreKind::Small));
     }
 
-    /// The same, with a file that takes no mark.
+    /// As [`DeletionLog::abandon`], with a file that refuses the mark.
     #[cfg(test)]
     pub fn break_without_mark(&self) {
         self.lacks_mark.store(true, Relaxed);
         self.is_broken.store(true, Release);
     }
 
-    /// Whether something could not be written.
+    /// Whether a write failed.
     pub fn is_broken(&self) -> bool {
         self.is_broken.load(Acquire) || self.writer.is_invalid()
     }
 
-    /// Whether something could not be written, and the log could not be marked either: then the superblock must say so.
+    /// Whether a write failed and the log could not be marked either: then the superblock must be marked.
     pub fn lacks_mark(&self) -> bool {
         self.is_broken.load(Acquire) && self.lacks_mark.load(Relaxed)
     }
 
-    /// How long the file has taken nothing though its front has something for it.
+    /// How long the file has completed no write although the WAL buffer has pending ones.
     pub fn stalled_for(&self) -> Duration {
         self.writer.stalled_for()
     }
 
-    /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
+    /// Makes all records durable, and from then on each appended one. Returns whether the log is complete.
     pub fn stop(&self) -> io::Result<bool> {
-        // Who removes something does not wait for the most of it.
+        // The rings are not locked for most of this, so removals do not wait for it.
         let is_flushed = self.writer.flush_pending(self.max_drain);
         if is_flushed {
             self.log_file.file.sync_all().inspect_err(|_| self.invalidate(&self.ring(StoreKind::Small)))?;
@@ -384,13 +386,13 @@ impl DeletionLog {
             return Ok(false);
         }
         self.is_stopped.store(true, Relaxed);
-        // What could not be synced is told of once, and forgotten. As long as the file names its front, that can say so
-        // whatever becomes of the file.
+        // The kernel reports a failed sync only once. While the file names its WAL buffer, a mark there is enough,
+        // whatever happens to the file.
         self.log_file.file.sync_all().inspect_err(|_| self.invalidate(&rings.0))?;
         let ended = self.name_wal_buffer(0).and_then(|()| self.log_file.file.sync_all());
         let wal_buffer = self.writer.take_wal_buffer();
         if let Err(error) = ended {
-            // The file may name the front, or not: both are marked.
+            // The file may name the WAL buffer, or not: both are marked.
             wal_buffer.iter().for_each(|wal_buffer| drop(wal_buffer.invalidate()));
             self.invalidate(&rings.0);
             return Err(error);
@@ -399,7 +401,7 @@ impl DeletionLog {
         Ok(!self.is_broken())
     }
 
-    /// How many were written since it was opened.
+    /// Number of records that were appended since the log was opened.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The file of the log, as the threads that write records to it, or make it useless, have it.
+//! The file of the log, shared by the threads that write records to it or erase its run.
 
 use super::wal_buffer::LogWrite;
 use std::fs::{File, OpenOptions};
@@ -36,7 +36,7 @@ impl LogFile {
         })
     }
 
-    /// The same with another file.
+    /// A copy with another file.
     #[cfg(test)]
     pub fn with_file(&self, file: File) -> Self {
         Self {
@@ -52,18 +52,18 @@ impl LogFile {
         &self.path
     }
 
-    /// Erases the run in the head: no superblock goes with the file any more. Whether the file took that.
+    /// Erases the run in the head, so no superblock matches the file. Returns whether the write succeeded.
     pub fn erase_run(&self) -> bool {
         let erased = self.file.write_all_at(&self.invalid_head, 0).and_then(|()| self.file.sync_data());
-        // It may be the file as it was opened that takes nothing.
+        // The open file may refuse writes that the file opened again accepts.
         erased.or_else(|_| self.erase_run_anew()).is_ok()
     }
 
     fn erase_run_anew(&self) -> io::Result<()> {
-        // Not waiting for a pipe that may be there by now.
+        // The open must not wait if a pipe has replaced the file.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path)?;
-        // Another one's may be there by now.
+        // Another file may have replaced it.
         if identity_of(&file)? != self.identity {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -71,7 +71,7 @@ impl LogFile {
         file.sync_data()
     }
 
-    /// Writes, those that lie side by side at once.
+    /// Applies writes; adjacent ones are merged.
     pub fn apply(&self, writes: &[LogWrite]) -> io::Result<()> {
         #[cfg(test)]
         self.test_faults.apply()?;
@@ -89,12 +89,12 @@ impl LogFile {
     }
 }
 
-/// What the file does to a thread that writes records to it.
+/// Faults for a thread that writes records to the file.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct TestFaults {
     pub stalls: AtomicBool,
-    /// Somebody has come with records since this was cleared.
+    /// A thread has tried to write records since this was cleared.
     pub is_reached: AtomicBool,
     pub delay_ms: AtomicU64,
     pub fails: AtomicBool,
@@ -112,7 +112,7 @@ impl TestFaults {
     }
 }
 
-/// Tells a file apart from all others there are.
+/// Device and inode of a file, which identify it.
 fn identity_of(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }

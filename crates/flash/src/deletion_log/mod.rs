@@ -1,4 +1,4 @@
-//! The log of removals: what flash may still hold, and must not give out after a crash.
+//! The log of removals: objects that may still be on flash, but must not be found after a crash.
 //!
 //! ```text
 //! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks
@@ -9,27 +9,27 @@
 //!         | latest, checksum | latest, checksum | waits, checksum | front, checksum | zeros ...
 //! ```
 //! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 32 bytes before it. `latest` is the latest time
-//! that anyone has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written
-//! once a second, in turns. `stalled_for` is 1 with such a checksum while a flush is to come: who starts before it came
-//! must not find what it was to end. `wal_buffer` is the run whose front has what the file may lack, 0 for none; its
-//! checksum has no seed.
+//! passed to the tier, in seconds since 1970, with a checksum whose seed is the life of the large objects; the two
+//! slots are written alternately, once a second. `waits` is 1, with such a checksum, while a flush is pending: a start
+//! before the flush must not find the objects that it would remove. `front` is the run whose WAL buffer has the writes
+//! that the file may lack, 0 for none; its checksum has no seed.
 //!
 //! The run ties the log to its flash: each start draws one, and a log is read only with a superblock of the same run.
 //! ```text
 //! head {old, 0} -> head {old, new} -> superblock new, durable -> head {new, 0} -> the tier is served
 //! ```
-//! While two runs stand in the head, a superblock of either is accepted: a start that was killed between the writes has
-//! removed nothing, and no later one has started. Afterwards the old one is refused, so an old flash file beside this
-//! log, or an old log beside the current flash, is a cold start. Another keeper of the run is written between the
-//! superblock and the last write of the head.
+//! While two runs are in the head, a superblock of either is accepted: a start that was killed between the writes has
+//! removed nothing, and no later one has started. Afterwards the old run is refused, so an old flash file beside this
+//! log, or an old log beside the current flash, is a cold start. Any other file that keeps the run must be written
+//! between the superblock and the last write of the head.
 //!
-//! The log is doubted in one way, [`DeletionLog::invalidate`]: the mark stands where the latest records go, in the
-//! front, or without one in the head, whose run is erased. Only a file that refuses both a record and the mark leaves
-//! it to the superblock.
+//! Only [`DeletionLog::invalidate`] makes a log invalid. It writes a mark to the WAL buffer, or without one it erases
+//! the run in the head. If the file refuses both a record and the mark, the superblock is marked instead.
 //!
-//! A record is with the system when the call that makes it returns, in the file or in its front (see `wal_buffer` and
-//! `writer`): it outlives the process, but a power cut only when the log was stopped before, since nothing is found
-//! after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing.
+//! A record is with the kernel when the call that appends it returns, in the file or in its WAL buffer (see
+//! `wal_buffer` and `writer`). It survives the end of the process. It survives a power cut only after a stop of the
+//! log; without a stop, a start after a power cut is empty. A ring that overwrites records keeps the highest of their
+//! orders (see `record_ring`). The order of records has no meaning.
 
 mod contents;
 mod head;

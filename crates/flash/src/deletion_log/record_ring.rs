@@ -1,4 +1,4 @@
-//! The records of one store, in a ring of blocks: what is full begins to overwrite the oldest.
+//! The records of one store, in a ring of blocks: a full ring overwrites its oldest block.
 //!
 //! ```text
 //! block    0        8         16      18         24       48       72            4080
@@ -7,16 +7,17 @@
 //! record   0      8       16     18         24
 //!          | hash | order | pool | checksum |
 //! ```
-//! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest
-//! order of all records in blocks before: a reader that finds only the later ones knows that all with a lower order is
-//! to count as gone. The highest bit of an order says that everything is gone that has a lower one; the hash is 0 then.
-//! With a hash of 1 that is everything of the pool, an incarnation that has ended. In other records the pool is 0: the
-//! hash of a key has the salt of its pool. Checksums are XXH3 of the bytes before, with the store's life, the number of
-//! the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record has
-//! the low 48 bits of it, as has the head of a block, behind zeros for the pool.
+//! Little-endian. Blocks have numbers from 0 on; block n is at n modulo the ring's length. `highest` is the highest
+//! order of all records in earlier blocks: a reader that finds only later blocks treats all objects with lower orders
+//! as removed. A record with the highest bit set in its order, and a hash of 0, removes all objects with lower orders.
+//! With that bit and a hash of 1, it ends the incarnation of the pool. In other records the pool is 0: the hash of a
+//! key includes the salt of its pool. Checksums are XXH3 of the bytes before, with the store's life, the number of the
+//! block, the ring and the index in the block as the seed: so a record of an earlier round is invalid. A record has the
+//! low 48 bits of its checksum; so does the head of a block, after zeros for the pool.
 //!
-//! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that
-//! is not whole ends the log, if none follows: it is the one that was being written, of which nobody has been told.
+//! All blocks of the latest round must be present and, except for the last one, full. In the last block the first
+//! invalid record ends the log, if no valid one follows: it was being written when the process ended, so its append
+//! never returned.
 
 use super::contents::{StoreKind, Unreadable};
 use crate::FlashHash;
@@ -28,29 +29,29 @@ use twox_hash::XxHash3_64;
 
 const RECORD: usize = 24;
 const HEAD: usize = 24;
-/// Where the checksum of a record is.
+/// Offset of the checksum in a record.
 const CHECKSUM: usize = 18;
-/// Records of a block.
+/// Number of records in a block.
 pub(super) const RECORDS: usize = (BLOCK - HEAD) / RECORD;
-/// Everything, not one hash.
+/// Bit of an order: the record applies to all objects, not to one hash.
 const ALL: u64 = 1 << 63;
-/// The hash in a record of all of a pool.
+/// The hash in a record that ends an incarnation of a pool.
 const POOL_HASH: u64 = 1;
-/// So many blocks are read at once.
+/// Number of blocks that are read at once.
 const BLOCKS_AT_ONCE: u32 = 256;
 
 const _: () = assert!(HEAD + RECORDS * RECORD <= BLOCK && RECORDS == 169 && HEAD == RECORD);
 
-/// What ended.
+/// The scope of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deletion {
     Key(FlashHash),
     All,
-    /// All of an incarnation of a pool.
+    /// All objects of an incarnation of a pool.
     Pool(u16),
 }
 
-/// A record, after the head of its block if it is the first.
+/// A record; the first record of a block follows the block's head.
 pub(super) struct RecordBytes {
     bytes: [u8; HEAD + RECORD],
     from: usize,
@@ -62,25 +63,25 @@ impl RecordBytes {
     }
 }
 
-/// Where a ring goes on.
+/// A ring and its append position.
 pub(super) struct RecordRing {
     store: StoreKind,
     blocks: u32,
     incarnation: u64,
-    /// The block that is being filled, its `highest`, and its records.
+    /// Number of the block that is being filled. `highest_before`: its `highest`. `used`: its records.
     number: u64,
     highest_before: u64,
     used: usize,
-    /// Of all records.
+    /// Highest order of all records.
     highest: u64,
 }
 
-/// What a block turned out to be.
+/// A valid block that was read.
 struct RecordBlock {
     number: u64,
     highest: u64,
     used: usize,
-    /// Whether a whole record follows one that is not.
+    /// Whether a valid record follows an invalid one.
     has_gap: bool,
 }
 
@@ -89,7 +90,7 @@ impl RecordRing {
         Self { store, blocks, incarnation: 0, number: 0, highest_before: 0, used: 0, highest: 0 }
     }
 
-    /// Begins with an empty block.
+    /// Starts with an empty block.
     pub fn begin(&mut self, incarnation: u64, highest: u64) {
         (self.incarnation, self.number, self.used) = (incarnation, 0, 0);
         (self.highest, self.highest_before) = (highest, highest);
@@ -100,12 +101,12 @@ impl RecordRing {
         self.signed([self.number, self.highest_before], FIRST_POOL, self.number, 0)
     }
 
-    /// Where the block that is being filled lies in the file.
+    /// Offset in the file of the block that is being filled.
     pub fn offset(&self) -> u64 {
         self.start() + self.number % u64::from(self.blocks) * BLOCK as u64
     }
 
-    /// After the head of the file, and the ring before.
+    /// Offset of the ring: after the head of the file and the other ring.
     fn start(&self) -> u64 {
         BLOCK as u64 * (1 + self.store as u64 * u64::from(self.blocks))
     }
@@ -121,7 +122,7 @@ impl RecordRing {
         bytes
     }
 
-    /// The bytes of a record, and where they are to be written.
+    /// Adds a record: its bytes, and their offset in the file.
     pub fn append(&mut self, end: Deletion, order: u64) -> (u64, RecordBytes) {
         debug_assert!(order < ALL);
         let mut record = RecordBytes { bytes: [0; HEAD + RECORD], from: HEAD };
@@ -142,7 +143,7 @@ impl RecordRing {
         (self.offset() + place as u64, record)
     }
 
-    /// What the ring holds of a life; it goes on where that ends.
+    /// Reads the records of a life, and sets the append position to their end.
     pub fn read(
         &mut self,
         incarnation: u64,
@@ -162,7 +163,7 @@ impl RecordRing {
         let last = blocks.iter().max_by_key(|block| block.number).ok_or(Unreadable::Missing)?;
         let oldest = (last.number + 1).saturating_sub(u64::from(self.blocks));
         let is_last = |block: &RecordBlock| block.number == last.number;
-        // A number fits one place only, so as many blocks as there are numbers are all of them.
+        // Each number has one position, so the round is complete if the count of blocks equals the count of numbers.
         let is_whole = blocks.len() as u64 == last.number + 1 - oldest
             && blocks.iter().all(|block| block.number >= oldest && (is_last(block) || block.used == RECORDS))
             && !last.has_gap;
@@ -177,7 +178,7 @@ impl RecordRing {
         Ok(known)
     }
 
-    /// A block of this life at its place, its records added to what is known.
+    /// Decodes a block of this life at its position, and adds its records to `known`.
     fn block(&self, place: u64, bytes: &[u8], known: &mut RecoveryInput) -> Option<RecordBlock> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (number, highest) = (word(0), word(8));

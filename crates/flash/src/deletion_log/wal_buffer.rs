@@ -1,5 +1,5 @@
-//! What the file of the log does not have yet, in a file that lies on no disk: it takes a record whatever the disk
-//! does, and outlives the process.
+//! The WAL buffer: writes that the log's file does not have yet, in a file in memory. It accepts a record even while
+//! the disk stalls, and it survives the process.
 //!
 //! ```text
 //! front    0       8         16    24         32     40              48             56            58
@@ -11,15 +11,15 @@
 //!          | generation | offset | length | bytes, 48        | checksum | to 80
 //! ```
 //! Little-endian. Checksums are XXH3: the head's of the 24 bytes before it, an entry's of the 72 before it, with the
-//! run and its place as the seed. The run is that of the log, and names the front. An entry is a write to the file of
-//! the log. When the file has all of them, the next one is the first again, of the next generation: so the entries up
-//! to the first that is not whole, or of another generation than the first, are what the file may lack, in this order.
-//! To write them once more than once changes nothing. `lost` other than 0 says that the log does not have everything.
+//! run and its place as the seed. The run is that of the log, and is in the name of the WAL buffer. An entry is a write
+//! to the file of the log. Once the file has all of them, the next entry is written at the first position, with the
+//! next generation. So the file may lack the entries up to the first one that is invalid or of another generation than
+//! the first, in this order. To apply them again changes nothing. `lost` other than 0 marks the log as incomplete.
 //!
-//! A front outlives its log when the flash of a killed server is deleted. Each start removes the fronts that are left,
-//! by [`remove_stale`]: nobody has locked them, and their log is gone from its folder, or names another front, or its
-//! flash is gone. The folder is told by device and inode: where another one has its path, as before a mount or in
-//! another container, nothing is known of the log, and the front stays for a day.
+//! A WAL buffer outlives its log when the flash of a killed server is deleted. Each start removes stale ones by
+//! [`remove_stale`]: those that no process has locked, and whose log is missing in its folder, or names another WAL
+//! buffer, or has no flash. The folder is identified by device and inode. If another folder has its path, as before a
+//! mount or in another container, the state of the log is unknown, and the WAL buffer stays for a day.
 
 use super::head::{SLOT_BYTES, named_wal_buffer, path_of_flash};
 use crate::device::{self, BLOCK};
@@ -41,14 +41,14 @@ const INVALID_MARK: usize = 32;
 const FOLDER: usize = 40;
 const PATH_LENGTH: usize = 56;
 const PATH: usize = 58;
-/// The longest write.
+/// Maximum bytes of a write.
 pub(super) const MAX_WRITE: usize = 48;
 const ENTRY: usize = 80;
 const ENTRY_CHECKSUM: usize = 72;
-/// A quarter of a MiB in all: what is removed in a hundredth of a second, and more.
+/// Number of entries, a quarter of a MiB in all: more than the removals of a hundredth of a second.
 pub(super) const ENTRIES: usize = 3640;
 const BYTES: usize = BLOCK + (ENTRIES * ENTRY).next_multiple_of(BLOCK);
-/// After so long without a write a front is not thought to be wanted any more, if its log is not there.
+/// Age of the last write after which a WAL buffer counts as stale, if its log is missing.
 const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const PREFIX: &str = "ebbtide-";
 const SUFFIX: &str = ".front";
@@ -56,7 +56,7 @@ const SUFFIX: &str = ".front";
 const _: () = assert!(SLOT_BYTES <= MAX_WRITE);
 const _: () = assert!(24 + MAX_WRITE == ENTRY_CHECKSUM && ENTRY_CHECKSUM + 8 == ENTRY && BYTES <= 300 << 10);
 
-/// To the file of the log.
+/// A write to the file of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogWrite {
     pub offset: u64,
@@ -86,7 +86,7 @@ impl LogWrite {
         entry
     }
 
-    /// The generation, and the write, if an entry is whole.
+    /// The generation and the write of a valid entry.
     fn decode(entry: &[u8], index: usize, run: u64) -> Option<(u64, Self)> {
         let is_whole = word(entry, ENTRY_CHECKSUM) == checksum(&entry[..ENTRY_CHECKSUM], run, index);
         let length = is_whole.then(|| word(entry, 16)).filter(|&length| length <= MAX_WRITE as u64)?;
@@ -101,7 +101,7 @@ pub(super) struct WalBuffer {
 }
 
 impl WalBuffer {
-    /// A new one, for the log of this path, whose folder must be in memory.
+    /// Creates a WAL buffer for the log at this path. `folder` must be in memory.
     pub fn create(folder: &Path, run: u64, log: &Path) -> io::Result<Self> {
         let path = path_of(folder, run);
         let file = options().create_new(true).mode(0o600).open(&path)?;
@@ -111,7 +111,7 @@ impl WalBuffer {
 
     fn begin(&self, log: &Path) -> io::Result<()> {
         device::lock(&self.file)?;
-        // What it has cannot be refused later, for want of memory.
+        // The space is reserved here, so later writes cannot fail for lack of memory.
         rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, BYTES as u64)?;
         let log = std::path::absolute(log)?;
         let (device, inode) = folder_of(&log)?;
@@ -128,7 +128,7 @@ impl WalBuffer {
         self.file.write_all_at(&head, 0)
     }
 
-    /// The one that was left.
+    /// Opens the WAL buffer of an earlier process.
     pub fn open(folder: &Path, run: u64) -> io::Result<Self> {
         let path = path_of(folder, run);
         let file = options().open(&path)?;
@@ -140,7 +140,7 @@ impl WalBuffer {
         is_valid.then_some(wal_buffer).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// What the file of the log may lack; None if it lacks more.
+    /// The writes that the file of the log may lack; `None` if the log is marked as incomplete.
     pub fn writes(&self) -> io::Result<Option<Vec<LogWrite>>> {
         let mut bytes = vec![0; BYTES];
         self.file.read_exact_at(&mut bytes, 0)?;
@@ -157,7 +157,7 @@ impl WalBuffer {
         self.file.write_all_at(&write.entry(generation, index, self.run), (BLOCK + index * ENTRY) as u64)
     }
 
-    /// From now on the log does not have everything.
+    /// Marks the log as incomplete.
     pub fn invalidate(&self) -> io::Result<()> {
         self.file.write_all_at(&[0xff; 8], INVALID_MARK as u64)
     }
@@ -167,11 +167,11 @@ impl WalBuffer {
     }
 
     pub fn remove(&self) {
-        // One that stays is removed by a later start.
+        // If this fails, a later start removes it.
         let _ = fs::remove_file(&self.path);
     }
 
-    /// Whether no start will ask for it.
+    /// Whether no start needs it.
     fn is_stale(&self) -> bool {
         match self.log() {
             Some(LogState::Names(run)) => run != self.run,
@@ -186,7 +186,7 @@ impl WalBuffer {
         modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > STALE_AGE))
     }
 
-    /// The log that it was made for; None if there is no whole head, or the folder of the log is not there.
+    /// The state of its log; `None` if the head is invalid, or the folder of the log is missing.
     fn log(&self) -> Option<LogState> {
         let mut block = [0; BLOCK];
         self.file.read_exact_at(&mut block, 0).ok()?;
@@ -205,7 +205,7 @@ impl WalBuffer {
         Some(named_wal_buffer(&log).map_or(LogState::Unreadable, LogState::Names))
     }
 
-    /// Whether its path leads to it.
+    /// Whether its path still names this file.
     fn is_in_place(&self) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino(), metadata.is_file());
         let here = self.file.metadata().map(identity);
@@ -213,22 +213,23 @@ impl WalBuffer {
     }
 }
 
-/// What has become of the log of a front.
+/// The state of the log of a WAL buffer.
 enum LogState {
-    /// The run whose front it names, 0 for none.
+    /// The log names the WAL buffer of this run, 0 for none.
     Names(u64),
-    /// It is gone, or the flash beside which it lies.
+    /// The log, or the flash beside it, is missing.
     Gone,
     Unreadable,
 }
 
-/// Removes the fronts that are left, and that nobody has open.
+/// Removes stale WAL buffers that no process has open.
 pub(crate) fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let run = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
         let Some(run) = run.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else { continue };
-        // The lock is kept until it is removed: a server that uses it has the lock, and a start that asks for it waits.
+        // The lock is held until the file is removed: a server that uses the file holds the lock, and a start that
+        // needs it waits for the lock.
         if let Ok(wal_buffer) = open_unlocked(folder, run)
             && wal_buffer.is_in_place()
             && wal_buffer.is_stale()
@@ -238,7 +239,7 @@ pub(crate) fn remove_stale(folder: &Path) {
     }
 }
 
-/// What has the name of a front, if nobody has it open.
+/// Opens a file with the name of a WAL buffer, if no process has it open.
 fn open_unlocked(folder: &Path, run: u64) -> io::Result<WalBuffer> {
     let path = path_of(folder, run);
     let file = options().open(&path)?;
@@ -254,7 +255,7 @@ fn folder_of(path: &Path) -> io::Result<(u64, u64)> {
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // Whatever has such a name must not be waited for.
+    // The open must not wait, whatever kind of file has this name.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     options.read(true).write(true).custom_flags(flags.bits() as i32);
     options

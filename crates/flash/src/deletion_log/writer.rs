@@ -1,13 +1,14 @@
-//! The way of records to the file of the log: by a front in memory and a thread, so that nobody who removes waits for
-//! the disk of the file.
+//! Writes records to the file of the log, by a WAL buffer in memory and a thread, so that removals do not wait for the
+//! disk of the file.
 //!
 //! ```text
 //! put -> front, and a list -> the thread, every 10 ms -> the file
 //! ```
-//! A write to a file waits for the disk now and then, if only because the filesystem notes the time: for as long as
-//! that does nothing. Who removes something holds the locks of its key meanwhile, and the worker serves nobody. So a
-//! record is in the front when `append` returns; the file has it later. When the front is full the file is waited for,
-//! a second at most, and not if the thread has done nothing for one: then the log is doubted, by a mark in the front.
+//! A write to a file sometimes waits for the disk, if only because the filesystem updates a time: for as long as the
+//! disk stalls. Meanwhile a removal holds the locks of its key, and its worker serves no other client. So a record is
+//! in the WAL buffer when `append` returns, and reaches the file later. If the WAL buffer is full, `append` waits for
+//! the file, for at most a second. It does not wait if the thread has made no progress for a second: then the log is
+//! marked as incomplete in the WAL buffer.
 
 use super::log_file::LogFile;
 use super::wal_buffer::{ENTRIES, LogWrite, WalBuffer};
@@ -18,14 +19,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long records are gathered.
+/// Time for which records are gathered into a batch.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// From so many on in the front they are not.
+/// Entries in the WAL buffer from which on records are not gathered.
 const CROWDED_ENTRIES: usize = ENTRIES / 2;
-/// A file that takes nothing for so long is not waited for.
+/// Time without progress after which no thread waits for the file.
 pub(super) const MAX_STALL: Duration = Duration::from_secs(1);
 
-/// By a front, while there is one.
+/// Writes to the log, by a WAL buffer while there is one.
 pub(super) struct LogWriter {
     shared: Arc<WriterShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -39,34 +40,35 @@ struct WriterShared {
 
 struct State {
     wal_buffer: Option<WalBuffer>,
-    /// Of the front, and how many entries of it there are.
+    /// Generation of the entries in the WAL buffer. `used`: their number.
     generation: u64,
     used: usize,
-    /// What the thread has not taken.
+    /// Writes that the thread has not taken yet.
     pending: Vec<LogWrite>,
-    /// The thread is at the file.
+    /// The thread is writing to the file.
     is_applying: bool,
-    /// How often the thread was there, and when it last was, or got something to do.
+    /// Number of batches that the thread has written. `progress`: when it finished the last one, or got work after
+    /// being idle.
     batches: u64,
     progress: Instant,
-    /// The log does not have everything, and the front says so.
+    /// The log is incomplete, and the WAL buffer has the mark.
     is_invalid: bool,
-    /// The thread does not gather: somebody waits.
+    /// A thread waits for the file, so records are not gathered.
     is_hurried: bool,
-    /// Others may open the file once nothing more comes to it.
+    /// The file is to be unlocked after its last write.
     is_closing: bool,
     is_served: bool,
     is_ending: bool,
 }
 
 impl State {
-    /// Nothing more goes to the front, or to the file.
+    /// Drops all pending and later writes.
     fn invalidate(&mut self) {
         self.is_invalid = true;
         self.pending.clear();
     }
 
-    /// Somebody waits for the thread.
+    /// Whether a caller waits for the thread.
     fn is_awaited(&self) -> bool {
         self.is_hurried || self.is_closing || self.is_ending
     }
@@ -77,7 +79,7 @@ impl State {
 }
 
 impl LogWriter {
-    /// Straight to the file.
+    /// A writer without a WAL buffer: records are written directly to the file.
     pub fn new(log_file: Arc<LogFile>) -> Self {
         let state = State {
             wal_buffer: None,
@@ -106,16 +108,16 @@ impl LogWriter {
         Ok(())
     }
 
-    /// By this front from now on, which is new.
+    /// Uses this new WAL buffer from now on.
     pub fn take(&self, wal_buffer: WalBuffer) {
         self.shared.state().wal_buffer = Some(wal_buffer);
     }
 
-    /// Has the front take a write. False if there is none.
+    /// Appends a write to the WAL buffer. False if there is none.
     ///
     /// # Errors
     ///
-    /// The front, or the file in a second, takes nothing: the log is not to be accepted.
+    /// The WAL buffer refuses the write, or the file makes no progress within a second: the log must be invalidated.
     pub fn append(&self, write: LogWrite) -> io::Result<bool> {
         let mut state = self.shared.state();
         if state.wal_buffer.is_none() {
@@ -144,18 +146,18 @@ impl LogWriter {
         Ok(true)
     }
 
-    /// Whether the log does not have everything, since the file did not take it.
+    /// Whether the log is incomplete because a write to the file failed.
     pub fn is_invalid(&self) -> bool {
         self.shared.state().is_invalid
     }
 
-    /// How long the file has taken nothing though there is something for it.
+    /// How long the file has completed no write although there are pending ones.
     pub fn stalled_for(&self) -> Duration {
         let state = self.shared.state();
         if state.is_busy() { state.progress.elapsed() } else { Duration::ZERO }
     }
 
-    /// Has the front say that the log does not have everything. False if there is no front, or it takes nothing.
+    /// Marks the log as incomplete in the WAL buffer. False if there is none, or it refuses the mark.
     pub fn invalidate(&self) -> bool {
         let mut state = self.shared.state();
         let is_said = state.wal_buffer.as_ref().is_some_and(|wal_buffer| wal_buffer.invalidate().is_ok());
@@ -166,14 +168,14 @@ impl LogWriter {
         is_said
     }
 
-    /// Waits until the file has everything, but not for longer than this. Whether it has.
+    /// Waits until the file has all writes, for at most `max`. Returns whether it has them.
     pub fn drain(&self, max: Duration) -> bool {
         self.flush_batches(max, u64::MAX)
     }
 
-    /// The same, but what comes meanwhile is not waited for.
+    /// As [`LogWriter::drain`], without waiting for writes that are appended meanwhile.
     pub fn flush_pending(&self, max: Duration) -> bool {
-        // The one that is under way, and the next.
+        // The current batch and the next one.
         self.flush_batches(max, 2)
     }
 
@@ -188,7 +190,7 @@ impl LogWriter {
         !timeout.timed_out()
     }
 
-    /// Lets others open the file and the front: now, if the file has everything within this, or else when it has.
+    /// Unlocks the file and the WAL buffer once the file has all writes. Waits for that at most `max`.
     pub fn close(&self, max: Duration) {
         let mut state = self.shared.state();
         if !state.is_served {
@@ -213,7 +215,7 @@ impl LogWriter {
         self.shared.unlock(&state);
     }
 
-    /// Straight to the file again, which has everything.
+    /// Ends the use of the WAL buffer, whose writes the file must have: later records are written directly to the file.
     pub fn take_wal_buffer(&self) -> Option<WalBuffer> {
         self.shared.state().wal_buffer.take()
     }
@@ -225,7 +227,7 @@ impl Drop for LogWriter {
         self.shared.changed.notify_all();
         let is_idle = self.drain(MAX_STALL);
         let thread = self.thread.lock().unwrap().take();
-        // One that waits for the file cannot be waited for.
+        // A thread that waits for the file is not joined.
         if let Some(thread) = thread.filter(|_| is_idle) {
             thread.join().expect("it does not panic");
         }
@@ -254,7 +256,7 @@ impl WriterShared {
         state
     }
 
-    /// The thread: to the file with what is in the front.
+    /// The thread: applies the writes of the WAL buffer to the file.
     fn serve(&self) {
         let mut state = self.state();
         loop {
@@ -273,7 +275,7 @@ impl WriterShared {
         }
     }
 
-    /// Takes what waits to the file.
+    /// Writes all pending writes to the file.
     fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let writes = mem::take(&mut state.pending);
         state.is_applying = true;
@@ -284,7 +286,7 @@ impl WriterShared {
         state.batches += 1;
         state.progress = Instant::now();
         if applied.is_err() {
-            // Its memory is reserved, so the front takes the mark.
+            // The memory of the WAL buffer is reserved, so it accepts the mark.
             state.wal_buffer.iter().for_each(|wal_buffer| drop(wal_buffer.invalidate()));
             state.invalidate();
         } else if state.pending.is_empty() {
