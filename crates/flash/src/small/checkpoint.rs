@@ -1,4 +1,5 @@
-//! What RAM knows, on the device, for a start that reads no page. Little-endian; written last, valid once.
+//! The checkpoint: the state in RAM, on the device, for a start that reads no page. Little-endian; written last, valid
+//! once.
 //!
 //! ```text
 //! block 0   magic u32 | version u32 | salt u64 | sets u32 | segments u32 | bytes of an entry u8, mark u8, 0 u16, 0 u32
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 const MAGIC: [u8; 4] = *b"EbSc";
 const VERSION: u32 = 1;
-/// How often a checkpoint looks whether the segments have been written.
+/// Time between two checks of a checkpoint for the end of all writes.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 
 const _: () = assert!(HEADER_BYTES <= PAGE);
@@ -48,9 +49,10 @@ impl SmallStore {
         (PAGE + segments + groups.sum::<usize>()).next_multiple_of(PAGE) as u64
     }
 
-    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own, a block at least;
-    /// if that does not fit, a block that is none, and a recovery reads all pages. Gives back the bytes that it took.
-    /// Nothing may be inserted or maintained any more; removals after it must be told to the recovery, as always.
+    /// Writes the open segment, and the state in RAM to an area of the device outside the store's own, of at least one
+    /// block. If the state does not fit, writes an invalid block, and a recovery reads all pages. Returns the bytes
+    /// that it took. No inserts and no maintenance may follow. Later removals must be passed to the recovery, as
+    /// always.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ impl SmallStore {
         }
         let salt = shared.options.salt;
         let mut device_writer = DeviceWriter::new(&*shared.device, area.start + PAGE as u64, salt);
-        // What was removed before has no higher order than this.
+        // Earlier removals have orders up to this one.
         let log_clock = shared.log.advance();
         for first in shared.log.firsts() {
             device_writer.put(&first.to_le_bytes())?;
@@ -92,7 +94,7 @@ impl SmallStore {
         self.shared.log.seal_open();
         for _ in 0..steps_in(self.shared.options.max_checkpoint_wait, WAIT_STEP) {
             drop(self.shared.maintain(now));
-            // What gets another life meanwhile opens a segment.
+            // A readmitted object may open a segment meanwhile.
             self.shared.log.seal_open();
             if self.shared.log.is_written() {
                 return Ok(());
@@ -106,8 +108,8 @@ impl SmallStore {
 }
 
 impl SmallShared {
-    /// Fills an empty store; the moment of the checkpoint. `None` if there is none of it, or a damaged one: then the
-    /// store is of no use.
+    /// Fills an empty store, and returns the moment of the checkpoint. `None` if there is no valid checkpoint of this
+    /// store: then the store must be discarded.
     pub(super) fn load(&self, area: &Range<u64>) -> Option<u64> {
         let block = device::read(&*self.device, area.start, Buffer::zeroed(PAGE)).ok()?;
         let header = Header::decode(&block[..HEADER_BYTES], self.options.salt)?;

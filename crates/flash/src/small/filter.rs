@@ -1,5 +1,5 @@
-//! What is known in RAM of the objects in a set's page: a Bloom filter, whose bits follow the number of objects, and a
-//! bit for each object that says whether it was hit.
+//! The state in RAM of the objects in a set's page: a Bloom filter, whose length follows the number of objects, and a
+//! hit bit for each object.
 //!
 //! ```text
 //! | hit bits: objects / 8 | filter: objects * quarters / 32 |      both rounded up to bytes
@@ -7,25 +7,25 @@
 
 use crate::object::FlashHash;
 
-/// How wide filters are: quarters of a bit per object.
+/// The width of filters, in quarters of a bit per object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterWidth(u16);
 
 impl FilterWidth {
     /// # Panics
     ///
-    /// Panics when no hash function is worth its while with so few bits, or a width overflows with so many.
+    /// Panics unless `quarters` is 4 to 64: fewer bits are not worth a hash function, more overflow a width.
     pub fn of(quarters: u16) -> Self {
         assert!((4..=64).contains(&quarters));
         Self(quarters)
     }
 
-    /// Bytes of the hit bits and the filter of so many objects.
+    /// Bytes of the hit bits and the filter of a page with this number of objects.
     pub fn bytes(self, objects: u8) -> usize {
         hit_bytes(objects) + usize::from((u16::from(objects) * self.0).div_ceil(32))
     }
 
-    /// Hash functions, at most four: bits times ln 2, but fewer where two do the same.
+    /// Number of hash functions, at most four: bits times ln 2, rounded down where the lower number is as good.
     fn functions(self) -> u32 {
         (u32::from(self.0) * 11 / 64).clamp(1, 4)
     }

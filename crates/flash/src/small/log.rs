@@ -7,9 +7,9 @@
 //!                                       +--- the write failed, or nothing is ---+
 //!                                            written: reclaimed out of RAM
 //! ```
-//! The log's clock, the moment, goes on with each page that is opened: page k of a segment has the moment of its first
-//! page plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there
-//! never passes.
+//! The log's clock advances with each page that is opened; its value is the page's moment. Page k of a segment has the
+//! moment of its first page plus k. So RAM knows the moment that any page on flash must have, and the bytes of a lost
+//! or misplaced write are refused.
 
 use super::page::{self, PAGE, PageHeader, PageWriter};
 use crate::device::Buffer;
@@ -18,30 +18,30 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts,
-/// which have so many bytes of them at least, and enough for all buffers.
+/// Minimum number of free segments that maintenance provides: one for readmitted objects, the others for inserts. Those
+/// have at least `SPARE_BYTES`, and enough for all buffers.
 const SPARE_SEGMENTS: usize = 3;
 const SPARE_BYTES: usize = 64 << 10;
-/// But no more than such a part of the log.
+/// The spare segments are at most one part in this many of the log.
 const SPARE_SHARE: usize = 8;
 
-/// Where the log lies and how it is divided.
+/// The position of the log and its division.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLayout {
     pub segments: u32,
     pub pages_per_segment: u32,
-    /// The number of the first page in the area; none if segments stay in RAM until they are reclaimed.
+    /// The number of the first page in the area; `None` if segments stay in RAM until they are reclaimed.
     pub first_block: Option<u32>,
-    /// Sealed segments in RAM at most, if they are written.
+    /// Maximum number of sealed segments in RAM, if they are written.
     pub buffers: usize,
     pub salt: u64,
 }
 
 pub(crate) struct PageLog {
     pub log_layout: LogLayout,
-    /// Of each segment, the moment of its first page; 0 if it is free.
+    /// The moment of the first page of each segment; 0 if it is free.
     first: Box<[AtomicU64]>,
-    /// The last one that began.
+    /// The moment of the last page that was opened.
     log_clock: AtomicU64,
     /// Counts flushes.
     epoch: AtomicU32,
@@ -51,10 +51,10 @@ pub(crate) struct PageLog {
 struct State {
     open: Option<OpenSegment>,
     free: VecDeque<u32>,
-    /// Sealed and written ones, oldest first.
+    /// Sealed and written segments, oldest first.
     filled: VecDeque<u32>,
     sealed: Vec<SealedSegment>,
-    /// Never used again.
+    /// Segments that are never used again.
     retired: usize,
 }
 
@@ -79,14 +79,15 @@ pub(crate) enum SegmentPhase {
     Waiting,
     Writing,
     Failed,
-    /// Never written.
+    /// Not to be written.
     Kept,
 }
 
-/// What is appended.
+/// An append to the log.
 pub(crate) enum LogAppend<'a> {
     New(&'a Object<'a>, usize),
-    /// A record from the log's end, unless there was a flush since; the segment that is kept for these may be used.
+    /// A readmitted record from the log's end, unless a flush happened since. It may use the segment that is kept for
+    /// readmission.
     Again(&'a [u8], u32),
 }
 
@@ -95,16 +96,16 @@ pub(crate) enum LogAppend<'a> {
 pub(crate) struct LogPosition {
     pub page: u32,
     pub log_clock: u64,
-    /// Whether its page had an object of the same set and tag, be its entry there or not.
+    /// Whether its page already had an object of the same set and tag, with or without an entry.
     pub repeats: bool,
-    /// The flushes before it.
+    /// Number of flushes before it.
     pub epoch: u32,
 }
 
 /// A segment to be reclaimed.
 pub(crate) struct Tail {
     pub segment: u32,
-    /// Its pages, if they are in RAM.
+    /// The pages of the segment, if they are in RAM.
     pub buffer: Option<Arc<Buffer>>,
     pub failed: bool,
 }
@@ -132,7 +133,7 @@ impl PageLog {
         self.log_clock.load(Ordering::Relaxed)
     }
 
-    /// Goes on to a moment that no page has; gives it back.
+    /// Advances to a moment that no page has, and returns it.
     pub fn advance(&self) -> u64 {
         let _state = self.state();
         self.log_clock.fetch_add(1, Ordering::Relaxed) + 1
@@ -142,10 +143,10 @@ impl PageLog {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Counts a flush. Under the lock: what was appended before has a moment that is not above the one read afterwards.
+    /// Counts a flush. Under the lock, so that earlier appends have moments up to the one read afterwards.
     pub fn flush(&self) {
         let _state = self.state();
-        // Release: with `epoch`; who sees an operation after the flush sees the flush.
+        // Release: with `epoch`; a thread that sees an operation after the flush sees the flush.
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -155,7 +156,7 @@ impl PageLog {
         (self.log_clock(), self.epoch())
     }
 
-    /// What a page's header must say; none if it lies in no segment in use.
+    /// The expected header of a page; `None` if its segment is not in use.
     pub fn header(&self, page: u32) -> Option<PageHeader> {
         let first = self.first[(page / self.log_layout.pages_per_segment) as usize].load(Ordering::Acquire);
         let log_clock = first + u64::from(page % self.log_layout.pages_per_segment);
@@ -211,7 +212,7 @@ impl PageLog {
         state.sealed.push(SealedSegment { segment: full.segment, buffer: Arc::new(full.buffer), phase });
     }
 
-    /// Seals the open segment though it is not full, so that what it holds comes to flash.
+    /// Seals the open segment even if it is not full, so that its objects are written.
     pub fn seal_open(&self) {
         let mut state = self.state();
         let Some(mut open) = state.open.take() else {
@@ -249,7 +250,7 @@ impl PageLog {
         Some(copy)
     }
 
-    /// A segment that waits to be written; it is being written now.
+    /// Takes a segment that waits to be written; its phase becomes `Writing`.
     pub fn next_write(&self) -> Option<(u32, Arc<Buffer>)> {
         let mut state = self.state();
         let sealed = state.sealed.iter_mut().find(|sealed| sealed.phase == SegmentPhase::Waiting)?;
@@ -257,7 +258,7 @@ impl PageLog {
         Some((sealed.segment, Arc::clone(&sealed.buffer)))
     }
 
-    /// What became of the write of a segment: none if it was not started.
+    /// Records the result of the write of a segment; `None` if it was not started.
     pub fn written(&self, segment: u32, success: Option<bool>) {
         let mut state = self.state();
         let index = state.sealed.iter().position(|sealed| sealed.segment == segment).expect("it is being written");
@@ -268,8 +269,7 @@ impl PageLog {
         }
     }
 
-    /// The segment to reclaim next, if one has to be so that `spare` are free: one that could not be written, else the
-    /// oldest.
+    /// The segment to reclaim next, if fewer than `spare` are free: one whose write failed, else the oldest.
     pub fn tail(&self, spare: usize) -> Option<Tail> {
         let state = self.state();
         let failed =
@@ -288,7 +288,7 @@ impl PageLog {
         Some(Tail { segment, buffer: sealed.map(|sealed| Arc::clone(&sealed.buffer)), failed: failed.is_some() })
     }
 
-    /// The moment before which no segment that was written holds anything, once the tail has ended.
+    /// The moment before which no written segment has objects, once the tail is reclaimed.
     pub fn oldest_after(&self, tail: u32) -> u64 {
         let state = self.state();
         let next =
@@ -296,7 +296,7 @@ impl PageLog {
         next.map_or(self.log_clock() + 1, |&segment| self.first[segment as usize].load(Ordering::Relaxed))
     }
 
-    /// A segment whose entries have all ended: it is free, or never used again.
+    /// Frees a segment whose entries are all removed, or retires it.
     pub fn end(&self, segment: u32, retire: bool) {
         let mut state = self.state();
         state.filled.retain(|&filled| filled != segment);
@@ -309,14 +309,14 @@ impl PageLog {
         }
     }
 
-    /// How many segments the upkeep has free.
+    /// Number of segments that maintenance keeps free.
     pub fn spare(&self) -> usize {
         let wanted = 1 + self.log_layout.buffers.max(SPARE_BYTES / self.segment_bytes());
         wanted.min(self.log_layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
     }
 
-    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next.
-    /// A log of which too much is retired to take anything is waited for in vain.
+    /// Whether half of the buffers are free, and segments for them, as far as maintenance keeps that number free. Also
+    /// true if so much of the log is retired that waiting does not help.
     pub fn has_space(&self) -> bool {
         let state = self.state();
         let half = self.log_layout.buffers / 2;
@@ -332,7 +332,7 @@ impl PageLog {
         (state.free.len(), buffers * self.segment_bytes())
     }
 
-    /// Takes up a log that lies on flash: its segments with the moments of their first pages, and the clock.
+    /// Restores a log on flash: its segments with the moments of their first pages, and the clock.
     pub fn restore(&self, segments: &[(u32, u64)], log_clock: u64) {
         let mut state = self.state();
         let mut segments = segments.to_vec();
@@ -345,13 +345,13 @@ impl PageLog {
         self.log_clock.store(log_clock, Ordering::Relaxed);
     }
 
-    /// Whether nothing is in RAM that is to be on flash.
+    /// Whether all segments with objects are written.
     pub fn is_written(&self) -> bool {
         let state = self.state();
         state.open.is_none() && state.sealed.is_empty()
     }
 
-    /// Of each segment the moment of its first page, 0 for a free one.
+    /// The moment of the first page of each segment, 0 for a free one.
     pub fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
         self.first.iter().map(|first| first.load(Ordering::Relaxed))
     }
@@ -399,7 +399,7 @@ fn page_of(buffer: &mut Buffer, page: u32) -> &mut [u8] {
     &mut buffer[page as usize * PAGE..][..PAGE]
 }
 
-/// Whether a page is the one that RAM knows.
+/// Whether a page has the expected header and a valid checksum.
 pub(crate) fn is_expected(bytes: &[u8], salt: u64, expected: Option<PageHeader>) -> bool {
     expected.is_some() && page::open(bytes, salt) == expected
 }

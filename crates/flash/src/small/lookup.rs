@@ -1,12 +1,12 @@
-//! Lookups: what RAM knows says which page to read; what is read counts only if RAM still says the same.
+//! Lookups: the state in RAM decides which page to read. The read is used only if that state is unchanged afterwards.
 //!
 //! ```text
 //! newest entry or page --> copy in RAM, or read --> still the newest, same version of the group? --> key? --> answer
 //!        ^                                                       | no                              | no
 //!        +-------------------------------------------------------+------ another key's: go on -----+
 //! ```
-//! A version that changed means that entries ended or a page was written since: then all that is known is looked up
-//! anew. An entry or a tombstone that came since is newer than what was read, and is found at the second look.
+//! A changed version means that entries were removed or a page was written since: then the lookup starts again. A new
+//! entry or tombstone is newer than the page that was read, and the second check finds it.
 
 use super::log::is_expected;
 use super::page::{self, PAGE, PageHeader, PageRecord};
@@ -18,10 +18,10 @@ use crate::object::{FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token, has_
 use std::io;
 use std::sync::Arc;
 
-/// A lookup that found something new so many times in a row is a miss.
+/// Maximum number of times that a lookup starts again, before it is a miss.
 const TRIES: u8 = 8;
 
-/// A page, and what its header must say.
+/// A page, and its expected header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageSource {
     Log { page: u32, header: PageHeader },
@@ -63,7 +63,7 @@ struct SmallLookup {
     hash: FlashHash,
     pool: u16,
     now: u32,
-    /// The group's, when what was looked at was chosen.
+    /// The group's version when the page to read was chosen.
     version: u32,
     /// Pages of the log in which another key has the same tag, as of that version.
     foreign: Vec<u32>,
@@ -99,8 +99,8 @@ fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnLookup) -> F
 }
 
 impl SmallStore {
-    /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
-    /// never.
+    /// Looks a key up. If flash must be read, `done` is called when the read is complete, possibly before this returns;
+    /// otherwise never.
     pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         begin(&self.shared, key, now, done)
     }
@@ -190,7 +190,7 @@ impl SmallLookup {
         }
     }
 
-    /// The answer, if the page decides; none if its object is another key's and older entries count.
+    /// The answer, if the page decides; `None` if its object is of another key and older entries must be checked.
     fn validate(
         &mut self,
         group: &mut SetGroup,

@@ -1,24 +1,25 @@
-//! What maintenance remembers between two calls.
+//! The state of maintenance between two calls.
 
 use std::time::{Duration, Instant};
 
-/// So many times as long as finding and writing them took, the device is left to others.
+/// Length of the rest after writing zeros, as a multiple of the time that it took: the device is left to other
+/// transfers.
 const REST: u32 = 3;
 
-/// What the upkeep remembers.
+/// The state of maintenance.
 #[derive(Default)]
 pub(super) struct MaintenanceState {
-    /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
+    /// The mark that is written next: never the newest one, which a torn write would destroy.
     pub mark: u32,
     pub zero_fill: ZeroFill,
 }
 
-/// How far the zeros have come.
+/// The progress of writing zeros.
 #[derive(Default)]
 pub(super) struct ZeroFill {
-    /// The next set; its page was not looked at yet.
+    /// The next set, whose page has not been checked yet.
     pub next: u64,
-    /// When the device is left to others no longer.
+    /// The end of the rest.
     pub rests_until: Option<Instant>,
 }
 

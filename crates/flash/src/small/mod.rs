@@ -3,15 +3,15 @@
 //! ```text
 //! insert -> open segment (RAM) -> log (flash) -- a set's objects together --> the set's page (4 KiB)
 //! ```
-//! A key belongs to one set, and a set has one page. Objects gather in a log, whose index in RAM finds all that belong
-//! to a set; when the log's end comes to an object, its set's page is rewritten for all of them, or the object ends.
-//! Each get costs at most one read, but for collisions of tags. Removed keys have a tombstone in RAM until their page
-//! is rewritten.
+//! A key belongs to one set, and a set has one page. Objects are first written to a log, whose index in RAM finds all
+//! objects of a set. When an object reaches the log's end, its set's page is rewritten with all of them, or the object
+//! is evicted. Each get costs at most one read, except for collisions of tags. Removed keys have a tombstone in RAM
+//! until their page is rewritten.
 //!
 //! | where | what |
 //! |---|---|
 //! | `page` | the format of pages |
-//! | `set_group`, `filter` | what RAM knows of the sets: log index, tombstones, filters |
+//! | `set_group`, `filter` | the state of the sets in RAM: log index, tombstones, filters |
 //! | `store` | the store: its parts, inserts, removals, tokens |
 //! | `log` | segments, from the open one in RAM to the oldest on flash |
 //! | `lookup` | lookups, with their reads |
@@ -20,10 +20,10 @@
 //! | `rewrite` | pages are composed and written |
 //! | `zero_fill` | pages are written with zeros before they get objects |
 //! | `scan` | a walk over all objects |
-//! | `recover`, `checkpoint` | what RAM knows, from flash |
+//! | `recover`, `checkpoint` | the state in RAM, read from flash |
 //!
 //! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither.
-//! What waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
+//! Only [`SmallStore::maintain`] waits. The protocol is in `docs/concurrency.md`.
 
 mod checkpoint;
 mod filter;

@@ -1,4 +1,4 @@
-//! What can be chosen, and how an area is divided by it.
+//! Options of the store, and the division of an area by them.
 
 use super::filter::FilterWidth;
 use super::log::LogLayout;
@@ -12,48 +12,48 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The pages before the log that say where it begins.
+/// Number of pages before the log that mark its start.
 pub(crate) const MARKS: u32 = 2;
-/// Segments of a log at least: one open, one for objects that get another life, two being written or reclaimed, and as
-/// many that rest.
+/// Minimum number of segments of a log: one open, one for readmitted objects, two being written or reclaimed, and four
+/// that rest.
 const MIN_SEGMENTS: u32 = 8;
-/// Buffers of the log when nothing of it is written.
+/// Buffers of a log that is never written.
 const MEMORY_SEGMENTS: u32 = 4;
 
 /// Options of the small-object store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Share of the area for the log before the sets, percent, at most 50. With 0 each object goes to its set's page
-    /// alone. More makes page writes rarer, and costs four bytes of RAM for each object in the log.
+    /// Share of the area for the log before the sets, percent, at most 50. With 0 each object is written to its set's
+    /// page alone. A larger log needs fewer page writes, and costs four bytes of RAM for each object in it.
     pub log_percent: u8,
-    /// A set's page is rewritten for so many objects of the log at least, or as many times 300 bytes, or for one if it
-    /// fits beside what the page has. When the log's end comes to an object with fewer others of its set, it ends, or
-    /// goes to the log's front if it was hit. With 1 no object ends there.
+    /// Minimum number of a set's objects in the log, or of 300-byte units, for which its page is rewritten. One object
+    /// is enough if it fits beside the objects of the page. An object at the log's end with fewer others of its set is
+    /// evicted, or readmitted to the log's front if it was hit. With 1 no object is evicted there.
     pub rewrite_threshold: u8,
     /// Quarters of a bit that a set's filter has per object, 4 to 64. 21 let one in twelve absent keys pass.
     pub filter_quarter_bits: u16,
-    /// Bytes of a segment of the log, whole pages: what is written and reclaimed at once. Smaller in small areas.
+    /// Bytes of a segment of the log, the unit of its writes and reclaims; whole pages. Smaller in small areas.
     pub segment_bytes: usize,
-    /// Full segments in RAM at most, so that inserts go on while the device is busy, or the upkeep.
+    /// Maximum number of full segments in RAM, so that inserts continue while the device or maintenance is busy.
     pub buffers: usize,
-    /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one
-    /// set is emptied for each one beyond.
+    /// Maximum number of tombstones of each [`SETS`] neighbouring sets. From half of it on, pages are rewritten to
+    /// apply them. For each tombstone beyond it, one set is emptied.
     pub tombstones_per_group: u16,
-    /// Bytes of RAM for filters, log index and tombstones at most. From fifteen sixteenths of it on the log gets
-    /// shorter and pages keep fewer objects each time they are written, at the bound inserts are dropped.
+    /// Maximum bytes of RAM for filters, log index and tombstones. From fifteen sixteenths of it on, the log gets
+    /// shorter and each rewritten page keeps fewer objects. At the bound inserts are dropped.
     pub index_bytes: usize,
-    /// Pages that are on their way at once, from the first read for one to the end of its write.
+    /// Maximum number of concurrent page rewrites, each from its first read to the end of its write.
     pub max_concurrent_rewrites: usize,
-    /// Whether pages are written with zeros once, in order, before most of them have objects, where the device knows
-    /// which were never written: then it finds them faster. By default not: in a small area that saves nothing, and it
-    /// writes as much as the area has.
+    /// Whether pages are written with zeros once, in order, before most of them have objects, if the device knows which
+    /// were never written: the filesystem then finds them faster. By default they are not: in a small area that saves
+    /// nothing, and it writes the whole area once.
     pub zeros_ahead: bool,
-    /// How long a checkpoint waits for the device, for each kind of work under way. 10 s: a drive that stalls for
-    /// longer would hold up a stop, and the next start recovers by a scan.
+    /// Maximum wait of a checkpoint for the device, for each kind of pending work. 10 s: a drive that stalls for longer
+    /// would delay the stop, and the next start recovers by a scan.
     pub max_checkpoint_wait: Duration,
-    /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
+    /// Seed of all checksums: pages written with another one are invalid. Each new area needs another one.
     pub salt: u64,
-    /// The incarnations of pools that are not over.
+    /// The live incarnations of pools.
     pub pools: Arc<LivePools>,
 }
 
@@ -77,7 +77,7 @@ impl Default for Options {
     }
 }
 
-/// An area, divided.
+/// The division of an area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AreaLayout {
     pub set_layout: SetLayout,
@@ -87,11 +87,11 @@ pub(crate) struct AreaLayout {
 }
 
 impl Options {
-    /// Bytes of RAM that a store in this area has without an object, and those of its buffers at most.
+    /// Bytes of RAM of an empty store in this area, and maximum bytes of its buffers.
     pub(crate) fn fixed_bytes(&self, area: &Range<u64>) -> Result<(usize, usize), Error> {
         let AreaLayout { set_layout, log, .. } = self.divide(area)?;
         let index = set_layout.groups() * size_of::<Mutex<SetGroup>>() + log.segments as usize * size_of::<AtomicU64>();
-        // Sealed ones, and the open one.
+        // The sealed segments, and the open one.
         let buffers = (log.buffers + 1) * log.pages_per_segment as usize * PAGE;
         Ok((index, buffers))
     }

@@ -13,13 +13,13 @@
 //!  |          | pool:1 zero:1                                |       |        | [pool]    |     |       |
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //! ```
-//! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
-//! another cache left there never passes. `number` is the page's place in the area, `end` where the records end.
-//! `log_clock` is the log's clock when the page was opened (log) or composed (set); `gen` counts a set's pages, modulo
-//! 256. The first record of a set's page is the last to go; the last record of a log page is the newest. Fields in
-//! brackets are there if their bit is set: otherwise 0. The pool, of two bytes, is the number of an incarnation of a
-//! pool (`pools`): a record of another one is of another key. `annotated` says that the flags are an annotation of the
-//! cache, and not a client's.
+//! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: a page
+//! of another cache is invalid. `number` is the page's number in the area, `end` the end of the records. `log_clock` is
+//! the log's clock when the page was opened (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
+//! record of a set's page is evicted last; the last record of a log page is the newest. Fields in brackets are there if
+//! their bit is set: otherwise 0. The pool, of two bytes, is the number of an incarnation of a pool (`pools`): a record
+//! of another one is of another key. `annotated` says that the flags are an annotation of the cache, and not a
+//! client's.
 
 use crate::device::BLOCK;
 use crate::object::{FIRST_POOL, FlashHash, Object};
@@ -29,9 +29,9 @@ use twox_hash::XxHash3_64;
 
 /// Bytes of a page.
 pub const PAGE: usize = BLOCK;
-/// Where the records begin.
+/// Offset of the first record.
 pub(crate) const HEADER: usize = 28;
-/// The longest record, of key and value with all that is stored beside them: two fit a page. Objects under 2 KiB.
+/// Maximum bytes of a record, with its header, key and value: two fit a page. Objects under 2 KiB.
 pub const MAX_RECORD_BYTES: usize = (PAGE - HEADER) / 2;
 
 const RECORD_HEADER: usize = 3;
@@ -40,12 +40,12 @@ const FLAGS: u16 = 1 << 11;
 const EXPIRY: u16 = 1 << 12;
 const ANNOTATED: u16 = 1 << 13;
 const POOL: u16 = 1 << 14;
-/// Records of a page at most, so that a byte counts them.
+/// Maximum number of records in a page, so that a byte counts them.
 pub(crate) const MAX_OBJECTS: usize = 255;
 
 const _: () = assert!(PAGE == 4096 && MAX_RECORD_BYTES <= VALUE_BITS as usize + 1);
 
-/// Bytes of an object's record; none if it is no small object.
+/// Bytes of an object's record; `None` if the object is not small.
 pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
     let words = usize::from(object.client_flags != 0) + usize::from(object.expiry != 0);
     let optional = 4 * words + 2 * usize::from(object.key.pool != FIRST_POOL);
@@ -54,7 +54,7 @@ pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
     (key && bytes <= MAX_RECORD_BYTES).then_some(bytes)
 }
 
-/// What the header says of a page.
+/// The header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     pub number: u32,
@@ -62,7 +62,7 @@ pub(crate) struct PageHeader {
     pub generation: u8,
 }
 
-/// Records on their way into a page.
+/// Appends records to a page.
 pub(crate) struct PageWriter<'a> {
     page: &'a mut [u8],
     end: usize,
@@ -70,7 +70,7 @@ pub(crate) struct PageWriter<'a> {
 }
 
 impl<'a> PageWriter<'a> {
-    /// Goes on where a page ends that has no checksum yet; `end` and `objects` are 0 for an empty one.
+    /// Continues a page without a checksum at `end`; `end` and `objects` are 0 for an empty one.
     pub fn resume(page: &'a mut [u8], end: usize, objects: usize) -> Self {
         assert_eq!(page.len(), PAGE);
         Self { page, end: end.max(HEADER), objects }
@@ -94,12 +94,12 @@ impl<'a> PageWriter<'a> {
         Some(position)
     }
 
-    /// Copies a record as it is. Says whether there was room.
+    /// Copies a record. Returns whether there was space.
     pub fn push_record(&mut self, record: &[u8]) -> bool {
         self.position(record.len()).map(|position| position.copy_from_slice(record)).is_some()
     }
 
-    /// Writes an object's record of so many bytes. Says whether there was room.
+    /// Writes an object's record of `bytes`. Returns whether there was space.
     pub fn push(&mut self, object: &Object<'_>, bytes: usize) -> bool {
         let Some(position) = self.position(bytes) else {
             return false;
@@ -130,7 +130,7 @@ impl<'a> PageWriter<'a> {
         true
     }
 
-    /// Writes the header; the page is whole then.
+    /// Writes the header, which completes the page.
     pub fn seal(self, salt: u64, header: PageHeader) {
         self.page[self.end..].fill(0);
         self.page[8..16].copy_from_slice(&header.log_clock.to_le_bytes());
@@ -158,10 +158,10 @@ pub(crate) fn open(page: &[u8], salt: u64) -> Option<PageHeader> {
     Some(PageHeader { number, log_clock: word(8), generation: page[24] })
 }
 
-/// An object as it lies in a page.
+/// The position and fields of a record in a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageRecord {
-    /// All of it.
+    /// The range of the whole record.
     pub range: Range<usize>,
     pub key: Range<usize>,
     pub value: Range<usize>,
@@ -180,7 +180,7 @@ impl PageRecord {
         self.pool == pool && &page[self.key.clone()] == key
     }
 
-    /// The record that begins here and ends before the end of the page.
+    /// The record that starts at `start`, if it ends up to `end`.
     fn read(page: &[u8], start: usize, end: usize) -> Option<Self> {
         let take = |at: &mut usize, bytes: usize| {
             let range = *at..*at + bytes;

@@ -1,5 +1,4 @@
-//! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are rewritten. One thread at
-//! a time.
+//! Maintenance: writes full segments, empties the log's oldest segment in advance, rewrites sets. One thread at a time.
 
 use super::log::{LogAppend, Tail, is_expected};
 use super::maintenance_state::MaintenanceState;
@@ -14,10 +13,10 @@ use crate::pools::Occupied;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
-/// How many segments the upkeep empties at once when the index has too little memory.
+/// Number of segments that maintenance empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
 
-/// An object at the log's end whose entry has not ended.
+/// An object at the log's end that still has its entry.
 struct TailObject {
     set: u32,
     hash: FlashHash,
@@ -29,7 +28,7 @@ struct TailObject {
 }
 
 impl SmallShared {
-    /// All of the upkeep but the zeros. Gives back the right to these, unless another thread has it.
+    /// Runs all of maintenance except writing zeros. Returns the guard for that; `None` if another thread holds it.
     pub(super) fn maintain(self: &Arc<Self>, now: u32) -> Option<MutexGuard<'_, MaintenanceState>> {
         let mut maintenance = self.maintenance.try_lock().ok()?;
         self.write_segments();
@@ -51,7 +50,7 @@ impl SmallShared {
         Some(maintenance)
     }
 
-    /// Begins the writes of full segments, as many as the device takes.
+    /// Submits the writes of full segments, as far as the device's queue has space.
     fn write_segments(self: &Arc<Self>) {
         while let Some((segment, pages)) = self.log.next_write() {
             let buffer = pages.share(pages.len());
@@ -74,7 +73,7 @@ impl SmallShared {
         self.log.written(segment, Some(outcome.result.is_ok()));
     }
 
-    /// Ends all entries of a segment: their objects move, get another life, or end.
+    /// Removes all entries of a segment: their objects are moved to pages, readmitted, or evicted.
     fn reclaim(&self, maintenance: &mut MaintenanceState, mut tail: Tail, now: u32) {
         let damaged = self.read_tail(&mut tail);
         let mut candidates = self.candidates(&tail, now);
@@ -126,7 +125,7 @@ impl SmallShared {
         self.log.end(tail.segment, tail.failed);
     }
 
-    /// Brings a segment into RAM. Says whether some of its pages cannot be used.
+    /// Reads a segment into RAM. Returns whether some of its pages are invalid.
     fn read_tail(&self, tail: &mut Tail) -> bool {
         let pages = self.log.log_layout.pages_per_segment;
         let first = tail.segment * pages;
@@ -146,7 +145,7 @@ impl SmallShared {
         wrong != 0
     }
 
-    /// Nothing of a segment counts for its pools any more.
+    /// Subtracts the records of a segment from the bytes of their pools.
     fn reclaim_segment_bytes(&self, tail: &Tail) {
         let (pages, Some(buffer)) = (self.log.log_layout.pages_per_segment, &tail.buffer) else { return };
         for index in 0..pages {
@@ -157,7 +156,7 @@ impl SmallShared {
         }
     }
 
-    /// The objects of a segment whose entries have not ended, by set, oldest first.
+    /// The objects of a segment that still have entries, by set, oldest first.
     fn candidates(&self, tail: &Tail, now: u32) -> Vec<TailObject> {
         let Some(buffer) = &tail.buffer else {
             return Vec::new();
@@ -175,7 +174,7 @@ impl SmallShared {
                 let (group, set) = self.locked(number);
                 let alive = self.entry_at(&group, set, hash, page).is_some();
                 drop(group);
-                // An entry means the last record of its tag.
+                // An entry refers to the last record of its tag.
                 if alive && self.tagged(number, set_layout.tag(hash), bytes).is_some_and(|(_, last)| last == record) {
                     let expired = has_expired(record.expiry, now) || !self.options.pools.is_live(record.pool);
                     candidates.push(TailObject {
@@ -194,7 +193,7 @@ impl SmallShared {
         candidates
     }
 
-    /// Decides what becomes of the candidates of one set.
+    /// Decides for the candidates of one set.
     fn decide(&self, candidates: &mut [TailObject], threshold: u8) {
         let set_layout = &self.area_layout.set_layout;
         let (group, set) = self.locked(candidates[0].set);
@@ -214,7 +213,7 @@ impl SmallShared {
         }
     }
 
-    /// Gives an object another life in the log.
+    /// Readmits an object to the log.
     fn readmit(&self, tail: &Tail, candidate: &TailObject) -> bool {
         let buffer = tail.buffer.as_ref().expect("it was read");
         let page = page_of(buffer, candidate.page % self.log.log_layout.pages_per_segment);
@@ -236,8 +235,8 @@ impl SmallShared {
         true
     }
 
-    /// Notes on flash that nothing before a moment is in the log, before entries end whose objects still lie there.
-    /// Says whether it is noted.
+    /// Writes a mark that the log has no pages before a moment. This precedes the removal of entries whose objects are
+    /// still on flash. Returns whether the mark was written.
     fn write_mark(&self, maintenance: &mut MaintenanceState, log_clock: u64) -> bool {
         if self.log.log_layout.first_block.is_none() {
             return true;
@@ -251,14 +250,14 @@ impl SmallShared {
         written
     }
 
-    /// The page that says that nothing before a moment is in the log.
+    /// The page that marks that the log has no pages before a moment.
     pub(super) fn mark(&self, number: u32, log_clock: u64) -> Buffer {
         let mut page = Buffer::zeroed(PAGE);
         PageWriter::resume(&mut page, 0, 0).seal(self.options.salt, PageHeader { number, log_clock, generation: 0 });
         page
     }
 
-    /// Empties all sets with an entry in a segment, since it cannot be told whose they are.
+    /// Empties all sets with an entry in a segment, since the keys of these entries are not known.
     fn invalidate_segment_sets(&self, segment: u32) {
         let (set_layout, pages) = (&self.area_layout.set_layout, self.log.log_layout.pages_per_segment);
         for number in 0..set_layout.sets {

@@ -1,18 +1,21 @@
-//! After a restart: what RAM knows, from all pages on flash.
+//! Recovery after a restart: the state in RAM, from all pages on flash.
 //!
-//! What is found is what had been in the store, less what the caller says is gone; nothing that had ended comes back:
-//! - a set's page has what it was composed of, but for what was removed at its order or later;
-//! - an object of the log counts if its page is newer than its set's page: otherwise it is in that or ended;
-//! - the log has nothing from before the newest mark, and nothing at all if one of the marks is damaged.
+//! A recovery finds the objects that were in the store, without those that the caller reports as removed. No evicted
+//! object is found again:
+//! - a set's page has the objects of its rewrite, without those removed at its order or later;
+//! - an object of the log is found if its page is newer than its set's page: otherwise it is in that page, or was
+//!   evicted;
+//! - objects of the log from before the newest mark are ignored, and all objects of the log if one of the marks is
+//!   damaged.
 //!
-//! The caller logs, before it answers, each [`SmallStore::remove`] that says true: the hash, with
-//! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value
-//! than flash holds follows a removal. That holds for what was written and completed; who loses power without a sync
-//! starts with an empty store.
+//! Before it answers, the caller logs each [`SmallStore::remove`] that returns true: the hash, with
+//! [`SmallStore::next_order`] read afterwards. It keeps that order of the last flush without limit. An insert of
+//! another value than the one on flash follows a removal. This holds for completed writes; after a power cut without a
+//! sync the store starts empty.
 //!
-//! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed
-//! from it. So it is overwritten: a set's page by the upkeep, and until then each removal from the set says true; a
-//! page of the log at once, and if that fails there is no recovery.
+//! A page that cannot be read now might be readable after the next restart, when the removals of its objects are no
+//! longer logged. So it is overwritten: a set's page by maintenance, and until then each removal from the set returns
+//! true; a page of the log at once, and if that fails there is no recovery.
 
 use super::options::MARKS;
 use super::page::{self, PAGE, PageHeader};
@@ -26,21 +29,21 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Pages that are read at once, and how many such reads.
+/// Number of pages of a read. `READS`: number of concurrent reads.
 const PAGES: u32 = 64;
 const READS: usize = 8;
 
-/// What a restart found.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     pub objects: u64,
     /// Pages that could not be read, or were damaged.
     pub pages_damaged: u64,
-    /// Objects on flash that are known to be gone.
+    /// Objects on flash that were removed.
     pub objects_gone: u64,
 }
 
-/// What a page on flash turned out to be.
+/// The result of reading a page.
 enum PageRead<'a> {
     Blank,
     Damaged,
@@ -60,15 +63,15 @@ struct RecoveryScan<'a> {
     now: u32,
     flushed: u64,
     deletions: HashMap<(u32, u64), u64>,
-    /// Of each set, the moment of its page.
+    /// The moment of each set's page.
     log_clocks: Vec<u64>,
     latest: u64,
     recovered: Recovered,
 }
 
 impl SmallStore {
-    /// The store as it was at its checkpoint, which is good for one start, in the same area, with the same options.
-    /// `None` if there is no checkpoint, or a damaged one.
+    /// Resumes the store from its checkpoint, in the same area, with the same options. `None` if there is no valid
+    /// checkpoint. A checkpoint is valid for one start.
     ///
     /// # Errors
     ///
@@ -90,11 +93,11 @@ impl SmallStore {
         }))
     }
 
-    /// The store as it was, in the same area, with the same options. Reads all of the area.
+    /// Recovers the store in the same area, with the same options. Reads the whole area.
     ///
     /// # Errors
     ///
-    /// As [`SmallStore::new`]; and [`Error::Transfer`] when what must not be found another time cannot be overwritten.
+    /// As [`SmallStore::new`]; and [`Error::Transfer`] when a page that must not be found again cannot be overwritten.
     /// Then only a start with another salt is safe.
     pub fn recover(
         device: Arc<dyn Device>,
@@ -130,7 +133,7 @@ impl SmallStore {
         Ok((store, recovered))
     }
 
-    /// Takes away what was removed after a checkpoint of this moment.
+    /// Removes all objects that were removed after a checkpoint of this moment.
     fn forget_rewrite(&self, known: &RecoveryInput, log_clock: u64) {
         if known.flushed > log_clock {
             self.flush();
@@ -142,12 +145,11 @@ impl SmallStore {
             .for_each(|removal| _ = self.remove(removal.hash));
     }
 
-    /// Erases what an earlier life left where a recovery looks for marks. For a new store that is to be found again.
-    /// Waits for the device.
+    /// Erases the marks of an earlier life, for a new store that a recovery must find. Waits for the device.
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`]: what the device did.
+    /// [`Error::Transfer`]: the error of the device.
     pub fn erase_marks(&self) -> Result<(), Error> {
         let shared = &self.shared;
         let marks = shared.log.log_layout.first_block.map_or(0, |_| MARKS);
@@ -155,7 +157,7 @@ impl SmallStore {
             .try_for_each(|mark| device::write(&*shared.device, shared.offset(mark), Buffer::zeroed(PAGE)).map(drop))
     }
 
-    /// The order that no object on flash has yet: for the record of a removal, read after it.
+    /// An order higher than that of every object on flash, for the record of a removal; read after the removal.
     pub fn next_order(&self) -> u64 {
         self.shared.log.log_clock() + 1
     }
@@ -213,7 +215,7 @@ impl RecoveryScan<'_> {
         match seen {
             PageRead::Blank => {}
             PageRead::Damaged => {
-                // What its objects in the log became cannot be told.
+                // The page may have newer versions of the set's objects in the log, so these are ignored.
                 self.log_clocks[number as usize] = u64::MAX;
                 group.set_unclean(set, true);
                 shared.enqueue(&mut group, number);
@@ -258,7 +260,7 @@ impl RecoveryScan<'_> {
             PageRead::Damaged => is_certain = false,
             _ => {}
         });
-        // The mark that is not there may have been the newer one.
+        // The damaged mark may have been the newer one.
         let oldest = if is_certain { oldest } else { u64::MAX };
         self.shared.maintenance.lock().expect("nobody else has the store").mark = (newest_mark + 1) % MARKS;
         let mut firsts = vec![0; log_layout.segments as usize];
@@ -289,7 +291,7 @@ impl RecoveryScan<'_> {
                 device::write(&*self.shared.device, self.shared.offset(mark), page)?;
             }
         }
-        // Pages of a segment's life before are in none of its sets' pages, and ended.
+        // Objects in pages of an earlier life of a segment were evicted or moved.
         objects.retain(|object| {
             self.shared.log.header(object.page).is_some_and(|header| header.log_clock == object.log_clock)
         });
@@ -320,7 +322,7 @@ impl RecoveryScan<'_> {
         if object.log_clock < self.flushed {
             return;
         }
-        // A tombstone stays even if it hides nothing in RAM: with it goes the caller's record.
+        // A tombstone is added even if it hides no entry in RAM: it lets the caller drop its record of the removal.
         let entry = if deletions || object.expired {
             Entry::Tombstone { mark: set_layout.mark(object.hash) }
         } else {

@@ -1,4 +1,4 @@
-//! Pages are composed of what a set has in the log and of what its page held, and written.
+//! Rewrites of pages: a new page is composed of a set's objects in the log and in its old page, and written.
 //!
 //! ```text
 //! begin: entries and hit bits are noted      group's lock
@@ -8,11 +8,11 @@
 //! write                                      no lock
 //! end:   the noted entries end               group's lock
 //! ```
-//! Many sets are on their way at once, each as far as its transfers are.
+//! Many sets are rewritten at once, each at the pace of its transfers.
 //!
-//! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit;
-//! the others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as
-//! well.
+//! Objects get space in this order: those of the log, newest first; the hit ones of the page; the others of the page in
+//! their order. So a hit keeps an object for one rewrite before those without a hit. An object without space also hides
+//! its older versions.
 
 use super::SmallShared;
 use super::log::{Tail, is_expected};
@@ -25,40 +25,40 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-/// Pages on their way, each by itself: some are read while others are written.
+/// Concurrent rewrites, independent of each other: some pages are read while others are written.
 struct PageRewrites<'a> {
     shared: &'a SmallShared,
     tail: Option<&'a Tail>,
     now: u32,
-    /// By their sets.
+    /// Rewrites by set.
     jobs: HashMap<u32, RewriteJob>,
     sender: Sender<TransferDone>,
 }
 
-/// A page on its way.
+/// The rewrite of one page.
 struct RewriteJob {
     number: u32,
     /// The log's clock when the entries were noted.
     log_clock: u64,
     generation: u8,
-    /// That of the page it takes the place of.
+    /// Generation of the page that it replaces.
     old_generation: u8,
     entries: Vec<Entry>,
     hits: Vec<u8>,
     has_page: bool,
     old: Option<Buffer>,
-    /// Pages of the log that have the set's objects; none if one cannot be read.
+    /// Pages of the log with the set's objects; `None` for one that cannot be read.
     log: Vec<(u32, Option<Buffer>)>,
-    /// Reads under way.
+    /// Number of pending reads.
     reads: usize,
-    /// What the page has that is being written.
+    /// The content of the page that is being written.
     content: PageContent,
 }
 
 #[derive(Default)]
 struct PageContent {
     hashes: Vec<FlashHash>,
-    /// Where its records end.
+    /// End of its records.
     end: usize,
     /// Objects that came from the log.
     moved: usize,
@@ -66,7 +66,7 @@ struct PageContent {
     pools: Vec<(u16, u64)>,
 }
 
-/// What was transferred for a set.
+/// A completed transfer for a set.
 struct TransferDone {
     number: u32,
     part: JobPart,
@@ -87,17 +87,17 @@ struct PageComposer<'a> {
     now: u32,
     writer: PageWriter<'a>,
     hashes: Vec<FlashHash>,
-    /// Objects that the page can have.
+    /// Maximum number of objects in the page.
     space: usize,
     hidden: Vec<u64>,
     hidden_tags: Vec<u64>,
-    /// Pools with more than their shares; whether their objects are added now, or those of the others.
+    /// Pools with more than their shares. `is_above`: their objects are added in this pass, not those of the others.
     above_share: &'a [u16],
     is_above: bool,
 }
 
 impl PageRewrites<'_> {
-    /// Notes what the set has, and begins to read it.
+    /// Records the entries of the set, and starts the reads.
     fn begin(&mut self, number: u32) {
         let shared = self.shared;
         let Some(mut job) = shared.begin_rewrite(number) else { return };
@@ -158,7 +158,7 @@ impl PageRewrites<'_> {
         }
     }
 
-    /// With all that was read.
+    /// Composes, installs and writes the page, once all reads are complete.
     fn write(&mut self, number: u32) {
         let job = self.jobs.get_mut(&number).expect("it is on its way");
         self.shared.drop_wrong_pages(job);
@@ -173,7 +173,7 @@ impl PageRewrites<'_> {
 }
 
 impl SmallShared {
-    /// Rewrites the pages of these sets, each of them once, with all they have in the log. Waits for the device.
+    /// Rewrites the pages of these sets, each once, with all of their objects in the log. Waits for the device.
     pub(super) fn rewrite_sets(&self, sets: &[u32], tail: Option<&Tail>, now: u32) {
         let (sender, receiver) = mpsc::channel();
         let mut rewrites = PageRewrites { shared: self, tail, now, jobs: HashMap::new(), sender };
@@ -193,8 +193,8 @@ impl SmallShared {
 
     fn begin_rewrite(&self, number: u32) -> Option<RewriteJob> {
         let (mut group, set) = self.locked(number);
-        // Read under the lock: what is removed later has this moment or a later one. What was flushed is in no page
-        // that is newer than the flush.
+        // Read under the lock: a later removal has this moment or a later one, and a page that is newer than a flush
+        // has no flushed object.
         let (log_clock, epoch) = self.log.log_clock_and_epoch();
         if group.epoch != epoch {
             group.clear(epoch);
@@ -227,7 +227,7 @@ impl SmallShared {
         })
     }
 
-    /// What was read and is not what it should be counts as not read.
+    /// Drops pages with wrong bytes, as if they had not been read.
     fn drop_wrong_pages(&self, job: &mut RewriteJob) {
         job.old.take_if(|page| !self.is_old_page(job.number, job.old_generation, page));
         for (page, copy) in &mut job.log {
@@ -255,7 +255,7 @@ impl SmallShared {
         Some(copy)
     }
 
-    /// Transfers of pages by their numbers, all at once; none for one that failed.
+    /// Transfers pages by their numbers, all at once; `None` for each that failed.
     pub(super) fn transfer(&self, transfers: Vec<(Direction, u32, Buffer)>) -> Vec<Option<Buffer>> {
         let (sender, receiver) = mpsc::channel();
         let mut results: Vec<Option<Buffer>> = Vec::new();
@@ -276,7 +276,7 @@ impl SmallShared {
         results
     }
 
-    /// Begins a transfer from or to a page of this number, as soon as the device takes it.
+    /// Submits a transfer of the page with this number. Waits until the device's queue has space.
     fn submit(
         &self,
         direction: Direction,
@@ -309,7 +309,7 @@ impl SmallShared {
         };
         let mut moved = composer.add_all(job);
         if !above_share.is_empty() {
-            // What of pools above their share does not fit beside the others ends.
+            // Objects of pools above their share that do not fit beside the others are evicted.
             composer.hidden.clear();
             composer.hidden_tags.clear();
             composer.is_above = true;
@@ -323,14 +323,14 @@ impl SmallShared {
         (page, PageContent { hashes, end, moved, pools })
     }
 
-    /// The record that an entry with this tag means: the last one of the page.
+    /// The record to which an entry with this tag refers: the last one of that tag in the page.
     pub(super) fn tagged(&self, number: u32, tag: u64, page: &[u8]) -> Option<(FlashHash, PageRecord)> {
         let set_layout = &self.area_layout.set_layout;
         let hashed = page::records(page).map(|record| (record.hash(page, &self.options.pools), record));
         hashed.filter(|&(hash, _)| set_layout.tag(hash) == tag && set_layout.set(hash) == number).last()
     }
 
-    /// From now on the new page answers. Says whether it is to be written.
+    /// Makes the new page answer lookups. Returns whether it must be written.
     fn install(&self, job: &RewriteJob, page: &Buffer) -> bool {
         let mut image = Buffer::zeroed(PAGE);
         image.copy_from_slice(page);
@@ -369,7 +369,7 @@ impl SmallShared {
             Counters::add(&self.counters.ended_failed, hashes.len());
             self.invalidate_failed(&mut group, set, job.number);
         }
-        // Whatever lies there now, the next page must differ from it.
+        // The bytes on flash are not known, and the next page's generation must differ from theirs.
         group.set_generation(set, job.generation);
     }
 
@@ -380,7 +380,7 @@ impl SmallShared {
         self.enqueue(group, number);
     }
 
-    /// The sets of a group that are to be rewritten.
+    /// The sets of a group that must be rewritten.
     pub(super) fn sets_to_clean(&self, index: u32) -> Vec<u32> {
         let set_layout = &self.area_layout.set_layout;
         let first = index * SETS as u32;
@@ -398,7 +398,8 @@ impl SmallShared {
         sets.into_iter().map(|set| first + set as u32).collect()
     }
 
-    /// Ends an entry of the log whose object ends. If the set's page may hold an older one, a tombstone hides that.
+    /// Removes the entry of an evicted object of the log. If the set's page may hold an older version, a tombstone
+    /// hides it.
     pub(super) fn remove_entry(&self, hash: FlashHash, page: u32) {
         let set_layout = &self.area_layout.set_layout;
         let (mut group, set) = self.locked(set_layout.set(hash));
@@ -435,8 +436,8 @@ fn forget_rewrite(group: &mut SetGroup, set: usize) {
 }
 
 impl PageComposer<'_> {
-    /// Adds what the log and the old page have, of pools within their share or of those above. How many came from the
-    /// log.
+    /// Adds the objects of the log and the old page, of pools within their share or of those above. Returns the number
+    /// of objects from the log.
     fn add_all(&mut self, job: &RewriteJob) -> usize {
         let before = self.hashes.len();
         for &entry in job.entries.iter().rev() {
@@ -477,7 +478,7 @@ impl PageComposer<'_> {
     }
 
     fn add(&mut self, bytes: &[u8], record: &PageRecord) {
-        // Nobody finds an object of an incarnation that is over.
+        // Lookups find no object of an ended incarnation.
         let is_live = self.shared.options.pools.is_live(record.pool);
         if !is_live || self.above_share.contains(&record.pool) != self.is_above {
             return;

@@ -1,29 +1,29 @@
-//! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are rewritten.
+//! Pure decisions: the result for an object at the log's end, and the sets of a group to rewrite.
 
-/// As many bytes of one object are as good as an object more.
+/// Bytes of an object that count as one more object.
 const OBJECT_BYTES: usize = 300;
-/// What becomes of an object at the log's end.
+/// The decision for an object at the log's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RewriteDecision {
-    /// Into its set's page, with all others of its set in the log.
+    /// Write it to its set's page, with all others of its set in the log.
     Rewrite,
-    /// To the log's front.
+    /// Append it to the log's front.
     Readmit,
     End,
 }
 
-/// What a set has in the log.
+/// The objects of a set in the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetBatch {
     pub objects: usize,
-    /// Of those at the log's end.
+    /// Bytes of those at the log's end.
     pub bytes: usize,
-    /// Whether the set's page has room for them.
+    /// Whether the set's page has space for them.
     pub fit: bool,
 }
 
-/// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a
-/// page.
+/// Decides for an object of a set with `together` in the log. If the objects fit the page, the rewrite evicts none; if
+/// they are long, they are worth a page write.
 pub(crate) fn decision(together: SetBatch, threshold: u8, hit: bool) -> RewriteDecision {
     let is_much = together.objects >= usize::from(threshold) || together.bytes >= usize::from(threshold) * OBJECT_BYTES;
     if is_much || together.fit {
@@ -35,8 +35,8 @@ pub(crate) fn decision(together: SetBatch, threshold: u8, hit: bool) -> RewriteD
     }
 }
 
-/// The sets whose pages to rewrite so that a group keeps at most so many tombstones: those with the most, and all that
-/// are unclean. Given are the tombstones of each set, and whether it is unclean.
+/// The sets to rewrite so that a group keeps at most `max_tombstones`: those with the most tombstones, and all unclean
+/// ones. `sets` has the tombstones of each set, and whether it is unclean.
 pub(crate) fn choose_cleanup(sets: impl Iterator<Item = (usize, bool)>, max_tombstones: usize) -> Vec<usize> {
     let mut sets: Vec<_> = sets.enumerate().map(|(set, (tombstones, unclean))| (unclean, tombstones, set)).collect();
     let mut left: usize = sets.iter().map(|&(_, tombstones, _)| tombstones).sum();

@@ -1,13 +1,13 @@
-//! A walk over all sets, each met once: what a set has in its page and in the log is told together.
+//! A walk over all sets, each visited once: a set's objects in its page and in the log are visited together.
 //!
 //! ```text
 //! note what RAM has of some sets | group's lock, each
 //! read their pages               | no lock, one read
 //! of each set: read its log pages, tell what a lookup would find of each key; still as noted? --> visit
 //! ```
-//! A key never leaves its set. Whatever moves, between the log and the page or to another place of the log, changes
-//! what RAM has of the set; this is compared under the group's lock right before each visit. What changed is noted and
-//! read again, and what was visited of the set is not visited again.
+//! A key never leaves its set. An object that moves, between the log and the page or in the log, changes the set's
+//! state in RAM. This state is compared with the snapshot under the group's lock right before each visit. After a
+//! change the snapshot and the pages are read again, and objects that were visited are not visited again.
 
 use super::log::is_expected;
 use super::page::{self, PAGE, PageHeader, PageRecord};
@@ -21,23 +21,23 @@ use std::sync::Arc;
 
 /// Pages that are read at once: 256 KiB.
 const SETS_AT_ONCE: u32 = 64;
-/// A set that changed so many times in a row is passed over.
+/// Maximum number of snapshots of a set that changes repeatedly, before it is skipped.
 const TRIES: u32 = 32;
 
-/// What RAM has of a set.
+/// The state in RAM of a set.
 struct SetSnapshot {
     epoch: u32,
     repeats: u32,
-    /// Of the page.
+    /// Token of the page.
     token: Token,
     objects: u8,
     image: Option<Arc<Buffer>>,
     entries: Vec<Entry>,
-    /// What the headers of the entries' pages must say.
+    /// The expected headers of the entries' pages.
     headers: Vec<Option<PageHeader>>,
 }
 
-/// An object as it lies in one of a set's pages.
+/// An object in one of a set's pages.
 struct ScanCandidate {
     hash: FlashHash,
     page: usize,
@@ -49,18 +49,18 @@ enum Liveness {
     Current,
     /// Overwritten or removed.
     Gone,
-    /// It cannot be told: the set has changed.
+    /// Not known: the set has changed.
     Changed,
 }
 
 impl SmallStore {
-    /// How many sets there are to walk over.
+    /// Number of sets of the walk.
     pub(crate) fn sets(&self) -> u32 {
         self.shared.area_layout.set_layout.sets
     }
 
-    /// Visits the objects of some sets from this one on; says with which one to go on, if there are more. Waits for the
-    /// device.
+    /// Visits the objects of some sets from this one on. Returns the set with which to continue, if there are more.
+    /// Waits for the device.
     pub(crate) fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
         let end = self.sets().min(from.saturating_add(SETS_AT_ONCE));
         self.shared.visit_sets(from..end, now, visit);
@@ -83,7 +83,7 @@ impl SmallShared {
         }
     }
 
-    /// What RAM has of a set, if there is something.
+    /// The state in RAM of a set; `None` if it has no objects.
     fn note(&self, number: u32) -> Option<SetSnapshot> {
         let set_layout = &self.area_layout.set_layout;
         let (group, set) = self.locked(number);
@@ -105,7 +105,7 @@ impl SmallShared {
         self.read(self.area_layout.first_set + number, count)
     }
 
-    /// Pages by the number of the first one.
+    /// Reads pages, by the number of the first one.
     fn read(&self, number: u32, count: usize) -> Option<Buffer> {
         let read = device::read(&*self.device, self.offset(number), Buffer::zeroed(count * PAGE));
         if read.is_err() {
@@ -159,7 +159,7 @@ impl SmallShared {
         Counters::one(&self.counters.scans_contended);
     }
 
-    /// The set's page, and that of each of its entries, as far as they can be had; and how many are damaged.
+    /// The set's page, and that of each of its entries, `None` where it cannot be read; and the number of damaged ones.
     fn pages_of(&self, number: u32, noted: &SetSnapshot, page: Option<Buffer>) -> (Vec<Option<Buffer>>, usize) {
         let (salt, mut damaged) = (self.options.salt, 0);
         let page = match &noted.image {
@@ -188,7 +188,8 @@ impl SmallShared {
         (pages, damaged)
     }
 
-    /// Of each key of a set what a lookup would find. Page 0 is the set's, the others are those of the entries.
+    /// The record that a lookup would find for each key of a set. Page 0 is the set's, the others are those of the
+    /// entries.
     fn candidates_of(&self, number: u32, noted: &SetSnapshot, pages: &[Option<Buffer>]) -> Vec<ScanCandidate> {
         let set_layout = &self.area_layout.set_layout;
         let (mut found, mut marks, mut tags): (Vec<ScanCandidate>, Vec<u64>, Vec<u64>) = Default::default();
@@ -223,7 +224,7 @@ impl SmallShared {
         found
     }
 
-    /// Whether RAM has of a set what was noted, but for entries that came since.
+    /// Whether the state of a set equals the snapshot, except for new entries.
     fn is_as(&self, number: u32, noted: &SetSnapshot) -> bool {
         let (group, set) = self.locked(number);
         self.fits(&group, set, noted)
@@ -246,7 +247,7 @@ impl SmallShared {
         (group.epoch, group.repeats) == (noted.epoch, noted.repeats) && is_same_page && is_same_log && is_prefix
     }
 
-    /// Whether an object that was found with what was noted is what a lookup would find now.
+    /// Whether a lookup would now find the object that was found with the snapshot.
     fn still(&self, number: u32, noted: &SetSnapshot, hash: FlashHash, is_in_page: bool) -> Liveness {
         let set_layout = &self.area_layout.set_layout;
         let (group, set) = self.locked(number);

@@ -1,13 +1,13 @@
-//! What RAM knows of a group of neighbouring sets: for each set the entries of its objects in the log and of its
+//! The state in RAM of a group of neighbouring sets: for each set the entries of its objects in the log and of its
 //! tombstones, oldest first, and the filter of its page. The caller holds the group's lock.
 //!
 //! ```text
 //! object     hash's low bits: the tag | page of the log | hit:1 | 0:1        entries have four bytes, or as many
 //! tombstone  hash's low bits                                  | 1:1          more as the log's pages need
 //! ```
-//! The entries of all sets lie one after the other in one piece of memory, as do the filters: where a set's begin is
-//! the sum of those before. An entry hides the older ones of its key, and the key in the page. Of two entries of a set
-//! with the same tag and page, the older is taken out: so tag and page name one object of the set.
+//! The entries of all sets are stored one after another in one allocation, and so are the filters: the offset of a set
+//! is the sum of the lengths before it. An entry hides the older ones of its key, and the key in the page. Of two
+//! entries of a set with the same tag and page, the older is removed: so tag and page identify one object of the set.
 
 use super::filter::{FilterWidth, hit_bytes};
 use super::page::PAGE;
@@ -17,19 +17,19 @@ use crate::object::FlashHash;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sets of a group.
+/// Number of sets in a group.
 pub(crate) const SETS: usize = 128;
-/// Tags are so long at least.
+/// Minimum bits of a tag.
 const TAG_BITS: u32 = 8;
-/// Room for so many entries more is reserved with each growth.
+/// Number of spare entries that each growth reserves.
 const SPARE_ENTRIES: usize = 8;
-/// A byte says how full a page is, in units of so many bytes.
+/// Bytes of a unit of a page's fill, which is stored in a byte.
 const FILL_UNIT: usize = PAGE / 256;
-/// What the allocator takes for each piece.
+/// Bytes that the allocator takes beside each allocation.
 const ALLOCATION: usize = 16;
-/// What a checkpoint has of each group, whatever it holds.
+/// Fixed bytes of each group in a checkpoint.
 const FIXED_BYTES: usize = 4 * SETS + SETS / 8;
-/// So many pages of a set, one after the other, have generations of their own.
+/// Number of successive pages of a set with distinct generations.
 pub const GENERATIONS: u32 = u8::MAX as u32;
 
 /// A set's entry.
@@ -104,15 +104,15 @@ impl SetLayout {
 #[derive(Debug)]
 pub(crate) struct PendingRewrite {
     pub set: u8,
-    /// So many of the set's oldest entries end when the page is written.
+    /// Number of the set's oldest entries that are removed when the page is written.
     pub taken: u8,
-    /// The new page: from when it is being written, it answers instead of the old one.
+    /// The new page, which answers lookups instead of the old one while it is being written.
     pub image: Option<Arc<Buffer>>,
     /// The set was emptied meanwhile.
     pub invalidate: bool,
 }
 
-/// Of one group, what adds up.
+/// The counts of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupTotals {
     pub page_objects: usize,
@@ -123,13 +123,13 @@ pub(crate) struct GroupTotals {
 
 #[derive(Debug)]
 pub(crate) struct SetGroup {
-    /// Changes whenever entries end, and whenever a page begins or ends to be written.
+    /// Changes whenever entries are removed, and at the start and the end of a page's write.
     pub version: u32,
-    /// Counts objects that were put into a page of the log that had one of the same set and tag.
+    /// Counts objects that were appended to a page of the log that already had one of the same set and tag.
     pub repeats: u32,
-    /// The flush that it has seen.
+    /// The last flush that was applied to the group.
     pub epoch: u32,
-    /// It waits in the queue of groups with something to rewrite.
+    /// The group is in the queue of groups with pages to rewrite.
     pub queued: bool,
     tombstones: u16,
     page_objects: u16,
@@ -139,14 +139,14 @@ pub(crate) struct SetGroup {
     counts: [u8; SETS],
     objects: [u8; SETS],
     generations: [u8; SETS],
-    /// Where the records of each page end.
+    /// End of the records of each page, in units of `FILL_UNIT`.
     fills: [u8; SETS],
-    /// Sets whose page may hold objects that RAM does not know.
+    /// Sets whose page may hold objects that are not in RAM's state.
     unclean: [u8; SETS / 8],
 }
 
 impl SetGroup {
-    /// Without objects.
+    /// An empty group.
     pub fn new() -> Self {
         Self {
             version: 0,
@@ -192,12 +192,12 @@ impl SetGroup {
         usize::from(self.counts[set])
     }
 
-    /// How many objects the page of a set has.
+    /// Number of objects in the page of a set.
     pub fn objects(&self, set: usize) -> u8 {
         self.objects[set]
     }
 
-    /// Bytes that the page of a set has room for, or a few more.
+    /// Free bytes in the page of a set, rounded up.
     pub fn space(&self, set: usize) -> usize {
         PAGE - usize::from(self.fills[set]) * FILL_UNIT
     }
@@ -210,7 +210,7 @@ impl SetGroup {
         self.generations[set] = generation;
     }
 
-    /// Adds the newest entry of a set. Says whether a byte can count it.
+    /// Adds the newest entry of a set. False if the set has 255 entries.
     pub fn push(&mut self, set_layout: &SetLayout, set: usize, entry: Entry) -> bool {
         if self.counts[set] == u8::MAX {
             return false;
@@ -226,7 +226,7 @@ impl SetGroup {
         true
     }
 
-    /// Puts another entry in the place of one.
+    /// Replaces an entry.
     pub fn replace(&mut self, set_layout: &SetLayout, set: usize, index: usize, entry: Entry) {
         let bytes = self.position(set_layout, set, index);
         let before = set_layout.unpack(&self.entries[bytes.clone()]);
@@ -241,7 +241,7 @@ impl SetGroup {
         start..start + set_layout.entry_bytes
     }
 
-    /// Ends one entry.
+    /// Removes one entry.
     pub fn remove(&mut self, set_layout: &SetLayout, set: usize, index: usize) {
         let bytes = self.position(set_layout, set, index);
         self.end(set_layout, set, bytes);
@@ -250,7 +250,7 @@ impl SetGroup {
         }
     }
 
-    /// Ends the oldest entries of a set.
+    /// Removes the oldest entries of a set.
     pub fn remove_oldest(&mut self, set_layout: &SetLayout, set: usize, count: usize) {
         let start = self.range(set_layout, set).start;
         self.end(set_layout, set, start..start + count * set_layout.entry_bytes);
@@ -274,7 +274,7 @@ impl SetGroup {
         set_layout.width.contains(&self.filters[region][hit_bytes(self.objects[set])..], hash)
     }
 
-    /// The page of a set holds these now, first to last, up to its byte `end`.
+    /// Sets the objects of a set's page, first to last, and the end of its records.
     pub fn set_page(&mut self, set_layout: &SetLayout, set: usize, generation: u8, hashes: &[FlashHash], end: usize) {
         let before = self.region(set_layout, set);
         let objects = u8::try_from(hashes.len()).expect("a page holds no more objects than a byte counts");
@@ -293,7 +293,7 @@ impl SetGroup {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// Nothing of a set is known any more; whatever its page holds is dead.
+    /// Removes all state of a set; the objects in its page are dead.
     pub fn invalidate(&mut self, set_layout: &SetLayout, set: usize) {
         self.remove_oldest(set_layout, set, self.len(set));
         self.set_page(set_layout, set, self.generations[set], &[], 0);
@@ -301,7 +301,7 @@ impl SetGroup {
         self.rewrites.iter_mut().filter(|m| usize::from(m.set) == set).for_each(PendingRewrite::cancel);
     }
 
-    /// Nothing of any set is known any more.
+    /// Removes all state of all sets.
     pub fn clear(&mut self, epoch: u32) {
         (self.tombstones, self.page_objects) = (0, 0);
         (self.entries, self.filters) = (Vec::new(), Vec::new());
@@ -324,7 +324,7 @@ impl SetGroup {
         self.unclean[set / 8] |= u8::from(unclean) << (set % 8);
     }
 
-    /// Notes that an object of a page was hit. A page that is not in use yet notes nothing.
+    /// Sets the hit bit of an object of a page, unless a new page is being written.
     pub fn hit(&mut self, set_layout: &SetLayout, set: usize, position: usize) {
         if position < usize::from(self.objects[set]) && self.image(set).is_none() {
             let region = self.region(set_layout, set);
@@ -332,7 +332,7 @@ impl SetGroup {
         }
     }
 
-    /// Notes that an object of the log was hit.
+    /// Sets the hit bit of an object of the log.
     pub fn note_hit(&mut self, set_layout: &SetLayout, set: usize, index: usize) {
         let bytes = self.position(set_layout, set, index);
         if let Entry::Object { page, tag, .. } = set_layout.unpack(&self.entries[bytes.clone()]) {
@@ -369,7 +369,7 @@ impl SetGroup {
         }
     }
 
-    /// All that a restart must know, for a checkpoint. Nothing may be under way.
+    /// Writes the state of the group to a checkpoint. No transfer may be pending.
     ///
     /// ```text
     /// entries per set, objects, generations, fills, each u8 x 128 | unclean sets u8 x 16 | entries | filters
@@ -384,7 +384,7 @@ impl SetGroup {
         FIXED_BYTES + self.entries.len() + self.filters.len()
     }
 
-    /// What was saved.
+    /// Reads a group that [`SetGroup::save`] wrote.
     pub fn load(set_layout: &SetLayout, mut fill: impl FnMut(&mut [u8]) -> Option<()>) -> Option<Self> {
         let mut group = Self::new();
         fill(&mut group.counts)?;
@@ -403,7 +403,7 @@ impl SetGroup {
         Some(group)
     }
 
-    /// Asserts what always holds.
+    /// Asserts every invariant.
     pub fn verify(&self, set_layout: &SetLayout) {
         let entries: usize = self.counts.iter().map(|&count| usize::from(count)).sum();
         assert_eq!(self.entries.len(), entries * set_layout.entry_bytes);
@@ -428,7 +428,7 @@ impl PendingRewrite {
     }
 }
 
-/// That of the page behind one of this generation. 0 does not come again: it says that there was none.
+/// The generation of the next page. 0 is not used again: it means that there was no page.
 pub fn next_generation(generation: u8) -> u8 {
     generation.checked_add(1).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! What the store counts, always.
+//! Counters of the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Objects that were taken.
+    /// Objects that were inserted.
     inserted,
     /// Bytes of their records.
     inserted_bytes,
@@ -32,11 +32,11 @@ counters! {
     dropped_large,
     /// Objects refused: they have expired.
     dropped_expired,
-    /// Objects refused: the log is full, the device does not keep up.
+    /// Objects refused: the log is full, since the device does not write fast enough.
     dropped_busy,
     /// Objects refused: the index has no memory left.
     dropped_memory,
-    /// Objects refused: their set has as many entries as a byte counts.
+    /// Objects refused: their set has 255 entries, the maximum.
     dropped_crowded,
     /// Lookups.
     lookups,
@@ -50,13 +50,13 @@ counters! {
     lookups_read_for_nothing,
     /// Lookups that gave up because the device took no more requests.
     lookups_refused,
-    /// Lookups that gave up because what they looked at changed again and again.
+    /// Lookups that gave up because their set changed repeatedly.
     lookups_contended,
-    /// Sets that a walk passed over because they changed again and again.
+    /// Sets that a walk skipped because they changed repeatedly.
     scans_contended,
     /// Reads that failed.
     read_errors,
-    /// Pages that were not what was written there.
+    /// Pages with wrong bytes.
     corrupt_pages,
     /// Writes that failed.
     write_errors,
@@ -64,31 +64,31 @@ counters! {
     log_bytes_written,
     /// Bytes written: sets' pages.
     set_bytes_written,
-    /// Bytes written: where the log begins.
+    /// Bytes written: marks of the log's start.
     mark_bytes_written,
-    /// Bytes written: zeros, once, where sets' pages will be.
+    /// Bytes written: zeros, once, in the area of sets' pages.
     zero_bytes_written,
     /// Sets' pages that were written.
     pages_written,
     /// Bytes read to move objects.
     bytes_read_to_move,
-    /// Objects that came from the log into a set's page.
+    /// Objects moved from the log to a set's page.
     moved,
-    /// Objects that got another life in the log.
+    /// Objects readmitted to the log.
     readmitted,
-    /// Objects that were hit but found no room for another life in the log.
+    /// Hit objects for which the log had no space to readmit them.
     ended_unreadmitted,
-    /// Objects that ended with their segment: too few of their set were in the log.
+    /// Objects evicted with their segment: too few of their set were in the log.
     ended_below_threshold,
-    /// Objects that ended because their set's page had no room.
+    /// Objects evicted because their set's page had no space.
     ended_evicted,
-    /// Objects that ended with the rewriting of their page, to make room in the index.
+    /// Objects evicted by the rewrite of their page, to free index memory.
     ended_for_memory,
     /// Objects that were found to have expired when their page or segment was rewritten.
     ended_expired,
-    /// Objects that ended because a transfer failed.
+    /// Objects lost because a transfer failed.
     ended_failed,
-    /// Sets that were emptied for want of room for a tombstone.
+    /// Sets that were emptied because there was no space for a tombstone.
     voided_by_tombstones,
     /// Sets that were emptied because a page could not be read or written.
     voided_by_failure,
@@ -106,7 +106,7 @@ impl Counters {
     }
 }
 
-/// What the store holds now, and what it did.
+/// Gauges and counters of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub counts: Counts,
@@ -129,7 +129,8 @@ impl Stats {
         self.page_objects + self.log_objects
     }
 
-    /// Bytes written for each byte of a record that was taken, but for zeros, which are written once; 0 if none was.
+    /// Bytes written for each byte of an inserted record, without zeros, which are written once; 0 if nothing was
+    /// inserted.
     pub fn write_amplification(&self) -> f64 {
         let counts = &self.counts;
         let written = counts.log_bytes_written + counts.set_bytes_written + counts.mark_bytes_written;

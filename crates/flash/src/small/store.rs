@@ -17,18 +17,18 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Tokens of objects in sets' pages; others name a place in the log.
+/// Set in tokens of objects in sets' pages; other tokens name a position in the log.
 pub(super) const IN_PAGE: u64 = 1 << 63;
 /// Bits of a token for the repeats of a group: the moment has the 44 above, which are petabytes.
 pub(super) const REPEATS_BITS: u32 = 18;
 
-/// Why an object was not taken.
+/// Why an object was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SmallDrop {
-    /// Its record is longer than [`MAX_RECORD_BYTES`], or its key no key.
+    /// Its record is longer than [`MAX_RECORD_BYTES`], or its key is invalid.
     Large,
     Expired,
-    /// The log is full: the device or `maintain` does not keep up.
+    /// The log is full: the device or `maintain` is too slow.
     Busy,
     /// The index has no memory left.
     Memory,
@@ -56,16 +56,16 @@ pub(super) struct SmallShared {
     pub(super) memory_bound: MemoryBound,
     /// Groups that have sets to rewrite: many tombstones, or unclean.
     pub(super) queue: Mutex<VecDeque<u32>>,
-    /// Held by the thread that does the upkeep.
+    /// Held by the thread that runs maintenance.
     pub(super) maintenance: Mutex<super::maintenance_state::MaintenanceState>,
 }
 
 impl SmallStore {
-    /// An empty store; nothing that lies in the area is read.
+    /// An empty store; the area is not read.
     ///
     /// # Errors
     ///
-    /// Refuses options that make no sense, alone or for the area.
+    /// Refuses invalid options, or options that do not fit the area.
     ///
     /// # Panics
     ///
@@ -95,11 +95,11 @@ impl SmallStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Takes an object, instead of any older one of its key. It is found from now on.
+    /// Inserts an object, in place of any older one of its key. Lookups find it from now on.
     ///
     /// # Errors
     ///
-    /// Says why it was not taken. An older one stays: an insert because of a change has removed it before.
+    /// Why the object was not inserted. An older one stays: the caller removes it first if the value has changed.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
         let result = self.shared.insert(object, now);
         if let Err(reason) = result {
@@ -121,14 +121,14 @@ impl SmallStore {
         self.shared.newest(&group, set, hash, &[]) != Newest::Nothing
     }
 
-    /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold
-    /// one; then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
+    /// Removes an object with this hash for every lookup that starts later or is in progress. Returns whether flash may
+    /// hold one; then the caller must log the removal, with the [`SmallStore::next_order`] read after it.
     pub fn remove(&self, hash: FlashHash) -> bool {
         let (mut group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         self.shared.remove(&mut group, set, hash)
     }
 
-    /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
+    /// Whether a lookup would still find the object with this token. A change to a neighbour may make this false, too.
     pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         match self.shared.newest(&group, set, hash, &[]) {
@@ -138,26 +138,26 @@ impl SmallStore {
         }
     }
 
-    /// Whether inserts can go on for a while though the device does nothing.
+    /// Whether inserts can continue for a while even if the device completes nothing.
     pub fn has_space(&self) -> bool {
         self.shared.log.has_space()
     }
 
-    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the
+    /// Removes all objects, also for lookups in progress. The caller must log the flush, with the
     /// [`SmallStore::next_order`] read after it.
     pub fn flush(&self) {
         self.shared.log.flush();
     }
 
-    /// Writes full segments, reclaims the log's end ahead of need, rewrites sets. Waits for the device. Call it again
-    /// and again; of several threads that call it one works.
+    /// Writes full segments, reclaims the log's end ahead of need, rewrites sets. Waits for the device. Call it
+    /// regularly; of several concurrent callers only one does the work.
     pub fn maintain(&self, now: u32) {
         if let Some(mut maintenance) = self.shared.maintain(now) {
             self.shared.fill_zeros(&mut maintenance.zero_fill);
         }
     }
 
-    /// Brings all that was inserted on its way to flash, also from a segment that is not full.
+    /// Seals the open segment even if it is not full, and submits all writes.
     pub fn seal(&self, now: u32) {
         self.shared.log.seal_open();
         self.maintain(now);
@@ -183,18 +183,18 @@ impl SmallStore {
         self.shared.index_bytes()
     }
 
-    /// Bytes of memory that the index should get soon: less than `reserve` is left, or so little that objects would
-    /// end.
+    /// Bytes of memory that the index needs soon, because it has less than `reserve` left, or so little that objects
+    /// would be evicted.
     pub fn wanted_memory(&self, reserve: usize) -> usize {
         self.shared.memory_bound.wanted(self.shared.index_bytes(), reserve)
     }
 
-    /// Lowers the bound of the index if far more than `reserve` is left; answers by how many bytes.
+    /// Lowers the bound of the index if far more than `reserve` is left; returns the difference in bytes.
     pub fn release_index(&self, reserve: usize) -> usize {
         self.shared.memory_bound.release(self.shared.index_bytes(), reserve)
     }
 
-    /// From now on the index may have so many bytes more.
+    /// Increases the bound of the index by `bytes`.
     pub fn grow_index(&self, bytes: usize) {
         self.shared.memory_bound.increase(bytes);
     }
@@ -204,13 +204,13 @@ impl SmallStore {
         self.shared.index_bytes() + self.shared.log.space().1
     }
 
-    /// Asserts what always holds. Nothing may be under way.
+    /// Asserts every invariant. No other method may run at the same time.
     pub fn verify(&self) {
         self.shared.verify();
     }
 }
 
-/// What the newest entry of a key, or its page's filter, says.
+/// The newest state of a key, by its entries or its page's filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newest {
     Nothing,
@@ -224,7 +224,7 @@ pub(super) enum Newest {
 }
 
 impl SmallShared {
-    /// The group of a set, and the set's place in it. A flush that the group has not seen takes effect.
+    /// Locks the group of a set; returns it with the set's index in it. Applies a flush that the group has not seen.
     pub(super) fn locked(&self, set: u32) -> (LockedGroup<'_>, usize) {
         let group = self.groups[set as usize / SETS].lock().expect("no thread panics with a group");
         let before = group.totals(&self.area_layout.set_layout);
@@ -242,7 +242,7 @@ impl SmallShared {
         fixed + self.group_bytes.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether the index comes near its bound, so that objects have to end.
+    /// Whether the index is near its bound, so that objects must be evicted.
     pub(super) fn is_short_of_memory(&self) -> bool {
         self.memory_bound.is_near(self.index_bytes())
     }
@@ -270,12 +270,12 @@ impl SmallShared {
         Ok(token_at(&group, position.log_clock))
     }
 
-    /// Records of pools are on flash.
+    /// Counts bytes of pools' records on flash.
     pub(super) fn occupy(&self, pools: &[(u16, u64)]) {
         pools.iter().for_each(|&(pool, bytes)| self.options.pools.occupy(Occupied::Small, pool, bytes));
     }
 
-    /// The records of a page are not on flash any more, or not there.
+    /// Subtracts the records of a page from the bytes of their pools.
     pub(super) fn reclaim_bytes(&self, page: &[u8]) {
         let reclaimed = page::pool_bytes(page);
         reclaimed.iter().for_each(|&(pool, bytes)| self.options.pools.reclaim(Occupied::Small, pool, bytes));
@@ -297,7 +297,7 @@ impl SmallShared {
         assert!(pushed, "there was room");
     }
 
-    /// What a lookup would look at first; entries of these pages are known to be another key's.
+    /// The newest place where a lookup would search. Entries in the `foreign` pages are known to be of another key.
     pub(super) fn newest(&self, group: &SetGroup, set: usize, hash: FlashHash, foreign: &[u32]) -> Newest {
         let set_layout = &self.area_layout.set_layout;
         let (tag, mark) = (set_layout.tag(hash), set_layout.mark(hash));
@@ -313,7 +313,7 @@ impl SmallShared {
         if group.may_hold(set_layout, set, hash) { Newest::Page } else { Newest::Nothing }
     }
 
-    /// Hides a key. Says whether flash may hold it.
+    /// Hides a key. Returns whether flash may hold it.
     pub(super) fn remove(&self, group: &mut SetGroup, set: usize, hash: FlashHash) -> bool {
         if self.newest(group, set, hash, &[]) == Newest::Nothing {
             return group.is_unclean(set);
@@ -336,7 +336,7 @@ impl SmallShared {
         self.log.header(page).map(|header| token_at(group, header.log_clock))
     }
 
-    /// Has a group looked at for sets to rewrite.
+    /// Queues a group for a search of sets to rewrite.
     pub(super) fn enqueue(&self, group: &mut SetGroup, set: u32) {
         if !group.queued {
             group.queued = true;
@@ -344,7 +344,7 @@ impl SmallShared {
         }
     }
 
-    /// A set's page, or a page of the log, by its number in the area.
+    /// Offset of a set's page, or of a page of the log, by its number in the area.
     pub(super) fn offset(&self, number: u32) -> u64 {
         self.area.start + u64::from(number) * PAGE as u64
     }
@@ -376,13 +376,13 @@ impl SmallShared {
     }
 }
 
-/// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so
-/// the group counts those.
+/// The token of an object in the log's page of a moment. An open page may get several versions of an object, so the
+/// token includes the group's count of repeats.
 pub(super) fn token_at(group: &SetGroup, log_clock: u64) -> Token {
     Token(log_clock << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
 }
 
-/// Names what a set's page holds: its generation, and the group's version, since generations come again.
+/// The token of objects in a set's page: its generation, and the group's version, since generations are reused.
 pub(super) fn page_token(group: &SetGroup, set: usize) -> Token {
     Token(IN_PAGE | u64::from(group.generation(set)) << 32 | u64::from(group.version))
 }

@@ -1,15 +1,15 @@
-//! Zeros for the sets' pages that were never written, in order, ahead of what these get.
+//! Writes zeros to sets' pages that were never written, in order, before they get objects.
 //!
 //! ```text
 //! reserved    |....P..P......P...|   pages are written in no order: the file's map has an extent for each
 //! with zeros  |0000P00P00....P...|   what is written lies in few extents, and stays so
 //!                        ^ next
 //! ```
-//! A filesystem looks the extent up for each read, and enters a new one with the first write to a page whose space was
-//! only reserved. With hundreds of thousands of them that is a tenth of what a read of a small object costs. A block
-//! device has no such map.
+//! A filesystem looks up the extent for each read, and adds one with the first write to a page whose space was only
+//! reserved. With hundreds of thousands of them that is a tenth of what a read of a small object costs. A block device
+//! has no such map.
 //!
-//! Only the thread that has the upkeep comes here, and then no page of a set is being written.
+//! Only the thread that runs maintenance calls this, while no page of a set is being written.
 
 use super::SmallShared;
 use super::maintenance_state::ZeroFill;
@@ -19,12 +19,12 @@ use crate::device::{Buffer, Direction};
 use std::ops::Range;
 use std::time::Instant;
 
-/// Pages that are written at once: not so many that reads wait for long behind them.
+/// Number of pages that are written at once: few enough that reads do not wait for long behind them.
 const PAGES_AT_ONCE: u64 = (1 << 20) / PAGE as u64;
-/// Pages of which the device is asked at once.
+/// Number of pages for which the device is queried at once.
 const PAGES_ASKED: u64 = (64 << 20) / PAGE as u64;
 impl SmallShared {
-    /// Looks for the next ones and writes them, unless it did so a moment ago. Waits for the device.
+    /// Finds the next unwritten pages and writes zeros to them, unless it did so a moment ago. Waits for the device.
     pub(super) fn fill_zeros(&self, zero_fill: &mut ZeroFill) {
         let sets = u64::from(self.area_layout.set_layout.sets);
         if !self.options.zeros_ahead || zero_fill.next == sets || zero_fill.is_resting() {
@@ -35,7 +35,7 @@ impl SmallShared {
             zero_fill.next = sets;
             return;
         };
-        // What is in RAM counts rather than a filesystem, which may tell of a write later than it ends it.
+        // The state in RAM is checked as well: a filesystem may report a write later than it completes.
         runs.retain(|run| !run.is_empty() && run.clone().all(|set| self.has_no_page(set as u32)));
         let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let writes = runs.into_iter().map(|run| {
@@ -46,14 +46,14 @@ impl SmallShared {
         let is_written = written.iter().all(Option::is_some);
         let bytes = written.iter().flatten().map(|zero_fill| zero_fill.len()).sum();
         Counters::add(&self.counters.zero_bytes_written, bytes);
-        // A device that refuses them has worse to do than this.
+        // A device that refuses a write has more important work, so no more zeros are written.
         zero_fill.next = if is_written { end } else { sets };
         if pages > 0 {
             zero_fill.rest(began.elapsed());
         }
     }
 
-    /// Those of some sets whose pages were never written, as many as are written at once, and where the others begin.
+    /// The sets whose pages were never written, as many as are written at once, and the set with which to continue.
     fn reserved(&self, sets: Range<u64>) -> Option<(Vec<Range<u64>>, u64)> {
         let begin = self.offset(self.area_layout.first_set);
         let offset = |set: u64| begin + set * PAGE as u64;
@@ -63,14 +63,15 @@ impl SmallShared {
         Some(first_pages(runs.collect(), set(reserved.end)))
     }
 
-    /// A page without objects is one, too: a restart finds by it what of the log has ended.
+    /// Whether a set has no page. A page without objects counts as one: a restart finds by it which objects of the log
+    /// were evicted.
     fn has_no_page(&self, set: u32) -> bool {
         let (group, index) = self.locked(set);
         group.generation(index) == 0 && !group.is_unclean(index)
     }
 }
 
-/// Of runs of pages up to an end, those that are written at once, and where the others begin.
+/// The first of these runs of pages, as many pages as are written at once, and the page with which to continue.
 fn first_pages(mut runs: Vec<Range<u64>>, end: u64) -> (Vec<Range<u64>>, u64) {
     let mut left = PAGES_AT_ONCE;
     for at in 0..runs.len() {
