@@ -3,8 +3,8 @@
 //! ```text
 //! hash -> block of 512 bits -> 6 of its bits
 //! ```
-//! With [`BITS_PER_KEY`] bits for each of as many keys as it is made for, about one foreign key in a hundred seems to
-//! be there. All may add and ask at once. Bits are Relaxed: a key that is added meanwhile may be missed.
+//! With [`BITS_PER_KEY`] bits for each of as many keys as it is made for, about one foreign key in a hundred is a false
+//! positive. All threads may add and look up at once. Bits are Relaxed: a key that is added meanwhile may be missed.
 
 use crate::hash::mix;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,11 +25,11 @@ impl Bloom {
         Self((0..blocks(keys)).map(|_| Block(Default::default())).collect())
     }
 
-    /// Adds a key. True if it seemed not to be there.
+    /// Adds a key. True if the filter did not have it.
     pub fn add(&self, hash: u64) -> bool {
         let mut is_new = false;
         for (word, bit) in self.bits(hash) {
-            // Mostly it is set: then the line stays shared.
+            // The bit is mostly set already: then the cache line stays shared.
             if word.load(Relaxed) & bit == 0 {
                 is_new |= word.fetch_or(bit, Relaxed) & bit == 0;
             }

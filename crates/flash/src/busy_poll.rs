@@ -1,44 +1,43 @@
-//! When a thread with nothing to do asks again and again for what it waits for, before it sleeps.
+//! When a waiting thread polls before it sleeps.
 //!
-//! To be woken takes tens of microseconds on a virtual machine, about what a fast drive takes for a read. To ask takes
-//! a processor. So a thread asks only where that is not in vain as a rule, and not where somebody else wants its
-//! processor:
+//! A wake takes tens of microseconds on a virtual machine, about as long as a read of a fast drive. Polling takes a
+//! processor. So a thread polls only where polls mostly succeed, and not where another thread wants its processor:
 //!
 //! ```text
 //! a wait begins --> at rest? sleep --> polls, for a bounded time --> completion: the next rest is half as long
 //!                                                              +--> none: sleep, and rest for 1, 4, ... 1024 waits
 //! ```
-//! A rest grows by four and shrinks by two: what comes in time less often than two times of three ends it.
+//! A rest grows by a factor of four and shrinks by two: so polling stops if fewer than two of three polls succeed.
 //!
-//! Who asks is no longer preferred by the scheduler, as a thread that was woken is: where threads compete for the
-//! processors, it waits for milliseconds. So the time that the thread was ready and did not run is looked at, twice a
-//! second. Nothing is asked until the next look where it is much, and where it is much beside asking for a second, and
-//! for longer and longer if that happens again soon.
+//! The scheduler prefers a thread that was just woken, but not one that polls: where threads compete for the
+//! processors, a polling thread waits for milliseconds. So twice a second a thread samples the time in which it was
+//! ready but did not run. If that is too much, it does not poll until the next sample. If it polled meanwhile, it
+//! pauses for a second, and for longer each time that this happens again soon.
 
 use std::fs;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// For how long to ask for a read. A drive for caches reads within 100 us; what takes longer by far is not worth a
+/// Maximum time of polling for a read. A drive for caches reads within 100 us; a much slower one is not worth a
 /// processor.
 pub const MAX_READ_POLL: Duration = Duration::from_micros(200);
 /// The longest rest, in waits.
 const MAX_REST: u32 = 1024;
-/// How often a thread looks at what it lost to others.
+/// Time between two samples of the time lost to other threads.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// The share of its time that is too much: less than was measured where two workers and a client have two processors,
-/// more than what threads of ours take from a worker with which they share one.
+/// Maximum share of time lost to other threads: less than two workers and a client lose on two processors, more than
+/// our own threads take from a worker with which they share one.
 const MAX_LOST: f64 = 0.15;
-/// How long nothing is asked then.
+/// Minimum pause of polling.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(8);
-/// A pause is twice as long as the one before, unless that is over for so many times as long.
+/// A pause is twice as long as the last one, unless that ended this multiple of its length ago.
 const FORGOTTEN: u32 = 10;
 
-/// What is remembered of the waits for one kind of thing.
+/// The results of earlier polls for one kind of event.
 #[derive(Debug)]
 pub struct PollBackoff {
-    /// Waits to sleep through.
+    /// Number of waits in which the thread must not poll.
     left: u32,
     next: u32,
 }
@@ -50,14 +49,14 @@ impl Default for PollBackoff {
 }
 
 impl PollBackoff {
-    /// A wait begins: whether to ask before sleeping.
+    /// Starts a wait: whether to poll before sleeping.
     pub fn may_poll(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_over
     }
 
-    /// It was asked, and something came in time, or not.
+    /// Records whether a poll succeeded.
     pub fn record_poll(&mut self, was_answered: bool) {
         if was_answered {
             self.next = (self.next / 2).max(1);
@@ -68,21 +67,22 @@ impl PollBackoff {
     }
 }
 
-/// What a thread knows of others that want its processor.
+/// The contention of a thread for its processor.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// When it looked last, and what was lost until then.
+    /// The last sample: its time, and the time lost until then.
     looked: Option<(Instant, Duration)>,
-    /// Whether little was lost between the last two looks.
+    /// Whether little was lost between the last two samples.
     is_alone: bool,
-    /// Whether it has asked since then.
+    /// Whether the thread has polled since then.
     has_asked: bool,
     /// The last pause, and when it ends.
     pause: Option<(Duration, Instant)>,
 }
 
 impl Contention {
-    /// Whether others want the processors, or that is not known: then nothing is to be asked. `lost` is [`run_delay`].
+    /// True if the thread must not poll: other threads want the processors, or that is not known. `lost` is
+    /// [`run_delay`].
     pub fn forbids(&mut self, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         if self.pause.is_some_and(|(_, until)| now < until) {
             return true;
@@ -96,13 +96,13 @@ impl Contention {
             return true;
         };
         let before = self.looked.replace((now, lost));
-        // What was long ago is of another load.
+        // An old sample is of another load.
         let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * SAMPLE_INTERVAL) else {
             self.is_alone = false;
             return true;
         };
         self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(MAX_LOST);
-        // What is lost without asking may be over at the next look.
+        // Contention without polling may be over at the next sample.
         if has_asked && !self.is_alone {
             let pause = match self.pause {
                 Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(MAX_PAUSE),
@@ -113,14 +113,14 @@ impl Contention {
         !self.is_alone
     }
 
-    /// The thread asks.
+    /// Records that the thread polls.
     pub fn record_polling(&mut self) {
         self.has_asked = true;
     }
 }
 
-/// For how long the calling thread was ready and did not run since it began, as Linux counts it. None where the kernel
-/// does not tell, or there is no descriptor to ask it with.
+/// The time in which the calling thread was ready but did not run, since its start, as Linux counts it. `None` if the
+/// kernel does not provide it, or no file descriptor is left to read it.
 pub fn run_delay() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     // Nanoseconds on a processor, nanoseconds ready, turns.
@@ -132,7 +132,7 @@ pub fn run_delay() -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// How often it asks in so many waits, `was_answered` says of which something comes in time.
+    /// Number of polls in `count` waits; `was_answered` decides which of them succeed.
     fn asks(backoff: &mut PollBackoff, count: u32, was_answered: impl Fn(u32) -> bool) -> u32 {
         let mut asked = 0;
         for wait in 0..count {
@@ -160,7 +160,7 @@ mod tests {
     fn it_asks_where_three_of_four_come_and_not_where_half_do() {
         let often = asks(&mut PollBackoff::default(), 10_000, |wait| wait % 4 != 0);
         assert!(often > 7000, "{often}");
-        // Of all numbers, not of those that the rests fall on.
+        // A hash of the number, so that the rests do not select special ones.
         let rarely = asks(&mut PollBackoff::default(), 1_000_000, |wait| wait.wrapping_mul(0x9e37_79b9) >> 31 == 0);
         assert!(rarely < 50_000, "{rarely}");
     }
@@ -204,7 +204,8 @@ mod tests {
         assert_eq!(world.count(SAMPLE_INTERVAL, LITTLE, LITTLE), 0);
         let minute = Duration::from_secs(60);
         assert_eq!(world.count(minute, LITTLE, LITTLE), minute.as_millis() as usize);
-        // Where much is lost in any case it stops with the next look, and begins with one when that is over.
+        // If much is lost in any case, polling stops at the next sample, and starts again at one after the contention
+        // ends.
         world.count(2 * SAMPLE_INTERVAL, MUCH, MUCH);
         world.count(MIN_PAUSE, MUCH, MUCH);
         assert_eq!(world.count(minute, MUCH, MUCH), 0);

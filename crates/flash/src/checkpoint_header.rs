@@ -5,16 +5,16 @@
 //! | magic | version | id | fields of the store   | checksum |
 //! ```
 //! The id is that of the store. The checksum is XXH3 of the 56 bytes before it, with the id as seed. A header that
-//! differs in magic, version, id or checksum is none.
+//! differs in magic, version, id or checksum is invalid.
 
 use crate::codec::{FieldReader, FieldWriter};
 use std::time::Duration;
 use twox_hash::XxHash3_64;
 
-/// How long a checkpoint waits for work under way, by default.
+/// Default maximum wait of a checkpoint for pending work.
 pub const MAX_CHECKPOINT_WAIT: Duration = Duration::from_secs(10);
 
-/// How many steps of a wait make up `max`; one at least.
+/// Number of steps of a wait of `max`, at least one.
 pub fn steps_in(max: Duration, step: Duration) -> u128 {
     (max.as_nanos() / step.as_nanos()).max(1)
 }
@@ -34,7 +34,7 @@ pub(crate) fn encode(magic: [u8; 4], version: u32, id: u64, fields: impl FnOnce(
     bytes
 }
 
-/// A reader of the fields of the store; none if this is no such header.
+/// A reader of the fields of the store; `None` if the header is invalid.
 pub(crate) fn decode(bytes: &[u8], magic: [u8; 4], version: u32, id: u64) -> Option<FieldReader<'_>> {
     let sum = XxHash3_64::oneshot_with_seed(id, &bytes[..CHECKSUM]);
     let mut reader = FieldReader { bytes, at: 0 };

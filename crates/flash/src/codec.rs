@@ -1,20 +1,20 @@
-//! Numbers and bytes one behind the other: in a piece of memory, and in an area of a device.
+//! Sequential numbers and bytes, in a slice of memory and in an area of a device.
 //!
-//! What goes to a device goes in pieces of 1 MiB. Its checksum is XXH3 (64 bits) of each piece, with the checksum so
-//! far as the seed.
+//! An area of a device is written in pieces of 1 MiB. Its checksum is XXH3 (64 bits) of each piece, with the checksum
+//! so far as the seed.
 
 use crate::Error;
 use crate::device::{self, Buffer, Device};
 use twox_hash::XxHash3_64;
 
-/// So much is transferred at once.
+/// Bytes of a transfer.
 const PIECE_BYTES: usize = 1 << 20;
 
 fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
-/// Writes numbers one behind the other.
+/// Writes sequential numbers.
 pub struct FieldWriter<'a> {
     pub bytes: &'a mut [u8],
     pub at: usize,
@@ -36,7 +36,7 @@ impl FieldWriter<'_> {
     }
 }
 
-/// Reads numbers one behind the other.
+/// Reads sequential numbers.
 pub struct FieldReader<'a> {
     pub bytes: &'a [u8],
     pub at: usize,
@@ -58,7 +58,7 @@ impl FieldReader<'_> {
     }
 }
 
-/// Writes bytes one behind the other.
+/// Writes sequential bytes to a device.
 pub struct DeviceWriter<'a> {
     device: &'a dyn Device,
     offset: u64,
@@ -94,7 +94,7 @@ impl<'a> DeviceWriter<'a> {
         Ok(())
     }
 
-    /// Bytes and checksum of all.
+    /// Writes the last piece; returns the bytes written and their checksum.
     pub fn finish(mut self) -> Result<(u64, u64), Error> {
         if !self.piece.is_empty() {
             self.write()?;
@@ -103,7 +103,7 @@ impl<'a> DeviceWriter<'a> {
     }
 }
 
-/// Reads bytes one behind the other.
+/// Reads sequential bytes from a device.
 pub struct DeviceReader<'a> {
     device: &'a dyn Device,
     offset: u64,
@@ -152,7 +152,7 @@ impl<'a> DeviceReader<'a> {
         Some(())
     }
 
-    /// The checksum, if all was taken.
+    /// The checksum, if all bytes were taken.
     pub fn finish(self) -> Option<u64> {
         (self.left == 0 && self.at == self.piece.len()).then_some(self.checksum)
     }

@@ -2,18 +2,18 @@ use crate::device::OpenError;
 use std::io;
 use std::path::PathBuf;
 
-/// What goes wrong with flash. That an object is not there, or is damaged, is no error but a miss.
+/// An error of flash. A missing or damaged object is a miss, not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A transfer failed. What it was to write is not there; what it was to read may be there another time.
+    /// A transfer failed. The bytes of a write are not on the device; a read may succeed another time.
     #[error("{operation} of {bytes} bytes at {offset} failed: {source}")]
     Transfer { operation: &'static str, offset: u64, bytes: usize, source: io::Error },
 
-    /// Writes may be lost at a power cut, also some that were completed.
+    /// A power cut may lose writes, also completed ones.
     #[error("a sync failed: {source}")]
     Sync { source: io::Error },
 
-    /// Options that make no sense, alone or for the area they are for.
+    /// Options that are invalid, or do not fit their area.
     #[error("{0}")]
     Options(String),
 
@@ -21,11 +21,11 @@ pub enum Error {
     #[error("{0}")]
     Memory(String),
 
-    /// A path cannot be a part of the device. What was not ours is as it was.
+    /// A path cannot be a part of the device. Files that are not ours are unchanged.
     #[error("{path}: {reason}")]
     Refused { path: PathBuf, reason: OpenError },
 
-    /// What moves transfers could not be set up.
+    /// The engine for transfers could not be set up.
     #[error("flash cannot be read and written here: {source}")]
     Engine { source: io::Error },
 }

@@ -1,8 +1,8 @@
-//! What an index may have of the memory. It can be changed while the index is in use.
+//! The memory bound of an index. It can be changed while the index is in use.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes of an index at most; `usize::MAX` for none.
+/// Maximum bytes of an index; `usize::MAX` for no bound.
 pub(crate) struct MemoryBound(AtomicUsize);
 
 impl MemoryBound {
@@ -19,17 +19,17 @@ impl MemoryBound {
         extra.expect("there is always another bound");
     }
 
-    /// Whether an index of so many bytes takes no more objects.
+    /// Whether an index of `bytes` is full.
     pub fn is_reached(&self, bytes: usize) -> bool {
         bytes >= self.0.load(Relaxed)
     }
 
-    /// Whether it comes so near to the bound that objects have to end.
+    /// Whether an index of `bytes` is so near its bound that objects must be evicted.
     pub fn is_near(&self, bytes: usize) -> bool {
         bytes >= self.0.load(Relaxed) / 16 * 15
     }
 
-    /// By how many bytes the bound of an index of this size should grow: to what it uses and a spare, once less than
+    /// By how many bytes the bound of an index of this size should grow: to what it uses plus a spare, once less than
     /// `reserve` or an eighth of the bound is left. 0 while more is left.
     pub fn wanted(&self, bytes: usize, reserve: usize) -> usize {
         let bound = self.0.load(Relaxed);
@@ -40,8 +40,8 @@ impl MemoryBound {
     }
 
     /// Lowers the bound of an index of this size to what it uses and a spare, if that releases more than `reserve` and
-    /// an eighth of the index; answers by how many bytes. The spare is more than [`MemoryBound::wanted`] asks for, so
-    /// that the two do not alternate.
+    /// an eighth of the index; returns the difference in bytes. The spare is more than [`MemoryBound::wanted`] asks
+    /// for, so that the two do not alternate.
     pub fn release(&self, bytes: usize, reserve: usize) -> usize {
         let (bound, lower) = (self.0.load(Relaxed), with_spare(bytes, reserve));
         if bound == usize::MAX || bound <= lower.saturating_add(reserve.max(bytes / 8)) {

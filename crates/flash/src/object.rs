@@ -1,5 +1,4 @@
-//! What flash stores. An object is found by a hash of its key that is the same for ever, and given out only if its
-//! whole key matches.
+//! Objects on flash. An object is found by a permanent hash of its key, and returned only if its whole key matches.
 
 use crate::device::Buffer;
 use std::fmt;
@@ -7,7 +6,7 @@ use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 /// The number of the first incarnation of the pool `default`. Formats on flash name an incarnation in two bytes, and
-/// readers take an object of another one for another key.
+/// readers treat an object of another one as another key.
 pub(crate) const FIRST_POOL: u16 = 0;
 
 /// XXH3 of a key, 64 bits, with the salt of an incarnation of its pool as the seed: a part of the formats on flash.
@@ -15,7 +14,7 @@ pub(crate) const FIRST_POOL: u16 = 0;
 pub struct FlashHash(pub u64);
 
 impl FlashHash {
-    /// That of number 0, whose salt is 0.
+    /// The hash of a key of number 0, whose salt is 0.
     pub fn of(key: &[u8]) -> Self {
         Self::salted(key, 0)
     }
@@ -54,9 +53,9 @@ impl<'a> Key<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
     pub key: Key<'a>,
-    /// The value: these, one after the other.
+    /// The parts of the value, in order.
     pub value: &'a [&'a [u8]],
-    /// Opaque: given back as they came, like the bit that follows.
+    /// Opaque: returned unchanged, like the bit that follows.
     pub client_flags: u32,
     /// Whether the flags are an annotation of the cache, and not a client's.
     pub is_annotated: bool,
@@ -75,17 +74,17 @@ impl Object<'_> {
     }
 }
 
-/// Whether a moment of expiry has come; 0 never does.
+/// Whether an expiry has been reached; 0 never is.
 pub(crate) fn has_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
-/// Names one version of an object for as long as flash holds it: another version, or the same one written elsewhere,
-/// has another token.
+/// Identifies one version of an object while it is on flash: another version, or the same one written elsewhere, has
+/// another token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub u64);
 
-/// An object that was found. Its bytes were compared with their checksum, its key with the one that was asked for.
+/// An object that was found. Its checksum and its key were checked.
 #[derive(Debug)]
 pub struct FlashHit {
     pub(crate) buffer: Buffer,
@@ -101,7 +100,7 @@ pub struct FlashHit {
 }
 
 impl FlashHit {
-    /// The value, or of a lookup of a range the bytes of the range.
+    /// The value; for a lookup of a range, the bytes of the range.
     pub fn value(&self) -> &[u8] {
         &self.buffer[self.value.clone()]
     }
@@ -129,12 +128,12 @@ impl ByteRange {
     }
 }
 
-/// An object that a walk meets. Its key is the one that was written there, and its version the one that a lookup would
-/// have found a moment ago.
+/// An object that a walk visits. Its key is the one on flash, and its version is the one that a lookup would have found
+/// a moment ago.
 #[derive(Clone, Copy, Debug)]
 pub struct ScannedObject<'a> {
     pub key: Key<'a>,
-    /// `None` if it would have cost a read of its own, and values are not wanted.
+    /// `None` if it would need a read of its own, and values are not wanted.
     pub value: Option<&'a [u8]>,
     pub value_bytes: u64,
     pub client_flags: u32,
@@ -144,24 +143,24 @@ pub struct ScannedObject<'a> {
     pub expiry: u32,
 }
 
-/// What a walk reads.
+/// The content that a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanContent {
-    /// Keys, and what lies beside them: values longer than a piece of the walk are left out, and so are their
-    /// checksums.
+    /// Keys, and values that are read with them. Values longer than a piece of the walk are not read, and their
+    /// checksums are not verified.
     Keys,
     /// All values.
     Values,
 }
 
-/// What a lookup answers at once.
+/// The immediate answer of a lookup.
 #[derive(Debug)]
 pub enum FlashLookup {
-    /// It is not there. The completion is not called.
+    /// The object is absent. The completion is not called.
     Absent,
-    /// It was in RAM. The completion is not called.
+    /// The object was in RAM. The completion is not called.
     Found(FlashHit),
-    /// The completion is called, or was.
+    /// The completion will be called, or has been.
     Reading,
 }
 

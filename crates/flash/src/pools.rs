@@ -7,8 +7,8 @@
 //! ```
 //! A flush or a removal of a pool ends its incarnation: the pool gets another number, and a hash with another salt. The
 //! salt is XXH3 of the number with the seed of this life of flash, 64 random bits, so no table of salts is needed. The
-//! salt of number 0 is 0. A number is used once in a life of flash; so the number in an object says for ever whose it
-//! is, and readers compare it with the one that they look for.
+//! salt of number 0 is 0. A number is used once in a life of flash; so the number in an object identifies its
+//! incarnation permanently, and readers compare it with the one of the lookup.
 
 use crate::object::{FIRST_POOL, FlashHash, Key};
 use std::collections::HashMap;
@@ -32,11 +32,11 @@ pub struct FlashPool {
     written_bytes: AtomicU64,
     hits: AtomicU64,
     refused_by_share: AtomicU64,
-    /// Bytes that were refused since the pool gave up a region.
+    /// Bytes that were refused since the last region of the pool was reclaimed for them.
     refused_bytes: AtomicU64,
     /// Bytes of its share of flash.
     share_bytes: AtomicU64,
-    /// A flush is to come.
+    /// A flush is pending.
     pub(crate) flush_is_pending: AtomicBool,
 }
 
@@ -73,12 +73,12 @@ impl FlashPool {
     }
 
     /// The number of the present incarnation. It is Relaxed: the store orders a flush and the operations on its keys by
-    /// the locks of buckets, and an object under an earlier number is found by nobody.
+    /// the locks of buckets, and no lookup finds an object under an earlier number.
     pub fn number(&self) -> u16 {
         self.number.load(Relaxed)
     }
 
-    /// Begins another incarnation, without an object.
+    /// Starts another incarnation, without objects.
     pub(crate) fn set_number(&self, number: u16) {
         self.number.store(number, Relaxed);
         self.large_bytes.store(0, Relaxed);
@@ -90,7 +90,7 @@ impl FlashPool {
         self.large_bytes.load(Relaxed) + self.small_bytes.load(Relaxed)
     }
 
-    /// The part that its bytes are of all bytes of live pools, of the bytes of each index.
+    /// The pool's part of the bytes of both indexes, in proportion to its share of the bytes of live pools.
     pub(crate) fn index_part(&self, (all_large, large_index): (u64, u64), (all_small, small_index): (u64, u64)) -> u64 {
         let part = |bytes: u64, all: u64, index: u64| {
             let bytes = u128::from(bytes.min(all)) * u128::from(index) / u128::from(all.max(1));
@@ -156,14 +156,14 @@ pub(crate) enum Occupied {
     Small,
 }
 
-/// The incarnations that are not over, by their numbers.
+/// The live incarnations, by their numbers.
 pub struct LivePools {
     seed: u64,
     pools: RwLock<HashMap<u16, Arc<FlashPool>>>,
 }
 
 impl Default for LivePools {
-    /// Number 0 alone.
+    /// Only number 0.
     fn default() -> Self {
         Self::new(0, [(FIRST_POOL, FlashPool::new(FIRST_POOL))])
     }
@@ -207,7 +207,7 @@ impl LivePools {
         self.pools.write().expect(UNHARMED).insert(number, Arc::clone(pool));
     }
 
-    /// The incarnation is over.
+    /// Ends an incarnation.
     pub(crate) fn end(&self, number: u16) {
         self.pools.write().expect(UNHARMED).remove(&number);
     }
@@ -234,7 +234,7 @@ impl LivePools {
         }
     }
 
-    /// Bytes of all large and all small objects of incarnations that are not over.
+    /// Bytes of all large and all small objects of live incarnations.
     pub(crate) fn total_bytes(&self) -> (u64, u64) {
         let pools = self.pools.read().expect(UNHARMED);
         let add = |(large, small): (u64, u64), pool: &Arc<FlashPool>| {
@@ -254,7 +254,7 @@ impl LivePools {
         pools.iter().filter(|(_, pool)| pool.is_above_share()).map(|(number, _)| *number).collect()
     }
 
-    /// The incarnations of which at least so many bytes were refused since the last call that named them.
+    /// The incarnations of which at least `min_bytes` were refused since the last call that returned them.
     pub(crate) fn take_refused(&self, min_bytes: u64) -> Vec<u16> {
         let pools = self.pools.read().expect(UNHARMED);
         let less = |before: u64| before.checked_sub(min_bytes);
@@ -262,7 +262,7 @@ impl LivePools {
         pools.iter().filter(|(_, pool)| is_due(pool)).map(|(number, _)| *number).collect()
     }
 
-    /// All small objects are gone.
+    /// Sets the bytes of all small objects to 0.
     pub(crate) fn clear_small(&self) {
         self.pools.read().expect(UNHARMED).values().for_each(|pool| pool.small_bytes.store(0, Relaxed));
     }

@@ -1,10 +1,10 @@
-//! Keys that were seen a moment ago.
+//! Keys that were seen recently.
 //!
 //! ```text
 //! seen(key) -> youngest filter --- half a window, or full ---> older filter --- as long ---> forgotten
 //! ```
-//! A key is remembered for half a window at least and a whole one at most, or less where more keys come than the
-//! filters have room for. About two foreign keys in a hundred seem to have been seen.
+//! A key is remembered for at least half a window and at most a whole one, or for less time if more keys arrive than
+//! the filters hold. About two foreign keys in a hundred are false positives.
 
 use crate::FlashHash;
 use crate::bloom::Bloom;
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl RecentKeys {
-    /// With so many bytes of memory, 128 at least.
+    /// Filters with `bytes` of memory, at least 128.
     pub fn new(bytes: usize, window_seconds: u32) -> Self {
         let space = (bytes / 2 / BLOCK_BYTES).max(1) * BLOCK_KEYS;
         let filters = [Bloom::new(space), Bloom::new(space)];
@@ -38,8 +38,8 @@ impl RecentKeys {
         Self { half_seconds: window_seconds / 2, space, state }
     }
 
-    /// Whether the key was seen a moment before; from now on it was. `now` is in seconds, or in what the window is in,
-    /// and does not go back, but it may wrap around.
+    /// Whether the key was seen recently; records it as seen. `now` is in seconds, or in the unit of the window. It
+    /// does not go back, but it may wrap around.
     pub fn seen(&self, key: FlashHash, now: u32) -> bool {
         let mut state = self.state.lock().expect("nothing panics under this lock");
         if state.added == 0 {
@@ -63,7 +63,7 @@ impl RecentKeys {
     }
 }
 
-/// 0 for what came a little later, on another thread.
+/// 0 if another thread has set a slightly later `began`.
 fn since(began: u32, now: u32) -> u32 {
     (now.wrapping_sub(began) as i32).max(0) as u32
 }

@@ -12,24 +12,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The weight of an object in the mean of those before it.
 pub(super) const MEAN_WEIGHT: f64 = 0.001;
-/// With this power of what it is likely to get of the least reads a key passes: with half of them one key in 256 does.
+/// A key with fewer than the minimum of expected reads passes with this power of their ratio as probability: with half
+/// of the minimum, one key in 256 passes.
 pub(super) const STEEPNESS: f64 = 8.0;
-/// What more of them would take is no memory that a machine has.
+/// Maximum number of keys: more would need more memory than a machine has.
 pub(super) const MAX_KEYS: usize = 1 << 36;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdmissionPolicy {
     All,
-    /// From 0 to 1.
+    /// Admits each object with this probability, 0 to 1.
     Probability(f64),
-    /// 1 to 8 times; remembers about so many keys.
+    /// Rejects the first 1 to 8 offers of a key; remembers about `keys` keys.
     RejectFirst {
         times: u8,
         keys: usize,
     },
-    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is
-    /// likely to get fewer reads an hour from flash, but for some of the keys that get nearly as many, always the same.
-    /// These are of an object as long as the mean of what is offered; twice as long needs twice as many.
+    /// Expects `keys_per_hour` different keys that DRAM misses in an hour, at 9 bytes of memory each. Refuses objects
+    /// that are likely to get fewer than `min_reads` reads an hour from flash, except for some of the keys that get
+    /// nearly as many, always the same ones. The minimum is for an object as long as the mean of the offered ones; one
+    /// twice as long needs twice as many reads.
     History {
         keys_per_hour: usize,
         min_reads: f64,
@@ -38,19 +40,19 @@ pub enum AdmissionPolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdmissionOptions {
-    /// By default all: how long a drive is to live is for its owner to say.
+    /// By default all: the owner decides on the lifetime of a drive.
     pub policy: AdmissionPolicy,
     /// By default none, for the same reason.
     pub budget: Option<WriteBudget>,
-    /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly
-    /// read from flash in that time.
+    /// Objects that expire sooner are refused. By default 10: an object waits about this long in a buffer, and is
+    /// hardly read from flash in that time.
     pub min_ttl_seconds: u32,
     /// Objects with a shorter value are refused. By default 0.
     pub min_value_bytes: u32,
 }
 
 impl AdmissionOptions {
-    /// Of the filters and samples that the policy needs.
+    /// Bytes of the filters and samples that the policy needs.
     pub fn memory_bytes(&self) -> usize {
         match self.policy {
             AdmissionPolicy::All | AdmissionPolicy::Probability(_) => 0,
@@ -61,7 +63,7 @@ impl AdmissionOptions {
 
     /// # Errors
     ///
-    /// `Options` names what makes no sense.
+    /// [`Error::Options`] names the invalid option.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Options(text));
         match self.policy {
@@ -104,11 +106,11 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// An object that could be written.
+/// An object that is offered for admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     pub key: FlashHash,
-    /// Of key and value.
+    /// Bytes of key and value.
     pub bytes: usize,
     pub value_bytes: usize,
     /// Seconds since 1970 at which it expires; 0 for never.
@@ -129,7 +131,7 @@ pub enum Reason {
     Budget,
 }
 
-/// Counters since the beginning.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AdmissionStats {
     pub admitted: u64,
@@ -138,11 +140,11 @@ pub struct AdmissionStats {
     pub refused_too_small: u64,
     pub refused_by_policy: u64,
     pub refused_by_budget: u64,
-    /// Of the bytes that pass the policy, the share that the budget lets pass now.
+    /// The share of the bytes that pass the policy which the budget admits now.
     pub share: f64,
 }
 
-/// What is refused whatever the policy says. It may change at any time.
+/// Limits that apply under every policy. They may change at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Objects that expire sooner are refused.
@@ -164,13 +166,13 @@ pub(super) struct State {
     pub(super) reject_first: Option<RejectFirst>,
     pub(super) rate_controller: Option<RateController>,
     pub(super) threshold: Threshold,
-    /// Of the objects that were offered, the last ones above all; 0 before the first.
+    /// Mean bytes of the offered objects, weighted to the last ones; 0 before the first.
     pub(super) mean_bytes: f64,
     pub(super) stats: AdmissionStats,
 }
 
 impl Admission {
-    /// For a device with so many bytes. Chance comes from the seed.
+    /// Admission for a device of `capacity` bytes. Random choices come from the seed.
     pub fn new(options: AdmissionOptions, capacity: u64, seed: u64) -> Result<Self, Error> {
         options.check()?;
         let history = match options.policy {
@@ -206,18 +208,18 @@ impl Admission {
         }
     }
 
-    /// From now on these hold.
+    /// Sets the limits.
     pub fn set_limits(&self, limits: Limits) {
         self.min_ttl_seconds.store(limits.min_ttl_seconds, Relaxed);
         self.min_value_bytes.store(limits.min_value_bytes, Relaxed);
     }
 
-    /// Bytes a second that the device may be written; `None` without a budget.
+    /// Bytes per second that may be written to the device; `None` without a budget.
     pub fn budget_bytes_per_second(&self) -> Option<f64> {
         self.state.lock().unwrap().rate_controller.as_ref().map(RateController::bytes_per_second)
     }
 
-    /// A key was requested, and DRAM had it not. For every such request, or for those of a sample of the keys.
+    /// Records a request for a key that DRAM missed: every such request, or those of a sample of the keys.
     pub fn missed(&self, key: FlashHash) {
         if let Some(history) = &self.history {
             history.missed(key);
@@ -241,7 +243,7 @@ impl Admission {
         decision
     }
 
-    /// To be called about once a second, with what the device wrote since the beginning.
+    /// Called about once a second, with the bytes written to the device since the start.
     pub fn maintain(&self, now: u32, written_bytes: u64) {
         if let Some(history) = &self.history {
             history.maintain(now);
@@ -258,7 +260,7 @@ impl Admission {
         AdmissionStats { share: state.rate_controller.as_ref().map_or(1.0, RateController::share), ..state.stats }
     }
 
-    /// Of all filters and samples.
+    /// Bytes of all filters and samples.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.options.memory_bytes()
     }
@@ -305,7 +307,7 @@ impl Limits {
 }
 
 impl State {
-    /// How often the mean goes into an object that is offered, which it then takes in.
+    /// Ratio of the length of an offered object to the mean, after the mean is updated with it.
     pub(super) fn relative_size(&mut self, bytes: usize) -> f64 {
         let weight = if self.mean_bytes == 0.0 { 1.0 } else { MEAN_WEIGHT };
         self.mean_bytes += (bytes as f64 - self.mean_bytes) * weight;
@@ -313,9 +315,9 @@ impl State {
     }
 }
 
-/// The part of the least reads that is enough for a key. It is drawn by the key: of those that are likely to get a
-/// little less always the same pass. Drawn anew with each offer, all of them would pass in the end, each with a write,
-/// and on a flash that is full at another's cost.
+/// The fraction of the minimum reads that is enough for a key. It is a hash of the key, so among keys with slightly
+/// fewer reads the same ones always pass. If it were drawn anew with each offer, all of them would pass in the end,
+/// each with a write, and on a full flash each would displace another object.
 pub(super) fn soft_minimum(key: FlashHash) -> f64 {
     let drawn = ((mix(!key.0) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     drawn.powf(1.0 / STEEPNESS)

@@ -5,14 +5,14 @@
 //! offered -> how often the six filters have the key -> class -> reads per hour
 //! ```
 //! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's,
-//! sooner if that is full. Only requests that DRAM could not answer count: flash would have answered these. A filter
-//! tells up to [`NAMES`] of a key in its hour apart, by as many names of the key. What a class is worth is not trained
-//! beforehand but learnt: of the keys that are offered, some are watched for an hour, and how often they are missed
-//! makes the estimate, from the first second on. Old samples fade. A class of which few were watched is taken for what
-//! the class below it is worth, and until that is known, to be missed as often as it was.
+//! sooner if that is full. Only requests that DRAM missed count: flash would have answered these. A filter counts up to
+//! [`NAMES`] misses of a key in its hour, by different names of the key. The reads of a class are not trained
+//! beforehand but measured: some of the offered keys are watched for an hour, and their misses are the estimate, from
+//! the first second on. Old samples decay. A class with few watched keys takes the estimate of the next lower class,
+//! and until that is known, the rate of its own misses.
 //!
-//! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer
-//! keys of one sample at the same moment may mix them up: one sample is wrong then.
+//! Workers record misses with atomics alone; a rotation at the same time loses a count at most. Two threads that offer
+//! keys of one sample at the same time may mix them up: then one sample is wrong.
 
 use crate::FlashHash;
 use crate::bloom::Bloom;
@@ -27,7 +27,7 @@ const NAMES: usize = 3;
 /// By the misses that are remembered, from none on.
 const CLASSES: usize = HOURS * NAMES + 1;
 const WATCHED_KEYS: usize = 4096;
-/// The prior counts as a key that was watched for so many hours.
+/// Weight of the prior, in hours of a watched key.
 const PRIOR_HOURS: f64 = 4.0;
 /// Each hour the samples before it count this much less.
 const FADE: f64 = 0.8;
@@ -96,7 +96,7 @@ impl Estimates {
 }
 
 impl MissHistory {
-    /// For so many different keys that are missed in an hour.
+    /// A history for `keys_per_hour` different missed keys.
     pub fn new(keys_per_hour: usize) -> Self {
         Self {
             filters: array::from_fn(|_| Bloom::new(keys_per_hour)),
@@ -108,12 +108,12 @@ impl MissHistory {
         }
     }
 
-    /// What one for so many keys takes.
+    /// Bytes of a history for `keys_per_hour`.
     pub fn memory_bytes_for(keys_per_hour: usize) -> usize {
         HOURS * Bloom::memory_bytes_for(keys_per_hour) + WATCHED_KEYS * size_of::<WatchedKey>() + size_of::<Estimates>()
     }
 
-    /// A key was requested, and DRAM had it not.
+    /// Records a request for a key that DRAM missed.
     pub fn missed(&self, key: FlashHash) {
         let filter = &self.filters[self.current.load(Relaxed)];
         if names(key).any(|name| filter.add(name)) {
@@ -125,7 +125,7 @@ impl MissHistory {
         }
     }
 
-    /// How many reads an hour the key is likely to get from flash. Watches it, if there is room.
+    /// The expected reads of the key from flash per hour. Watches the key if its sample is free.
     pub fn offer(&self, key: FlashHash, now: u32) -> f64 {
         let class = self.class(key);
         let sample = self.sample(key);
@@ -175,7 +175,7 @@ impl MissHistory {
         }
     }
 
-    /// How often the key was missed, as far as is remembered.
+    /// The number of remembered misses of the key.
     fn class(&self, key: FlashHash) -> usize {
         let misses = |filter: &Bloom| names(key).take_while(|&name| filter.has(name)).count();
         self.filters.iter().map(misses).sum()

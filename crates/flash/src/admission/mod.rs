@@ -7,8 +7,8 @@
 //! |---|---|
 //! | all | everything |
 //! | probability | by chance |
-//! | reject first | what was offered so many times before |
-//! | history | what is likely to be read, by how often DRAM missed it in the last six hours |
+//! | reject first | objects whose key was offered a number of times before |
+//! | history | objects that are likely to be read, by the misses of DRAM in the last six hours |
 //!
 //! A budget goes with any of them: it lowers the share that is admitted until the device writes no more than it is to.
 //! With history it takes what promises the most reads per byte, with the others it takes by chance.

@@ -3,26 +3,26 @@
 //! ```text
 //! every 10 s:   wanted = rate + what was saved or overdrawn, spread over 10 min      share *= wanted / written
 //! ```
-//! What counts is what the device wrote, whatever the cause: rewrites of pages and regions take part of the budget.
+//! All bytes written to the device count, whatever the cause: rewrites of pages and regions take part of the budget.
 
 /// Shorter ones would follow the bursts of regions that are sealed.
 const INTERVAL: u32 = 10;
 /// Over how many seconds a balance is brought to zero, and of how many seconds at the rate it is at most.
 const BALANCE: f64 = 600.0;
 const MIN_SHARE: f64 = 1e-4;
-/// How much the share changes at once: writes follow an admission after a delay.
+/// Maximum factor by which the share changes at once: writes follow an admission after a delay.
 const STEP: f64 = 2.0;
 
-/// What may be written.
+/// A limit of the bytes that may be written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WriteBudget {
     BytesPerSecond(u64),
-    /// Of the whole device. What a drive is sold for is a number like 1 or 3 over five years.
+    /// Writes of the whole device per day. Drives are rated for a number like 1 or 3 over five years.
     DriveWritesPerDay(f64),
 }
 
 impl WriteBudget {
-    /// Of a device with so many bytes.
+    /// The budget of a device of `capacity` bytes.
     pub fn bytes_per_second(self, capacity: u64) -> f64 {
         match self {
             Self::BytesPerSecond(bytes) => bytes as f64,
@@ -78,7 +78,7 @@ impl RateController {
 mod tests {
     use super::*;
 
-    /// Bytes that are written in so many seconds, when these are offered per second and each byte costs some.
+    /// Bytes written in a number of seconds, for an offered rate and a cost per byte.
     fn written(
         rate_controller: &mut RateController,
         seconds: std::ops::Range<u32>,

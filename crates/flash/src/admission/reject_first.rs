@@ -41,13 +41,13 @@ impl RejectFirst {
         false
     }
 
-    /// What one for so many takes.
+    /// Bytes of a filter set for `times` and `keys`.
     pub fn memory_bytes_for(times: u8, keys: usize) -> usize {
         FILTERS * Bloom::memory_bytes_for(space(times, keys))
     }
 }
 
-/// Of a filter.
+/// Keys of one filter.
 fn space(times: u8, keys: usize) -> usize {
     keys.saturating_mul(usize::from(times)).div_ceil(FILTERS).max(1)
 }

@@ -1,33 +1,33 @@
-//! Which objects are worth the share that may be written: those with the most reads per byte.
+//! Which objects are written within the budget's share: those with the most reads per byte.
 //!
 //! ```text
 //! bytes offered, by score         |   .  :  | :  .
 //!                        little ->|..::::::#|###... <- much          the share is what lies right of the cut,
 //!                                          cut                       and a part of the column at it, by chance
 //! ```
-//! Old offers fade, so that the cut follows what is offered.
+//! Old offers decay, so that the cut follows the current ones.
 
 const COLUMNS: usize = 128;
 const PER_OCTAVE: f64 = 2.0;
 /// The octave of the lowest column.
 const LOWEST: f64 = -40.0;
-/// What is left of older offers at each settling.
+/// Weight of older offers that remains after each adjustment.
 const FADE: f64 = 0.9;
 
 pub(super) struct Threshold {
     offered: [f64; COLUMNS],
     column: usize,
-    /// Of what is offered in that column.
+    /// Share of the offers in that column that passes.
     share: f64,
 }
 
 impl Threshold {
-    /// That lets all pass.
+    /// A threshold that all objects pass.
     pub fn new() -> Self {
         Self { offered: [0.0; COLUMNS], column: 0, share: 1.0 }
     }
 
-    /// With which chance an object passes.
+    /// The probability with which an object passes.
     pub fn offer(&mut self, reads: f64, bytes: usize) -> f64 {
         let octave = (reads / bytes.max(1) as f64).log2() - LOWEST;
         let column = ((octave * PER_OCTAVE).max(0.0) as usize).min(COLUMNS - 1);
@@ -39,7 +39,7 @@ impl Threshold {
         }
     }
 
-    /// From now on so large a share of the bytes passes, if what is offered stays as it is.
+    /// Sets the cut so that this share of the bytes passes, if offers stay as they are.
     pub fn adjust(&mut self, share: f64) {
         let mut left = share * self.offered.iter().sum::<f64>();
         (self.column, self.share) = (0, 1.0);
