@@ -19,6 +19,7 @@ FUZZ := text meta binary image memory_file trace
 # The same for all of them: each crate is built once.
 FUZZ_FEATURES := --no-default-features --features memory-file,trace
 FUZZ_SECONDS := 20
+FUZZ_SANITIZER := none
 CARGO_FUZZ := 0.13.2
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -31,8 +32,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build tested run test terabyte soak tools helm check unit unit-inside unit-outside loom conformance clients \
-    python fuzz miri deb package clean
+.PHONY: help build tested run test terabyte soak tools components helm check unit unit-inside unit-outside loom conformance clients \
+    python fuzz sanitized miri deb package clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -45,6 +46,7 @@ help:
 	@echo "make python       the Python package"
 	@echo "make deb          the Debian package, in target/debian"
 	@echo "make fuzz         parsers, traces, images of stores and memory files against random bytes (FUZZ_SECONDS=20 each)"
+	@echo "make sanitized    images of stores and memory files with the address sanitizer (FUZZ_SECONDS=20 each)"
 	@echo "make helm         Helm, with which the tests check the chart, too (needs Go)"
 	@echo "make miri         formats and arithmetic of the store under Miri"
 	@echo "make package      what crates.io would get of each published crate, without an upload"
@@ -63,18 +65,19 @@ run: build
 	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
 
 # What computes runs beside what mostly waits.
-test: tools
-	$(MAKE) check
+test:
+	$(MAKE) -j2 -Otarget tools check
 	$(MAKE) unit
 	$(MAKE) -j2 -Otarget loom conformance
-	$(MAKE) -j2 -Otarget clients python
-	$(MAKE) fuzz
+	$(MAKE) -j3 -Otarget clients python fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
-tools: $(VENV)/ready
+tools: components $(VENV)/ready
+	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked --version $(CARGO_FUZZ) cargo-fuzz
+
+components:
 	cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
-	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked --version $(CARGO_FUZZ) cargo-fuzz
 
 .PHONY: debian
 debian:
@@ -103,7 +106,7 @@ $(VENV)/ready: tests/requirements.txt | debian
 	touch $@
 
 # The benchmarks' workspace has a lock file of its own, which a new dependency here changes, too.
-check:
+check: components
 	cargo fmt --all --check
 	cargo update --quiet --workspace --locked --manifest-path compare/Cargo.toml
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -129,6 +132,7 @@ soak:
 	    EBBTIDE_STRUCTURED_OPERATIONS=10000000 EBBTIDE_FILE_CHANGES=1000 \
 	    cargo test --workspace --locked
 	$(MAKE) fuzz FUZZ_SECONDS=3600
+	$(MAKE) sanitized FUZZ_SECONDS=3600
 
 # The real formats of flash over a device that keeps its blocks compressed in memory. SCALE=1: all of it.
 SCALE := 64
@@ -156,11 +160,18 @@ python:
 	    --force-reinstall --no-deps ./python
 	target/python/bin/python -m pytest python/tests
 
-# The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
+# Without a sanitizer, whose build takes longer than all tests; broken promises panic without it. What a run finds new is
+# kept in target/.
 fuzz:
-	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build $(FUZZ_FEATURES) --sanitizer none "$$target"; done
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build $(FUZZ_FEATURES) --sanitizer $(FUZZ_SANITIZER) "$$target"; done
 	printf '%s\n' $(FUZZ) | xargs -P 5 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run $(FUZZ_FEATURES) \
-	    --sanitizer none TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
+	    --sanitizer $(FUZZ_SANITIZER) TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
+
+# Images and memory files with the address sanitizer. Its flag is for nightly compilers, and for stable ones that are told
+# to take such flags. A thread that is about to end at the exit of a target is no leak.
+sanitized:
+	RUSTC_BOOTSTRAP=1 ASAN_OPTIONS=detect_leaks=0 $(MAKE) fuzz FUZZ="image memory_file" FUZZ_SANITIZER=address \
+	    FUZZ_FEATURES="--no-default-features --features memory-file"
 
 # Formats and arithmetic of the store under Miri, which needs a nightly compiler with `miri` and `rust-src`. Miri cannot
 # run whole stores in useful time, threads with a membarrier, files that are mapped, flash devices or sockets; the tests

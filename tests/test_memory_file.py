@@ -42,6 +42,9 @@ def fill(connection):
     connection.send(b"set long 7 0 2000000 noreply\r\n" + b"l" * 2_000_000 + b"\r\n")
     connection.send(b"set stale 0 0 1 noreply\r\ns\r\n")
     assert connection.ask(b"md stale I T300\r\n").startswith(b"HD")
+    connection.send(b"set won 0 0 1 noreply\r\nw\r\n")
+    assert connection.ask(b"md won I T300\r\n").startswith(b"HD")
+    assert b" W" in connection.ask(b"mg won v\r\n", b"w\r\n")
     connection.ask(b"mn\r\n")
 
 
@@ -74,9 +77,9 @@ def test_everything_is_back_after_a_clean_stop(folder, how):
             before = all_of(connection)
         assert all(answer.startswith(b"VALUE") for answer in before.values())
         stopped(server, how)
-        assert f"{OBJECTS + 3} objects" in server.messages()
+        assert f"{OBJECTS + 4} objects" in server.messages()
         server.bring_back()
-        assert f"memory is warm: {OBJECTS + 3} objects" in server.messages()
+        assert f"memory is warm: {OBJECTS + 4} objects" in server.messages()
         with server.connect() as connection:
             assert all_of(connection) == before
             assert connection.ask(b"incr number 1\r\n") == b"43\r\n"
@@ -84,7 +87,9 @@ def test_everything_is_back_after_a_clean_stop(folder, how):
             answer = connection.ask(b"mg stale v t\r\n", b"s\r\n")
             assert b" W" in answer and b" X" in answer
             assert 200 < int(answer.split(b" t")[1].split()[0]) <= 300
-        assert server.stat("curr_items") == str(OBJECTS + 3)
+            # Others are told that it was won before the stop.
+            assert b" Z" in connection.ask(b"mg won v\r\n", b"w\r\n")
+        assert server.stat("curr_items") == str(OBJECTS + 4)
 
 
 def test_after_a_kill_the_start_is_cold(folder):
@@ -111,6 +116,31 @@ def test_what_expired_while_the_server_was_down_is_gone(folder):
             connection.ask(b"debugtime 3\r\n")
             assert connection.ask(b"get short\r\n", b"END\r\n") == b"END\r\n"
             assert connection.ask(b"get long\r\n", b"END\r\n").startswith(b"VALUE")
+
+
+@pytest.mark.parametrize("kept", ["memory", "flash"])
+def test_unix_times_are_kept_over_a_restart(tmp_path, kept):
+    flash = ["--flash", f"{tmp_path / 'flash'}:64m", *PATIENT_FLASH, "--flash-drain-seconds", "600"]
+    flags = ["-e", tmp_path / "memory"] if kept == "memory" else flash
+    with Server(EBBTIDE, "-m", "16", *flags, "--test-clock") as server:
+        end = int(time.time()) + 100
+        with server.connect() as connection:
+            for number in range(100):
+                connection.send(b"set key%d 0 %d 4000 noreply\r\n%s\r\n" % (number, end, b"v" * 4000))
+            connection.ask(b"mn\r\n")
+        stopped(server, signal.SIGTERM)
+        server.bring_back()
+
+        def served(connection):
+            gets = (connection.ask(b"get key%d\r\n" % number, b"END\r\n") for number in range(100))
+            return sum(answer.startswith(b"VALUE") for answer in gets)
+
+        with server.connect() as connection:
+            # A second and a half for the looks at all of them.
+            connection.ask(b"debugtime %d\r\n" % (end - time.time() - 1.5))
+            assert served(connection) == 100
+            connection.ask(b"debugtime 3\r\n")
+            assert served(connection) == 0
 
 
 @pytest.mark.parametrize("kept", ["file", "drain", "nothing"])

@@ -2,13 +2,8 @@
 
 mod common;
 
+use common::resident_bytes;
 use ebbtide::memcached::{ByteSize, Cache, Clock};
-
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096
-}
 
 #[test]
 fn memory_goes_back_to_the_system() {

@@ -142,6 +142,7 @@ mod tests {
     use crate::options::Options;
     use crate::segment::{SegmentId, State};
     use crate::ttl::Ttl;
+    use ebbtide_testkit::seeds;
 
     fn set(store: &Store, participant: &Participant, number: u32) {
         let key = number.to_le_bytes();
@@ -197,15 +198,17 @@ mod tests {
 
     #[test]
     fn a_store_grows_from_4_mib_and_back_without_a_trace() {
-        let memory = EngineMemory::reserve(256 << 20, 1).unwrap();
+        // To 1 GiB in the long run.
+        let growth = 1_u64 << seeds(6, 8).end;
+        let memory = EngineMemory::reserve(growth * (4 << 20), 1).unwrap();
         let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 18, ..Options::default() };
         let store = Store::build(options, &memory).unwrap();
         let participant = memory.participate();
         let look = || (store.index.length(), store.index.paid_buckets(), store.segments.limit(), memory.lent_bytes());
         let before = look();
-        store.resize(256 << 20).unwrap();
-        (0..1_500_000).for_each(|number| set(&store, &participant, number));
-        assert!(memory.lent_bytes() > 128 << 20 && store.index.length() > 200_000);
+        store.resize(growth * (4 << 20)).unwrap();
+        (0..growth as u32 * 23_500).for_each(|number| set(&store, &participant, number));
+        assert!(memory.lent_bytes() > growth * (2 << 20) && store.index.length() as u64 > growth * 3125);
         store.flush(1000, 0);
         settle(&store, &participant);
         store.resize(4 << 20).unwrap();

@@ -23,7 +23,10 @@ struct Writer {
 
 impl Writer {
     fn new(memory_bytes: u64, value_bytes: usize) -> Self {
-        let options = Options { memory_bytes, memory_bytes_max: Some(memory_bytes), writers: 2, ..Options::default() };
+        let defaults = Options::default();
+        let value_bytes_max = defaults.value_bytes_max.min(memory_bytes / 2);
+        let options =
+            Options { memory_bytes, memory_bytes_max: Some(memory_bytes), value_bytes_max, writers: 2, ..defaults };
         let subject = StoreSubject::new(options);
         Self { subject, value: vec![7; value_bytes], now_ms: 1_000_000, next_key: 0, evicts: false, sets: Vec::new() }
     }
@@ -205,16 +208,21 @@ fn classes() -> Vec<u32> {
 
 #[test]
 fn a_small_memory_keeps_data_of_many_ttls() {
-    for descending in [false, true] {
+    // The floor of a pool, and a small server.
+    for (memory_bytes, descending) in [256 << 10, 4 << 20].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)])
+    {
         let mut ttls = classes();
         if descending {
             ttls.reverse();
         }
-        let mut writer = Writer::new(4 << 20, 100);
-        for number in 0..20_000 {
+        let mut writer = Writer::new(memory_bytes, 100);
+        // Key, value and metadata of 113 bytes: 54 % of the memory.
+        let count = memory_bytes as usize / 209;
+        for number in 0..count {
             writer.set(ttls[number % ttls.len()]);
         }
-        assert_eq!((writer.subject.store.stats().items, writer.subject.store.stats().evictions), (20_000, 0));
+        let stats = writer.subject.store.stats();
+        assert_eq!((stats.items, stats.evictions), (count as u64, 0), "{memory_bytes}: {stats:?}");
         let mut ends: Vec<_> = ttls.iter().map(|ttl| 1_000_000 + u64::from(*ttl) * 1000).collect();
         ends.sort_unstable();
         for end_ms in ends {

@@ -135,7 +135,8 @@ fn load(policy: Policy, image: &Image) -> Result<(Store, Loaded), ImageError> {
 
 #[test]
 fn a_loaded_store_is_the_saved_one() {
-    for (number, policy) in [Policy::S3Fifo, Policy::Merge, Policy::MergeSketch].into_iter().enumerate() {
+    let policies = [Policy::S3Fifo, Policy::Merge, Policy::MergeSketch, Policy::TwoQ, Policy::Lru];
+    for (number, policy) in policies.into_iter().enumerate() {
         let mut random = Random::new(number as u64);
         let store = Arc::new(Store::new(options(policy)).unwrap());
         let participant = store.participate();
@@ -353,6 +354,8 @@ fn a_damaged_image_is_an_error() {
     assert!(matches!(with(0, 1), Err(ImageError::Foreign(_))), "another program");
     assert!(matches!(with(8, 1), Err(ImageError::Foreign(_))), "another format");
     assert!(matches!(with(17, 1), Err(ImageError::Foreign(_))), "another seed");
+    let another_hash = ImageError::Foreign("another hash function was used".to_owned());
+    assert_eq!(with(25, 1).unwrap_err().to_string(), another_hash.to_string());
     // Of the head every bit is looked at, or harmless: no panic, whatever it says.
     for at in 0..400 {
         for bit in [1, 0x10, 0x80] {

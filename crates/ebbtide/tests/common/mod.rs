@@ -8,6 +8,13 @@ use ebbtide::memcached::{
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::time::{Duration, Instant};
 
+/// Bytes of the process that are in memory.
+pub fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
 /// Where a manual clock begins.
 pub const ORIGIN_MS: u64 = 1000;
 
