@@ -1,16 +1,16 @@
-//! Rings for threads that wait on the spot for what they read.
+//! Rings for threads that wait for their own reads.
 //!
 //! ```text
-//! spare ring -> submit_here ... -> wait: one system call submits the rest and sleeps -> completions -> spare ring
+//! spare ring -> submit_local .. -> wait: one system call submits the rest and sleeps -> completions -> spare ring
 //! ```
 //! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a
 //! ring only from before its reads until they are over, so there are about as many rings as threads wait at a time.
 //!
-//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads of
-//! the process wait than half of the processors, none does: what one of them asks with is taken from another.
+//! A thread that has a processor to itself polls for its reads before it sleeps (`busy_poll.rs`). If more threads of
+//! the process wait than half of the processors, none polls: a polling thread would take the processor from another.
 //!
-//! The ring takes what its thread submits until the first wait. What completions submit goes the usual way: otherwise a
-//! thread could be kept by the reads of others for as long as there are some.
+//! The ring takes the reads that its thread submits until the first wait. Reads that completions submit go to the
+//! queue: otherwise the reads of other threads could keep a thread waiting without end.
 
 use super::disk::Disk;
 use super::uring::{Finished, UringQueue};
@@ -25,27 +25,27 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Reads of one ring at a time; more go the usual way.
+/// Maximum number of reads in one ring; more go to the queue.
 const MAX_READS_PER_WAIT: usize = 32;
-/// Rings of one device at a time.
+/// Maximum number of rings of one device.
 const MAX_RINGS: usize = 128;
 
-/// The rings of a device that no thread has.
+/// The spare rings of a device.
 pub(super) struct RingPool(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     rings: Vec<UringQueue>,
-    /// Those that threads have.
+    /// Number of rings that threads have.
     in_use: usize,
-    /// The kernel has no such rings: it is not asked again.
+    /// The kernel does not support these rings: no more are created.
     is_unsupported: bool,
-    /// As long as no more threads wait, they may ask.
+    /// Maximum number of waiting threads that may poll.
     max_polling_threads: usize,
     backoff: PollBackoff,
 }
 
-/// Threads of the process that have rings, of all devices.
+/// Number of threads of the process that have rings, of all devices.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -59,7 +59,7 @@ impl RingPool {
         Self(Mutex::new(State { max_polling_threads, ..State::default() }))
     }
 
-    /// Whether the calling thread, which has one of the rings, is to ask before it sleeps.
+    /// Whether the calling thread, which has one of the rings, may poll before it sleeps.
     fn may_poll(&self, now: Instant) -> bool {
         CONTENTION.with_borrow_mut(|contention| {
             if contention.forbids(now, busy_poll::run_delay) {
@@ -97,7 +97,7 @@ impl RingPool {
         Some(ring)
     }
 
-    /// None for one that is lost.
+    /// Takes a ring back; `None` for a lost one.
     fn give_back(&self, ring: Option<UringQueue>) {
         let mut state = self.0.lock().unwrap();
         state.in_use -= 1;
@@ -106,20 +106,22 @@ impl RingPool {
     }
 }
 
-/// What a thread has for reads that it begins at once and then waits for. Dropping it ends what is under way; what
-/// takes too long fails.
+/// A ring for reads that a thread submits and then waits for. Dropping it completes pending reads; reads that take too
+/// long fail.
 pub struct BlockingRing {
     disk: Arc<Disk>,
-    /// None as long as it takes reads: then the thread has it, see `local`.
+    /// `None` while it takes reads: then the thread-local of `thread_ring` has it.
     ring: Option<UringQueue>,
-    /// What is over and was not told yet: here, so that a completion that panics loses no other.
+    /// Finished transfers whose completions have not been called. They are kept here, so that a completion that panics
+    /// loses no other.
     finished: VecDeque<Finished>,
     /// It stays on its thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl BlockingRing {
-    /// For the calling thread. None if it has a ring or ends, and where the system or the device has no more.
+    /// A ring for the calling thread. `None` if the thread has a ring or is ending, or if the system or the device has
+    /// no more rings.
     pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
         if !thread_ring::is_free() {
             return None;
@@ -128,8 +130,8 @@ impl BlockingRing {
         Some(Self { disk, ring: None, finished: VecDeque::new(), _thread: PhantomData })
     }
 
-    /// Begins what the thread has submitted since this was made, if that was not done; sleeps until one of the reads is
-    /// over, or for so long; calls the completions of what is over. False if nothing was.
+    /// Submits the reads that are not submitted yet; sleeps until one of them is complete, or for `max`; calls the
+    /// completions of complete ones. False if none was.
     pub fn wait(&mut self, max: Duration) -> bool {
         let ring = self.ring.get_or_insert_with(thread_ring::uninstall);
         if !ring.is_empty() && !busy_poll(ring, &self.disk, max) {
@@ -141,7 +143,7 @@ impl BlockingRing {
         is_any
     }
 
-    /// Whether nothing that it took is under way.
+    /// Whether none of its reads is pending.
     pub fn is_empty(&self) -> bool {
         self.ring.as_ref().map_or_else(thread_ring::is_empty, UringQueue::is_empty)
     }
@@ -153,8 +155,8 @@ impl BlockingRing {
     }
 }
 
-/// Begins what is left and asks until one of the reads is over, for so long at most, if that is worth it. Whether one
-/// is.
+/// Submits the remaining reads and polls until one of them is complete, for at most `max`, if polling is worthwhile.
+/// Returns whether one is.
 fn busy_poll(ring: &mut UringQueue, disk: &Disk, max: Duration) -> bool {
     let started = Instant::now();
     if !disk.ring_pool().may_poll(started) {

@@ -1,4 +1,4 @@
-//! Memory that direct I/O takes: aligned to a block, and whole blocks long.
+//! Memory for direct I/O: aligned to a block, and whole blocks long.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -26,19 +26,19 @@ impl Blocks {
 /// Whole, aligned blocks of bytes.
 pub struct Buffer {
     blocks: Arc<Blocks>,
-    /// How many of the blocks it shows.
+    /// Number of visible blocks.
     count: usize,
 }
 
 impl Buffer {
-    /// Zeros, at least so many bytes of them.
+    /// At least `bytes` zeros.
     pub fn zeroed(bytes: usize) -> Self {
         let count = bytes.div_ceil(BLOCK);
         Self { blocks: Arc::new(Blocks::zeroed(count)), count }
     }
 
-    /// The same memory again, the blocks of its first `bytes`: what is being written can be read meanwhile. Neither of
-    /// the two can be changed before the other one is dropped.
+    /// Another reference to the blocks of the first `bytes`, so that a buffer can be read while it is being written.
+    /// Neither of the two can be changed before the other one is dropped.
     ///
     /// # Panics
     ///

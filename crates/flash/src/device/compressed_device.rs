@@ -4,8 +4,8 @@
 //! ```text
 //! block   literal length u16 | literal | words of the run u16 | the word u64   repeated to the end of the block
 //! ```
-//! A run is one word of 8 bytes again and again, at any alignment. So values of one repeated word, and zeros, take a
-//! few bytes; all else is kept as it is.
+//! A run is one repeated word of 8 bytes, at any alignment. So values of one repeated word, and zeros, take a few
+//! bytes; other bytes are stored literally.
 
 use super::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest};
 use crate::Error;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 const WORD: usize = 8;
-/// Words of a run at least: its entry takes 12 bytes.
+/// Minimum number of words in a run: its entry takes 12 bytes.
 const RUN_MIN: usize = 4;
 
 pub struct CompressedDevice {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit ------> Queue -> ring (one thread) or pool (several) ---> the paths, by Stripes
-//! submit_here -> the ring of the calling thread, if it has one ----^        its ring, or a spare one while it waits
+//! submit_local -> the ring of the calling thread, if it has one ----^        its ring, or a spare one while it waits
 //! ```
 
 #![allow(unsafe_code)]
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// `BLKDISCARD`, as linux/fs.h has it.
 const DISCARD: Opcode = opcode::none(0x12, 119);
 
-/// How transfers are moved.
+/// The engine that executes transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// By io_uring, where the system allows it.
@@ -41,18 +41,18 @@ pub enum Engine {
 
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// None: the ring where there is one, else the pool. It needs the least of the processor.
+    /// `None`: the ring if the system has one, since it uses the processor least; else the pool.
     pub engine: Option<Engine>,
-    /// How many transfers can be under way; half as many writes. 2 to 4096. By default 256: what keeps a fast drive
-    /// busy with random reads, and still has each of them done within a few milliseconds on a slow one.
+    /// Maximum number of pending transfers, 2 to 4096; writes may be half of them. By default 256: enough to keep a
+    /// fast drive busy with random reads, while a slow one still completes each within a few milliseconds.
     pub queue_depth: usize,
-    /// Threads of the pool, 1 to 256: as many transfers are under way at once. By default 16: from there on most drives
-    /// gain little.
+    /// Threads of the pool, 1 to 256, each with one transfer at a time. By default 16: most drives gain little from
+    /// more.
     pub pool_threads: usize,
-    /// Whether threads that wait for their reads ask for up to 200 us before they sleep, where that is rarely in vain
-    /// and nobody else wants the processor: a read takes about as long as a wake. Only as many as half of the
-    /// processors do, at a time. By default they do: a thread that waits has nothing better to do with a processor that
-    /// nobody wants. `false` where somebody pays for idle processors, or saves them.
+    /// Whether threads that wait for their reads poll for up to 200 us before they sleep, if polls mostly succeed and
+    /// no other thread wants the processor: a read takes about as long as a wake. At most half of the processors poll
+    /// at a time. By default true, since the processor would be idle otherwise. `false` where idle processors save
+    /// money or energy.
     pub busy_poll: bool,
 }
 
@@ -62,10 +62,10 @@ impl Default for DiskOptions {
     }
 }
 
-/// What [`Disk::open`] found.
+/// The result of [`Disk::open`].
 pub struct OpenedDisk {
     pub disk: Disk,
-    /// Whether the device holds nothing: what its bytes are means nothing.
+    /// Whether the device is new: its bytes have no meaning.
     pub is_new: bool,
     pub notices: Vec<Notice>,
 }
@@ -84,8 +84,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something
-    /// and is not ours nothing is changed, and then none of the others is labelled.
+    /// Opens paths, each with its bytes. Files are created, and their space is reserved. A path that holds data of
+    /// others is not changed, and then none of the other paths is labelled.
     pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<OpenedDisk, Error> {
         check_options(paths, options)?;
         let mut notices = Vec::new();
@@ -103,8 +103,8 @@ impl Disk {
         Ok(OpenedDisk { disk, is_new, notices })
     }
 
-    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything; and how many
-    /// bytes there would be. What is there is locked for a moment.
+    /// Checks whether [`Disk::open`] would succeed, as far as possible without changing anything, and returns the
+    /// capacity. Existing files are locked for a moment.
     pub fn check(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<u64, Error> {
         check_options(paths, options)?;
         check_paths(paths)?;
@@ -112,7 +112,7 @@ impl Disk {
         Ok(Self::capacity_of(&bytes))
     }
 
-    /// How many bytes there are on paths that have so many each; 0 if one of them has too few.
+    /// The capacity of paths with these bytes; 0 if one of them has too few.
     pub(crate) fn capacity_of(bytes: &[u64]) -> u64 {
         let blocks: Vec<u64> = bytes.iter().map(|bytes| whole_blocks(*bytes)).collect();
         let is_alone = blocks.len() == 1;
@@ -120,12 +120,12 @@ impl Disk {
         if is_enough { Stripes::new(&blocks).capacity() } else { 0 }
     }
 
-    /// The files that opening it made.
+    /// The files that the open created.
     pub(crate) fn created(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().filter(|part| part.is_created()).map(|part| part.path.as_path())
     }
 
-    /// Drawn anew whenever the device is new: what remembers another one does not belong to these bytes.
+    /// The identity of the device, drawn when it is new: state with another identity does not belong to these bytes.
     pub fn identity(&self) -> u64 {
         self.identity
     }
@@ -134,7 +134,7 @@ impl Disk {
         self.parts.iter().map(|part| part.path.as_path())
     }
 
-    /// One for each path that cannot be told of blocks that are not needed any more; if there is one, none is told.
+    /// A notice for each path that takes no discards. If there is one, nothing is discarded.
     pub fn paths_without_discards(&self) -> impl Iterator<Item = Notice> {
         let deaf = self.parts.iter().filter(|part| !part.takes_discards());
         deaf.map(|part| Notice::NoDiscard { path: part.path.clone() })
@@ -156,7 +156,7 @@ impl Disk {
         uring::PathSet { parts: &self.parts, stripes: &self.stripes }
     }
 
-    /// Has the medium forget the blocks of one part.
+    /// Discards blocks of one part.
     fn discard_run(&self, part: &DevicePath, offset: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: this is the number of an ioctl that takes a pointer to two u64, the offset and the length.
         let request = unsafe { Setter::<DISCARD, [u64; 2]>::new([offset, bytes]) };
@@ -206,8 +206,8 @@ impl Device for Disk {
         result.map_err(|source| Error::Sync { source })
     }
 
-    /// Block devices are told. Files are not: punching a hole would give up the space that was reserved, and the next
-    /// write of the region would fail on a filesystem that others have filled meanwhile.
+    /// Discards blocks of block devices only. Punching a hole in a file would give up its reserved space, and the next
+    /// write of the region could fail on a full filesystem.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let (mut at, end) = (offset, offset + bytes);
         while at < end && self.takes_discards.load(Relaxed) && !self.queue.is_stopped() {
@@ -252,7 +252,7 @@ impl Device for Disk {
             Engine::Ring => uring::serve(&self.queue, self.path_set()).is_ok(),
             Engine::Pool => false,
         };
-        // A ring that could be made when the device was opened, and now cannot, leaves its thread to the pool.
+        // If the ring cannot be created any more, its thread joins the pool.
         if !served {
             thread_pool::serve(&self.queue, &self.parts, &self.stripes);
         }
@@ -286,7 +286,7 @@ fn check(name: &'static str, value: usize, min: usize, max: usize) -> Result<(),
     Err(Error::Options(format!("{name} is {value}, but can be {min} to {max}")))
 }
 
-/// From what was wanted and whether there is a ring.
+/// The engine, by the option and whether the system has a ring.
 fn choose_engine(
     wanted: Option<Engine>,
     probe: impl FnOnce() -> io::Result<()>,
@@ -305,7 +305,7 @@ fn choose_engine(
     }
 }
 
-/// Opens all, then makes all ready: when one of them is refused, none of the others is changed.
+/// Opens all paths, then prepares all: if one of them is refused, none of the others is changed.
 fn open_parts(
     paths: &[(PathBuf, u64)],
     parts: &mut Vec<DevicePath>,

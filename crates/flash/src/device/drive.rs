@@ -1,4 +1,4 @@
-//! What NVMe drives tell of themselves: how worn they are, and how much they write for what they are given.
+//! The logs of NVMe drives: their wear, and their writes for the bytes that they are given.
 //!
 //! ```text
 //! page 02h, health             5: percent of its life used    48..64: data units it was given, of 512,000 bytes
@@ -25,24 +25,23 @@ const EXTENDED: u8 = 0xC0;
 const EXTENDED_GUID: [u8; 16] =
     [0xC5, 0xAF, 0x10, 0x28, 0xEA, 0xBF, 0xF2, 0xA4, 0x9C, 0x4F, 0x6F, 0x7C, 0xC9, 0x14, 0xD5, 0xAF];
 const DATA_UNIT: u128 = 512_000;
-/// A drive that takes longer is sick; the caller should not be kept.
+/// Timeout of a request: a drive that takes longer is faulty, and the caller should not wait.
 const TIMEOUT_MS: u32 = 1000;
-/// Where the system lists block devices by their numbers.
+/// Folder in which the system lists block devices by number.
 const NUMBERS: &str = "/sys/dev/block";
 
-/// What drives have told.
+/// The combined logs of drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DriveLog {
-    /// The part of its life that the most worn of them has used, as its maker reckons: at 1 it has done what it was
-    /// made for.
+    /// The used share of the rated life of the most worn drive; 1 at the end of its rated life.
     pub life_used: f64,
-    /// Bytes that they were given by whomever since they were made.
+    /// Bytes written to the drives by all hosts since their production.
     pub given_bytes: u64,
-    /// Bytes that they wrote for it, what they moved included. None where one does not tell.
+    /// Bytes that the drives wrote for them, including moved data. `None` if one of the drives does not report it.
     pub written_bytes: Option<u64>,
 }
 
-/// Why the drive under a file tells nothing.
+/// Why the drive under a file has no log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoDriveLog {
     /// The file system has no block device: an overlay, memory, or another host.
@@ -58,7 +57,7 @@ pub enum NoDriveLog {
 /// The log of the drive under a file or folder. Waits for the drive, a second at most.
 ///
 /// # Errors
-/// Why there is nothing to tell; the `io::Error` is of reading the file's metadata.
+/// Why there is no log; the `io::Error` is of reading the file's metadata.
 pub fn drive_log_under(path: &Path) -> io::Result<Result<DriveLog, NoDriveLog>> {
     let metadata = fs::metadata(path)?;
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
@@ -75,18 +74,19 @@ fn drive_log_of(numbers: &Path, number: u64) -> Result<DriveLog, NoDriveLog> {
     Drives(vec![drive]).ask().ok_or(NoDriveLog::Silent { path })
 }
 
-/// The drives below some files and block devices.
+/// The drives under files and block devices.
 pub(super) struct Drives(Vec<File>);
 
 impl Drives {
-    /// Those below block devices with these numbers. None where one is not a single NVMe drive, or may not be opened.
+    /// The drives under block devices with these numbers. `None` if one is not a single NVMe drive, or may not be
+    /// opened.
     pub fn of_paths(numbers: impl Iterator<Item = Option<u64>>) -> Option<Self> {
         let paths: Option<BTreeSet<PathBuf>> = numbers.map(|number| path_of(Path::new(NUMBERS), number?)).collect();
         let files: Result<Vec<File>, io::Error> = paths?.into_iter().map(File::open).collect();
         files.ok().map(Self)
     }
 
-    /// Asks them; None where one does not answer, as when we may not ask. Waits for them, seconds at most.
+    /// Reads their logs; `None` if one does not answer, or access is denied. Waits for the drives, at most for seconds.
     pub fn ask(&self) -> Option<DriveLog> {
         let logs = self.0.iter().map(|file| Some(log_of(&page(file, HEALTH)?, page(file, EXTENDED).as_ref())));
         logs.reduce(|all, log| Some(together(all?, log?)))?
@@ -134,7 +134,7 @@ fn together(one: DriveLog, other: DriveLog) -> DriveLog {
     }
 }
 
-/// A page of a drive's logs; None where it has no such page, or we may not ask.
+/// A page of a drive's logs; `None` if it has no such page, or access is denied.
 fn page(drive: &File, id: u8) -> Option<[u8; PAGE_BYTES]> {
     let mut page = [0; PAGE_BYTES];
     let request = GetLogPage(Command {

@@ -1,5 +1,5 @@
-//! Whether paths could be opened, said without changing anything: what a start would be refused for is found before it
-//! makes a file.
+//! Checks whether paths could be opened, without changing anything: reasons to refuse a start are found before it
+//! creates a file.
 
 use super::open_error::OpenError;
 use super::path::{self, DevicePath, FreeSpace, PathKind};
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a path leads to, however it is written.
+/// The file that a path names, whatever the path's spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FileIdentity {
     Node {
@@ -19,7 +19,7 @@ enum FileIdentity {
         number: u64,
     },
     BlockDevice(u64),
-    /// In this folder, in which nothing has the name.
+    /// A missing file: its folder, and its name there.
     Absent {
         device: u64,
         number: u64,
@@ -28,7 +28,7 @@ enum FileIdentity {
 }
 
 impl FileIdentity {
-    /// None where there is no folder.
+    /// `None` if the folder is missing.
     fn of(path: &Path) -> Option<Self> {
         if let Ok(metadata) = fs::metadata(path) {
             return Some(match path::kind_of(path) {
@@ -41,8 +41,8 @@ impl FileIdentity {
     }
 }
 
-/// Whether each of these could be opened and made ready, and all together; what is in use is waited for a moment, as by
-/// a start.
+/// Whether each of these could be opened and prepared, and all together. Waits for a moment for a path in use, as a
+/// start does.
 pub(super) fn check_paths(paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     let mut places = Vec::new();
     let mut taken = HashMap::new();
@@ -68,15 +68,15 @@ pub(super) fn check_paths(paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a file beside the paths of a device could be locked: it is none of them, and nobody else has it. That it
-/// cannot be opened is not said here.
+/// Whether a file beside the paths of a device could be locked: it is none of them, and no other process has locked it.
+/// A failed open is not reported here.
 pub(crate) fn check_beside(path: &Path, paths: &[(PathBuf, u64)]) -> Result<(), Error> {
     let in_use = || Err(Error::Refused { path: path.to_owned(), reason: OpenError::InUse });
     let place = FileIdentity::of(path);
     if place.is_some() && paths.iter().any(|(other, _)| FileIdentity::of(other) == place) {
         return in_use();
     }
-    // A pipe must not be waited for.
+    // The open must not wait for a pipe.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path);
     match file.map(|file| path::lock(&file)) {

@@ -6,9 +6,8 @@
 //!    |                            |                                              |
 //!    +----- any part of these ----+------------------- power_cut ----------------+--> the next device
 //! ```
-//! `bytes` is what reads see. A power cut takes what is durable, and of each later write all, nothing, or some sectors;
-//! also of those that are under way. Of a pending write some sectors can be there before the rest: who reads meanwhile
-//! sees both.
+//! Reads see `bytes`. A power cut keeps the durable bytes, and of each later write all, none, or some sectors, also of
+//! pending writes. Some sectors of a pending write may be written before the rest: a read meanwhile sees both.
 //!
 //! One mutex guards everything. No completion runs under it.
 
@@ -21,13 +20,13 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a device writes as a whole, or not at all.
+/// Bytes that a device writes atomically.
 const SECTOR: usize = 512;
-/// A drive holds no more than this back from the medium.
+/// Maximum bytes in a drive's volatile cache.
 const VOLATILE_BYTES: usize = 16 << 20;
 const DELAY: Duration = Duration::from_millis(1);
 
-/// How often something goes wrong: of so many transfers one, by chance; 0 for never.
+/// Rates of faults: one random transfer in this number; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Reads that fail.
@@ -40,22 +39,23 @@ pub struct Faults {
     pub read_flips: u32,
     /// Writes that store a wrong bit.
     pub write_flips: u32,
-    /// Writes that succeed and leave what was there. No checksum tells; only who remembers what must be there does.
+    /// Writes that succeed and leave the old bytes. No checksum detects this; only a reader that knows the expected
+    /// version does.
     pub lost_writes: u32,
     /// Writes that go to another block.
     pub misplaced_writes: u32,
     /// Submits that find the queue full.
     pub refusals: u32,
-    /// Steps of a serving thread before which all that is under way rests for a millisecond.
+    /// Steps of a serving thread before which all pending transfers pause for a millisecond.
     pub delays: u32,
 }
 
-/// When transfers are done.
+/// When transfers complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// When `submit` returns.
     AtOnce,
-    /// Later, in any order: at [`FaultyDevice::step`], or on threads that serve. At most so many are under way.
+    /// Later, in any order: at [`FaultyDevice::step`], or on serving threads. At most `queue_depth` are pending.
     Later { queue_depth: usize },
 }
 
@@ -132,7 +132,7 @@ impl FaultyDevice {
         Self { capacity, delivery, state, watcher, work: Condvar::new(), account: DeviceMonitor::new() }
     }
 
-    /// From now on these go wrong.
+    /// Sets the faults from now on.
     pub fn set(&self, faults: Faults) {
         self.state().faults = faults;
     }
@@ -142,7 +142,7 @@ impl FaultyDevice {
         self.state().broken.push((direction, range));
     }
 
-    /// Turns over one bit of what is stored, durably.
+    /// Flips one stored bit, durably.
     pub fn flip(&self, offset: u64, bit: u32) {
         let mut state = self.state();
         state.bytes[offset as usize] ^= 1 << bit;
@@ -154,18 +154,17 @@ impl FaultyDevice {
         }
     }
 
-    /// How many transfers are under way.
+    /// Number of pending transfers.
     pub fn pending(&self) -> usize {
         self.state().pending.len()
     }
 
-    /// How many writes were done or failed.
+    /// Number of writes that completed or failed.
     pub fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// Goes on with one pending transfer, by chance, and calls its completion when it is done. False if none is
-    /// pending.
+    /// Advances one random pending transfer, and calls its completion when it is done. False if none is pending.
     pub fn step(&self) -> bool {
         let mut state = self.state();
         if state.pending.is_empty() {
@@ -199,14 +198,14 @@ impl FaultyDevice {
         self.work.notify_all();
     }
 
-    /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: what comes
-    /// after it is seen by reads, but not by the device that [`FaultyDevice::power_cut`] makes.
+    /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: reads see
+    /// later writes, but the device of [`FaultyDevice::power_cut`] does not.
     pub fn cut_at(&self, write: u64) {
         self.state().cut_at = Some(write);
     }
 
-    /// Has this called after each write that is done at once, from now on: what lies beside the device can be looked at
-    /// as it is then.
+    /// Sets a callback after each write that completes at once, which can inspect the files beside the device at that
+    /// time.
     pub fn watch(&self, watcher: impl FnMut(u64, bool) + Send + 'static) {
         *self.watcher.lock().unwrap() = Some(Box::new(watcher));
     }
@@ -217,7 +216,7 @@ impl FaultyDevice {
     }
 
     /// The device as it may be found after a power cut, now or when it was set to be: without faults, and delivering as
-    /// this one does. Another seed gives another loss. This device goes on as if nothing had happened.
+    /// this one does. Another seed loses other writes. This device is unchanged.
     pub fn power_cut(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);
@@ -234,8 +233,8 @@ impl FaultyDevice {
         Self::with_bytes(bytes, random.next(), self.delivery)
     }
 
-    /// The device as the next process finds it, if this one is killed now: with all that was done, and any part of what
-    /// is under way.
+    /// The device as the next process finds it, if this one is killed now: with all completed writes, and any part of
+    /// pending ones.
     pub fn killed(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);
@@ -370,12 +369,12 @@ impl Device for FaultyDevice {
 }
 
 impl State {
-    /// Whether what is pending stays so.
+    /// Whether pending transfers make no progress.
     fn rests(&self) -> bool {
         self.is_stalled && !self.stopped
     }
 
-    /// Whether what is written now is too late to survive.
+    /// Whether the power has failed, so that new writes are lost.
     fn is_cut(&self) -> bool {
         self.cut_at.is_some_and(|write| self.writes >= write)
     }
@@ -470,7 +469,7 @@ impl State {
     }
 }
 
-/// What is left of a write after a power cut: all, nothing, its beginning, or any of its blocks or sectors.
+/// Applies the part of a write that survives a power cut: all, nothing, its beginning, or any of its blocks or sectors.
 fn keep_some(image: &mut [u8], offset: usize, bytes: &[u8], random: &mut Random) {
     let sectors = bytes.len() / SECTOR;
     let (beginning, unit) = match random.of_paths(6) {

@@ -1,4 +1,4 @@
-//! What a filesystem says about the space of a file: which of it is reserved while nothing was written there.
+//! Queries a filesystem for the space of a file that is reserved but was never written.
 //!
 //! ```text
 //! fiemap, as linux/fiemap.h has it
@@ -6,9 +6,9 @@
 //! an extent
 //! | logical 8 | physical 8 | length 8 | - 16 | flags 4 | - 12 |
 //! ```
-//! Holes have no extent: what is not reserved is not told of. The question has an end and so has the answer, so that it
-//! costs the same whatever the file's length; `SEEK_HOLE` and `SEEK_DATA` walk up to the next one, which may be all of
-//! the file.
+//! Holes have no extent: space that is not reserved is not reported. A query covers a range and returns a limited
+//! number of extents, so its cost does not depend on the file's length. `SEEK_HOLE` and `SEEK_DATA` walk up to the next
+//! hole or data, possibly through the whole file.
 
 #![allow(unsafe_code)]
 
@@ -21,15 +21,15 @@ use std::ops::Range;
 const FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 /// `FIEMAP_EXTENT_UNWRITTEN`.
 const UNWRITTEN: u32 = 0x800;
-/// Extents of an answer at most.
+/// Maximum number of extents in an answer.
 const EXTENTS: usize = 128;
 
-/// The first of the extents in some bytes that were asked for.
+/// The first extents in a queried range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwrittenRanges {
-    /// Whose space is reserved, while nothing was ever written there; in order.
+    /// Ranges that are reserved but were never written, in order.
     pub bytes: Vec<Range<u64>>,
-    /// Where the answer ends.
+    /// End of the range that the answer covers.
     pub end: u64,
 }
 
@@ -63,7 +63,7 @@ struct FiemapRequest {
 const _: () = assert!(size_of::<FiemapHeader>() == 32 && size_of::<FiemapExtent>() == 56);
 const _: () = assert!(size_of::<FiemapRequest>() == 32 + EXTENTS * 56);
 
-/// Of some bytes of a file. None where the filesystem does not tell.
+/// The unwritten ranges in some bytes of a file. `None` if the filesystem does not support the query.
 pub(super) fn reserved(file: &File, bytes: Range<u64>) -> Option<UnwrittenRanges> {
     let head = FiemapHeader {
         start: bytes.start,
@@ -83,7 +83,7 @@ pub(super) fn reserved(file: &File, bytes: Range<u64>) -> Option<UnwrittenRanges
     Some(of_extents(extents.iter().map(|extent| (extent.logical, extent.length, extent.flags)), bytes))
 }
 
-/// From where they begin, their lengths and their flags.
+/// The unwritten ranges from the starts, lengths and flags of extents.
 fn of_extents(extents: impl ExactSizeIterator<Item = (u64, u64, u32)>, asked: Range<u64>) -> UnwrittenRanges {
     let is_full = extents.len() == EXTENTS;
     let mut reserved = UnwrittenRanges { bytes: Vec::new(), end: asked.start };

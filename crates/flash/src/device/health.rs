@@ -1,4 +1,4 @@
-//! Whether a device does its work, told from what it did.
+//! The health of a device, judged by its completed transfers.
 //!
 //! ```text
 //!            an error, or nothing done for 2 s           half of 16 or more transfers fail, or none done for 30 s
@@ -6,20 +6,20 @@
 //!         <--------------------------------------
 //!                       60 s without
 //! ```
-//! Errors are counted over windows of 10 s. A device that failed stays so until it is opened again: it is to be looked
-//! at. Idle time counts only while the device is observed: a process that was stopped (`SIGSTOP`, a paused container, a
-//! suspended machine) finds that nothing was finished meanwhile, and that says nothing about the device.
+//! Errors are counted over windows of 10 s. A failed device stays failed until it is opened again: an operator must
+//! check it. Idle time counts only while the device is observed: a process that was stopped (`SIGSTOP`, a paused
+//! container, a suspended machine) finds that nothing was finished meanwhile, and that says nothing about the device.
 //!
-//! `observe` is pure but for what it remembers: times come in.
+//! `observe` has no inputs except its arguments and its own state: times are arguments.
 
 use std::time::Duration;
 
 /// A device that is busy answers within this; one that resets its link does not.
 const STALL: Duration = Duration::from_secs(2);
-/// What the kernel's own limit for a command is, by default: nothing that comes later is to be waited for.
+/// The kernel's default timeout for a command: no later completion is expected.
 const DEAD: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_secs(10);
-/// With fewer transfers in a window, their errors may be those of one bad place.
+/// Minimum number of transfers in a window: errors of fewer may be of one bad location.
 const ENOUGH: u64 = 16;
 const QUIET: Duration = Duration::from_secs(60);
 /// Limit of the idle time that counts between two observations, which are a second apart in a process that runs.
@@ -29,19 +29,19 @@ const MAX_GAP: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
     Healthy,
-    /// There were errors, or there was a stall, not long ago. It is used.
+    /// Errors or a stall happened recently. The device is used.
     Degraded,
-    /// Nothing good comes from it. It is to be used no more.
+    /// Most transfers fail or none completes. The device must not be used.
     Failed,
 }
 
-/// What a device did up to now.
+/// Totals of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HealthSample {
-    /// Transfers that were over, well or not.
+    /// Transfers that completed or failed.
     pub finished: u64,
     pub errors: u64,
-    /// How long nothing was finished, though something was under way.
+    /// Time without a finished transfer while some were pending.
     pub idle: Duration,
 }
 

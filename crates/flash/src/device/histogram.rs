@@ -1,17 +1,17 @@
-//! How long transfers take: counts of durations, in buckets that grow with them.
+//! Histogram of the durations of transfers, in buckets that grow with the duration.
 //!
 //! ```text
 //! microseconds   0  1 .. 7    8  9 .. 15    16  18 .. 30    32  36 .. 60    ...    up to 2^26 (67 s), and longer
 //! ```
-//! Each octave has eight buckets, so a percentile is at most an eighth too high. Anyone adds, anyone reads: what is
-//! read while others add may lack some of it.
+//! Each octave has eight buckets, so a percentile is at most an eighth too high. Any thread may add and read: a read
+//! during adds may miss some of them.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 const STEPS: usize = 8;
-/// Of the first, no octave in truth, to the last, up to 2^26 us.
+/// Number of octaves, up to 2^26 us. The first one, from 0 on, is not a real octave.
 const OCTAVES: usize = 24;
 const BUCKETS: usize = STEPS * OCTAVES;
 
@@ -40,7 +40,8 @@ impl LatencyHistogram {
         self.0.iter().sum()
     }
 
-    /// What so many percent of the durations are at most, an eighth too high at most. None if there are none.
+    /// The duration that `percent` of the durations do not exceed, at most an eighth too high. `None` if there are
+    /// none.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let count = self.count();
         let rank = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -52,7 +53,7 @@ impl LatencyHistogram {
         Some(limit_of(bucket))
     }
 
-    /// Each bucket that counted something: what its durations are at most, and how many they are.
+    /// Each bucket with counts: its longest duration, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.0.iter().enumerate().filter(|&(_, &count)| count != 0).map(|(bucket, &count)| (limit_of(bucket), count))
     }

@@ -1,13 +1,13 @@
-//! The first block of each path that belongs to a device. It says that the path is ours, and what it is a part of.
+//! The first block of each path that belongs to a device. It marks the path as ours, and as a part of this device.
 //!
 //! ```text
 //! 0       8        12     14     16        24     32      40        48
 //! magic   version  index  parts  identity  bytes  stripe  checksum  zeros up to the end of the block
 //! ```
-//! Little-endian. The checksum is XXH3 of the bytes before it. What the device stores begins at [`DATA_START`].
+//! Little-endian. The checksum is XXH3 of the bytes before it. The data of the device starts at [`DATA_START`].
 //!
-//! All parts of a device bear one identity, drawn when they were labelled. Parts that do not fit together are labelled
-//! anew: with another identity, so that nothing that remembers the old one takes their bytes for its own.
+//! All parts of a device have one identity, drawn when they were labelled. Parts that do not belong together get new
+//! labels with another identity, so that no state with the old identity is used with their bytes.
 
 use super::{BLOCK, Buffer};
 use twox_hash::XxHash3_64;
@@ -16,7 +16,7 @@ const MAGIC: [u8; 8] = *b"ebbtidef";
 const VERSION: u32 = 1;
 const CHECKSUM: usize = 40;
 
-/// Where the first stripe of a part begins: a multiple of what drives erase, and of what arrays stripe by, as a rule.
+/// Offset of the first stripe of a part: usually a multiple of a drive's erase block and of an array's stripe.
 pub(super) const DATA_START: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub(super) struct Label {
     pub index: u16,
     pub parts: u16,
     pub identity: u64,
-    /// Of the part, with its label.
+    /// Bytes of the part, with its label.
     pub bytes: u64,
     pub stripe_bytes: u64,
 }
 
-/// What the first block of a path holds.
+/// The contents of the first block of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelState {
     Label(Label),

@@ -5,24 +5,24 @@
 //! ```
 //!
 //! A submit never waits for the device: a full queue gives the request back. A completion may run on any thread, also
-//! before `submit` or `wait_for_slot` returns; so no lock that it takes may be held over them. It must not block, so it
-//! may submit, but not wait for room.
+//! before `submit` or `wait_for_slot` returns; so the caller must not hold a lock that the completion takes. It must
+//! not block, so it may submit, but not wait for space.
 //!
-//! A device starts no thread. Where it needs some, its owner calls `serve` on [`Device::threads`] of them; until then
-//! requests are taken and wait.
+//! A device starts no thread. If it needs threads, its owner calls `serve` on [`Device::threads`] of them; until then
+//! requests are accepted and wait.
 
 //! | where | what |
 //! |---|---|
 //! | `disk` | the device of files and block devices |
-//! | `path`, `label`, `open_error` | opening one path, what tells that it is ours, what its operator is told |
+//! | `path`, `label`, `open_error` | opening one path, its label, messages for the operator |
 //! | `dry_run` | whether paths could be opened |
 //! | `stripes` | several paths as one capacity |
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
-//! | `uring`, `thread_pool` | what serves the queue: io_uring, threads |
+//! | `uring`, `thread_pool` | engines that serve the queue: io_uring, threads |
 //! | `thread_ring`, `blocking_ring` | rings that threads have for their own reads: for good, or while they wait |
-//! | `fiemap` | what a filesystem tells of a file's space |
-//! | `drive`, `amplification` | what the drives below tell of themselves; what they write for what they are given |
-//! | `stats`, `histogram`, `health` | counters, latencies, whether the device does its work |
+//! | `fiemap` | reserved but unwritten space of a file |
+//! | `drive`, `amplification` | logs of NVMe drives; their estimated write amplification |
+//! | `stats`, `histogram`, `health` | counters, latencies, health of the device |
 //! | `memory_device`, `compressed_device`, `faults` | devices for tests |
 
 mod amplification;
@@ -75,41 +75,41 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits for a read looks whether the device has failed.
+/// Time between two checks whether the device has failed, while a thread waits for a read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Blocks of [`BLOCK`] bytes that survive a restart, or are meant to.
+/// A device of blocks of [`BLOCK`] bytes, which survive a restart if it supports that.
 pub trait Device: Send + Sync {
-    /// How many bytes it has, a multiple of [`BLOCK`].
+    /// Capacity in bytes, a multiple of [`BLOCK`].
     fn capacity(&self) -> u64;
 
-    /// Starts a transfer. Gives it back when as many are under way as are allowed.
+    /// Starts a transfer. Returns the request if the maximum number of transfers is pending.
     ///
     /// # Panics
     ///
     /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
     fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest>;
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], for as long as it keeps
-    /// this. None where that does not work, or the thread has one.
+    /// Gives the calling thread a ring, which executes its requests of [`Device::submit_local`] until it is dropped.
+    /// `None` if this is not supported, or the thread already has a ring.
     fn thread_ring(self: Arc<Self>) -> Option<ThreadRing> {
         None
     }
 
-    /// Whether the calling thread moves by itself what it submits with [`Device::submit_local`]: then it must not wait
-    /// for that.
+    /// Whether the calling thread has a ring for its requests of [`Device::submit_local`]: then it must not block on
+    /// them.
     fn has_thread_ring(&self) -> bool {
         false
     }
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], from now until it waits for
-    /// that. None where that does not work, or the thread has a ring.
+    /// Gives the calling thread a ring, which executes its requests of [`Device::submit_local`] until it waits for
+    /// them. `None` if this is not supported, or the thread already has a ring.
     fn blocking_ring(self: Arc<Self>) -> Option<BlockingRing> {
         None
     }
 
-    /// As [`Device::submit`], by the calling thread's ring if it has one: so nothing that the thread waits for
-    /// otherwise.
+    /// As [`Device::submit`], on the calling thread's ring if it has one. So the thread must not wait for the request
+    /// in another way.
     fn submit_local(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         self.submit(request)
     }
@@ -120,32 +120,33 @@ pub trait Device: Send + Sync {
     /// Returns when all writes that were completed before are durable.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Says that nobody will read these bytes before they are written again. They may change.
+    /// Discards these bytes: no read follows before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
 
-    /// Of these whole blocks, as far as it looks at once, those whose space is reserved in a file while nothing was
-    /// ever written there: they are zeros. None where nobody knows. Only for bytes that are not being written.
+    /// The blocks in this range whose space is reserved in a file but was never written: they are zeros. The answer may
+    /// cover only the start of the range. `None` if this is not known. Only for bytes that are not being written.
     fn reserved(&self, _bytes: Range<u64>) -> Option<UnwrittenRanges> {
         None
     }
 
-    /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
+    /// Reads the logs of the drives; `None` if they provide none. Waits for the drives, at most for seconds.
     fn read_drive_logs(&self) -> Option<DriveLog> {
         None
     }
 
-    /// How many threads are to call [`Device::serve`].
+    /// Number of threads that must call [`Device::serve`].
     fn threads(&self) -> usize {
         0
     }
 
-    /// Moves transfers on and calls their completions until the device has stopped and nothing is under way.
+    /// Executes transfers and calls their completions until the device has stopped and none is pending.
     fn serve(&self) {}
 
-    /// Ends [`Device::serve`] after what is under way. What is submitted later fails.
+    /// Ends [`Device::serve`] after the pending transfers. Later requests fail.
     fn stop(&self) {}
 
-    /// Lets others open what it has open, if it has stopped and nothing is under way: something may hold it for longer.
+    /// Unlocks its files once it has stopped and no transfer is pending, so that others can open them while references
+    /// to it remain.
     fn unlock(&self) {}
 
     /// Its counters and its health.
@@ -169,7 +170,7 @@ pub struct TransferRequest {
     pub direction: Direction,
     /// A multiple of [`BLOCK`].
     pub offset: u64,
-    /// What is written, or filled.
+    /// The bytes to write, or the buffer to fill.
     pub buffer: Buffer,
     pub done: OnTransfer,
 }
@@ -177,7 +178,7 @@ pub struct TransferRequest {
 /// Called once, when the transfer is over.
 pub type OnTransfer = Box<dyn FnOnce(TransferOutcome) + Send>;
 
-/// The buffer comes back in any case; what it holds after a failed read means nothing.
+/// The outcome of a transfer, always with the buffer. After a failed read its bytes have no meaning.
 pub struct TransferOutcome {
     pub buffer: Buffer,
     pub result: io::Result<()>,
@@ -186,8 +187,7 @@ pub struct TransferOutcome {
 impl TransferRequest {
     /// # Panics
     ///
-    /// Panics when the request is empty, not aligned, or reaches beyond the capacity: its maker does not know the
-    /// layout.
+    /// Panics when the request is empty, not aligned, or reaches beyond the capacity, which is a bug of the caller.
     pub(crate) fn check(&self, capacity: u64) {
         assert!(!self.buffer.is_empty(), "an empty transfer");
         assert!(self.offset.is_multiple_of(BLOCK as u64), "offset {} is not aligned", self.offset);
@@ -229,7 +229,7 @@ fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buff
         Direction::Write => "a write",
     };
     let failed = |source| Error::Transfer { operation, offset, bytes, source };
-    // A write that was given up could still change what is written there later.
+    // A write is never given up: it could still overwrite later bytes at its offset.
     let gives_up =
         || direction == Direction::Read && device.account().observe(Instant::now(), Duration::ZERO) == Health::Failed;
     let (sender, receiver) = mpsc::sync_channel(1);

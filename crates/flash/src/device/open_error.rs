@@ -1,4 +1,4 @@
-//! What an operator is told about the paths of a device.
+//! Messages to the operator about the paths of a device.
 
 use super::BLOCK;
 use std::fmt;
@@ -45,7 +45,7 @@ impl OpenError {
     }
 }
 
-/// What works in a lesser way than was wanted.
+/// A feature that does not work as requested.
 #[derive(Debug)]
 pub enum Notice {
     /// Transfers go through the page cache.
@@ -54,11 +54,11 @@ pub enum Notice {
     NotReserved { path: PathBuf },
     /// Threads read and write, one transfer each at a time.
     NoRing { reason: io::Error },
-    /// Nobody tells this path that its blocks are not needed any more.
+    /// Blocks of this path are not discarded.
     NoDiscard { path: PathBuf },
-    /// What is more than whole blocks stays unused.
+    /// Bytes after the last whole block stay unused.
     Rounded { path: PathBuf, bytes: u64, used: u64 },
-    /// The paths held parts of a device, but not of this one: what they held is gone.
+    /// The paths held parts of other devices, whose data is lost.
     Relabelled,
 }
 

@@ -21,11 +21,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The least that one of several paths can have: its label, a stripe, and something to go round.
+/// Minimum bytes of one of several paths: its label, a stripe, and some data.
 pub const MIN_STRIPED_PATH_BYTES: u64 = 32 << 20;
-/// The least that a path alone can have: its label, and room for both stores.
+/// Minimum bytes of a single path: its label, and space for both stores.
 pub const MIN_SINGLE_PATH_BYTES: u64 = 4 << 20;
-/// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
+/// Bytes at the start of a block device that must be zeros for it to count as empty: labels, partition tables and
+/// superblocks are there.
 const ERASED: usize = 1 << 20;
 /// Filesystems of the kernel's own, as statfs(2) numbers them: proc, sysfs, cgroup, cgroup2, debugfs, tracefs,
 /// configfs, securityfs, devpts, bpf.
@@ -41,8 +42,8 @@ const VOLATILE_FILESYSTEMS: [u64; 10] = [
     0x1cd1,
     0xcafe_4a11,
 ];
-/// How long a lock is waited for: the system gives up the ring of a process, and the files that it holds, a moment
-/// after the process has ended, and who starts anew at once must not be refused for that.
+/// Maximum wait for a lock: the kernel releases the ring of a process, and its open files, a moment after the process
+/// has ended, and an immediate restart must not be refused for that.
 const MAX_LOCK: Duration = Duration::from_secs(2);
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
@@ -60,12 +61,12 @@ pub(super) struct DevicePath {
     pub kind: PathKind,
     /// Whole blocks.
     pub bytes: u64,
-    /// None for one that is empty.
+    /// `None` if the path is empty.
     pub found: Option<LabelState>,
     is_created: bool,
 }
 
-/// What a file takes of its filesystem when its space is reserved.
+/// The space of its filesystem that a file needs.
 pub(super) struct FreeSpace {
     pub filesystem: u64,
     pub needed: u64,
@@ -73,12 +74,12 @@ pub(super) struct FreeSpace {
 }
 
 impl DevicePath {
-    /// Opens and locks a path, and looks at it. A file that is not there is made.
+    /// Opens and locks a path, and reads its label. A missing file is created.
     pub fn open(path: &Path, bytes: u64, is_alone: bool) -> Result<Self, OpenError> {
         check_size(bytes, is_alone)?;
         let kind = kind_of(path)?;
         let (file, is_created) = open_file(path, kind)?;
-        // From here on a file that was made is removed again when something is wrong.
+        // After an error from here on, a created file is removed.
         let bytes = whole_blocks(bytes);
         let mut part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created };
         let looked = part.lock().and_then(|()| part.look());
@@ -92,8 +93,8 @@ impl DevicePath {
         Ok(part)
     }
 
-    /// Whether [`DevicePath::open`] would open a path of a good size, without changing anything: what is there is
-    /// locked for a moment. Says what room a file would need.
+    /// Whether [`DevicePath::open`] would open a path of a good size, without changing anything: an existing file is
+    /// locked for a moment. Returns the space that a file would need.
     pub fn check(path: &Path, bytes: u64) -> Result<Option<FreeSpace>, OpenError> {
         let (kind, bytes) = (kind_of(path)?, whole_blocks(bytes));
         let Some(file) = open_present(path, kind)? else {
@@ -115,7 +116,7 @@ impl DevicePath {
         self.is_created
     }
 
-    /// Removes the file if it was made.
+    /// Removes the file if it was created.
     pub fn abandon(&self) {
         if self.is_created {
             let _ = fs::remove_file(&self.path);
@@ -129,7 +130,7 @@ impl DevicePath {
         })
     }
 
-    /// What it holds; None for nothing.
+    /// The label of the path; `None` if it is empty.
     fn look(&self) -> Result<Option<LabelState>, OpenError> {
         self.check_storage()?;
         let has = rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(OpenError::failed("asking for the size"))?;
@@ -147,7 +148,7 @@ impl DevicePath {
         Ok(Some(LabelState::in_block(&block)))
     }
 
-    /// Whether it holds zeros: a file as a whole, whose holes are not read, or a block device in its beginning.
+    /// Whether it holds only zeros: the whole file, without reading its holes, or the start of a block device.
     fn is_erased(&self) -> io::Result<bool> {
         let mut piece = Buffer::zeroed(ERASED);
         if self.kind == PathKind::BlockDevice {
@@ -159,7 +160,7 @@ impl DevicePath {
             match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
                 Ok(data) => at = data,
                 Err(Errno::NXIO) => return Ok(true),
-                // The filesystem knows no holes.
+                // The filesystem does not support holes.
                 Err(Errno::INVAL) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -171,8 +172,8 @@ impl DevicePath {
         }
     }
 
-    /// Whether writes can be kept here, said without one: a file of the kernel's own (as of /proc) may open and take a
-    /// size, and keeps nothing.
+    /// Checks whether writes are stored, without writing: a file of the kernel (as in /proc) may open and accept a
+    /// size, and store nothing.
     fn check_storage(&self) -> Result<(), OpenError> {
         if self.kind == PathKind::BlockDevice {
             return Ok(());
@@ -181,11 +182,11 @@ impl DevicePath {
         if stores_nothing(filesystem.f_type as u64) {
             return Err(OpenError::NoStorage);
         }
-        // A write of nothing changes nothing, and fails where no write is possible.
+        // An empty write changes nothing, and fails if no write is possible.
         rustix::io::pwrite(&self.file, &[], 0).map(drop).map_err(OpenError::failed("writing"))
     }
 
-    /// Makes it as large as it is to be, and its transfers direct.
+    /// Reserves its space, and turns on direct I/O.
     pub fn prepare(&self, notices: &mut Vec<Notice>) -> Result<(), OpenError> {
         if self.kind == PathKind::File && !self.reserve()? {
             notices.push(Notice::NotReserved { path: self.path.clone() });
@@ -197,7 +198,7 @@ impl DevicePath {
         Ok(())
     }
 
-    /// Gives a file its size and its space. False where space cannot be reserved.
+    /// Sets the size of a file and reserves its space. False if the filesystem cannot reserve space.
     fn reserve(&self) -> Result<bool, OpenError> {
         let (metadata, needed) = self.check_free_space()?;
         if metadata.len() > self.bytes {
@@ -212,7 +213,7 @@ impl DevicePath {
                     return Ok(false);
                 }
                 Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
-                    // What was reserved so far is given back.
+                    // The space reserved so far is released.
                     let _ = self.file.set_len(metadata.len());
                     return Err(OpenError::Full { needed, free: self.free()? });
                 }
@@ -221,7 +222,7 @@ impl DevicePath {
         }
     }
 
-    /// What a file is, and how much of its space is still to be reserved.
+    /// The metadata of a file, and the bytes that are still to be reserved.
     fn check_free_space(&self) -> Result<(Metadata, u64), OpenError> {
         let (metadata, needed) = self.missing()?;
         let free = self.free()?;
@@ -243,15 +244,15 @@ impl DevicePath {
             .map_err(OpenError::failed("asking for free space"))
     }
 
-    /// Has reads leave the time of the last one alone, for which they would wait for the filesystem to write. Only the
-    /// owner may; others do without.
+    /// Turns off updates of the access time, for which reads would wait for the filesystem. Only the owner of the file
+    /// may; for others it stays on.
     fn disable_access_time(&self) {
         if let Ok(flags) = rustix::fs::fcntl_getfl(&self.file) {
             let _ = rustix::fs::fcntl_setfl(&self.file, flags | OFlags::NOATIME);
         }
     }
 
-    /// Turns direct I/O on, unless this path takes no block of it.
+    /// Turns on direct I/O, if this path supports it with our blocks.
     fn make_direct(&self) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT)?;
@@ -263,14 +264,15 @@ impl DevicePath {
         Ok(())
     }
 
-    /// Which of these bytes are reserved only. A file knows, unless the system may hold what was written to it.
+    /// The bytes in this range that are reserved but unwritten. Only for a file with direct I/O: otherwise the page
+    /// cache may hold writes.
     pub fn reserved(&self, bytes: Range<u64>) -> Option<UnwrittenRanges> {
         let is_direct = || rustix::fs::fcntl_getfl(&self.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
         (self.kind == PathKind::File && is_direct()).then(|| fiemap::reserved(&self.file, bytes))?
     }
 
-    /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A
-    /// block device that does not say can, until it refuses.
+    /// Whether it takes discards. A file does not: it would lose its space. A block device that does not report it
+    /// does, until it refuses one.
     pub fn takes_discards(&self) -> bool {
         self.kind == PathKind::BlockDevice && self.max_discard_bytes() != Some(0)
     }
@@ -284,7 +286,7 @@ impl DevicePath {
         })
     }
 
-    /// What the system says about a block device, or about the one that it is a part of.
+    /// The discard limit of a block device, or of the one that it is a part of.
     fn max_discard_bytes(&self) -> Option<u64> {
         let number = self.device_number()?;
         let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
@@ -298,8 +300,8 @@ impl DevicePath {
     }
 }
 
-/// Locks a file for as long as it is open, or until [`unlock`]. `WouldBlock` if somebody else has it, and keeps it for
-/// a while.
+/// Locks a file for as long as it is open, or until [`unlock`]. `WouldBlock` if another process keeps it locked for
+/// `MAX_LOCK`.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     let deadline = Instant::now() + MAX_LOCK;
     loop {
@@ -311,7 +313,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
 }
 
 pub(crate) fn unlock(file: &File) {
-    // It fails for no file that was locked.
+    // It does not fail for a locked file.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
@@ -320,7 +322,7 @@ pub(super) fn check_size(bytes: u64, is_alone: bool) -> Result<(), OpenError> {
     if bytes < min { Err(OpenError::TooSmall { bytes, min }) } else { Ok(()) }
 }
 
-/// What of so many bytes is used.
+/// The usable bytes of this number: whole blocks.
 pub(super) fn whole_blocks(bytes: u64) -> u64 {
     bytes / BLOCK as u64 * BLOCK as u64
 }
@@ -329,7 +331,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// What a file of so many bytes needs that is made in a folder, if one can be.
+/// The space that a new file of `bytes` needs in a folder, if it can be created.
 fn free_space_in(folder: &Path, bytes: u64) -> Result<FreeSpace, OpenError> {
     check_folder(folder)?;
     rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| open_error_of(error.into()))?;
@@ -338,8 +340,7 @@ fn free_space_in(folder: &Path, bytes: u64) -> Result<FreeSpace, OpenError> {
     Ok(FreeSpace { filesystem: metadata.dev(), needed: bytes, free: free_of(&filesystem) })
 }
 
-/// Whether a file that is made in a folder could keep anything: the kernel's own filesystems let root look as if it
-/// could make one.
+/// Whether a new file in a folder could store data: filesystems of the kernel seem to let root create files.
 fn check_folder(folder: &Path) -> Result<(), OpenError> {
     let filesystem = rustix::fs::statfs(folder).map_err(|error| open_error_of(error.into()))?;
     if stores_nothing(filesystem.f_type as u64) { Err(OpenError::NoStorage) } else { Ok(()) }
@@ -351,14 +352,14 @@ pub fn stores_nothing(kind: u64) -> bool {
 }
 
 fn free_of(filesystem: &StatVfs) -> u64 {
-    // A filesystem without a size, as one in memory can be, says so by having no blocks.
+    // A filesystem without a size limit, as one in memory can be, reports 0 blocks.
     match filesystem.f_blocks {
         0 => u64::MAX,
         _ => filesystem.f_bavail * filesystem.f_frsize,
     }
 }
 
-/// What lies at a path; a file where nothing does.
+/// The kind of a path; a missing one counts as a file.
 pub(super) fn kind_of(path: &Path) -> Result<PathKind, OpenError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(OpenError::IsDirectory),
@@ -373,7 +374,7 @@ pub(super) fn kind_of(path: &Path) -> Result<PathKind, OpenError> {
     }
 }
 
-/// The file, and whether it was made.
+/// The file, and whether it was created.
 fn open_file(path: &Path, kind: PathKind) -> Result<(File, bool), OpenError> {
     if let Some(file) = open_present(path, kind)? {
         return Ok((file, false));
@@ -384,12 +385,12 @@ fn open_file(path: &Path, kind: PathKind) -> Result<(File, bool), OpenError> {
     options.open(path).map(|file| (file, true)).map_err(open_error_of)
 }
 
-/// What is there; None for nothing.
+/// The existing file; `None` if there is none.
 fn open_present(path: &Path, kind: PathKind) -> Result<Option<File>, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     if kind == PathKind::BlockDevice {
-        // Without O_CREAT it means that the device is mounted nowhere, and no part of another one.
+        // Without O_CREAT, this fails if the device is mounted, or a part of another one.
         options.custom_flags(OFlags::EXCL.bits() as i32);
     }
     let deadline = Instant::now() + MAX_LOCK;

@@ -1,21 +1,21 @@
-//! The bounded queue between those who submit and those who serve.
+//! The bounded queue between submitting and serving threads.
 //!
 //! ```text
 //! offer -> waiting -> take, take_all -> (pieces are moved) -> finish -> the completion
 //! ```
-//! A request counts as under way from `offer` to `finish`, and there are at most so many. Writes have half of that, so
-//! that reads find room when the device does not keep up with what is written.
+//! A request is pending from `offer` to `finish`, and at most `depth` are. At most half of them are writes, so that
+//! reads find space when the device is behind with its writes.
 //!
-//! One mutex guards the counts and what waits. It is a leaf, and no completion runs under it. Three things are waited
-//! for:
+//! One mutex guards the counts and the waiting requests. It is a leaf, and no completion runs under it. Threads wait in
+//! three places:
 //! - A thread of the pool waits for work on `work`; each offer wakes one.
 //! - The ring's thread waits in the kernel. Before the wait it sets `is_asleep` and takes all offers, in one critical
 //!   section. A later offer sees `is_asleep` and writes to the eventfd that the ring polls. So no request
 //!   waits while the ring's thread sleeps.
 //! - A thread that found the queue full waits on `space`; each finish wakes one.
 //!
-//! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped
-//! and nothing waits, the ring's also when nothing of its own is under way.
+//! After `stop` an offer fails at once. Earlier requests are served: a serving thread returns when the queue has
+//! stopped and nothing waits, and the ring's thread when it also has no pending request.
 
 use super::stats::DeviceMonitor;
 use super::transfer::Transfer;
@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a wait for room lasts at most: the thread that waits looks at other things, too.
+/// Maximum wait for space: the waiting thread has other checks to do.
 const MAX_SLOT_WAIT: Duration = Duration::from_millis(100);
 
 pub(super) struct RequestQueue {
@@ -45,7 +45,8 @@ struct State {
     waiting: VecDeque<Transfer>,
     reads: usize,
     writes: usize,
-    /// Threads that wait on `work` and on `space`: to wake nobody costs as much as to wake one.
+    /// Threads that wait on `work`. `blocked`: threads that wait on `space`. A notify without a waiter costs as much as
+    /// one with.
     idle: usize,
     blocked: usize,
     is_asleep: bool,
@@ -53,7 +54,7 @@ struct State {
 }
 
 impl RequestQueue {
-    /// For `depth` transfers, two at least.
+    /// A queue for `depth` transfers, at least two.
     pub fn new(depth: usize) -> io::Result<Self> {
         let state = State { waiting: VecDeque::with_capacity(depth), ..State::default() };
         Ok(Self {
@@ -90,8 +91,8 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// As `offer`, for who serves the request by itself and calls `finish` then. None when the queue has stopped: the
-    /// request has failed.
+    /// As `offer`, for a thread that serves the request itself and then calls `finish`. `None` when the queue has
+    /// stopped: the request has failed.
     pub fn admit(&self, request: TransferRequest) -> Result<Option<Transfer>, TransferRequest> {
         Ok(self.begin(request)?.map(|(_, transfer)| transfer))
     }
@@ -147,7 +148,7 @@ impl RequestQueue {
 
     /// Makes `wake` unreadable.
     pub fn clear_wake(&self) {
-        // It fails when another was faster: then it is unreadable, too.
+        // It fails if another thread has cleared it already.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
@@ -175,7 +176,7 @@ impl RequestQueue {
         self.state().is_stopped
     }
 
-    /// Whether it has stopped and nothing is under way.
+    /// Whether it has stopped and no request is pending.
     pub fn is_over(&self) -> bool {
         let state = self.state();
         state.is_stopped && state.reads + state.writes == 0
@@ -206,7 +207,7 @@ impl State {
 }
 
 impl Drop for RequestQueue {
-    /// Ends what nobody served.
+    /// Fails the requests that were not served.
     fn drop(&mut self) {
         self.stop();
         while let Some(transfer) = self.take() {

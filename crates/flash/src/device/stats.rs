@@ -1,7 +1,7 @@
-//! What a device did: counters, the depth of its queue, how long transfers took, and its health.
+//! Statistics of a device: counters, the depth of its queue, durations of transfers, and its health.
 //!
-//! Everything is counted with Relaxed atomics by the threads that submit and complete; nothing hangs on their order but
-//! that no transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
+//! Everything is counted with Relaxed atomics by the threads that submit and complete; only one order matters: a
+//! pending transfer is not visible before the time of its start. The judge of the health is behind a mutex that only
 //! [`DeviceMonitor::observe`] takes.
 
 use super::health::{HealthJudge, HealthSample};
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What every device keeps of its work.
+/// The statistics that every device keeps.
 pub struct DeviceMonitor {
     opened: Instant,
     reads: DirectionCounters,
@@ -26,7 +26,7 @@ pub struct DeviceMonitor {
     under_way: AtomicUsize,
     max_under_way: AtomicUsize,
     busy_poll_ns: AtomicU64,
-    /// Microseconds since `opened` at which a transfer was over last, or one began with none under way.
+    /// Microseconds since `opened` of the last end of a transfer, or of the last start of one while none was pending.
     progress: AtomicU64,
     judge: Mutex<HealthJudge>,
     health: AtomicU8,
@@ -39,15 +39,15 @@ struct DirectionCounters {
     latency: AtomicHistogram,
 }
 
-/// What was done in one direction.
+/// Counters of one direction.
 #[derive(Clone, Debug)]
 pub struct LaneStats {
-    /// Transfers that are over, well or not.
+    /// Transfers that completed or failed.
     pub transfers: u64,
-    /// Of those that went well.
+    /// Bytes of the completed ones.
     pub bytes: u64,
     pub errors: u64,
-    /// From the submit to the completion, of those that went well.
+    /// Time from the submit to the completion, of the completed ones.
     pub latencies: LatencyHistogram,
 }
 
@@ -60,14 +60,14 @@ pub struct DeviceStats {
     pub sync_errors: u64,
     /// Discards that the medium took.
     pub discards: u64,
-    /// Discards that it did not take: as good as none.
+    /// Discards that the medium refused, which have no effect.
     pub discards_refused: u64,
     /// Submits that found the queue full.
     pub refusals: u64,
-    /// Transfers that were taken and are not over.
+    /// Pending transfers.
     pub under_way: usize,
     pub max_under_way: usize,
-    /// The time in which threads that waited for their reads asked instead of sleeping.
+    /// Time in which threads that waited for their reads polled instead of sleeping.
     pub busy_poll: Duration,
     pub health: Health,
 }
@@ -108,13 +108,13 @@ impl DeviceMonitor {
         }
     }
 
-    /// Transfers that were taken and are not finished.
+    /// Number of pending transfers.
     pub fn under_way(&self) -> usize {
         // Acquire: with the Release of a transfer that is taken.
         self.under_way.load(Acquire)
     }
 
-    /// As it was found when it was last observed.
+    /// The health at the last observation.
     pub fn health(&self) -> Health {
         match self.health.load(Relaxed) {
             0 => Health::Healthy,
@@ -123,8 +123,8 @@ impl DeviceMonitor {
         }
     }
 
-    /// Judges the device anew. To be called about once a second. `beside` is how long what else is written to its
-    /// filesystem has waited for it.
+    /// Judges the device; called about once a second. `beside` is the time for which other writes to its filesystem
+    /// have waited.
     pub fn observe(&self, now: Instant, beside: Duration) -> Health {
         let now = now.saturating_duration_since(self.opened);
         let is_busy = self.under_way.load(Acquire) > 0;
@@ -139,12 +139,12 @@ impl DeviceMonitor {
         health
     }
 
-    /// Writes that are over, well or not.
+    /// Writes that completed or failed.
     pub fn completed_writes(&self) -> u64 {
         self.writes.transfers.load(Relaxed)
     }
 
-    /// A transfer was taken.
+    /// Counts the start of a transfer.
     pub(super) fn begin(&self, now: Instant) {
         if self.under_way.load(Relaxed) == 0 {
             self.note_progress(now);
@@ -154,7 +154,7 @@ impl DeviceMonitor {
         self.max_under_way.fetch_max(before + 1, Relaxed);
     }
 
-    /// A transfer that was taken at `began` is over.
+    /// Counts the end of a transfer that started at `began`.
     pub(super) fn end(
         &self,
         direction: Direction,

@@ -1,13 +1,12 @@
-//! Several parts as one capacity: stripes go round all parts, then round those that are larger.
+//! Several parts as one capacity: stripes alternate between all parts, then between the larger ones.
 //!
 //! ```text
 //! part 0    | 0 | 2 | 4 | 5 |
 //! part 1    | 1 | 3 |            the rest of a stripe stays unused
 //! zones      \ both / \ 0 /
 //! ```
-//! A stripe is as large as a region, so that a region that is aligned is one write on one drive, and as many regions
-//! that are written or read at once go to different drives. The only part of a device is one stripe, up to its last
-//! block.
+//! A stripe is as large as a region, so an aligned region is one write on one drive, and concurrent transfers of
+//! several regions use different drives. The part of a single-part device is one stripe, up to its last block.
 
 use super::BLOCK;
 use super::label::DATA_START;
@@ -23,19 +22,19 @@ pub(super) struct Stripes {
 
 /// Rows of stripes over the same parts.
 struct Zone {
-    /// Counted over all zones.
+    /// Number of the first stripe, counted over all zones.
     first_stripe: u64,
-    /// On each of the parts.
+    /// The first row on each of the parts.
     first_row: u64,
     parts: Vec<usize>,
 }
 
-/// Where some bytes of the capacity lie.
+/// The location of bytes of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StripeLocation {
     pub part: usize,
     pub offset: u64,
-    /// How many bytes follow one another from there.
+    /// Number of contiguous bytes from there.
     pub run: u64,
 }
 

@@ -8,7 +8,7 @@ use super::transfer::Transfer;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Returns when the queue has stopped and nothing waits in it.
+/// Serves requests until the queue has stopped and is empty.
 pub(super) fn serve(queue: &RequestQueue, parts: &[DevicePath], stripes: &Stripes) {
     while let Some(mut transfer) = queue.take() {
         let result = loop {

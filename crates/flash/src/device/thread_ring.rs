@@ -1,15 +1,15 @@
 //! A ring of a thread's own, for a thread that reads a lot and never waits for a device.
 //!
 //! ```text
-//! submit_here -> the thread's ring -> kernel, at each third read; the rest in `turn`       the thread does other work
+//! submit_local -> thread's ring -> kernel, at each third read; the rest in `turn`       the thread does other work
 //!                                        |
 //!            completion <- turn <- the eventfd is readable
 //! ```
 //! A read then wakes one thread, once; by way of the serving thread it wakes two, that one twice. The reads count in
 //! the device's queue like all others, so the same bound holds for all together.
 //!
-//! The ring belongs to its thread as a thread-local, so that reads find it wherever they are submitted. Completions run
-//! in `turn` with the ring free to take more.
+//! The ring is a thread-local of its thread, so reads find it wherever they are submitted. Completions run in `turn`,
+//! while the ring can take more reads.
 
 use super::disk::Disk;
 use super::stopped;
@@ -26,14 +26,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the end of a ring waits for what is under way, and how often it looks.
+/// Maximum wait at the end of a ring for its pending reads. `END_STEP`: the time between two checks.
 pub(super) const MAX_END: Duration = Duration::from_secs(1);
 const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on.
-/// From three on the kernel gathers them and rings at the device once, in place of each time: on a virtual machine that
-/// is dear.
+/// Number of unsubmitted reads at which they are submitted: the device starts them while the thread continues. From
+/// three on the kernel notifies the device once for all of them instead of once for each, and a notification is
+/// expensive on a virtual machine.
 const SUBMITTED_AT: usize = 3;
-/// So many the kernel hands over at once at most.
+/// Maximum number of completions that the kernel hands over at once.
 const HANDED_OVER: usize = 20;
 
 thread_local! {
@@ -44,12 +44,12 @@ struct LocalRing {
     // Before the disk, whose files it uses.
     ring: UringQueue,
     disk: Arc<Disk>,
-    /// What is over and was not told yet: here, so that a completion that panics loses no other.
+    /// Finished transfers whose completions have not been called. They are kept here, so that a completion that panics
+    /// loses no other.
     finished: VecDeque<Finished>,
 }
 
-/// What a thread has for reads of a device that it moves itself. Dropping it ends what is under way; what takes too
-/// long fails.
+/// A ring for the reads of one thread. Dropping it completes pending reads; reads that take too long fail.
 pub struct ThreadRing {
     event: OwnedFd,
     /// It stays on its thread.
@@ -57,7 +57,8 @@ pub struct ThreadRing {
 }
 
 impl ThreadRing {
-    /// For the calling thread. None if it has one, or the kernel has none that leaves its thread alone (before 6.1).
+    /// A ring for the calling thread. `None` if the thread has one, or the kernel (before 6.1) has no ring that does
+    /// not interrupt its thread.
     pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
         if !is_free() {
             return None;
@@ -67,12 +68,12 @@ impl ThreadRing {
         Some(Self { event, _thread: PhantomData })
     }
 
-    /// Whether the thread has submitted something that the kernel does not know yet.
+    /// Whether the thread has reads that are not submitted to the kernel yet.
     pub fn has_completions(&self) -> bool {
         LOCAL_RING.with_borrow_mut(|local| local.as_mut().is_some_and(|local| local.ring.unsubmitted() > 0))
     }
 
-    /// Whether a read is under way.
+    /// Whether a read is pending.
     pub fn is_reading(&self) -> bool {
         !is_empty()
     }
@@ -84,9 +85,9 @@ impl ThreadRing {
         })
     }
 
-    /// Submits what is new, and calls the completions of what is over. Whether anything was. Does not wait. To be
-    /// called when [`ThreadRing::has_completions`] before the thread sleeps, and after its file descriptor was written
-    /// to.
+    /// Submits new reads, and calls the completions of finished ones. Returns whether there were any. Does not wait.
+    /// Call it before the thread sleeps if [`ThreadRing::has_completions`], and after its file descriptor became
+    /// readable.
     pub fn turn(&self) -> bool {
         let mut was_over = false;
         let depth =
@@ -97,7 +98,7 @@ impl ThreadRing {
                 if ring.is_due() {
                     ring.enter(0);
                 }
-                // What it could not submit is tried again.
+                // Reads that could not be submitted are tried again.
                 let is_vain = !ring.has_completed() && ring.unsubmitted() == 0;
                 ring.reap(disk.path_set(), finished);
                 (Arc::clone(disk), is_vain)
@@ -113,7 +114,7 @@ impl ThreadRing {
     }
 }
 
-/// What came of an entry into the kernel.
+/// The result of an entry into the kernel.
 struct Entry {
     /// It completed nothing, though it could.
     is_vain: bool,
@@ -121,10 +122,10 @@ struct Entry {
     is_due: bool,
 }
 
-/// Enters until nothing is due: the kernel does not tell again of what it has not handed over. Or until so many entries
-/// in a row have completed nothing: it also says that something is due when nothing is. Another processor puts work
-/// where the thread takes it, and marks the ring afterwards; a mark that comes after the work was done stays until
-/// there is some again.
+/// Enters the kernel until nothing is due: it does not notify again of completions that it has not handed over. Stops
+/// after `max_vain` entries in a row without a completion, since the kernel may also report work when there is none:
+/// another processor queues work and marks the ring afterwards, and a mark that arrives after the work was done stays
+/// until there is new work.
 fn while_due(max_vain: usize, mut enter: impl FnMut() -> Entry) {
     let mut vain = 0;
     loop {
@@ -143,8 +144,8 @@ impl AsFd for ThreadRing {
 }
 
 impl AsRawFd for ThreadRing {
-    /// An eventfd that is written to when [`ThreadRing::turn`] has something to do. It need not be read by who is told
-    /// of each write.
+    /// An eventfd that is written to when [`ThreadRing::turn`] has something to do. A caller with edge-triggered
+    /// notification need not read it.
     fn as_raw_fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }
@@ -157,7 +158,7 @@ impl Drop for ThreadRing {
         let turn = |panic: &mut DeferredPanic| while !panic.run(|| self.turn()) {};
         turn(&mut panic);
         while !is_empty() && Instant::now() < deadline {
-            // A wait that fails is a short one.
+            // A failed wait counts as a short one.
             let _ = rustix::event::poll(&mut [PollFd::new(&self.event, PollFlags::IN)], Some(&END_STEP));
             turn(&mut panic);
         }
@@ -169,22 +170,22 @@ impl Drop for ThreadRing {
     }
 }
 
-/// Panics of completions that are called when a ring ends: each would lose the others, and the process if the thread
-/// panics already.
+/// Panics of completions that are called at the end of a ring. A panic at once would lose the other completions, and
+/// abort the process if the thread is already panicking.
 #[derive(Default)]
 pub(super) struct DeferredPanic(Option<Box<dyn Any + Send>>);
 
 impl DeferredPanic {
     /// Whether nothing panicked.
     pub fn run<T>(&mut self, work: impl FnOnce() -> T) -> bool {
-        // What a completion leaves behind when it panics is its own affair.
+        // A completion that panics is responsible for its own state.
         let panic = catch_unwind(AssertUnwindSafe(work)).err();
         let is_well = panic.is_none();
         self.0 = self.0.take().or(panic);
         is_well
     }
 
-    /// Goes on with the first one, unless the thread has another.
+    /// Resumes the first panic, unless the thread is already panicking.
     pub fn resume(self) {
         if let Some(panic) = self.0.filter(|_| !thread::panicking()) {
             resume_unwind(panic);
@@ -203,7 +204,7 @@ pub(super) fn is_of(disk: &Disk) -> bool {
     has(|local| std::ptr::eq(&*local.disk, disk))
 }
 
-/// The same, with room for one more.
+/// Whether the calling thread has a ring for this disk, with space for one more transfer.
 pub(super) fn takes(disk: &Disk) -> bool {
     has(|local| std::ptr::eq(&*local.disk, disk) && local.ring.has_space())
 }
@@ -212,27 +213,27 @@ fn has(what: impl FnOnce(&LocalRing) -> bool) -> bool {
     LOCAL_RING.try_with(|local| local.borrow().as_ref().is_some_and(what)).unwrap_or(false)
 }
 
-/// Whether nothing is under way in the calling thread's ring.
+/// Whether the calling thread's ring has no pending transfer.
 pub(super) fn is_empty() -> bool {
     LOCAL_RING.with_borrow(|local| local.as_ref().is_none_or(|local| local.ring.is_empty()))
 }
 
-/// Gives the calling thread, which is free, a ring.
+/// Gives a ring to the calling thread, which must have none.
 pub(super) fn install(ring: UringQueue, disk: Arc<Disk>) {
     LOCAL_RING.set(Some(LocalRing { ring, disk, finished: VecDeque::new() }));
 }
 
-/// Takes the ring of the calling thread, which has one that was lent.
+/// Takes the ring of the calling thread, which must have one.
 pub(super) fn uninstall() -> UringQueue {
     LOCAL_RING.take().expect("it was lent one").ring
 }
 
-/// Has the calling thread's ring, which there is, take a transfer.
+/// Adds a transfer to the calling thread's ring, which must exist.
 pub(super) fn add(transfer: Transfer) {
     LOCAL_RING.with_borrow_mut(|local| {
         let local = local.as_mut().expect("there is one");
         local.ring.add(transfer, local.disk.path_set());
-        // More of them are left to a turn: the kernel had no memory for them.
+        // If there are more, the kernel had no memory for them, and a turn submits them.
         if local.ring.unsubmitted() == SUBMITTED_AT {
             local.ring.enter(0);
         }

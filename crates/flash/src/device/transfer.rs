@@ -1,8 +1,8 @@
-//! A request on its way, piece by piece.
+//! A request in progress, piece by piece.
 //!
-//! A piece ends where its stripe ends, and has at most [`PIECE`] bytes: a region that is written does not fill the
-//! drive's own queue before the reads that come meanwhile. One piece is under way at a time. What comes short is gone
-//! on with from the last whole block, since direct I/O begins nowhere else.
+//! A piece ends where its stripe ends, and has at most [`PIECE`] bytes: so the write of a region does not fill the
+//! drive's own queue before new reads. One piece is pending at a time. After a short transfer the next piece starts at
+//! the last whole block, since direct I/O needs aligned offsets.
 
 use super::stripes::Stripes;
 use super::{BLOCK, TransferRequest};
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 const PIECE: u64 = 1 << 20;
-/// A device that makes no progress so often in a row will not make any.
+/// Maximum number of attempts in a row without progress, after which a transfer fails.
 const ATTEMPTS: u32 = 64;
 
 pub(super) struct Transfer {
@@ -21,18 +21,18 @@ pub(super) struct Transfer {
     attempts: u32,
 }
 
-/// What is to be moved next.
+/// The next piece of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub part: usize,
-    /// On the part.
+    /// Offset on the part.
     pub offset: u64,
-    /// Of the buffer; never empty.
+    /// Range of the buffer; never empty.
     pub range: Range<usize>,
 }
 
 impl Transfer {
-    /// Of a request that is not empty.
+    /// A transfer of a request that is not empty.
     pub fn new(request: TransferRequest, began: Instant) -> Self {
         Self { request, began, moved: 0, attempts: 0 }
     }
@@ -44,12 +44,12 @@ impl Transfer {
         Piece { part: place.part, offset: place.offset, range: self.moved..self.moved + bytes }
     }
 
-    /// Takes what became of the piece. Some when the transfer is over.
+    /// Records the result of the piece. `Some` when the transfer is over.
     pub fn advance(&mut self, result: io::Result<usize>) -> Option<io::Result<()>> {
         let blocks = match result {
             Ok(0) => return Some(Err(io::Error::from(ErrorKind::UnexpectedEof))),
             Ok(bytes) => bytes / BLOCK * BLOCK,
-            // Cancelled is what io_uring says when it could not go on with a request for the time being.
+            // io_uring reports `Cancelled` when it could not continue a request temporarily.
             Err(error) if is_transient(&error) => 0,
             Err(error) => return Some(Err(error)),
         };

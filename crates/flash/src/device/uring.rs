@@ -1,16 +1,17 @@
-//! Moving transfers with io_uring: a ring, the slots of what is in it, and the thread that serves a device with one.
+//! Transfers with io_uring: a ring, the slots of its transfers, and the thread that serves a device with one.
 //!
 //! ```text
 //! take all that waits -> a slot each -> an entry each in the submission queue
 //!      ^                                          |
 //!      +--- completions: the next piece, or over <+  enter: submit, sleep until something is completed
 //! ```
-//! Only one thread touches a ring at a time: the serving one, or, of [`super::local`] and [`super::waiting`], its
-//! owner. An offer reaches the sleeping ring of the serving thread through the queue's eventfd, which that ring polls.
+//! Only one thread uses a ring at a time: the serving one, or, in [`super::thread_ring`] and [`super::blocking_ring`],
+//! its owner. An offer reaches the sleeping ring of the serving thread through the queue's eventfd, which that ring
+//! polls.
 //!
 //! The kernel reads and writes a buffer from the moment its entry is in the submission queue until its completion was
-//! seen. Slots never move, nobody touches a transfer in its slot meanwhile, and a slot that is never completed is never
-//! freed. A buffer that is read into is shared with nobody; one that is written may be read by others.
+//! seen. Slots never move, no code accesses a transfer in its slot meanwhile, and a slot that is never completed is
+//! never freed. A buffer that is read into is not shared; one that is written may be read by other threads.
 
 #![allow(unsafe_code)]
 
@@ -30,10 +31,10 @@ use std::time::Duration;
 
 /// Marks the completion of the poll.
 const WAKE: u64 = u64::MAX;
-/// When the kernel cannot take entries for want of memory.
+/// Pause when the kernel cannot take entries for lack of memory.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether a ring can serve here. It may be refused to the process, or be too old.
+/// Checks whether a ring can serve. The system may refuse it to the process, or be too old.
 pub(super) fn probe(depth: usize) -> io::Result<()> {
     let ring = make(depth)?;
     let mut known = Probe::new();
@@ -44,13 +45,13 @@ pub(super) fn probe(depth: usize) -> io::Result<()> {
 
 fn make(depth: usize) -> io::Result<IoUring> {
     make_quiet(depth).or_else(|error| match error.kind() {
-        // Kernels before 6.1 do not know these.
+        // Kernels before 6.1 do not support these flags.
         ErrorKind::InvalidInput => IoUring::new(entries(depth)),
         _ => Err(error),
     })
 }
 
-/// A ring whose thread is never interrupted: what is completed waits until it enters the kernel.
+/// A ring whose thread is never interrupted: completions wait until the thread enters the kernel.
 fn make_quiet(depth: usize) -> io::Result<IoUring> {
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries(depth))
 }
@@ -60,7 +61,7 @@ fn entries(depth: usize) -> u32 {
     (depth as u32 + 1).next_power_of_two()
 }
 
-/// What transfers are moved to and from.
+/// The files that transfers read and write.
 #[derive(Clone, Copy)]
 pub(super) struct PathSet<'a> {
     pub parts: &'a [DevicePath],
@@ -69,7 +70,7 @@ pub(super) struct PathSet<'a> {
 
 /// A ring, and the transfers in it.
 pub(super) struct UringQueue {
-    // Before the slots: dropped first.
+    // Declared before the slots, so that it is dropped first.
     ring: IoUring,
     slots: Slots,
     free: Vec<usize>,
@@ -91,20 +92,20 @@ impl UringQueue {
         Self { ring, slots, free: (0..depth).collect(), completed: Vec::new() }
     }
 
-    /// One that writes to an eventfd when it has something to do, and never interrupts its thread. An error where the
-    /// kernel has no such thing.
+    /// A ring that writes to an eventfd when it has work, and never interrupts its thread. An error if the kernel does
+    /// not support this.
     pub fn with_event(depth: usize, event: BorrowedFd<'_>) -> io::Result<Self> {
         let ring = make_quiet(depth)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Self::new(depth, ring))
     }
 
-    /// One for threads that have it in turn, and wait. An error where the kernel cannot wait for a limited time (before
+    /// A ring for waiting threads that use it in turn. An error if the kernel cannot wait for a limited time (before
     /// 5.11).
     pub fn blocking(depth: usize) -> io::Result<Self> {
         let entries = entries(depth);
         let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|error| match error.kind() {
-            // Kernels before 5.19 do not know it.
+            // Kernels before 5.19 do not support this flag.
             ErrorKind::InvalidInput => IoUring::new(entries),
             _ => Err(error),
         })?;
@@ -112,22 +113,22 @@ impl UringQueue {
         if can_wait { Ok(Self::new(depth, ring)) } else { Err(ErrorKind::Unsupported.into()) }
     }
 
-    /// Whether it can take one more.
+    /// Whether it has space for one more transfer.
     pub fn has_space(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no transfer is pending.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.0.len()
     }
 
-    /// How many entries the kernel does not know yet.
+    /// Number of entries that are not submitted to the kernel yet.
     pub fn unsubmitted(&mut self) -> usize {
         self.ring.submission().len()
     }
 
-    /// Whether something would come of an enter. Only of a ring with an event.
+    /// Whether an enter would have an effect. Only for a ring with an event.
     pub fn is_due(&mut self) -> bool {
         let submission = self.ring.submission();
         !submission.is_empty() || submission.taskrun()
@@ -138,8 +139,8 @@ impl UringQueue {
         !self.ring.completion().is_empty()
     }
 
-    /// Takes a transfer; the kernel learns of it when the ring is entered. There is a slot as long as no more are under
-    /// way than the ring is deep.
+    /// Adds a transfer, which is submitted when the ring is entered. A slot is free while fewer transfers are pending
+    /// than the depth of the ring.
     pub fn add(&mut self, transfer: Transfer, path_set: PathSet<'_>) {
         let slot = self.free.pop().expect("the queue lets no more pass than there are slots");
         self.slots.0[slot] = Some(transfer);
@@ -172,18 +173,19 @@ impl UringQueue {
         pushed.expect("there is an entry for each slot and for the poll");
     }
 
-    /// Submits, and sleeps until so many are completed; with 0 not at all.
+    /// Submits, and sleeps until this number of transfers is completed; with 0 it does not sleep.
     pub fn enter(&mut self, completed: usize) {
         after(self.ring.submit_and_wait(completed));
     }
 
-    /// Submits, and sleeps until one is completed, or for so long. Only of a ring for waiting.
+    /// Submits, and sleeps until one transfer is completed, or for `max`. Only for a blocking ring.
     pub fn enter_for(&mut self, max: Duration) {
         let max = types::Timespec::from(max);
         after(self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&max)));
     }
 
-    /// Goes on with what the kernel has completed, and hands over what is over. Whether the poll was among it.
+    /// Processes the kernel's completions: continues unfinished transfers and hands over finished ones. Returns whether
+    /// the poll was completed.
     pub fn reap(&mut self, path_set: PathSet<'_>, finished: &mut impl Extend<Finished>) -> bool {
         let mut was_woken = false;
         let mut completed = mem::take(&mut self.completed);
@@ -214,7 +216,8 @@ impl UringQueue {
         }
     }
 
-    /// Gives up what is under way: the kernel may use the buffers for ever, the transfers are without.
+    /// Gives up pending transfers. Their buffers are leaked, since the kernel may still use them; the transfers are
+    /// returned without buffers.
     pub fn abandon(&mut self) -> Vec<Transfer> {
         let taken = self.slots.0.iter_mut().filter_map(Option::take);
         let without = |mut transfer: Transfer| {
@@ -225,7 +228,7 @@ impl UringQueue {
     }
 }
 
-/// Entries that were not taken are submitted the next time.
+/// Checks an enter. Entries that the kernel did not take are submitted the next time.
 fn after(entered: io::Result<usize>) {
     match entered {
         Ok(_) => {}
@@ -235,10 +238,11 @@ fn after(entered: io::Result<usize>) {
     }
 }
 
-/// A transfer that is over, and how.
+/// A finished transfer, and its result.
 pub(super) type Finished = (Transfer, io::Result<()>);
 
-/// Returns when the queue has stopped and nothing is under way. An error when there is no ring: nothing was done then.
+/// Serves requests until the queue has stopped and none is pending. An error if no ring can be created: then nothing
+/// was served.
 pub(super) fn serve(queue: &RequestQueue, path_set: PathSet<'_>) -> io::Result<()> {
     let mut ring = UringQueue::new(queue.depth(), make(queue.depth())?);
     let (mut taken, mut finished) = (Vec::new(), Vec::new());
@@ -250,7 +254,7 @@ pub(super) fn serve(queue: &RequestQueue, path_set: PathSet<'_>) -> io::Result<(
             return Ok(());
         }
         if !is_polling {
-            // Has an offer complete something.
+            // Polls the eventfd, so that an offer wakes the ring.
             let events = u32::from(PollFlags::IN.bits());
             let entry = opcode::PollAdd::new(types::Fd(queue.wake().as_raw_fd()), events).build();
             ring.push_entry(&entry.user_data(WAKE));
