@@ -1,5 +1,5 @@
-//! What small objects on flash cost: hit ratio, write amplification, RAM, reads for absent keys; for mean sizes of 50,
-//! 100 and 300 B, log shares and move thresholds, beside plain set pages (log share 0).
+//! The cost of small objects on flash: hit ratio, write amplification, RAM, reads for absent keys; for mean sizes of
+//! 50, 100 and 300 B, log shares and move thresholds, beside plain set pages (log share 0).
 //!
 //!     cargo run --release -p ebbtide-flash --example small_objects [-- FLASH_MIB [SIZE [LOG_PERCENT THRESHOLD]]]
 //!

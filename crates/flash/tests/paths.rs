@@ -1,5 +1,5 @@
-//! What operators can get wrong about the paths of a device: each is told by name, with the limit and what to change,
-//! and nothing that is not ours is touched.
+//! Mistakes of operators with the paths of a device: each message names the path, the limit and what to change, and
+//! nothing that is not ours is touched.
 
 mod mounted;
 

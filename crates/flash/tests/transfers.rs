@@ -272,7 +272,7 @@ fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
         let taken: Vec<bool> = (10..20).map(|i| submit(i, Direction::Read)).collect();
         assert_eq!(taken, [[true; 4].as_slice(), &[false; 6]].concat());
         assert_eq!(opened.disk.account().stats().refusals, 12);
-        // What was taken before the stop is done after it.
+        // Requests accepted before the stop complete after it.
         opened.disk.stop();
         served(&opened.disk, || ());
         let once = [[1; 4].as_slice(), &[0; 6], &[1; 4], &[0; 6]].concat();

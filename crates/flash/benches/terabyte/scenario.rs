@@ -16,7 +16,7 @@ pub struct Plan {
     pub value_bytes: usize,
     /// Share of the capacity for small objects.
     pub small_share: f64,
-    /// Every so many objects one is looked up.
+    /// Number of inserts for each lookup.
     pub sample: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub wrong: u64,
     pub start: Duration,
     pub longest_pause: Duration,
-    /// What the tier says that it takes, full and after the start.
+    /// Memory that the tier reports, when full and after the start.
     pub memory_bytes: (u64, u64),
     pub objects: u64,
     pub compressed_bytes: u64,
@@ -95,7 +95,7 @@ pub fn run(plan: &Plan, folder: &Path) -> Outcome {
             });
         }
     }
-    // What is in buffers is lost in a kill.
+    // A kill loses the buffers.
     let objects = tier.stats().objects;
     let full_bytes = tier.memory_bytes();
     drop(tier);

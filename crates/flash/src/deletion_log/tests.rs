@@ -1,4 +1,4 @@
-//! What a log tells after a restart, whole, torn, damaged, or gone round.
+//! The contents of a log after a restart: intact, torn, damaged, or with overwritten blocks.
 
 mod kills;
 mod wal_buffer;
@@ -27,10 +27,10 @@ use tempfile::TempDir;
 const LIVES: Incarnations = Incarnations { small: 0x5ca1_ab1e, large: 0x1a26e };
 const RUN: u64 = 0x0f0e_0d0c_0b0a_0908;
 const BLOCKS: u32 = 3;
-/// Where the ring of large objects begins.
+/// Offset of the ring of large objects.
 const LARGE: u64 = BLOCK as u64 * (1 + BLOCKS as u64);
 
-/// Longer than anything here takes: only a failure waits for it.
+/// Longer than any step here takes: only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// In memory where that is a filesystem: a log counts as lost when its file takes nothing for a second, as the disk of
@@ -65,7 +65,7 @@ fn read(folder: &TempDir) -> Result<LogContents, Unreadable> {
     open(folder).read(LIVES, RUN)
 }
 
-/// Without a front.
+/// Without a WAL buffer.
 fn set_file(log: &mut DeletionLog, file: File) {
     log.log_file = Arc::new(log.log_file.with_file(file));
 }
@@ -133,7 +133,7 @@ fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
     assert_eq!((contents.large.removals, contents.large.flushed), (vec![removal(80)], 70));
 }
 
-/// Whatever is forgotten, an object that is gone is known to be gone.
+/// Also after records are overwritten, a removed object counts as removed.
 #[test]
 fn a_ring_that_goes_round_says_from_where_on_it_knows() {
     let folder = folder();
@@ -143,7 +143,7 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
     let mut flushed = 0;
     for order in 1..4000_u64 {
         let number = random.below(2000);
-        // Those who append at the same time do not come in order.
+        // Concurrent appends are not in order.
         let order = order + random.below(20);
         if random.chance(1) && random.chance(20) {
             log.log_flush(StoreKind::Large, order);
@@ -264,7 +264,7 @@ fn both_runs_are_accepted_only_while_both_stand() {
     assert!(accepted(RUN) && refused(next) && refused(0));
     log.announce_run(next).unwrap();
     assert!(accepted(RUN) && accepted(next) && refused(next + 1) && refused(0));
-    // A start that was killed here goes on from the superblock that it finds.
+    // A start that was killed here continues from the superblock that it finds.
     let again = open(&folder);
     again.read(LIVES, next).unwrap();
     again.announce_run(next + 1).unwrap();

@@ -1,4 +1,4 @@
-//! Filesystems of a test's own, mounted in a namespace that nobody else sees.
+//! Filesystems of a test, mounted in a namespace of their own.
 
 use std::env;
 use std::io::{Write, stderr};

@@ -1,4 +1,5 @@
-//! A process that logs removals is killed at any instant, again and again: what had returned is known to the next one.
+//! A process that logs removals is killed at random times, repeatedly: the next one reads every record whose append had
+//! returned.
 
 use super::*;
 use std::env;
@@ -34,7 +35,7 @@ impl Returned {
         self.0.write_all_at(&number.to_le_bytes(), 8 * place).unwrap();
     }
 
-    /// Asserts that all of it is known.
+    /// Asserts that all of these records are read.
     fn check(&self, contents: &LogContents) {
         let small = contents.small.as_ref().unwrap();
         for thread in 0..THREADS {
@@ -128,7 +129,7 @@ fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
     assert!(has_enough());
 }
 
-/// This test's process once more, with something to be told by.
+/// Runs this test's process again, with a variable that marks it.
 fn child(test: &str, folder: &Path, (name, value): (&str, String)) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args([test, "--exact", "--nocapture"]).env(FOLDER, folder).env(name, value);

@@ -1,4 +1,4 @@
-//! The front of a log: what it has after a kill, and who waits for a file that takes nothing.
+//! The WAL buffer of a log: its contents after a kill, and waits for a file that stalls.
 
 use super::*;
 use crate::deletion_log::log_file::TestFaults;
@@ -7,7 +7,7 @@ use crate::deletion_log::writer;
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 
-/// With a front.
+/// With a WAL buffer.
 fn open_with_front(folder: &TempDir) -> DeletionLog {
     DeletionLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
 }
@@ -19,7 +19,7 @@ fn started_with_front(folder: &TempDir) -> DeletionLog {
     log
 }
 
-/// While it lives, the file takes nothing.
+/// While it exists, writes to the file stall.
 struct Stall(Arc<TestFaults>);
 
 impl Drop for Stall {
@@ -65,7 +65,7 @@ fn a_front_is_these_bytes() {
     assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..60 | 4176..4256) || byte == 0));
 }
 
-/// Some that the file has, and some that it has not.
+/// Some records that the file has, and some that it lacks.
 fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
     let log = started_with_front(folder);
     (1..=records).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
@@ -167,7 +167,7 @@ fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
 
 #[test]
 fn nobody_waits_for_a_file_that_takes_nothing() {
-    // The record that finds the front full waits for `MAX_STALL`.
+    // The record that finds the WAL buffer full waits for `MAX_STALL`.
     repeat_after_stalls(2 * writer::MAX_STALL, fill_a_front_whose_file_takes_nothing);
 }
 
@@ -208,7 +208,7 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
     let elsewhere = tempfile::tempdir().unwrap();
     let path_of = |name: &str| elsewhere.path().join(name);
     let mut runs = RUN..;
-    // The path of its front, too.
+    // The path of its WAL buffer, too.
     let begin = |name: &str| {
         let before = wal_folder(&folder);
         let path = path_of(name);
@@ -268,7 +268,7 @@ fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
     assert!(is_bounded, "each removal waits for two seconds");
 }
 
-/// How long a removal waits while a stop waits for the file.
+/// The wait of a removal while a stop waits for the file.
 fn removal_beside_a_stop(folder: &TempDir) -> Duration {
     let (log, stall) = stalled(folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
@@ -323,7 +323,7 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_accepted() {
     let mut log = started_with_front(&folder);
     log.log_removal(StoreKind::Small, hash(1), 1);
     assert!(log.writer.drain(PATIENCE));
-    // A disk that takes nothing any more, also not from who opens the file again (read-only after an error).
+    // A disk that refuses all writes, also to a file that is opened again (read-only after an error).
     set_file(&mut log, File::open(&path).unwrap());
     fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(log.stop().is_err());
@@ -355,7 +355,7 @@ fn a_log_elsewhere_for_a_while_keeps_its_front() {
     let (folder, elsewhere) = (folder(), tempfile::tempdir().unwrap());
     let log = killed_with_records(&folder, 5);
     drop(log);
-    // The folder of the log is not mounted; its fronts lie elsewhere.
+    // The folder of the log is not mounted; its WAL buffers are elsewhere.
     let mount = folder.path().with_extension("unmounted");
     let memory = tempfile::tempdir().unwrap();
     wal_folder(&folder).iter().for_each(|wal_buffer| {
@@ -471,7 +471,7 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     log.log_file.test_faults.delay_ms.store(60, Relaxed);
     log.log_removal(StoreKind::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(40));
-    // The thread has the first; these wait in the front when it comes back.
+    // The thread has the first; these are in the WAL buffer when it returns.
     (2..=4).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
     thread::sleep(Duration::from_millis(50));
     (5..=6).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));

@@ -1,4 +1,4 @@
-//! What single operations do.
+//! Tests of single operations.
 
 use super::super::options::Options;
 use super::*;
@@ -58,7 +58,7 @@ fn an_expired_object_is_a_miss() {
     assert!(get(&log, 1, 5).is_none() && get(&log, 2, 5).is_some());
 }
 
-/// A lookup of key 1 whose read is under way while `change` happens.
+/// A lookup of key 1 whose read is pending while `change` happens.
 fn meanwhile(change: impl FnOnce(&Arc<LargeLog>)) -> Option<Option<Vec<u8>>> {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
     let log = on(device.clone(), small());
@@ -197,7 +197,7 @@ fn a_region_that_still_holds_its_last_life_is_a_miss() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     for summary in 0..2 {
-        // The mark of death covers a block: the key lies behind it.
+        // The death mark covers a block: the key is after it.
         insert(&log, 0, &value(0, summary, 9000), 0, 1).unwrap();
         insert(&log, 1, &value(1, summary, 3000), 0, 1).unwrap();
         log.seal_all(1);
@@ -288,7 +288,7 @@ fn objects_that_fill_a_block_lie_in_one() {
 fn an_object_of_any_length_fits_an_empty_region() {
     for region_bytes in [64 << 10, 128 << 10, 1 << 20] {
         let log = on_memory(16, Options { region_bytes, ..small() });
-        // With its header it fills all blocks but one, and would lie in one less behind the region's header.
+        // With its header it fills its blocks, and would span one more after the region's header.
         for bytes in region_bytes - BLOCK - 120..region_bytes - BLOCK - 40 {
             log.seal_all(1);
             log.maintain(1);

@@ -1,4 +1,4 @@
-//! A device that has something happen at a moment that the test chooses.
+//! A device that calls the test at a chosen transfer.
 
 use crate::Error;
 use crate::device::{BLOCK, Device, DeviceMonitor, Direction, MemoryDevice, TransferRequest};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// MemoryDevice that has something happen within one transfer, or when a region was marked as dead.
+/// A `MemoryDevice` that runs an event within one transfer, or when a region was marked as dead.
 pub struct Eventful {
     memory: MemoryDevice,
-    /// In which transfer, how many of its kind are passed over, what happens.
+    /// The kind of transfer, the number of them to skip, and the event.
     pub event: Mutex<Option<(Direction, usize, Event)>>,
     pub at_mark: Mutex<Option<Event>>,
-    /// It has no room for writes of more than a block.
+    /// The queue has no space for writes of more than a block.
     pub is_busy: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What happened to each key, and whether a hit may be.
+//! The history of each key, which decides whether a hit is valid.
 //!
 //! Every operation has a begin and an end on one clock. A version may be seen by a lookup if its insert began before
 //! the lookup ended and nothing else happened to the key wholly between the insert's end and the lookup's begin. A
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// So many changes of a key are remembered; a lookup that lasts longer is not judged.
+/// Number of changes of a key that are remembered; a lookup that lasts longer is not judged.
 const REMEMBERED: usize = 512;
 const UNDER_WAY: u64 = u64::MAX;
 
@@ -41,7 +41,7 @@ impl History {
         self.clock.fetch_add(1, SeqCst)
     }
 
-    /// A change of some keys begins; gives back its name.
+    /// Starts a change of some keys; returns its identifier.
     pub fn begin(&self, keys: impl Iterator<Item = u64>, version: Option<u64>) -> u64 {
         let begin = self.now();
         for key in keys {

@@ -23,7 +23,7 @@ use std::thread::Scope;
 
 const REGION_BYTES: usize = 64 << 10;
 
-/// Small regions, so that a test turns the log around often.
+/// Small regions, so that a test fills the log many times.
 fn small() -> Options {
     Options {
         identity: 7,
@@ -44,7 +44,7 @@ fn on(device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
     LargeLog::new(device, area, options).unwrap()
 }
 
-/// Serves a device until what comes back is dropped, also by a panic.
+/// Serves a device until the returned guard is dropped, also by a panic.
 fn served<'scope, D: Device>(scope: &'scope Scope<'scope, '_>, device: &'scope D) -> Stop<'scope, D> {
     for _ in 0..device.threads() {
         scope.spawn(|| device.serve());
@@ -66,7 +66,7 @@ fn key(number: u64) -> Vec<u8> {
 
 fn insert(log: &Arc<LargeLog>, number: u64, value: &[u8], expiry: u32, now: u32) -> Result<Inserted, LargeDrop> {
     let key = key(number);
-    // In two pieces, as a chained value comes.
+    // In two pieces, like a chained value.
     let (front, back) = value.split_at(value.len() / 3);
     let value = [front, back];
     log.insert(&Object { key: Key::new(&key), value: &value, client_flags: 5, is_annotated: false, expiry }, now)

@@ -9,7 +9,7 @@ use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// After so many steps a slow device is waited for.
+/// Number of steps after which the test waits for a slow device.
 const STEPS_AHEAD: usize = 10;
 
 struct RecoveryInput {
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// Gives back hits, and misses of what had been inserted.
+/// Returns the hits, and the misses of inserted objects.
 fn run(seed: u64, steps: usize, regions: usize, options: Options, delivery: Delivery) -> (u64, u64) {
     println!("seed {seed}, {options:?}");
     let device = Arc::new(FaultyDevice::new(regions * options.region_bytes, seed, delivery));

@@ -1,4 +1,4 @@
-//! What happens while the log reads or writes, at a moment that the test chooses.
+//! Events while the log reads or writes, at a transfer that the test chooses.
 
 use super::super::index::IndexKey;
 use super::super::options::Options;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of key 0 if it is hit, its region is reclaimed, and something happens while its copy is being made.
+/// The result for key 0 if it is hit, its region is reclaimed, and an event happens while its copy is being made.
 fn while_it_is_copied(event: impl FnOnce(&Arc<LargeLog>) + Send + 'static) -> Option<Vec<u8>> {
     let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), Options { reinsertion: Reinsertion::Forced(1), ..small() });

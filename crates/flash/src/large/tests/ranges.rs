@@ -1,4 +1,4 @@
-//! Ranges of values: which bytes they are, what is read for them, and what of them a damaged block spoils.
+//! Ranges of values: their bytes, the reads for them, and the ranges that a damaged block invalidates.
 
 use super::super::options::Options;
 use super::eventful::Eventful;

@@ -1,4 +1,4 @@
-//! Which regions go, what is kept, and what it costs in writes.
+//! Which regions are reclaimed, which objects are kept, and the cost in writes.
 
 use super::super::options::Options;
 use super::super::{Reclaim, Reinsertion};
@@ -7,7 +7,7 @@ use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read};
 use ebbtide_testkit::Random;
 use std::time::Duration;
 
-/// Inserts so many objects of 16 KiB, three to a region, and says which are there.
+/// Inserts `objects` objects of 16 KiB, three to a region, and returns those that are found.
 pub(super) fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
     for i in 0..objects {
         insert(log, i, &value(i, i, 16 << 10), 0, now).unwrap();

@@ -1,4 +1,4 @@
-//! What is written again, what it costs, and what happens meanwhile.
+//! Reinsertion: which objects are written again, the cost, and concurrent events.
 
 use super::super::options::Options;
 use super::super::{Reclaim, Reinsertion};
@@ -18,7 +18,7 @@ use std::time::Duration;
 const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
 const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
 
-/// As the tier has it: nothing is waited for, and one group.
+/// Options of a tier: inserts never wait, and there is one group.
 fn without_patience() -> Options {
     Options { max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() }
 }
@@ -27,7 +27,7 @@ fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
     log.find(FlashHash::of(&key(number)), |address| log.geometry.split(address.unit()).0)
 }
 
-/// Inserts objects of so many bytes until so many regions are free, and says how many.
+/// Inserts objects of `bytes` until only `free` regions are free, and returns the number of objects.
 fn fill(log: &Arc<LargeLog>, free: u64, bytes: usize) -> u64 {
     let mut next = 0;
     while log.stats().regions_free > free {

@@ -224,21 +224,22 @@ fn a_region_that_cannot_be_read_stays_forgotten() {
     assert!(LargeLog::recover(device.clone(), AREA, small(), &RecoveryInput::default(), 1).is_err());
 }
 
-/// A log with the record of what is gone, as a caller keeps it, across crashes.
+/// A log with the record of removals that a caller keeps, across crashes.
 struct RegionSummary {
     log: Arc<LargeLog>,
     device: Arc<FaultyDevice>,
     options: Options,
-    /// The version that is current, and when it expires.
+    /// The current version, and its expiry.
     current: HashMap<u64, (u64, u32)>,
     known: RecoveryInput,
     random: Random,
     keys: u64,
     versions: u64,
     now: u32,
-    /// After a power cut what was completed may be lost, so also removals of what was not there are noted.
+    /// A power cut may lose completed writes, so removals of absent objects are recorded, too.
     notes_all: bool,
-    /// What is inserted anew was always removed before: an insert that is cut off has then ended the older version.
+    /// A new insert of a key always follows a removal: so an insert that is cut off has already removed the older
+    /// version.
     removes_first: bool,
     hits: u64,
 }
@@ -294,7 +295,7 @@ impl RegionSummary {
         }
     }
 
-    /// As a tier does: what DRAM overwrites is taken out of flash at once, and comes back some day.
+    /// What a tier does: an object that DRAM overwrites is removed from flash at once, and is inserted again later.
     fn insert(&mut self, number: u64) {
         if self.random.chance(50) || self.removes_first {
             self.remove(number);
@@ -320,7 +321,7 @@ impl RegionSummary {
         self.hits += 1;
     }
 
-    /// Goes on with what a crash left.
+    /// Continues with the state after a crash.
     fn crash(&mut self, seed: u64) {
         self.device = Arc::new(self.device.power_cut(seed));
         self.restart();
@@ -376,7 +377,7 @@ fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
     assert!(hits > 1000, "{hits} objects came back");
 }
 
-/// Where all regions have failed nothing is written any more.
+/// If all regions have failed, nothing more is written.
 const MAX_STEPS: usize = 5000;
 
 #[test]

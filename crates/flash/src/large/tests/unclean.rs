@@ -1,4 +1,4 @@
-//! What lies on the device and is not in the index: it must not come back once its key was removed.
+//! Objects on the device that are not in the index: they must not be found after a removal of their key.
 
 use super::super::format::part_hash;
 use super::super::regions::RegionState;
@@ -50,7 +50,7 @@ fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDel
     log
 }
 
-/// Removes objects, and says which are found after a crash for want of a record of that.
+/// Removes objects, and returns those that are found after a crash because their removal was not recorded.
 fn found_again(log: &LargeLog, device: &FaultyDevice, numbers: &[u64]) -> Vec<u64> {
     let noted = numbers.iter().filter(|&&number| remove(log, number));
     let removals = noted.map(|&number| LoggedDeletion { hash: FlashHash::of(&key(number)), order: log.next_order() });
@@ -121,7 +121,7 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
             log = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap().0;
         }
         assert_eq!(found_again(&log, &device, &[1]), []);
-        // What is not known any more to be there costs no record for ever.
+        // Objects that are surely gone from the device need no more records.
         log.flush();
         log.maintain(1);
         assert!(!remove(&log, 1));
@@ -221,7 +221,7 @@ fn what_is_copied_from_an_unclean_region_leaves_it_there() {
     assert!(remove(&log, 9999), "a restart could find what is hidden");
     for i in 100..600 {
         fill(&log, i);
-        // What was found and what is new, so that each region has something to copy.
+        // Recovered and new objects, so that each region has an object to copy.
         (0..10).for_each(|found| _ = get(&log, found, 1));
         get(&log, i, 1);
         log.maintain(1);

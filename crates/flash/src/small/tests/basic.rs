@@ -258,7 +258,7 @@ fn memory_is_bounded_and_counted() {
     assert!(stats.counts.dropped_memory > 0 && full > 0);
     assert!((bound / 8 * 7..bound + 3 * PAGE).contains(&(stats.index_bytes as usize)), "{}", stats.index_bytes);
     assert_eq!(store.memory_bytes() as u64, stats.index_bytes + stats.buffer_bytes);
-    // With upkeep, older objects make room for ever.
+    // With maintenance, older objects are always evicted for new ones.
     let mut taken = 0;
     for i in 30_000..100_000_u32 {
         if i % 16 == 0 {
@@ -295,7 +295,7 @@ fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
     store.verify();
 }
 
-/// MemoryDevice that keeps single pages that were read to itself for a while.
+/// A `MemoryDevice` that delays single page reads.
 struct Holding {
     memory: MemoryDevice,
     contents: Mutex<Option<Vec<TransferRequest>>>,
@@ -333,7 +333,7 @@ impl Device for Holding {
     }
 }
 
-/// What a lookup answers if this happens while its page is being read.
+/// The answer of a lookup if this event happens while its page is being read.
 fn read_during(keys: u32, change: impl FnOnce(&super::SmallStore)) -> Option<Vec<u8>> {
     let device = Arc::new(Holding { memory: MemoryDevice::new(2 * MIB), contents: Mutex::new(None) });
     let store =

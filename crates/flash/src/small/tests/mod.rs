@@ -37,14 +37,14 @@ pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
     store_on(Arc::new(MemoryDevice::new(bytes)), options)
 }
 
-/// As the tier does: of a key that is not taken, no older version is left.
+/// What the tier does: a key that is not inserted keeps no older version.
 pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, SmallDrop> {
     let key = Key::new(key);
     let object = Object { key, value: &[value], client_flags: 5, is_annotated: false, expiry };
     store.insert(&object, now).inspect_err(|_| _ = store.remove(key.hash))
 }
 
-/// What a lookup finds, on a device that is done at once.
+/// The result of a lookup, on a device that completes at once.
 pub(super) fn get(store: &SmallStore, key: &[u8], now: u32) -> Option<(Vec<u8>, Token)> {
     let answer = Arc::new(Mutex::new(None));
     let later = Arc::clone(&answer);

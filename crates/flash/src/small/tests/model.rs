@@ -18,7 +18,7 @@ struct Run {
     hits: usize,
     /// Tokens that are not current because of a neighbour with the same tag.
     outdated: usize,
-    /// Whether the store has room for all.
+    /// Whether the store has space for all objects.
     roomy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Crashes at random writes, and what comes back: never what was removed, overwritten, flushed or damaged.
+//! Crashes at random writes. A removed, overwritten, flushed or damaged object is never found afterwards.
 
 use super::super::{Options, SmallStore};
 use super::{Random, get, put, store_on};
@@ -74,7 +74,7 @@ impl World {
         hits
     }
 
-    /// Goes on until a write is cut off, and starts anew with what is on flash then.
+    /// Continues until a write is cut off, and starts again with the state of flash at that time.
     fn crash(&mut self) {
         self.cut();
         self.recover();
@@ -122,7 +122,7 @@ fn after_a_crash_nothing_comes_back_that_is_gone() {
     }
 }
 
-/// Reads fail or bring wrong bits, writes fail, also while it is recovered.
+/// Reads fail or return wrong bits, and writes fail, also during recovery.
 #[test]
 fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
     let faults = Faults { read_errors: 300, write_errors: 300, read_flips: 300, ..Faults::default() };
@@ -288,7 +288,7 @@ fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
         world.device.flip(damaged, 0);
         world.recover();
         world.look_at_all();
-        // Of these the log had some, which are not known any more.
+        // Some of these were in the log, and are no longer known.
         (0..KEYS).for_each(|key| world.remove(key));
         world.device.flip(damaged, 0);
         world.recover();

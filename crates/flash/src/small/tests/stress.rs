@@ -1,5 +1,5 @@
 //! Threads on a device that is slow, reorders and fails. Every hit must be a value that was current at some moment of
-//! its lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it.
+//! its lookup. A key has one writer, which counts its versions: `started` before an operation, `done` after it.
 
 use super::super::{Options, SmallStore};
 use super::{Random, put, store_on};
@@ -24,13 +24,13 @@ struct World {
     store: SmallStore,
     histories: Vec<History>,
     flushes: AtomicU64,
-    /// Writers share it; a flush has it alone.
+    /// Writers hold it shared, a flush holds it exclusively.
     flushing: RwLock<()>,
     over: AtomicBool,
     now: AtomicU64,
 }
 
-/// What a reader notes before a lookup.
+/// State that a reader records before a lookup.
 struct Question {
     key: usize,
     done: u64,

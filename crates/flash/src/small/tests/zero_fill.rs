@@ -1,4 +1,4 @@
-//! Zeros where pages will be, on a device that knows what was never written, or seems to.
+//! Zeros in the area of set pages, on devices that report unwritten blocks, correctly or not.
 
 use super::super::{Counts, Options, PAGE, SmallDrop, SmallStore};
 use super::{put, store_on, value};
@@ -13,27 +13,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-/// How long such a device takes for each write.
+/// Time that such a device takes for each write.
 const SLOW: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a device knows what was written.
+/// How a device reports unwritten blocks.
 #[derive(Clone, Copy, PartialEq)]
 enum Knowledge {
     Right,
-    /// Nothing was ever written, it says.
+    /// It reports that no block was ever written.
     Wrong,
-    /// It is right, and refuses writes of zeros.
+    /// It reports correctly, and refuses writes of zeros.
     Refusing,
-    /// It is right, and slow to write zeros.
+    /// It reports correctly, and is slow to write zeros.
     Slow,
-    /// It is right, and its extents begin and end within pages.
+    /// It reports correctly, and its extents start and end within pages.
     Broken,
-    /// It is right, and refuses the second write of zeros.
+    /// It reports correctly, and refuses the second write of zeros.
     RefusingOne,
-    /// It is right, and never ends a write.
+    /// It reports correctly, and never completes a write.
     Silent,
-    /// It knows nothing.
+    /// It reports nothing.
     None,
 }
 
@@ -41,13 +41,13 @@ struct Knowing {
     memory: MemoryDevice,
     knowledge: Knowledge,
     blocks: Mutex<Vec<bool>>,
-    /// Writes of zeros,
+    /// Number of writes of zeros.
     refused: AtomicU64,
-    /// and bytes of those that were not.
+    /// Bytes of other writes.
     zero_bytes: AtomicU64,
-    /// Questions.
+    /// Number of queries.
     asked: AtomicU64,
-    /// Writes that never end.
+    /// Writes that never complete.
     kept: Mutex<Vec<TransferRequest>>,
 }
 
@@ -100,7 +100,7 @@ impl Device for Knowing {
         self.memory.submit(request)
     }
 
-    /// Tells of eight runs at a time.
+    /// Reports eight runs at a time.
     fn reserved(&self, bytes: Range<u64>) -> Option<UnwrittenRanges> {
         assert!(!bytes.is_empty(), "an empty question");
         self.asked.fetch_add(1, Relaxed);
@@ -156,7 +156,7 @@ fn fill(store: &SmallStore, keys: Range<u32>) {
     store.maintain(1);
 }
 
-/// Does the upkeep until so many bytes of zeros were written, with rests between them.
+/// Runs maintenance until `is_enough`, with rests between the writes of zeros.
 fn keep_up(store: &SmallStore, is_enough: impl Fn(Counts) -> bool) {
     let began = Instant::now();
     while !is_enough(store.stats().counts) {
@@ -235,7 +235,7 @@ fn the_device_is_left_to_others_for_three_quarters_of_the_time() {
         assert!(began.elapsed() < PATIENCE, "{:?}", store.stats());
         store.maintain(1);
     }
-    // A mebibyte at most is written at once, and only the last one is not rested from.
+    // At most a mebibyte is written at once, and a rest follows all but the last write.
     assert!(began.elapsed() >= 19 * 4 * SLOW, "{:?}", began.elapsed());
 }
 
@@ -275,7 +275,7 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
         let twin = (2..).find(|&i| set(i) == set(1)).unwrap();
         let neighbour = (2..).find(|&i| set(i) != set(1) && set(i) / 128 == set(1) / 128).unwrap();
         [1, twin, neighbour].iter().for_each(|&i| assert!(put(&store, &key(i), b"old", 0, 1).is_ok()));
-        // There is no room for the second tombstone, so all that its set has ends, and an empty page hides it.
+        // There is no space for the second tombstone, so its set is emptied, and an empty page hides its objects.
         let remove = |i| {
             assert!(store.remove(FlashHash::of(&key(i))));
             LoggedDeletion { hash: FlashHash::of(&key(i)), order: store.next_order() }
