@@ -1,8 +1,9 @@
-//! The latency of a set in a full cache at a fixed rate: `cargo bench -p ebbtide --bench set_latency -- SECONDS RATE`,
-//! 60 seconds and 100,000 sets a second if nothing is said.
+//! The latency of a set at a fixed rate: `cargo bench -p ebbtide --bench set_latency -- [fill] SECONDS RATE`.
+//! The defaults are 60 seconds and 100,000 sets a second.
 //!
 //! One thread sets keys of 20 bytes with values of 100 to 360 bytes, of ten times as many keys as the cache holds, so
-//! that memory is evicted all the time. Each set is due at a fixed time, from which its latency is measured: a set that
+//! that memory is evicted all the time. With `fill` each key is new, has 8 bytes and no value, and nothing is evicted:
+//! the index grows from nothing. Each set is due at a fixed time, from which its latency is measured: a set that
 //! waits for the one before is late (no coordinated omission). Rounds of a second alternate with rounds in
 //! which nothing is set at the due time: what these show is the machine's own.
 //!
@@ -16,6 +17,9 @@ const MEMORY: ByteSize = ByteSize::mib(256);
 /// Objects of 255 bytes on average: ten times the memory.
 const KEYS: u64 = 10 * (256 << 20) / 255;
 const STALL: Duration = Duration::from_millis(1);
+
+/// For keys without values: 10 million and more.
+const FILL_MEMORY: ByteSize = ByteSize::mib(1024);
 
 struct Sets {
     cache: Cache,
@@ -32,6 +36,11 @@ impl Sets {
         let key = format!("key:{:016}", self.random % KEYS);
         let length = 100 + (self.random >> 32) as usize % 261;
         self.cache.insert(key, &self.value[..length]).expect("it evicts");
+    }
+
+    fn set_new(&mut self) {
+        self.random += 1;
+        self.cache.insert(self.random.to_le_bytes(), []).expect("there is memory");
     }
 }
 
@@ -66,21 +75,26 @@ fn print(name: &str, latencies: &Histogram<u64>) {
 
 fn main() {
     // Cargo adds flags of its own.
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut numbers = words.iter().filter_map(|word| word.parse().ok());
     let (seconds, rate): (u64, u64) = (numbers.next().unwrap_or(60), numbers.next().unwrap_or(100_000));
-    let cache = Cache::builder().memory(MEMORY).build().expect("the machine has the memory");
+    let fills = words.iter().any(|word| word == "fill");
+    let memory = if fills { FILL_MEMORY } else { MEMORY };
+    let cache = Cache::builder().memory(memory).build().expect("the machine has the memory");
     let mut sets = Sets { cache, random: 1, value: [7; 360] };
-    for _ in 0..KEYS / 5 {
-        sets.set();
+    if !fills {
+        (0..KEYS / 5).for_each(|_| sets.set());
+        assert!(sets.cache.stats().evictions > 0, "the cache is full");
     }
-    assert!(sets.cache.stats().evictions > 0, "the cache is full");
     let new = || Histogram::new(3).expect("three digits");
     let (mut set, mut nothing) = (new(), new());
     for _ in 0..seconds.div_ceil(2) {
-        second(rate, &mut set, || sets.set());
+        second(rate, &mut set, || if fills { sets.set_new() } else { sets.set() });
         second(rate, &mut nothing, || {});
     }
-    println!("{rate} a second, {MEMORY} full, {} evictions", sets.cache.stats().evictions);
+    let stats = sets.cache.stats();
+    println!("{rate} a second, {memory}: {} entries, {} evictions", sets.cache.entry_count(), stats.evictions);
+    assert!(!fills || stats.evictions == 0, "a cache that fills evicts nothing");
     print("set", &set);
     print("nothing", &nothing);
 }
