@@ -290,6 +290,12 @@ def test_alerts_and_dashboard_use_metrics_that_exist(tmp_path):
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
 
 
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_promtool_takes_the_alert_rules():
+    done = run("promtool", "check", "rules", "--lint-fatal", PACKAGING / "prometheus/alerts.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """The Debian package, built from the binary under test."""
