@@ -9,7 +9,6 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from harness import EBBTIDE
-from test_dashboard import browser  # noqa: F401
 
 
 def run(*arguments, check=True):

@@ -12,8 +12,6 @@ import urllib.request
 
 import pytest
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -21,31 +19,6 @@ from selenium.webdriver.support.ui import Select
 from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, Server, free_port
 
 CHARTS = ["ratio", "throughput", "latency", "removals", "network", "connections", "items"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    options = ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in [
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-quic",
-        "disable-dev-shm-usage",
-        "disable-background-networking",
-        "disable-component-update",
-        "disable-sync",
-        "no-first-run",
-        f"user-data-dir={profile}",
-    ]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    driver.set_page_load_timeout(PATIENCE_SECONDS)
-    yield driver
-    driver.quit()
 
 
 class Dashboard:

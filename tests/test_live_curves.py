@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from harness import EBBTIDE, PATIENCE_SECONDS, Server, free_port
-from test_dashboard import Dashboard, browser, plain  # noqa: F401
+from test_dashboard import Dashboard, plain  # noqa: F401
 
 VALUE_BYTES = 100_000
 
