@@ -43,14 +43,21 @@ HEADER = ["trace", "memory, flash MiB", "system", "miss ratio", "MB written", "r
 Outcome = collections.namedtuple("Outcome", "miss_ratio written resident remarks")
 
 
-def line_and_resident(command):
-    """What a command prints, one line, and the most MiB that it had resident."""
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as process:
+def run(command, stderr=None):
+    """What a command prints, one line; what it used, by `resource`; and its remarks, if `stderr` is a pipe."""
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         line = process.stdout.read().strip()
+        remarks = process.stderr.read().strip() if process.stderr else ""
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise SystemExit(" ".join(map(str, command)))
+        raise SystemExit(f"{' '.join(map(str, command))}: {remarks or process.returncode}")
+    return line, usage, remarks
+
+
+def line_and_resident(command):
+    """What a command prints, one line, and the most MiB that it had resident."""
+    line, usage, _ = run(command)
     return line, usage.ru_maxrss / 1024
 
 

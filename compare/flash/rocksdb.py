@@ -10,7 +10,6 @@ writes, direct I/O, and a cache of blocks; how its files are bounded stands in f
 import argparse
 import collections
 import json
-import os
 import pathlib
 import subprocess
 import tempfile
@@ -26,12 +25,7 @@ Outcome = collections.namedtuple("Outcome", "miss_ratio written us resident rema
 
 def run(command, requests):
     """What a command prints, the processor time per request and the most MiB that it had resident, and its remarks."""
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line, remarks = process.stdout.read().strip(), process.stderr.read().strip()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: {remarks}")
+    line, usage, remarks = flash.run(command, stderr=subprocess.PIPE)
     return line, (usage.ru_utime + usage.ru_stime) / requests * 1e6, usage.ru_maxrss / 1024, remarks
 
 
