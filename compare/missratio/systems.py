@@ -29,7 +29,8 @@ FAST_PEERS = {
 # What a peer may take for a replay: the crate segcache needs more than half an hour for one that others do in seconds.
 PATIENCE_SECONDS = 600
 SLOW_PEERS = {"segcache": ("segcache", "merge", "all-in")}
-EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "merge-sketch")
+INSERTION = tuple(f"lru:insertion={point}" for point in ("1/2", "1/4", "1/8"))
+EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", *INSERTION, "2q", "merge-sketch")
 
 
 @dataclass(frozen=True)
