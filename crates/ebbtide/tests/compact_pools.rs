@@ -3,7 +3,9 @@
 mod common;
 
 use common::folders;
-use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, LoadError, Lookup, NegativeCache, Pool, PoolOptions};
+use ebbtide::{
+    ByteSize, Cache, Clock, Error, InsertOptions, LoadError, LoadOptions, Lookup, NegativeCache, Pool, PoolOptions,
+};
 use ebbtide_testkit::Random;
 use std::convert::Infallible;
 use std::os::unix::fs::FileExt;
@@ -189,6 +191,30 @@ fn an_answer_that_cannot_be_kept_is_returned() {
     }
 }
 
+/// A pool of objects may remember negative results itself: all calls tell the same of them.
+#[test]
+fn a_negative_result_in_the_pool_of_objects_counts() {
+    let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
+    let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
+    let options = LoadOptions::new().negative_ttl(Duration::from_secs(5));
+    let loaded = users.objects().get_or_load(key(1), options, || Ok::<Option<&str>, Infallible>(None));
+    assert_eq!(loaded, Ok(None));
+    assert_eq!(users.get_or_load(key(1), || Ok::<_, Infallible>(Some("Ada"))), Ok(Lookup::Negative));
+    assert_eq!(users.get(key(1)), Lookup::Negative);
+    assert_eq!(smol::block_on(users.get_async(key(1))), Lookup::Negative);
+    let stats = users.objects().stats();
+    assert_eq!((stats.hits, stats.misses), (3, 1), "every call but the first found what is known");
+    cache.maintain(Duration::from_secs(6));
+    assert_eq!(users.get(key(1)), Lookup::Miss);
+    // A failure tells nothing of the object.
+    let failed = users.objects().get_or_load(key(2), options, || Err::<Option<&str>, _>("down"));
+    assert_eq!(failed, Err(LoadError::Loader("down")));
+    assert_eq!(users.get(key(2)), Lookup::Miss);
+    users.insert(key(2), "Grace").unwrap();
+    assert_eq!(users.get(key(2)).hit().as_deref(), Some(&b"Grace"[..]));
+    cache.verify();
+}
+
 fn wait_until(what: &str, is_done: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_done() {
@@ -254,12 +280,13 @@ fn a_caller_that_joins_late_does_not_load_again() {
 #[test]
 fn an_absent_answer_is_void_after_a_change() {
     type Change = dyn Fn(&NegativeCache);
-    let changes: [(&Change, Lookup<Vec<u8>>); 5] = [
+    let changes: [(&Change, Lookup<Vec<u8>>); 6] = [
         (&|_| (), Lookup::Negative),
         (&|users| users.insert(key(1), "Ada").unwrap(), Lookup::Hit(b"Ada".to_vec())),
         (&|users| _ = users.remove(key(1)).unwrap(), Lookup::Miss),
         (&|users| _ = users.negatives().remove_negative(key(1)).unwrap(), Lookup::Miss),
         (&|users| (users.insert(key(1), "Ada").unwrap(), users.objects().invalidate_all()).1, Lookup::Miss),
+        (&|users| users.negatives().invalidate_all(), Lookup::Miss),
     ];
     for (number, (change, expected)) in changes.into_iter().enumerate() {
         let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);

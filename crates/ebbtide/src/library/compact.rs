@@ -257,10 +257,21 @@ impl Pool {
 }
 
 impl NegativeCache {
-    /// The object of a key, or that there is none, or that neither is known.
+    /// The object of a key, or that there is none, or that neither is known. That there is none is known from the pool
+    /// of the negative results, or from [`Pool::get_or_load`] with [`LoadOptions::negative_ttl`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
         let key = key.as_ref();
-        self.objects.get(key).map_or_else(|| self.get_negative(key), Lookup::Hit)
+        self.lookup(key, self.objects.look(key))
+    }
+
+    /// Counts a lookup, and answers what was found, or what the negative results tell.
+    fn lookup(&self, key: &[u8], found: Look) -> Lookup<Value> {
+        self.objects.count(!matches!(found, Look::Missing | Look::Failed));
+        match found {
+            Look::Value(value) | Look::Stale(value) => Lookup::Hit(value),
+            Look::Absent => Lookup::Negative,
+            Look::Missing | Look::Failed => self.get_negative(key),
+        }
     }
 
     /// Looks up a key that has no object.
@@ -378,8 +389,7 @@ impl NegativeCache {
     /// ```
     pub async fn get_async(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
         let key = key.as_ref();
-        let found = self.objects.get_async(key).await;
-        found.map_or_else(|| self.get_negative(key), Lookup::Hit)
+        self.lookup(key, self.objects.look_async(key).await)
     }
 
     /// As [`NegativeCache::get_or_load`]: see [`Pool::get_or_load_async`].
