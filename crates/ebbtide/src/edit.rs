@@ -59,9 +59,11 @@ impl Access {
         let pool = &*self.pool;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
-        let edited = pool.write_with_eviction(self.waiting(), &participant, |now_ms| {
-            pool.store.edit(&participant, target, if_absent, now_ms, &mut *decide)
-        });
+        let edit = |now_ms| pool.store.edit(&participant, target, if_absent, now_ms, &mut *decide);
+        let edited = match self.waits {
+            true => pool.write_with_eviction(self.waiting(), &participant, edit),
+            false => self.change_with_eviction(key, edit),
+        };
         edited.map_err(|error| match error {
             Error::ValueTooLarge { length, limit } => Error::StructureTooLarge { length, limit },
             other => other,

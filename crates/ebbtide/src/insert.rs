@@ -76,13 +76,14 @@ impl<'a> Insert<'a> {
             upload.write(value)?;
             return upload.finish_with_token();
         }
-        if mode != Mode::Set {
-            access.promote_if_on_flash(key)?;
-        }
-        let participant = pool.participant();
+        let (participant, waiting) = (pool.participant(), access.waiting());
         let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode, token };
-        let written = pool.write_in_upload_order(access.waiting(), &participant, &write);
-        if mode == Mode::Set && written.as_ref().is_err_and(Error::is_final) {
+        let try_once = |now_ms| pool.write_in_upload_order(waiting, &participant, &write, now_ms);
+        if mode != Mode::Set {
+            return access.change_with_eviction(key, try_once);
+        }
+        let written = pool.write_with_eviction(waiting, &participant, try_once);
+        if written.as_ref().is_err_and(Error::is_final) {
             access.delete_unread(key);
         }
         written

@@ -28,11 +28,10 @@ impl Access {
         mut change: impl FnMut(&Item<'_>) -> Option<MetaFlagsChange>,
     ) -> Result<MetaFlagsOutcome<'_>, Error> {
         let pool = &*self.pool;
-        self.promote_if_on_flash(key)?;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
         let wrap = |item| Item::in_memory(item, &pool.store);
-        let outcome = pool.write_with_eviction(self.waiting(), &participant, |now_ms| {
+        let outcome = self.change_with_eviction(key, |now_ms| {
             pool.store.update_meta_flags(&participant, target, lookup, now_ms, |item| change(&wrap(item.clone())))
         })?;
         Ok(match outcome {

@@ -185,11 +185,9 @@ impl Pool {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let pool = &*self.0.pool;
-        self.0.promote_if_on_flash(key)?;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
-        let change = |now_ms| pool.store.change_number(&participant, target, count, now_ms);
-        pool.write_with_eviction(self.0.waiting(), &participant, change)
+        self.0.change_with_eviction(key, |now_ms| pool.store.change_number(&participant, target, count, now_ms))
     }
 
     /// Gives an entry a new TTL. False if it is absent.
@@ -206,11 +204,9 @@ impl Pool {
     /// As `touch`.
     pub fn touch_if(&self, key: &[u8], ttl: Ttl, is_wanted: impl Fn(Flags) -> bool) -> Result<bool, Error> {
         let pool = &*self.0.pool;
-        self.0.promote_if_on_flash(key)?;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
-        let touch = |now_ms| pool.store.touch_if(&participant, target, ttl, now_ms, &is_wanted);
-        pool.write_with_eviction(self.0.waiting(), &participant, touch)
+        self.0.change_with_eviction(key, |now_ms| pool.store.touch_if(&participant, target, ttl, now_ms, &is_wanted))
     }
 
     /// The value, with a new TTL, as one operation. A TTL in the past removes the entry.
@@ -219,11 +215,10 @@ impl Pool {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let pool = &*self.0.pool;
-        self.0.promote_if_on_flash(key)?;
         let participant = pool.participant();
         let hash = pool.store.hash(key);
         let touch = |now_ms| pool.store.get_and_touch(&participant, key, hash, ttl, now_ms);
-        let item = pool.write_with_eviction(self.0.waiting(), &participant, touch)?;
+        let item = self.0.change_with_eviction(key, touch)?;
         Ok(self.0.lookup(item))
     }
 

@@ -186,19 +186,19 @@ impl PoolState {
         }
     }
 
-    /// A write of a value in one piece; if the caller may wait, what makes a long value longer waits for its turn.
+    /// A try of a write of a value in one piece; if the caller may wait, what makes a long value longer waits for its
+    /// turn.
     pub(crate) fn write_in_upload_order(
         &self,
         waiting: Waiting,
         participant: &Participant,
         write: &Write<'_>,
-    ) -> Result<Written, Error> {
-        if waiting == Waiting::Sleeps && write.mode.extends() {
-            let in_upload_order =
-                |_| self.in_upload_order(|| self.store.write(participant, write, self.clock.now_ms()));
-            return self.write_with_eviction(waiting, participant, in_upload_order);
+        now_ms: u64,
+    ) -> Result<Written, StoreError> {
+        match waiting == Waiting::Sleeps && write.mode.extends() {
+            true => self.in_upload_order(|| self.store.write(participant, write, self.clock.now_ms())),
+            false => self.store.write(participant, write, now_ms),
         }
-        self.write_with_eviction(waiting, participant, |now_ms| self.store.write(participant, write, now_ms))
     }
 
     /// Runs a write until it has found memory, or would have to wait, or has waited long enough.

@@ -151,23 +151,21 @@ impl Upload {
     /// As `write`.
     pub fn try_finish(&mut self) -> Result<Written, Error> {
         self.resume()?;
-        if self.mode != Mode::Set {
-            self.access.promote_if_on_flash(&self.key)?;
-        }
         let pool = &*self.access.pool;
         let (participant, waiting) = (pool.participant(), self.access.waiting());
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);
-        let finished = match &mut self.value {
+        let mut try_once = |now_ms| match &mut self.value {
             Pieces::Short { value, length } => {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
                 let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
-                pool.write_in_upload_order(waiting, &participant, &write)
+                pool.write_in_upload_order(waiting, &participant, &write, now_ms)
             }
-            Pieces::Long { upload, .. } => {
-                let finish = |now_ms| upload.finish(&participant, ttl, mode, token, now_ms);
-                pool.write_with_eviction(waiting, &participant, finish)
-            }
+            Pieces::Long { upload, .. } => upload.finish(&participant, ttl, mode, token, now_ms),
+        };
+        let finished = match mode == Mode::Set {
+            true => pool.write_with_eviction(waiting, &participant, &mut try_once),
+            false => self.access.change_with_eviction(&self.key, &mut try_once),
         };
         self.forget_on_error(finished)
     }

@@ -426,3 +426,50 @@ fn all_pools_give_memory_to_the_index_of_flash() {
     assert!(of_flash > limit / 6 && of_flash <= limit / 4 + limit / 64, "flash has {of_flash} of {limit}");
     cache.verify();
 }
+
+/// Changes of the oldest value in memory, whose own evictions take it to flash.
+#[test]
+fn a_change_finds_what_its_own_evictions_demote() {
+    type Change = dyn Fn(&Cache, &[u8]) -> Result<bool, Error>;
+    fn stored(outcome: Result<Stored, Error>) -> Result<bool, Error> {
+        outcome.map(|stored| stored == Stored::Stored)
+    }
+    let changes: [(&str, &Change); 4] = [
+        ("touch", &|cache, key| cache.touch(key, Ttl::seconds(700))),
+        ("append", &|cache, key| stored(cache.insert(key, &[1; 100]).mode(Mode::Append).apply())),
+        ("replace", &|cache, key| stored(cache.insert(key, &[1; 8000]).mode(Mode::Replace).apply())),
+        // A handle that does not wait has its caller promote the value.
+        ("touch without waiting", &|cache, key| {
+            let handle = cache.without_waiting();
+            loop {
+                match handle.touch(key, Ttl::seconds(700)) {
+                    Err(Error::WouldWait { .. }) => drop(cache.get_with_token(key)),
+                    touched => return touched,
+                }
+            }
+        }),
+    ];
+    let outcomes = changes.map(|(name, change)| {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), Clock::Manual, FlashPromotion::Never);
+        let (mut oldest, mut wrong, mut evicting) = (0u32, 0, 0);
+        for number in 0..2000u32 {
+            cache.insert(&number.to_le_bytes(), &value(number, 1, 6000 + number as usize % 13 * 200)).apply().unwrap();
+            if number < 800 {
+                continue;
+            }
+            while !cache.peek(&oldest.to_le_bytes()).is_hit() {
+                oldest += 1;
+            }
+            let before = cache.stats().evictions;
+            let is_found = change(&cache, &oldest.to_le_bytes()).unwrap();
+            evicting += u32::from(cache.stats().evictions > before);
+            wrong += u32::from(!is_found);
+            oldest += 1;
+        }
+        cache.verify();
+        (name, wrong, evicting)
+    });
+    let is_right = |outcome: &(&str, u32, u32)| outcome.1 == 0 && outcome.2 > 10;
+    assert!(outcomes.iter().all(is_right), "changes that found no value, and that evicted: {outcomes:?}");
+}

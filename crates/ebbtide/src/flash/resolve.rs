@@ -9,7 +9,7 @@
 //! lookup after a promotion does not count as a use: a promoted item must be used in memory to stay there.
 
 use crate::access::Access;
-use crate::error::Error;
+use crate::error::{Error, WaitReason};
 use crate::flash::pending_reads::Value;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promotion::Choice;
@@ -19,12 +19,13 @@ use crate::flash::read::{
 use crate::lookup::{Item, Lookup, flags_of};
 use crate::pool_state::PoolState;
 use crate::removal_events;
-use crate::retry::{Patience, Waiting};
+use crate::retry::{MAX_WRITE_TIME, Patience, Waiting};
 use ebbtide_flash::{ByteRange, Key};
-use ebbtide_store::{Mode, Stored, Ttl, Write};
+use ebbtide_store::{Error as StoreError, Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// What a read from flash is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,6 +331,46 @@ impl Access {
         match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Memory) {
             ReadOutcome::Refused(error) => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    /// Runs a change that depends on the present value of a key, with evictions where it needs memory. These may take
+    /// that value to flash: then it is promoted again before the next try. A handle that does not wait answers
+    /// `WouldWait` instead, since its caller promotes.
+    ///
+    /// # Errors
+    /// As [`Access::promote_if_on_flash`], and those of the change.
+    pub fn change_with_eviction<T>(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(u64) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
+        let (pool, participant) = (&*self.pool, self.pool.participant());
+        let Some(flash) = &pool.flash else { return pool.write_with_eviction(self.waiting(), &participant, change) };
+        let started = Instant::now();
+        // Ends: at the bound, if others evict the value whenever it has come back.
+        loop {
+            self.promote_if_on_flash(key)?;
+            let mut was_in_memory = false;
+            let changed = pool.write_with_eviction(self.waiting(), &participant, |now_ms| {
+                let is_in_memory = || self.peek(key).is_hit();
+                if was_in_memory && !is_in_memory() && flash.probe(key).is_some() {
+                    return Ok(None);
+                }
+                let changed = change(now_ms);
+                if matches!(changed, Err(StoreError::NeedSegment | StoreError::NeedSegments { .. })) {
+                    was_in_memory = is_in_memory();
+                }
+                changed.map(Some)
+            })?;
+            match (changed, self.waiting()) {
+                (Some(changed), _) => return Ok(changed),
+                (None, Waiting::Sleeps) if started.elapsed() < MAX_WRITE_TIME => {}
+                (None, Waiting::Answers(Patience::Whole | Patience::WithoutFlash)) => {
+                    return Err(Error::WouldWait { reason: WaitReason::Eviction });
+                }
+                (None, _) => return Err(Error::OutOfMemory { reason: WaitReason::Eviction.explain() }),
+            }
         }
     }
 
