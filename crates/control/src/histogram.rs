@@ -2,7 +2,7 @@
 
 /// Bins for each doubling: a bin is 0.27 % wide.
 const BINS_PER_OCTAVE: usize = 256;
-/// Keys are dealt into so many groups, which tell how far a sample may be off.
+/// Number of groups into which keys are divided; their differences show the error of a sample.
 pub(crate) const GROUPS: usize = 16;
 
 /// Weighted counts of hits by the memory that they take.

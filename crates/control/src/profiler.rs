@@ -40,7 +40,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For the accesses of a live cache, of which only sampled ones are seen; at most so many keys are kept.
+    /// For the accesses of a live cache, of which only sampled ones are seen; at most `max_sampled` keys are kept.
     pub fn live(max_sampled: usize) -> Self {
         Self { max_sampled: Some(max_sampled), max_top: 0, prefiltered: true }
     }

@@ -16,7 +16,7 @@ ebbtide::counters! {
     struct Usage(1) { calls, bytes, refused }
 }
 
-/// Counts a call of so many bytes, if both limits allow it. All fields change together.
+/// Counts a call of `bytes`, if both limits allow it. All fields change together.
 fn allow_bytes(cache: &Cache, client: &str, bytes: u64) -> Result<bool, Error> {
     let usage = cache.typed_handle::<Usage>(format!("usage:{client}"));
     usage.edit_or_create(&Usage::default(), InsertOptions::new().ttl(WINDOW), |usage| {

@@ -33,7 +33,7 @@ const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 const PATIENCE_MS: u64 = 600_000;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 6;
-/// The curve of a pool with a target hit ratio ends at so many times the memory of all pools.
+/// The curve of a pool with a target hit ratio ends at this multiple of the memory of all pools.
 const BEYOND_TOTAL: u64 = 4;
 /// Decisions that are kept.
 const KEPT: usize = 100;

@@ -108,7 +108,7 @@ impl Drop for ThreadEvents {
     }
 }
 
-/// Whether the calling thread has so many events that its operation should tell them.
+/// Whether the calling thread has enough events that its operation must deliver them.
 pub(crate) fn are_many() -> bool {
     THREAD.try_with(|thread| thread.bytes.get() > MAX_THREAD_BYTES).unwrap_or(false)
 }

@@ -267,7 +267,7 @@ impl PoolState {
         }
     }
 
-    /// A slice of eviction for a write that needs so many segments, or what it would have to wait for.
+    /// A slice of eviction for a write that needs a number of segments, or the event that it must wait for.
     fn evict_slice(
         &self,
         patience: Patience,

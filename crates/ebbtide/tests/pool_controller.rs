@@ -23,7 +23,7 @@ impl Load {
         Self::with_value(mode, 1)
     }
 
-    /// Hits of `again` count so many times.
+    /// Hits of `again` count `value` times.
     fn with_value(mode: ControllerMode, value: u32) -> Self {
         Self::with_pools(mode, PoolOptions::named("again").hit_value(value), PoolOptions::named("once"))
     }

@@ -80,7 +80,7 @@ fn what_get_and_touch_answers_has_the_new_life() {
     cache.verify();
 }
 
-/// So many threads, each of which does this to a key of its own, in a cache of 64 MiB.
+/// Runs `threads` threads, each of which calls `each` with its own key, in a cache of 64 MiB.
 fn at_once(threads: u8, each: impl Fn(&Cache, &[u8]) + Sync) {
     let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();
     std::thread::scope(|scope| {

@@ -85,7 +85,7 @@ fn what_a_slow_server_left_no_room_for_is_told() {
     assert!((0..20).any(|_| is_sent()), "a pipeline leaves as much unsent");
 }
 
-/// A server for GET, MGET and SET; after so many sets it refuses everything.
+/// A server for GET, MGET and SET; after `sets` sets it refuses everything.
 fn redis(sets: usize) -> String {
     serve(move |stream| {
         let mut input = BufReader::new(stream);

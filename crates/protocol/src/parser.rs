@@ -165,7 +165,7 @@ impl Parser {
         }
     }
 
-    /// What `input` holds of the data block that a command line of so many bytes announced.
+    /// The part of the data block in `input`, after a command line of `line_bytes`.
     fn block<'a>(&self, input: &'a [u8], length: usize, line_bytes: usize) -> DataBlock<'a> {
         if input.len() >= length + 2 {
             let (value, rest) = input.split_at(length);

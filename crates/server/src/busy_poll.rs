@@ -127,7 +127,7 @@ mod tests {
             Self { waits, now }
         }
 
-        /// How often it asks in so many waits, in all or none of which something comes in time.
+        /// Number of polls in `count` waits, in all or none of which an event arrives in time.
         fn asks(&mut self, awaited: AwaitedEvent, count: u32, was_answered: bool) -> u32 {
             let mut asked = 0;
             for _ in 0..count {

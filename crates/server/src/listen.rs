@@ -46,7 +46,7 @@ impl Listener {
         .map_err(failed)
     }
 
-    /// Lets clients connect; so many may wait to be accepted.
+    /// Lets clients connect; at most `backlog` of them wait to be accepted.
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         let socket = match self {
             Self::Tcp(listener, _) | Self::Tls(listener, _) => SockRef::from(listener),

@@ -20,7 +20,7 @@ const ROUNDS: u32 = 30;
 const COMMANDS: u64 = 40;
 /// Of the values; the largest have several parts on flash.
 const LENGTHS: [usize; 7] = [1, 10, 100, 300, 2500, 9000, 150_000];
-/// So many objects come up from flash or are answered from there at least.
+/// Minimum number of objects that are promoted from flash or served from it.
 const FOUND: u64 = 200;
 /// Between a few evictions.
 const PACE: Duration = Duration::from_millis(2);

@@ -135,7 +135,7 @@ impl MemoryLayout {
         }
     }
 
-    /// Segments that fit a memory beside what does not follow it, and so many other bytes.
+    /// Segments that fit a memory beside the fixed bytes and `other_bytes`.
     pub fn segments_within(&self, memory: u64, other_bytes: u64) -> u32 {
         let each = u64::from(self.segment_bytes) + size_of::<Header>() as u64;
         let count = memory.saturating_sub(self.fixed_bytes + other_bytes) / each;

@@ -22,7 +22,7 @@ pub struct EngineMemory {
 }
 
 impl EngineMemory {
-    /// Address space for stores with budgets of `memory_bytes` together, up to so many of them at a time.
+    /// Address space for stores with budgets of `memory_bytes` together, up to `stores` of them at a time.
     ///
     /// # Errors
     /// `Mapping` if the system gives no address space.

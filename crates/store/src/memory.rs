@@ -182,9 +182,9 @@ impl Store {
         Ok(segments)
     }
 
-    /// Gives a store without segments the budget of an image: this memory, and so many segments in these frames, of
-    /// which some are to be withheld. They are more than fit the memory where the image was written while a smaller
-    /// one was being reached: maintenance goes on with that. False if another store has one of the frames.
+    /// Gives a store without segments the budget of an image: this memory, and a number of segments in these frames, of
+    /// which some are withheld. They are more than fit the memory where the image was written while a smaller one was
+    /// being reached: maintenance goes on with that. False if another store has one of the frames.
     #[cfg(not(loom))]
     pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);

@@ -185,7 +185,7 @@ impl ItemAt {
     /// Publishes words as the next edit.
     ///
     /// # Safety
-    /// As `set_commit`, of an item with so many words.
+    /// As `set_commit`, of an item with as many words as `words` has.
     pub unsafe fn write_words(self, arena: &Arena, words: &[u8]) {
         debug_assert_eq!(words.len(), 8 * self.word_count() as usize);
         // SAFETY: the caller's; nobody else writes.

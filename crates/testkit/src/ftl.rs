@@ -34,7 +34,7 @@ const MOVED: usize = 1;
 const MIN_FREE: usize = 2;
 
 impl Ftl {
-    /// An empty drive of so many logical pages, with so much more of them in percent.
+    /// An empty drive of `capacity_pages` logical pages, with `spare_percent` more physical ones.
     pub fn new(capacity_pages: u32, spare_percent: u32, pages_per_block: u32) -> Self {
         let physical = u64::from(capacity_pages) * u64::from(100 + spare_percent) / 100;
         // Open blocks and those that garbage collection keeps free are the drive's.

@@ -12,7 +12,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 /// 128 KiB for each scan: of a hundred thousand promotions one in eleven others shares a bit.
 const WORDS: usize = 1 << 14;
-/// So many scans can be under way.
+/// Maximum number of concurrent scans.
 pub(crate) const MAX_SCANS: usize = 8;
 const UNHARMED: &str = "nothing panics under this lock";
 

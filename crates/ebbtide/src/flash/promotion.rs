@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn,
 /// of which there are 2 to the power of this.
 const TURN_BITS: u32 = 36;
-/// A longer item counts as one of so many bytes, so that its part fits 64 bits.
+/// Maximum bytes that an item counts for, so that its part fits 64 bits.
 const MAX_ITEM_BYTES: u64 = 1 << 27;
 /// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for
 /// half a turn to a whole one. Twice as long costs hits, half as long reads.
@@ -40,8 +40,8 @@ pub enum FlashPromotion {
     SecondHit,
     /// None.
     Never,
-    /// Of those that `SecondHit` brings back the first, and then each that is so many after the one before, whatever
-    /// their keys: as memcached's `ext_recache_rate`.
+    /// Promotes one in this number of the hits that `SecondHit` would promote, starting with the first, whatever their
+    /// keys: as memcached's `ext_recache_rate`.
     OneIn(NonZeroU32),
 }
 
@@ -105,7 +105,7 @@ impl FlashPromotion {
 }
 
 impl Promotions {
-    /// Over a memory of so many bytes, and flash with so many of its own.
+    /// Promotions over a memory of `memory_bytes`, and flash with `flash_memory_bytes` of its own.
     pub fn new(policy: FlashPromotion, memory_bytes: u64, flash_memory_bytes: u64) -> Self {
         let bytes = policy.memory_bytes(flash_memory_bytes);
         let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
@@ -123,7 +123,7 @@ impl Promotions {
         self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
     }
 
-    /// Memory has so many bytes now.
+    /// Sets the bytes of memory.
     pub fn note_memory(&self, bytes: u64) {
         self.memory_bytes.store(bytes, Ordering::Relaxed);
     }

@@ -326,7 +326,7 @@ impl Opened {
         Ok(Restored { stores, tables, memory, time, start })
     }
 
-    /// Address space for all pools, of at least so many frames: the frames of the file, if it is mapped.
+    /// Address space for all pools, of at least `frames_min` frames: the frames of the file, if it is mapped.
     fn reserve(&self, memory_bytes: u64, frames_min: u32) -> Result<EngineMemory, ebbtide_store::Error> {
         let file = match self.mode.is_mapped() {
             true => Some((self.file.try_clone().map_err(|error| mapping_error(&error))?, FRAMES_OFFSET)),

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 const THREADS: usize = 4;
 /// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
 const OPERATIONS: u64 = 200_000;
-/// A device is used for so many at most: then regions of it that have failed are too many.
+/// Maximum number of operations on a device: after more, too many of its regions have failed.
 const OPERATIONS_MOST: u64 = 100_000;
 const CASES: u64 = 8;
 /// From this one on cases have several lives.

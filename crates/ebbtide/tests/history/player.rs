@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Keys that all threads are at, for so many operations; then they turn to others, and these are evicted.
+/// Number of keys that all threads use at a time; after `OPERATIONS_PER_WINDOW` they turn to others, and these are
+/// evicted.
 const WINDOW: u64 = 10;
 const OPERATIONS_PER_WINDOW: u64 = 60;
 const TOKENS_MOST: usize = 6;
@@ -77,7 +78,7 @@ impl<'a> Player<'a> {
         Self { table, cache: table.pool.clone(), waits: true, thread, random, tokens: Vec::new() }
     }
 
-    /// Until all threads together have done so many.
+    /// Plays until all threads together have done `operations`.
     pub fn play(&mut self, operations: u64) {
         while !self.table.over.load(Relaxed) {
             let done = self.table.done.fetch_add(1, Relaxed);

@@ -60,9 +60,9 @@ pub struct Setup {
 /// When a process is killed, or ends itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Kill {
-    /// At a point of the store, after so many passes.
+    /// At a point of the store, after this number of passes.
     At(KillPoint, u64),
-    /// After so many steps of changes of pools.
+    /// After this number of steps of changes of pools.
     AfterSteps(u64),
 }
 

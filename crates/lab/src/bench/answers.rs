@@ -25,7 +25,7 @@ struct AwaitedAnswer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SentOperation {
-    /// With so many keys still without an answer.
+    /// A get, with the number of keys that have no answer yet.
     Get(u16),
     /// The same, before the line that tells how many answers follow.
     List(u16),

@@ -48,7 +48,7 @@ impl Dialect {
         }
     }
 
-    /// Begins a get of so many keys; they follow, each with `add_key`, and then `end_get`.
+    /// Starts a get of `keys` keys; they follow, each with `add_key`, and then `end_get`.
     pub(super) fn begin_get(self, out: &mut Vec<u8>, keys: u16) {
         match self {
             Dialect::Memcached => client::begin_get(out),

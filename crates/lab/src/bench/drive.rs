@@ -22,7 +22,7 @@ const SECONDS_OF_A_LINE: u64 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunEnd {
     After(Duration),
-    /// When the threads have sent so many requests.
+    /// When the threads have sent this number of requests.
     Requests(u64),
 }
 

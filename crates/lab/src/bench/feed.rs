@@ -23,7 +23,7 @@ pub(super) enum Task {
     Fill(u64),
     /// The load tells the number of the key.
     Write(LoadKind),
-    /// Of so many keys, whose numbers the load tells.
+    /// A get of this number of keys, which the load chooses.
     Get(u16),
 }
 

@@ -21,7 +21,7 @@ enum LoadSource {
         random: Random,
         get_ratio: f64,
     },
-    /// Each thread plays every so many steps of the trace.
+    /// Each thread plays every `stride`-th step of the trace.
     Recorded {
         recording: Arc<Recording>,
         place: u64,

@@ -23,7 +23,7 @@ use crate::store::{ValueWriter, ttl_of};
 /// the processor.
 const CHUNK: usize = 512;
 
-/// One request in so many has its latency taken: two readings of the clock cost as much as a get.
+/// The latency of one request in this number is measured: two readings of the clock cost as much as a get.
 const SAMPLED: usize = 32;
 
 /// The most keys of a batch, as `--batch` allows.

@@ -16,12 +16,12 @@ const MAX_LINE: usize = 2048;
 /// One line of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RespReply<'a> {
-    /// So many bytes and a line end follow.
+    /// This number of bytes and a line end follow.
     Value {
         length: u64,
     },
     Missing,
-    /// So many values follow, or the lack of them.
+    /// This number of values follow, each present or missing.
     List(u64),
     Stored,
     /// Keys that a DEL has found, the length after an APPEND, or a number after INCR or DECR.

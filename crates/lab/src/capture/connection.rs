@@ -69,7 +69,7 @@ impl Watching {
         self.stream
     }
 
-    /// Records events for this time, or until there are so many requests, the user interrupts, or the server is gone.
+    /// Records events for this time, or until there are enough requests, the user interrupts, or the server is gone.
     pub(super) fn read(
         &mut self,
         limit: Duration,

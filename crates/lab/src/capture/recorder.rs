@@ -58,7 +58,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// `sample`: one key of so many is recorded, where the server does not choose by itself.
+    /// `sample`: one key in this number is recorded, if the server does not sample itself.
     pub(super) fn new(stream: EventStream, sample: u32, labels: Option<Labels>) -> Self {
         let max_hash = if stream == EventStream::Detailed { u64::MAX } else { u64::MAX / u64::from(sample) };
         Self {

@@ -18,7 +18,7 @@ pub(crate) struct CaptureReport {
     pub(crate) requests: usize,
     gets: usize,
     keys: usize,
-    /// One key of so many.
+    /// One key in this number is recorded.
     pub(crate) sample: u32,
     pub(crate) seconds: f64,
     /// Lines that the server dropped, because more came than could be sent.

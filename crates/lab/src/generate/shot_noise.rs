@@ -57,7 +57,7 @@ const REPEAT_SIGMA: f64 = 1.5;
 const SCALE_STEPS: u32 = 32;
 
 impl ShotNoise {
-    /// How many keys so many requests have.
+    /// Number of keys in `requests` requests.
     pub(super) fn keys(&self, requests: u64) -> u64 {
         ((requests as f64 / self.mean_frequency).round() as u64).max(1)
     }

@@ -70,7 +70,7 @@ pub(crate) struct TraceLoad {
     pub(crate) lru: Curve,
     /// The engine, by all of its memory.
     pub(crate) engine: Curve,
-    /// The load has so many times the keys of the trace.
+    /// The load has this multiple of the keys of the trace.
     pub(crate) sample: u32,
     workload: LoadedTrace,
 }
@@ -149,7 +149,7 @@ impl TraceLoad {
     }
 }
 
-/// The curve of a load with so many times the keys.
+/// The curve of a load with `sample` times the keys.
 fn scaled(curve: &Curve, sample: u64) -> Curve {
     let scale = |point: &Point| Point { memory_bytes: point.memory_bytes * sample, ..*point };
     Curve::new(curve.points().iter().map(scale).collect())

@@ -15,7 +15,7 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ZipfFit {
     pub(super) alpha: f64,
-    /// q: about so many objects are as popular as the first.
+    /// q: about the number of objects that are as popular as the first.
     pub(super) flat_head: f64,
     /// C: requests that the law gives the object of rank 1 - q.
     pub(super) scale: f64,

@@ -98,7 +98,7 @@ impl Cache for Ranked {
 
 /// Candidates that an eviction looks at.
 const CANDIDATES: usize = 32;
-/// Ages are counted in so many steps, each as long as the cache's objects take to be used a hundredth of once.
+/// Number of steps in which ages are counted, each as long as the cache's objects take to be used a hundredth of once.
 const AGES: usize = 256;
 /// Uses of an object that make a class of their own; more are the last one.
 const CLASSES: usize = 4;

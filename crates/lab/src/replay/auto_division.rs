@@ -31,7 +31,7 @@ const FULL_SHARE: f64 = 0.9;
 /// Models of a pool, at most, and the memory in bytes up to which models see all keys.
 const MAX_MODELS: usize = 16;
 pub(super) const MODELLED_BYTES: u64 = 256 << 20;
-/// The curve of a pool with a target hit ratio ends at so many times the memory of all pools.
+/// The curve of a pool with a target hit ratio ends at this multiple of the memory of all pools.
 const BEYOND_TOTAL: u64 = 4;
 /// Part of a full pool's memory that holds keys and values, before it is measured; and bytes that an object takes
 /// beside them.

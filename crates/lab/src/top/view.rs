@@ -19,7 +19,7 @@ use crate::locale::takes_utf8;
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
-/// From this width on the overview has tables at its right; its left part has so many columns.
+/// From this width on the overview has tables at its right; its left part has `LEFT` columns.
 const WIDE: u16 = 132;
 const LEFT: u16 = 78;
 /// Rows of each table beside the overview.

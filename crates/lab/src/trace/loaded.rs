@@ -49,7 +49,7 @@ pub(crate) struct LoadedTrace {
     pub(crate) origin_seconds: u64,
     /// Requests whose time is less than that of the request before.
     pub(crate) time_falls: u64,
-    /// One key of so many of the real load, in a captured trace.
+    /// The trace holds one key in this number of the real load, in a captured trace.
     pub(crate) sample: u32,
 }
 

@@ -145,7 +145,7 @@ impl TraceReader {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// The trace holds one key of so many, as a captured trace says in its first comment; 1 for any other trace.
+    /// The trace holds one key in this number, as the first comment of a captured trace says; 1 for any other trace.
     pub(crate) fn sample(&self) -> u32 {
         self.sample
     }

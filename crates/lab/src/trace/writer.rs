@@ -42,7 +42,7 @@ pub(crate) struct TraceWriter<W> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Writes the header. `sample`: the trace holds one key of so many.
+    /// Writes the header. The trace holds one key in `sample`.
     pub(crate) fn new(mut out: W, format: OutputFormat, has_pool: bool, sample: u32) -> io::Result<Self> {
         match format {
             OutputFormat::Csv => {

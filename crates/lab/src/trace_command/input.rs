@@ -69,7 +69,7 @@ impl Source {
         self.has_labels
     }
 
-    /// The trace holds one key of so many.
+    /// The trace holds one key in this number.
     pub(super) fn sample(&self) -> u32 {
         self.reader.sample()
     }

@@ -52,7 +52,7 @@ impl Ranks {
         Self { keys, stride: coprime_near_golden_section(keys), source }
     }
 
-    /// Zipf's law with a flat head of about so many keys.
+    /// Zipf's law with a flat head of about `head` keys.
     pub fn with_head(keys: u64, exponent: f64, head: u64) -> Self {
         let source = RankSource::Zipf(Zipf::with_head(keys, exponent, head));
         Self { keys, stride: coprime_near_golden_section(keys), source }

@@ -37,7 +37,7 @@ pub enum PacketStep<'a> {
 /// What follows a rejected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// So many bytes that belong to it are to be taken off the stream.
+    /// This number of bytes that belong to it must be read off the stream.
     Skip(u32),
     /// Where the next packet would begin is not certain.
     Close,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Prefixes of a sketch: 20 are shown, and the rest keeps rare ones from pushing each other out.
 const CAPACITY: usize = 256;
-/// A delimiter behind so many bytes ends no prefix: such a key is text rather than a name with parts.
+/// Maximum bytes of a prefix. A key with a later delimiter is text rather than a name with parts.
 const MAX_PREFIX_BYTES: usize = 64;
 /// Groups that weigh less are forgotten, which changes no share that is shown.
 const MIN_WEIGHT: f64 = 1.0 / 1024.0;

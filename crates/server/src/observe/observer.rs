@@ -130,7 +130,7 @@ impl Observer {
         self.wear.is_due(uptime)
     }
 
-    /// How flash of so many bytes wears out now.
+    /// The current wear of flash of `capacity` bytes.
     pub fn wear_rate(&self, capacity: u64, rating: FlashRating) -> WearRate {
         self.wear.wear_rate(capacity, rating)
     }

@@ -1,9 +1,9 @@
 //! A worker's side of observing: which reads are sampled, and what is noted of the commands in them.
 //!
-//! One read of a worker in so many is sampled, at random distances, about one per [`PERIOD`] and worker, every read
-//! while there are few. From the moment that the read has returned, each command that it completes is timed until its
-//! answer is in the output; and a few of the keys are noted. A sample stands for the reads since the one before, so the
-//! sums are estimates of all commands. A read that is not sampled costs two words of the worker's own.
+//! Reads of a worker are sampled at random distances, about one per [`PERIOD`] and worker; every read while there are
+//! few. From the moment that the read has returned, each command that it completes is timed until its answer is in the
+//! output; and a few of the keys are noted. A sample stands for the reads since the one before, so the sums are
+//! estimates of all commands. A read that is not sampled costs two words of the worker's own.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub struct Samples {
     pub watched_keys: Mutex<WatchedKeys>,
 }
 
-/// Which keys of a sampled read are noted: every so many-th, by how many there were in reads before.
+/// Which keys of a sampled read are noted: every n-th, where n depends on the number of keys in earlier reads.
 #[derive(Default)]
 struct KeyChoice {
     /// Keys of the present read, seen and noted.

@@ -186,7 +186,7 @@ mod tests {
 
     const CAPACITY: u64 = 1_000_000_000_000;
 
-    /// A wear after so many seconds of so many bytes a second.
+    /// The wear after `seconds` seconds of constant rates of bytes per second.
     fn after(seconds: u64, in_sequence: u64, in_pages: u64) -> Wear {
         let mut wear = Wear::default();
         for second in 0..=seconds {
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(years(&Wear::default(), one), f64::INFINITY);
     }
 
-    /// What drives tell of themselves after so many minutes, of pages that they are given at a GB a minute.
+    /// The wear rate by logs of drives after `minutes` minutes, with a GB of pages written per minute.
     fn told(minutes: u64, log: impl Fn(u64) -> Option<DriveLog>) -> WearRate {
         let mut wear = Wear::default();
         for minute in 0..=minutes {

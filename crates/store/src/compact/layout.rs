@@ -53,7 +53,7 @@ pub struct Layout {
     first_set: usize,
 }
 
-/// Bytes of a set of so many lines beyond its entries, per mille of the entries.
+/// Bytes of a set of `lines` lines beyond its entries, per mille of the entries.
 const fn overhead_per_mille(entry_bytes: usize, lines: usize) -> usize {
     let used = ways(entry_bytes, lines) * entry_bytes;
     (lines * LINE_BYTES + CONTROL_BYTES - used) * 1000 / used

@@ -1,7 +1,7 @@
 //! The frames and the budget of a compact table.
 //!
-//! A budget of so many bytes has a whole number of sets: no byte beside them but the fixed state of the table. All but
-//! the last frame are used as a whole.
+//! A budget pays for a whole number of sets and the fixed state of the table, and for nothing else. All frames but the
+//! last are used as a whole.
 
 use super::layout::Layout;
 use crate::engine_memory::EngineMemory;
@@ -59,7 +59,8 @@ impl Memory {
         FrameId(self.list.at(place as usize).load(Ordering::Relaxed))
     }
 
-    /// Takes frames until the table has memory for so many sets, or there is no frame. Answers for how many.
+    /// Takes frames until the table has memory for `wanted` sets, or no frame is left. Returns the number of sets that
+    /// have memory.
     pub(super) fn extend(&self, layout: &Layout, held: u32, wanted: u32) -> u32 {
         let mut places = held.div_ceil(layout.sets_per_frame);
         let needed = wanted.div_ceil(layout.sets_per_frame);
@@ -74,7 +75,7 @@ impl Memory {
         wanted.min(places.saturating_mul(layout.sets_per_frame))
     }
 
-    /// Chooses the pages of frames of a table with so many sets.
+    /// Chooses the pages of frames of a table with `sets` sets.
     #[cfg(not(loom))]
     fn advise(&self, layout: &Layout, places: std::ops::Range<u32>, sets: u32) {
         for place in places {
@@ -84,7 +85,7 @@ impl Memory {
         }
     }
 
-    /// Takes these frames for so many sets, with what is in them. False if another pool has one of them.
+    /// Takes these frames for `sets` sets, with their contents. False if another pool has one of them.
     #[cfg(not(loom))]
     pub(super) fn adopt(&self, layout: &Layout, frames: &[u32], sets: u32) -> bool {
         if !self.frames.adopt(self.owner, frames) {
@@ -123,8 +124,8 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.frames.bytes().base().add(self.offset(place)), length) }
     }
 
-    /// Gives the sets from `held` on memory, of these places and up to so many sets. Frames of a file that the file
-    /// system has no memory for are given back. Answers places and sets that have memory.
+    /// Gives memory to the sets from `held` on, up to the given places and number of sets. Frames of a file for which
+    /// the file system has no memory are given back. Returns the places and sets that have memory.
     fn allocate(&self, layout: &Layout, held: u32, (places, wanted): (u32, u32)) -> (u32, u32) {
         for place in held / layout.sets_per_frame..places {
             let first = place * layout.sets_per_frame;
@@ -179,13 +180,13 @@ impl Drop for Memory {
 }
 
 impl Layout {
-    /// Bytes of the frame at this place that a table with so many sets uses: its control words, and its sets.
+    /// Bytes of the frame at this place that a table with `sets` sets uses: its control words, and its sets.
     pub(super) fn bytes_in_frame(&self, place: u32, sets: u32) -> usize {
         let used = (sets - place * self.sets_per_frame).min(self.sets_per_frame);
         if used < self.sets_per_frame { self.set_at(used) } else { FRAME_BYTES }
     }
 
-    /// Bytes of a table with so many sets.
+    /// Bytes of a table with `sets` sets.
     pub(super) fn bytes_of(&self, sets: u32) -> u64 {
         let (frames, rest) = (sets / self.sets_per_frame, sets % self.sets_per_frame);
         u64::from(frames) * FRAME_BYTES as u64 + u64::from(rest) * self.bytes_per_set() + Memory::FIXED_BYTES

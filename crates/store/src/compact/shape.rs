@@ -34,7 +34,7 @@ pub struct View {
     pub cursor: u64,
 }
 
-/// The set of a hash among so many.
+/// The set of a hash, among `sets` sets.
 #[inline(always)]
 pub fn set_of(hash: u64, sets: u32) -> u32 {
     ((u128::from(hash) * u128::from(sets)) >> 64) as u32

@@ -48,7 +48,7 @@ fn cost_of(class: u8) -> f64 {
     f64::from(class - USUAL_COST_CLASS).exp2()
 }
 
-/// An expensive item without a use stays for so many rounds, on average, at most.
+/// Maximum number of rounds, on average, for which an expensive item without a use stays.
 const UNUSED_ROUNDS_MAX: f64 = 1024.0;
 
 /// The weight of a run in the scale.

@@ -15,9 +15,9 @@ use crate::time::Moment;
 
 /// Frames that one choice compares.
 const FRAMES_COMPARED: u32 = 16;
-/// A byte that a handle holds counts as so many that are copied: its memory comes when the handle is dropped.
+/// Cost of a byte that a handle holds, in copied bytes: its memory is free only when the handle is dropped.
 const HELD_BYTE_COST: u64 = 64;
-/// So does a byte of a long value: with it all others of the value are copied.
+/// Cost of a byte of a long value, in copied bytes: all other bytes of the value are copied with it.
 const BODY_BYTE_COST: u64 = 8;
 
 impl Store {

@@ -103,8 +103,8 @@ impl FrameList {
         count
     }
 
-    /// Takes the frames of an image, in this order, for so many positions of a store that has none yet. False if they
-    /// are not those of the positions, or another store has one of them.
+    /// Takes the frames of an image, in this order, for `positions` positions of a store that has none yet. False if
+    /// they are not those of the positions, or another store has one of them.
     #[cfg(not(loom))]
     pub fn adopt(&self, frames: &[u32], positions: u32) -> bool {
         if frames.len() != self.needed(positions) as usize || frames.iter().any(|frame| *frame >= self.end) {

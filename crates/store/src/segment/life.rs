@@ -16,8 +16,8 @@ use crate::mapping::{Pages, Table};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
-/// Segments that only evictions may take, so that a merge always has a destination: one for so many writers, who evict
-/// at the same time when they are out of room, but at most this share of all.
+/// Segments that only evictions may take, so that a merge always has a destination: one for each `WRITERS_PER_RESERVED`
+/// writers, which evict at the same time when they are out of memory, but at most one part in `RESERVE_SHARE` of all.
 const WRITERS_PER_RESERVED: usize = 2;
 const RESERVE_SHARE: u32 = 128;
 
@@ -92,7 +92,7 @@ impl Segments {
         Self::in_frames(frames, max, limit, segment_bytes, writers, domain, Pages::Huge)
     }
 
-    /// `limit` segments, of at most `max`, in address space that other stores may share, into which so many threads
+    /// `limit` segments, of at most `max`, in address space that other stores may share, into which `writers` threads
     /// write at once. `pages`: for the headers.
     pub fn in_frames(
         frames: Arc<Frames>,

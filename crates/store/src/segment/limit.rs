@@ -92,7 +92,7 @@ impl Segments {
         self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
     }
 
-    /// Gives a store without segments those of an image: all are free. False if the frames are not those of so many
+    /// Gives a store without segments those of an image: all are free. False if the frames are not those of `limit`
     /// segments.
     #[cfg(not(loom))]
     pub fn adopt(&self, frames: &[u32], limit: u32) -> bool {

@@ -8,7 +8,7 @@ pub enum PacketNext {
     Parked,
     /// Take this value off the stream before the next packet.
     Receive(PutBody),
-    /// Take so many bytes off the stream and drop them.
+    /// Read this number of bytes off the stream and drop them.
     Skip(u32),
     /// Close once pending output is sent.
     Close,
