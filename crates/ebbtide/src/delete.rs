@@ -59,7 +59,7 @@ impl Access {
         waiter: &mut dyn ReadWaiter,
     ) -> Option<bool> {
         let Key { hash, pool, .. } = flash.key(key);
-        let keys = read_keys(FlashProbe { hash, pool, bytes: None }, std::slice::from_ref(&key), ReadPurpose::Answer);
+        let keys = read_keys(FlashProbe { hash, pool, place: None }, std::slice::from_ref(&key), ReadPurpose::Answer);
         let now = flash.seconds(self.pool.clock.now_ms());
         reads.run(&flash.reads, &keys, now, &|_| None, waiter, |_, ended, is_last| {
             let copy = ended.and_then(|ended| ended.read.value().map(|value| flash.copy_of(value)));

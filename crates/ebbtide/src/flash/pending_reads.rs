@@ -13,7 +13,7 @@
 //!
 //! One mutex guards everything. It is a leaf of the lock order. Callbacks run without it.
 
-use ebbtide_flash::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, Tier};
+use ebbtide_flash::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, Probe, Tier};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -202,18 +202,18 @@ impl PendingReads {
         self.state.lock().expect("nothing panics under this lock")
     }
 
-    /// Reads a key for which the tier's probe has answered `bytes`, or a range of its value.
+    /// Reads a key of which the tier's probe has answered `place`, or a range of its value.
     pub fn start(
         self: &Arc<Self>,
         key: Key<'_>,
         range: Option<ByteRange>,
-        bytes: u64,
+        place: Probe,
         now: u32,
         when_busy: WhenBusy,
         on_read: OnRead,
     ) -> Start {
         let key = ReadKey { bytes: key.bytes.into(), hash: key.hash, pool: key.pool, range };
-        let bytes = key.max_bytes(bytes);
+        let bytes = key.max_bytes(place.bytes());
         let of_waiters = key.of_waiters();
         let mut state = self.state();
         match state.waiters.get_mut(&of_waiters) {
@@ -234,12 +234,12 @@ impl PendingReads {
             return Start::Queued;
         }
         drop(state);
-        self.read(key, now, bytes);
+        self.read(key, Some(place), now, bytes);
         Start::Reading
     }
 
-    /// Starts a read that has a permit.
-    fn read(self: &Arc<Self>, key: ReadKey, now: u32, bytes: u64) {
+    /// Starts a read that has a permit. Without a place it has ended.
+    fn read(self: &Arc<Self>, key: ReadKey, place: Option<Probe>, now: u32, bytes: u64) {
         let permit = Permit { bytes, is_held: false, reads: Arc::downgrade(self) };
         let (reads, their_key) = (Arc::clone(self), key.clone());
         let shared_permit = Arc::new(Mutex::new(Some(permit)));
@@ -249,11 +249,8 @@ impl PendingReads {
         };
         let done = move |found| reads.finish(their_key, found, take(&their_permit));
         let of_flash = Key { bytes: &key.bytes, hash: key.hash, pool: key.pool };
-        let looked_up = match key.range {
-            Some(range) => self.tier.lookup_range(of_flash, range, now, Box::new(done)),
-            None => self.tier.lookup(of_flash, now, Box::new(done)),
-        };
-        match looked_up {
+        let read = |place| self.tier.read(of_flash, place, key.range, now, Box::new(done));
+        match place.map_or(FlashLookup::Absent, read) {
             FlashLookup::Absent => self.finish(key, None, take(&shared_permit)),
             FlashLookup::Found(found) => self.finish(key, Some(found), take(&shared_permit)),
             FlashLookup::Reading => {}
@@ -305,7 +302,9 @@ impl PendingReads {
         }
         while let Some(queued) = state.queue.front() {
             // The mutex is held: the tier's index is the only lock inside it.
-            let bytes = queued.key.max_bytes(self.tier.bytes_to_read(queued.key.hash));
+            // Its place may be another one by now, or none.
+            let place = self.tier.probe(queued.key.hash);
+            let bytes = queued.key.max_bytes(place.map_or(0, |place| place.bytes()));
             if !state.acquire(bytes, self.max_bytes) {
                 break;
             }
@@ -314,7 +313,7 @@ impl PendingReads {
                 waiters.is_queued = false;
             }
             drop(state);
-            self.read(key, now, bytes);
+            self.read(key, place, now, bytes);
             state = self.state();
         }
         state.is_starting_queued = false;

@@ -107,14 +107,14 @@ impl PoolFlash {
     /// Whether flash may have a key.
     pub fn probe(&self, key: &[u8]) -> Option<FlashProbe> {
         let Key { hash, pool, .. } = self.key(key);
-        self.tier.probe(hash).map(|bytes| FlashProbe { hash, pool, bytes: Some(bytes) })
+        self.tier.probe(hash).map(|place| FlashProbe { hash, pool, place: Some(place) })
     }
 
     /// The same for a request of a key that memory does not have: admission by history counts it.
     pub fn probe_missed(&self, key: &[u8]) -> Option<FlashProbe> {
         let Key { hash, pool, .. } = self.key(key);
         self.tier.missed(hash);
-        self.tier.probe(hash).map(|bytes| FlashProbe { hash, pool, bytes: Some(bytes) })
+        self.tier.probe(hash).map(|place| FlashProbe { hash, pool, place: Some(place) })
     }
 
     /// Whether a lookup of a range reads and promotes the whole value: ranges have used it, and the policy promotes
@@ -192,7 +192,7 @@ impl LowerTier for FlashLowerTier {
             return false;
         }
         let Key { hash, pool, .. } = self.0.key(key);
-        self.0.tier.is_current(hash, Token(copy ^ self.0.tier.pool_salt(pool)))
+        self.0.tier.is_current_hit(hash, Token(copy ^ self.0.tier.pool_salt(pool)))
     }
 
     fn remove(&self, key: &[u8]) -> bool {

@@ -13,7 +13,7 @@
 
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
 use ebbtide_flash::device::BlockingRing;
-use ebbtide_flash::{ByteRange, FlashHash, Key};
+use ebbtide_flash::{ByteRange, FlashHash, Key, Probe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -28,14 +28,14 @@ const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Called once when all reads of a [`FlashReads`] have ended, on the thread that ends the last. It must not block.
 pub type ReadWake = Box<dyn Fn() + Send + Sync>;
 
-/// A key that flash may have: its hash on flash and the bytes of a read, from one look at the index of flash.
+/// A key that flash may have: its hash on flash and where it is, from one look at the index of flash.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashProbe {
     pub(crate) hash: FlashHash,
     /// The number of the pool's incarnation.
     pub(crate) pool: u16,
     /// `None`: a read of the key has ended already.
-    pub(crate) bytes: Option<u64>,
+    pub(crate) place: Option<Probe>,
 }
 
 /// The reads from flash of one caller.
@@ -237,7 +237,7 @@ impl FlashReads {
         waiter: &mut dyn ReadWaiter,
         mut decide: impl FnMut(&mut Vec<EndedRead>, Option<EndedRead>, bool) -> Option<T>,
     ) -> Option<T> {
-        let mut bytes = keys.probe.bytes;
+        let mut place = keys.probe.place;
         loop {
             if !waiter.wait(self) {
                 return None;
@@ -251,12 +251,13 @@ impl FlashReads {
                     return decided;
                 }
             }
-            // A second read needs another look: flash may have moved the object.
-            let Some(first_bytes) = bytes.take().or_else(|| pending.tier.probe(keys.first.hash)) else {
+            // A second read needs another look, also by a caller that comes again: the place has another version.
+            let known = place.take().filter(|_| self.attempts == 0);
+            let Some(first_place) = known.or_else(|| pending.tier.probe(keys.first.hash)) else {
                 self.attempts = 0;
                 return decide(&mut self.ended, None, true);
             };
-            self.start(pending, keys, first_bytes, now, ahead, waiter.prepare());
+            self.start(pending, keys, first_place, now, ahead, waiter.prepare());
         }
     }
 
@@ -265,19 +266,19 @@ impl FlashReads {
         &mut self,
         pending: &Arc<PendingReads>,
         keys: &ReadKeys<'_>,
-        first_bytes: u64,
+        first_place: Probe,
         now: u32,
         ahead: &KeyAhead<'_>,
         wake: ReadWake,
     ) {
         let group = Arc::new(ReadGroup { unfinished: AtomicUsize::new(1), ended: Mutex::default(), wake });
-        match group.add(pending, keys.first, keys.range, first_bytes, now, WhenBusy::Queue) {
+        match group.add(pending, keys.first, keys.range, first_place, now, WhenBusy::Queue) {
             Start::Queued => self.ended.clear(),
             Start::Reading => {
                 for key in keys.others.iter().filter_map(|key| ahead(key)) {
-                    let bytes = pending.tier.probe(key.hash).filter(|_| !self.has_ended(key));
-                    let Some(bytes) = bytes else { continue };
-                    if group.add(pending, key, None, bytes, now, WhenBusy::Refuse) == Start::Refused {
+                    let place = pending.tier.probe(key.hash).filter(|_| !self.has_ended(key));
+                    let Some(place) = place else { continue };
+                    if group.add(pending, key, None, place, now, WhenBusy::Refuse) == Start::Refused {
                         break;
                     }
                 }
@@ -295,7 +296,7 @@ impl ReadGroup {
         pending: &Arc<PendingReads>,
         key: Key<'_>,
         range: Option<ByteRange>,
-        bytes: u64,
+        place: Probe,
         now: u32,
         when_busy: WhenBusy,
     ) -> Start {
@@ -308,7 +309,7 @@ impl ReadGroup {
                 (group.wake)();
             }
         });
-        let start = pending.start(key, range, bytes, now, when_busy, on_read);
+        let start = pending.start(key, range, place, now, when_busy, on_read);
         if start == Start::Refused {
             self.unfinished.fetch_sub(1, Ordering::Relaxed);
         }

@@ -159,7 +159,7 @@ impl Access {
         let of_flash = flash.key(key);
         if reads.has_ended(of_flash) {
             // The request was counted before the read: admission counts each request once.
-            return Some(FlashProbe { hash: of_flash.hash, pool: of_flash.pool, bytes: None });
+            return Some(FlashProbe { hash: of_flash.hash, pool: of_flash.pool, place: None });
         }
         flash.probe_missed(key)
     }
@@ -189,10 +189,10 @@ impl Access {
 
     /// Starts reads without an answer.
     pub fn prefetch(&self, reads: &mut FlashReads, probe: FlashProbe, keys: &[&[u8]], wake: ReadWake) {
-        if let (Some(flash), Some(bytes)) = (&self.pool.flash, probe.bytes) {
+        if let (Some(flash), Some(place)) = (&self.pool.flash, probe.place) {
             let now = flash.seconds(self.pool.clock.now_ms());
             let keys = read_keys(probe, keys, ReadPurpose::Answer);
-            reads.start(&flash.reads, &keys, bytes, now, &|key| self.key_ahead(flash, key), wake);
+            reads.start(&flash.reads, &keys, place, now, &|key| self.key_ahead(flash, key), wake);
         }
     }
 
@@ -543,6 +543,47 @@ mod tests {
         assert_eq!(cache.get_range(b"key", range).hit().unwrap().range_to_vec(range), b"hor");
         cache.delete(b"key");
         assert!(!cache.get_range(b"key", range).is_hit());
+    }
+
+    #[test]
+    fn a_hit_locks_the_index_of_flash_twice() {
+        use FlashPromotion::{Always, Never};
+        // Part of a region, and too long to be read whole for a range.
+        let value = vec![7; 40 << 10];
+        for (promotion, is_on_device) in [(Never, false), (Never, true), (Always, false), (Always, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+            let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
+            let builder = builder.flash_promotion(promotion);
+            let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+            let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+            let key = flash.key(b"key");
+            let object = Object { key, value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
+            assert!(flash.tier.stats().large.region_bytes > 48 << 10);
+            flash.tier.insert(&object, 2).unwrap();
+            if is_on_device {
+                cache.maintain(Duration::from_secs(100));
+                flash.tier.settle(flash.seconds(cache.engine().clock.now_ms()));
+                // Its region leaves the buffer after the transfer.
+                while flash.tier.stats().large.hits_device == 0 {
+                    find(&cache, b"key");
+                }
+            }
+            let before = flash.tier.stats().large;
+            let locks = |lookup: &dyn Fn() -> bool| {
+                let before = flash.tier.index_locks(key.hash);
+                assert!(lookup());
+                flash.tier.index_locks(key.hash) - before
+            };
+            let what = format!("{promotion:?}, on the device: {is_on_device}");
+            let range = ByteRange { offset: 20 << 10, length: 100 };
+            assert_eq!(locks(&|| cache.get_range(b"key", range).is_hit()), 2, "a range, {what}");
+            assert_eq!(locks(&|| cache.get(b"key").is_hit()), 2, "{what}");
+            assert_eq!(cache.peek(b"key").is_hit(), promotion == Always, "{what}");
+            let large = flash.tier.stats().large;
+            let hits = [large.hits_memory - before.hits_memory, large.hits_device - before.hits_device];
+            assert_eq!(hits, if is_on_device { [0, 2] } else { [2, 0] }, "{what}");
+        }
     }
 
     #[test]

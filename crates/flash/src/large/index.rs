@@ -52,6 +52,8 @@ struct PaddedShard(Mutex<Shard>);
 struct Shard {
     pages: Vec<IndexPage>,
     objects: usize,
+    /// Acquisitions of the lock for keys.
+    locked: u64,
 }
 
 /// A shard, locked.
@@ -62,14 +64,21 @@ pub struct LockedShard<'a> {
 
 impl LargeIndex {
     pub fn new() -> Self {
-        let shard = || PaddedShard(Mutex::new(Shard { pages: vec![IndexPage::default()], objects: 0 }));
+        let shard = || PaddedShard(Mutex::new(Shard { pages: vec![IndexPage::default()], objects: 0, locked: 0 }));
         let shards: Box<[PaddedShard]> = (0..SHARDS).map(|_| shard()).collect();
         let bytes = size_of::<Self>() + shards.iter().map(|shard| shard.0.lock().unwrap().bytes()).sum::<usize>();
         Self { shards, bytes: AtomicUsize::new(bytes) }
     }
 
     pub fn lock(&self, shard: u8) -> LockedShard<'_> {
-        LockedShard { shard: self.shards[usize::from(shard)].0.lock().unwrap(), bytes: &self.bytes }
+        let mut locked = self.shards[usize::from(shard)].0.lock().unwrap();
+        locked.locked += 1;
+        LockedShard { shard: locked, bytes: &self.bytes }
+    }
+
+    /// How often a shard was locked for its keys.
+    pub fn locks(&self, shard: u8) -> u64 {
+        self.shards[usize::from(shard)].0.lock().unwrap().locked
     }
 
     /// Bytes of RAM, those of the allocator included.

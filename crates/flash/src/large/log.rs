@@ -10,7 +10,7 @@ use super::regions::{Region, RegionState};
 use super::reinsertion_value::ReinsertionValue;
 use super::stats::Counters;
 use super::stats::Stats;
-use crate::device::{BLOCK, Device};
+use crate::device::Device;
 use crate::memory_bound::MemoryBound;
 use crate::pools::{LivePools, Occupied};
 use crate::{Error, FlashHash, Token};
@@ -241,9 +241,9 @@ impl LargeLog {
         self.slots.len() - free_lists.free_slots.len() - free_lists.free_long_slots.len()
     }
 
-    /// Bytes of the first read of a lookup: the whole object if it is in one region.
-    pub fn bytes_to_read(&self, hash: FlashHash) -> Option<usize> {
-        self.find(hash, |address| address.blocks() * BLOCK)
+    /// How often the shard of the index that has a hash was locked.
+    pub fn index_locks(&self, hash: FlashHash) -> u64 {
+        self.index.locks(IndexKey::of(hash).shard)
     }
 
     /// Removes an object for every lookup that starts later or is in progress. True if there may have been one: then it

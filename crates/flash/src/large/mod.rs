@@ -54,6 +54,7 @@ mod tests;
 pub use insert::Inserted;
 pub use log::LargeLog;
 pub use options::{Options, Reclaim, Reinsertion};
+pub(crate) use read::{FinalCheck, Located};
 pub use recover::Recovered;
 pub(crate) use scan::LargeScan;
 pub use stats::{LargeDrop, Stats};

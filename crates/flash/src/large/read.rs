@@ -5,12 +5,13 @@
 //!    ^   -> on the device: submit ... arrived -> check --+
 //!    +------ moved meanwhile -----------------------+
 //! ```
-//! A read is used only if the object's address is still current afterwards.
+//! A read is used only if the object's address is still current afterwards: the lookup checks that, or its caller does
+//! ([`FinalCheck`]).
 
 use super::LargeLog;
 use super::address::{Address, UNIT};
 use super::format::{ObjectHeader, ObjectMismatch, part_hash};
-use super::index::IndexKey;
+use super::index::{IndexKey, LockedShard};
 use super::regions::RegionState;
 use crate::device::{BLOCK, Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::has_expired;
@@ -56,9 +57,19 @@ impl LookupKey {
     }
 }
 
+/// Which of the two checks that an object that was read is still current. A miss is always checked by the lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FinalCheck {
+    /// The lookup, which counts the hit when it starts.
+    ByLookup,
+    /// The caller, with [`LargeLog::is_current_hit`], which counts the hit.
+    ByCaller,
+}
+
 /// A pending lookup.
 struct Reading {
     key: LookupKey,
+    final_check: FinalCheck,
     /// The parts of a multi-part object that have been read.
     gathered: Option<Gathered>,
     moves: u32,
@@ -73,7 +84,7 @@ struct Gathered {
 }
 
 /// The address of an object, as the index had it a moment ago.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Located {
     pub address: Address,
     pub token: Token,
@@ -121,17 +132,24 @@ impl LargeLog {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once if no I/O is needed;
     /// otherwise calls `done` with the result, possibly before this returns.
     pub fn lookup(self: &Arc<Self>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
-        match self.locate(key.hash) {
-            Some(located) => self.lookup_at(located, key, now, done),
+        match self.locate(key.hash, FinalCheck::ByLookup) {
+            Some(located) => self.lookup_at(located, FinalCheck::ByLookup, key, now, done),
             None => FlashLookup::Absent,
         }
     }
 
     /// As [`LargeLog::lookup`], for a key whose index entry is known.
-    pub(crate) fn lookup_at(self: &Arc<Self>, located: Located, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
+    pub(crate) fn lookup_at(
+        self: &Arc<Self>,
+        located: Located,
+        final_check: FinalCheck,
+        key: Key<'_>,
+        now: u32,
+        done: OnLookup,
+    ) -> FlashLookup {
         self.observe_time(now);
         self.counters.lookups.one();
-        let reading = Reading { key: LookupKey::new(key), gathered: None, moves: 0 };
+        let reading = Reading { key: LookupKey::new(key), final_check, gathered: None, moves: 0 };
         self.answer(self.advance(reading, Some(located), done))
     }
 
@@ -151,7 +169,7 @@ impl LargeLog {
     /// value, or is one of a bounded number of moves. `located` saves the first lookup in the index.
     fn advance(self: &Arc<Self>, mut reading: Reading, mut located: Option<Located>, done: OnLookup) -> ReadProgress {
         loop {
-            let known = located.take().or_else(|| self.locate(reading.wanted()));
+            let known = located.take().or_else(|| self.locate(reading.wanted(), reading.part_check()));
             let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
@@ -160,6 +178,8 @@ impl LargeLog {
             match self.in_buffer(located, slot, |header, bytes| {
                 self.step(&mut reading, located, header, ReadBytes::Borrowed(bytes))
             }) {
+                // The address may be an old one, which the caller had.
+                Some(ReadStep::Finished(None)) if !self.is_at(reading.wanted(), located) => reading.moves += 1,
                 Some(ReadStep::Finished(found)) => return ReadProgress::Finished(found, done),
                 Some(ReadStep::NextPart) => {}
                 // The region has been written since and is on the device.
@@ -220,7 +240,9 @@ impl LargeLog {
         let Gathered { header, token, buffer, filled, .. } = reading.gathered.take().expect("it was filled");
         // Another version with other parts may have been inserted since the first part was read; or the first part
         // moved.
-        if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
+        if reading.final_check == FinalCheck::ByLookup
+            && self.find(reading.key.hash, |address| self.token(address)) != Some(token)
+        {
             reading.moves += 1;
             return ReadStep::NextPart;
         }
@@ -293,7 +315,8 @@ impl LargeLog {
         let step = checked.map(|header| self.step(&mut reading, located, header, ReadBytes::Owned(buffer, begin)));
         // This check comes last: an address that is current now was current during the whole read, with its region in
         // the same life.
-        if !self.is_at(wanted, located) {
+        let is_part = matches!(step, Ok(ReadStep::NextPart | ReadStep::Finished(Some(_))));
+        if !(is_part && reading.final_check == FinalCheck::ByCaller) && !self.is_at(wanted, located) {
             reading.moves += 1;
             return self.resume(reading, done);
         }
@@ -329,21 +352,45 @@ impl LargeLog {
         }
     }
 
-    /// Looks an object up in the index and counts the hit.
-    pub(crate) fn locate(&self, hash: FlashHash) -> Option<Located> {
+    /// Looks an object up in the index. The hit is counted here unless the caller's check counts it.
+    pub(crate) fn locate(&self, hash: FlashHash, final_check: FinalCheck) -> Option<Located> {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
         let address = shard.get(identity.tag)?;
+        let located = self.located(address)?;
+        if final_check == FinalCheck::ByLookup {
+            self.count_hit(&mut shard, identity.tag, address);
+        }
+        Some(located)
+    }
+
+    /// Whether the object that the token names is what a lookup would find; then that counts as a hit.
+    pub fn is_current_hit(&self, hash: FlashHash, token: Token) -> bool {
+        let identity = IndexKey::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let current = shard.get(identity.tag).filter(|&address| self.is_alive(address) && self.token(address) == token);
+        if let Some(address) = current {
+            self.count_hit(&mut shard, identity.tag, address);
+        }
+        current.is_some()
+    }
+
+    /// A hit of the object at an address, under the lock of its shard.
+    fn count_hit(&self, shard: &mut LockedShard<'_>, tag: u32, address: Address) {
+        if address.hit() != address {
+            shard.insert(tag, address.hit());
+        }
+        self.region_of(address).hit(self.tick.fetch_add(1, Relaxed) + 1);
+    }
+
+    /// Where an object is, under the lock of its shard; `None` if its region holds nothing.
+    fn located(&self, address: Address) -> Option<Located> {
         let (region, position) = self.geometry.split(address.unit());
         let entry = &self.regions[region as usize];
         let slot = matches!(entry.state(), RegionState::Open | RegionState::Writing).then(|| entry.slot());
         if !self.is_alive(address) {
             return None;
         }
-        if address.hit() != address {
-            shard.insert(identity.tag, address.hit());
-        }
-        entry.hit(self.tick.fetch_add(1, Relaxed) + 1);
         let sequence = entry.sequence();
         let (token, is_first_hit) = (self.token(address), address.hits() == 0);
         Some(Located { address: address.without_hits(), token, region, sequence, position, is_first_hit, slot })
@@ -375,6 +422,11 @@ impl Reading {
     /// The hash of that part.
     fn wanted(&self) -> FlashHash {
         self.key.hash_of(self.next_part())
+    }
+
+    /// The caller checks the first part only: hits of later parts are counted by the lookup.
+    fn part_check(&self) -> FinalCheck {
+        if self.next_part().is_some() { FinalCheck::ByLookup } else { self.final_check }
     }
 }
 

@@ -14,7 +14,7 @@
 
 use super::LargeLog;
 use super::format::{ObjectHeader, are_blocks, front_bytes};
-use super::read::{LaterPart, Located, LookupKey, MOVES, ReadProgress, found};
+use super::read::{FinalCheck, LaterPart, Located, LookupKey, MOVES, ReadProgress, found};
 use crate::device::{BLOCK, Buffer};
 use crate::{ByteRange, FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token};
 use std::ops::Range;
@@ -28,6 +28,7 @@ const _: () = assert!(super::format::UNDIVIDED_VALUE_BYTES + 512 + BLOCK <= MAX_
 /// A pending lookup of a range.
 struct RangeReading {
     key: LookupKey,
+    final_check: FinalCheck,
     range: ByteRange,
     /// Set with the first part.
     gathered: Option<Gathered>,
@@ -55,8 +56,8 @@ enum RangeStep {
 impl LargeLog {
     /// As [`LargeLog::lookup`], for a range of the value: the hit has only the bytes of the range.
     pub fn lookup_range(self: &Arc<Self>, key: Key<'_>, range: ByteRange, now: u32, done: OnLookup) -> FlashLookup {
-        match self.locate(key.hash) {
-            Some(located) => self.lookup_range_at(located, key, range, now, done),
+        match self.locate(key.hash, FinalCheck::ByLookup) {
+            Some(located) => self.lookup_range_at(located, FinalCheck::ByLookup, key, range, now, done),
             None => FlashLookup::Absent,
         }
     }
@@ -65,6 +66,7 @@ impl LargeLog {
     pub(crate) fn lookup_range_at(
         self: &Arc<Self>,
         located: Located,
+        final_check: FinalCheck,
         key: Key<'_>,
         range: ByteRange,
         now: u32,
@@ -72,7 +74,7 @@ impl LargeLog {
     ) -> FlashLookup {
         self.observe_time(now);
         self.counters.lookups.one();
-        let reading = RangeReading { key: LookupKey::new(key), range, gathered: None, moves: 0 };
+        let reading = RangeReading { key: LookupKey::new(key), final_check, range, gathered: None, moves: 0 };
         self.answer(self.advance_range(reading, Some(located), done))
     }
 
@@ -85,13 +87,15 @@ impl LargeLog {
         done: OnLookup,
     ) -> ReadProgress {
         loop {
-            let known = located.take().or_else(|| self.locate(reading.wanted()));
+            let known = located.take().or_else(|| self.locate(reading.wanted(), reading.part_check()));
             let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };
             let Some(slot) = located.slot else { return self.submit_front(reading, located, None, done) };
             match self.in_buffer(located, slot, |header, object| self.take(&mut reading, located, header, object)) {
+                // The address may be an old one, which the caller had.
+                Some(RangeStep::Finished(None)) if !self.is_at(reading.wanted(), located) => reading.moves += 1,
                 Some(RangeStep::Finished(found)) => return ReadProgress::Finished(found, done),
                 Some(RangeStep::NextPart) => {}
                 // The region has been written since and is on the device.
@@ -154,7 +158,9 @@ impl LargeLog {
         }
         let Gathered { header: first, token, buffer, filled, .. } = gathered;
         // Another version may have been inserted since the first part was read; or the first part moved.
-        if self.find(reading.key.hash, |address| self.token(address)) != Some(token) {
+        if reading.final_check == FinalCheck::ByLookup
+            && self.find(reading.key.hash, |address| self.token(address)) != Some(token)
+        {
             reading.moves += 1;
             return RangeStep::NextPart;
         }
@@ -197,7 +203,8 @@ impl LargeLog {
         let front_bytes = ObjectHeader::decode(front).value().start;
         let check = if is_whole { ObjectHeader::check } else { ObjectHeader::check_front };
         let checked = check(front, self.options.identity, located.sequence, located.position);
-        if !self.is_at(reading.wanted(), located) {
+        let is_left = reading.final_check == FinalCheck::ByCaller && checked.is_ok();
+        if !is_left && !self.is_at(reading.wanted(), located) {
             return self.resume_range(reading, true, done);
         }
         if !is_known && front_bytes > front.len() {
@@ -210,12 +217,14 @@ impl LargeLog {
         };
         if is_whole {
             let step = self.take(&mut reading, located, header, front);
-            return self.go_on(step, reading, done);
+            return self.go_on(step, reading, located, done);
         }
-        let Some(range) = self.begin_part(&mut reading, located, &header, front) else { return done(None) };
+        let Some(range) = self.begin_part(&mut reading, located, &header, front) else {
+            return self.go_on(RangeStep::Finished(None), reading, located, done);
+        };
         if range.is_empty() {
             let step = self.end_part(&mut reading, located, &header, &[]);
-            return self.go_on(step, reading, done);
+            return self.go_on(step, reading, located, done);
         }
         let blocks = header.blocks_of(&range);
         let sums = header.sums_of(front, &blocks).to_vec();
@@ -227,7 +236,8 @@ impl LargeLog {
             let is_unharmed = are_blocks(log.options.identity, bytes, &sums);
             // This check comes last: an address that is current now was current during both reads, with its region in
             // the same life.
-            if !log.is_at(reading.wanted(), located) {
+            let is_left = reading.final_check == FinalCheck::ByCaller && is_unharmed;
+            if !is_left && !log.is_at(reading.wanted(), located) {
                 return log.resume_range(reading, true, done);
             }
             if !is_unharmed {
@@ -236,13 +246,17 @@ impl LargeLog {
             }
             let bytes = &bytes[range.start - blocks.start..][..range.len()];
             let step = log.end_part(&mut reading, located, &header, bytes);
-            log.go_on(step, reading, done);
+            log.go_on(step, reading, located, done);
         });
         self.finish(progress);
     }
 
-    fn go_on(self: &Arc<Self>, step: RangeStep, reading: RangeReading, done: OnLookup) {
+    fn go_on(self: &Arc<Self>, step: RangeStep, reading: RangeReading, located: Located, done: OnLookup) {
         match step {
+            // The caller cannot check a miss.
+            RangeStep::Finished(None) if !self.is_at(reading.wanted(), located) => {
+                self.resume_range(reading, true, done);
+            }
             RangeStep::Finished(found) => self.finish(ReadProgress::Finished(found, done)),
             RangeStep::NextPart => self.resume_range(reading, false, done),
         }
@@ -274,5 +288,10 @@ impl RangeReading {
     /// The hash of that part.
     fn wanted(&self) -> FlashHash {
         self.key.hash_of(self.next_part())
+    }
+
+    /// As for a whole value: the caller checks the first part only.
+    fn part_check(&self) -> FinalCheck {
+        if self.next_part().is_some() { FinalCheck::ByLookup } else { self.final_check }
     }
 }

@@ -44,6 +44,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub use lookup::Probe;
 pub use open::{Opening, remove_stale_wal_buffers};
 pub use options::TierOptions;
 pub use scan::TierScan;

@@ -9,7 +9,6 @@ use crate::deletion_log::{DeletionLog, StoreKind};
 use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
 use crate::large::LargeLog;
 use crate::pools::{FlashPool, PoolStats};
-use crate::small::PAGE;
 use crate::{FlashHash, Token};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -157,15 +156,6 @@ impl Tier {
         self.health() != Health::Failed && (self.large.could_exist(hash) || self.small.could_exist(hash))
     }
 
-    /// Bytes that a lookup would read, if it may find an object. No I/O.
-    pub fn probe(&self, hash: FlashHash) -> Option<u64> {
-        if self.health() == Health::Failed {
-            return None;
-        }
-        let large = self.large.bytes_to_read(hash);
-        large.or_else(|| self.small.could_exist(hash).then_some(PAGE)).map(|bytes| bytes as u64)
-    }
-
     /// Whether inserts can continue for a while even if the device completes nothing. A caller that delays inserts
     /// until this is true loses none. Always true for a tier that was closed or whose device has failed, since it drops
     /// every insert.
@@ -180,9 +170,9 @@ impl Tier {
         self.device.account().completed_writes()
     }
 
-    /// About how many bytes a lookup would read.
-    pub fn bytes_to_read(&self, hash: FlashHash) -> u64 {
-        self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
+    /// How often the lock of the large log's index that guards a hash was taken: for tests.
+    pub fn index_locks(&self, hash: FlashHash) -> u64 {
+        self.large.index_locks(hash)
     }
 
     /// Removes an object: no lookup that starts later or is in progress finds it, and none after a crash. Returns
@@ -226,6 +216,15 @@ impl Tier {
     pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         let is_there = match large_token(token) {
             Some(token) => self.large.is_current(hash, token),
+            None => self.small.is_current(hash, token),
+        };
+        is_there && self.health() != Health::Failed
+    }
+
+    /// As [`Tier::is_current`], for the object that a read has found: a current one counts as hit, for reclaim.
+    pub fn is_current_hit(&self, hash: FlashHash, token: Token) -> bool {
+        let is_there = match large_token(token) {
+            Some(token) => self.large.is_current_hit(hash, token),
             None => self.small.is_current(hash, token),
         };
         is_there && self.health() != Health::Failed

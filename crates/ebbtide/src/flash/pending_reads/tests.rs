@@ -48,15 +48,15 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], max_bytes: u64, drain: 
 fn start(reads: &Arc<PendingReads>, key: &[u8], when_busy: WhenBusy) -> (Start, Receiver<FlashRead>) {
     let (sender, receiver) = channel();
     let key = Key::new(key);
-    let bytes = reads.tier.probe(key.hash).expect("flash has the key");
-    let start = reads.start(key, None, bytes, NOW, when_busy, Box::new(move |read| sender.send(read).unwrap()));
+    let place = reads.tier.probe(key.hash).expect("flash has the key");
+    let start = reads.start(key, None, place, NOW, when_busy, Box::new(move |read| sender.send(read).unwrap()));
     (start, receiver)
 }
 
 /// Reads these keys as one caller that blocks, and calls `each` with every result.
 fn read_and_wait(pending: &Arc<PendingReads>, keys: &[&[u8]], mut each: impl FnMut(EndedRead)) {
     let first = Key::new(keys[0]);
-    let probe = FlashProbe { hash: first.hash, pool: first.pool, bytes: pending.tier.probe(first.hash) };
+    let probe = FlashProbe { hash: first.hash, pool: first.pool, place: pending.tier.probe(first.hash) };
     let (mut reads, mut waiter) = (FlashReads::default(), Blocking::new(pending, NOW));
     let keys = ReadKeys { first, probe, range: None, others: &keys[1..] };
     reads.run(pending, &keys, NOW, &|key| Some(Key::new(key)), &mut waiter, |others, ended, _| {
@@ -93,12 +93,12 @@ fn one_read_serves_all_waiters() {
 fn a_range_and_its_value_are_separate_reads() {
     let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 20);
     let key = Key::new(b"a");
-    let bytes_on_flash = reads.tier.probe(key.hash).unwrap();
+    let place = reads.tier.probe(key.hash).unwrap();
     let start_range = |offset| {
         let (sender, receiver) = channel();
         let range = Some(ByteRange { offset, length: 10 });
         let on_read = Box::new(move |read| sender.send(read).unwrap());
-        let start = reads.start(key, range, bytes_on_flash, NOW, WhenBusy::Refuse, on_read);
+        let start = reads.start(key, range, place, NOW, WhenBusy::Refuse, on_read);
         assert_eq!(start, Start::Reading);
         receiver
     };
@@ -143,7 +143,9 @@ fn a_miss_returns_its_permit() {
     let (_, first) = start(&reads, b"a", WhenBusy::Queue);
     let (_, second) = start(&reads, b"b", WhenBusy::Queue);
     let (_, third) = start(&reads, b"c", WhenBusy::Queue);
-    for key in [b"a", b"b", b"c"] {
+    // The device refuses the first. The others are gone when their turn comes.
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    for key in [b"b", b"c"] {
         reads.tier.remove(Key::new(key).hash);
     }
     device.drain();
@@ -326,7 +328,7 @@ fn a_multi_part_value_takes_permits_for_all_parts() {
     let value = vec![7; 1 << 20];
     let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
     reads.tier.insert(&object, NOW).unwrap();
-    assert!(reads.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
+    assert!(reads.tier.probe(object.key.hash).unwrap().bytes() <= 1 << 19, "it has one part");
     let (_, results) = start(&reads, b"long", WhenBusy::Queue);
     device.drain();
     let held = results.try_recv().unwrap();

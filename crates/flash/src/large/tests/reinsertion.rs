@@ -1,14 +1,14 @@
 //! Reinsertion: which objects are written again, the cost, and concurrent events.
 
 use super::super::options::Options;
-use super::super::{Reclaim, Reinsertion};
+use super::super::{FinalCheck, Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::reclaim::survivors;
 use super::*;
-use crate::FlashHash;
 use crate::device::{Delivery, Direction, FaultyDevice};
 use crate::object::ScanContent;
 use crate::recovery::RecoveryInput;
+use crate::{FlashHash, Token};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,6 +37,18 @@ fn fill(log: &Arc<LargeLog>, free: u64, bytes: usize) -> u64 {
     next
 }
 
+/// A hit that the lookup or its caller checks.
+fn hit(log: &Arc<LargeLog>, number: u64, check: FinalCheck) {
+    let hash = FlashHash::of(&key(number));
+    match check {
+        FinalCheck::ByLookup => assert!(get(log, number, 1).is_some()),
+        FinalCheck::ByCaller => {
+            let token = log.locate(hash, check).unwrap().token;
+            assert!(log.is_current_hit(hash, token) && !log.is_current_hit(hash, Token(token.0 + 1)));
+        }
+    }
+}
+
 fn hit_all(log: &Arc<LargeLog>, count: u64) {
     (0..count).for_each(|i| assert!(get(log, i, 1).is_some()));
 }
@@ -57,26 +69,27 @@ fn restarted(log: Arc<LargeLog>, device: Arc<dyn Device>, options: Options) -> A
 
 #[test]
 fn what_was_hit_is_written_again() {
-    for (reinsertion, kept) in [
+    let kept_by = [
         (Reinsertion::Never, [false; 3]),
         (Reinsertion::Forced(1), [true, true, false]),
         (Reinsertion::Forced(2), [true, false, false]),
-    ] {
+    ];
+    let checks = [FinalCheck::ByLookup, FinalCheck::ByCaller];
+    for ((reinsertion, kept), check) in kept_by.into_iter().flat_map(|it| checks.map(|check| (it, check))) {
         let log = on_memory(16, Options { reinsertion, ..small() });
         let mut next = 0;
         while log.stats().regions_evicted == 0 {
             insert(&log, next, &value(next, next, 10 << 10), 0, 1).unwrap();
             if next == 8 {
-                get(&log, 0, 1);
-                get(&log, 0, 1);
-                get(&log, 1, 1);
+                [0, 0, 1].into_iter().for_each(|i| hit(&log, i, check));
+                assert!(log.locate(FlashHash::of(&key(2)), FinalCheck::ByCaller).is_some(), "that is no hit");
             }
             log.maintain(1);
             next += 1;
         }
         // 0, 1 and 2 were in the first region.
         let found = [0, 1, 2].map(|i| log.could_exist(Key::new(&key(i)).hash));
-        assert_eq!(found, kept, "{reinsertion:?}");
+        assert_eq!(found, kept, "{reinsertion:?}, {check:?}");
         assert_eq!(log.stats().reinserted, kept.iter().filter(|&&kept| kept).count() as u64);
         log.verify();
     }

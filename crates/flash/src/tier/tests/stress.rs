@@ -98,7 +98,16 @@ impl World {
             let question = || Question { key, done: self.histories[key as usize].done.load(SeqCst), flushes };
             let (noted, asked, sender) = (question(), question(), sender.clone());
             let done = Box::new(move |found| drop(sender.send((noted, found))));
-            match self.tier.lookup(Key::new(&key.to_le_bytes()), self.now(), done) {
+            let bytes = key.to_le_bytes();
+            let of_flash = Key::new(&bytes);
+            let looked_up = match random.chance(50) {
+                true => self.tier.lookup(of_flash, self.now(), done),
+                false => self
+                    .tier
+                    .probe(of_flash.hash)
+                    .map_or(FlashLookup::Absent, |probe| self.tier.read(of_flash, probe, None, self.now(), done)),
+            };
+            match looked_up {
                 FlashLookup::Absent => {}
                 FlashLookup::Found(found) => self.check(&asked, &found),
                 FlashLookup::Reading => open += 1,
@@ -124,6 +133,12 @@ impl World {
         assert!(version >= question.done, "key {key}: version {version} after {} was done", question.done);
         assert!(version <= self.histories[key as usize].started.load(SeqCst));
         assert!(flushes >= question.flushes, "key {key}: a value from before a flush");
+        // An answer is of this moment, however old the question is.
+        let (done, flushed) = (self.histories[key as usize].done.load(SeqCst), self.flushes.load(SeqCst));
+        if self.tier.is_current_hit(FlashHash::of(&key.to_le_bytes()), found.token) {
+            assert!(version >= done, "key {key}: version {version} is current after {done} was done");
+            assert!(flushes >= flushed, "key {key}: a value from before a flush is current");
+        }
         self.hits.fetch_add(1, SeqCst);
     }
 
