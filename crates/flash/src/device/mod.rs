@@ -10,9 +10,10 @@
 //!
 //! A device starts no thread. If it needs threads, its owner calls `serve` on [`Device::threads`] of them; until then
 //! requests are accepted and wait.
-
+//!
 //! | where | what |
 //! |---|---|
+//! | `interface`; `blocking_transfer` | what a device does, and its requests; transfers that are waited for |
 //! | `disk` | the device of files and block devices |
 //! | `path`, `label`, `open_error` | opening one path, its label, messages for the operator |
 //! | `dry_run` | whether paths could be opened |
@@ -27,6 +28,7 @@
 
 mod amplification;
 mod blocking_ring;
+mod blocking_transfer;
 mod buffer;
 mod compressed_device;
 mod disk;
@@ -36,6 +38,7 @@ mod faults;
 mod fiemap;
 mod health;
 mod histogram;
+mod interface;
 mod label;
 mod memory_device;
 mod open_error;
@@ -50,6 +53,7 @@ mod uring;
 
 pub use amplification::page_amplification;
 pub use blocking_ring::BlockingRing;
+pub use blocking_transfer::{read, write};
 pub use buffer::{BLOCK, Buffer};
 pub use compressed_device::CompressedDevice;
 pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};
@@ -59,6 +63,8 @@ pub use faults::{Delivery, Faults, FaultyDevice};
 pub use fiemap::UnwrittenRanges;
 pub use health::Health;
 pub use histogram::LatencyHistogram;
+use interface::stopped;
+pub use interface::{Device, Direction, OnTransfer, TransferOutcome, TransferRequest};
 pub use memory_device::MemoryDevice;
 pub use open_error::{Notice, OpenError};
 pub use path::{MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES, stores_nothing};
@@ -66,190 +72,3 @@ pub(crate) use path::{lock, unlock};
 pub use stats::{DeviceMonitor, DeviceStats, LaneStats};
 pub use stripes::STRIPE;
 pub use thread_ring::ThreadRing;
-
-use crate::Error;
-use std::fmt;
-use std::io;
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
-
-/// Time between two checks whether the device has failed, while a thread waits for a read.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// A device of blocks of [`BLOCK`] bytes, which survive a restart if it supports that.
-pub trait Device: Send + Sync {
-    /// Capacity in bytes, a multiple of [`BLOCK`].
-    fn capacity(&self) -> u64;
-
-    /// Starts a transfer. Returns the request if the maximum number of transfers is pending.
-    ///
-    /// # Panics
-    ///
-    /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
-    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest>;
-
-    /// Gives the calling thread a ring, which executes its requests of [`Device::submit_local`] until it is dropped.
-    /// `None` if this is not supported, or the thread already has a ring.
-    fn thread_ring(self: Arc<Self>) -> Option<ThreadRing> {
-        None
-    }
-
-    /// Whether the calling thread has a ring for its requests of [`Device::submit_local`]: then it must not block on
-    /// them.
-    fn has_thread_ring(&self) -> bool {
-        false
-    }
-
-    /// Gives the calling thread a ring, which executes its requests of [`Device::submit_local`] until it waits for
-    /// them. `None` if this is not supported, or the thread already has a ring.
-    fn blocking_ring(self: Arc<Self>) -> Option<BlockingRing> {
-        None
-    }
-
-    /// As [`Device::submit`], on the calling thread's ring if it has one. So the thread must not wait for the request
-    /// in another way.
-    fn submit_local(&self, request: TransferRequest) -> Result<(), TransferRequest> {
-        self.submit(request)
-    }
-
-    /// Waits until a submit may succeed again, or for a short while.
-    fn wait_for_slot(&self);
-
-    /// Returns when all writes that were completed before are durable.
-    fn sync(&self) -> Result<(), Error>;
-
-    /// Discards these bytes: no read follows before they are written again. They may change.
-    fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
-
-    /// The blocks in this range whose space is reserved in a file but was never written: they are zeros. The answer may
-    /// cover only the start of the range. `None` if this is not known. Only for bytes that are not being written.
-    fn reserved(&self, _bytes: Range<u64>) -> Option<UnwrittenRanges> {
-        None
-    }
-
-    /// Reads the logs of the drives; `None` if they provide none. Waits for the drives, at most for seconds.
-    fn read_drive_logs(&self) -> Option<DriveLog> {
-        None
-    }
-
-    /// Number of threads that must call [`Device::serve`].
-    fn threads(&self) -> usize {
-        0
-    }
-
-    /// Executes transfers and calls their completions until the device has stopped and none is pending.
-    fn serve(&self) {}
-
-    /// Ends [`Device::serve`] after the pending transfers. Later requests fail.
-    fn stop(&self) {}
-
-    /// Unlocks its files once it has stopped and no transfer is pending, so that others can open them while references
-    /// to it remain.
-    fn unlock(&self) {}
-
-    /// Its counters and its health.
-    fn account(&self) -> &DeviceMonitor;
-}
-
-impl fmt::Debug for dyn Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a device of {} bytes", self.capacity())
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    Read,
-    Write,
-}
-
-/// A transfer of a whole buffer.
-pub struct TransferRequest {
-    pub direction: Direction,
-    /// A multiple of [`BLOCK`].
-    pub offset: u64,
-    /// The bytes to write, or the buffer to fill.
-    pub buffer: Buffer,
-    pub done: OnTransfer,
-}
-
-/// Called once, when the transfer is over.
-pub type OnTransfer = Box<dyn FnOnce(TransferOutcome) + Send>;
-
-/// The outcome of a transfer, always with the buffer. After a failed read its bytes have no meaning.
-pub struct TransferOutcome {
-    pub buffer: Buffer,
-    pub result: io::Result<()>,
-}
-
-impl TransferRequest {
-    /// # Panics
-    ///
-    /// Panics when the request is empty, not aligned, or reaches beyond the capacity, which is a bug of the caller.
-    pub(crate) fn check(&self, capacity: u64) {
-        assert!(!self.buffer.is_empty(), "an empty transfer");
-        assert!(self.offset.is_multiple_of(BLOCK as u64), "offset {} is not aligned", self.offset);
-        let end = self.offset + self.buffer.len() as u64;
-        assert!(end <= capacity, "a transfer up to {end} on a device of {capacity} bytes");
-    }
-
-    pub(crate) fn finish(self, result: io::Result<()>) {
-        (self.done)(TransferOutcome { buffer: self.buffer, result });
-    }
-}
-
-impl fmt::Debug for TransferRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of {} bytes at {}", self.direction, self.buffer.len(), self.offset)
-    }
-}
-
-/// Why a request fails on a device that has stopped.
-fn stopped() -> io::Error {
-    io::Error::other("the device has stopped")
-}
-
-/// Reads and waits for it, until the device is judged to have failed. Only for a device that is served, or needs no
-/// serving.
-pub fn read(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
-    transfer(device, Direction::Read, offset, buffer)
-}
-
-/// Writes and waits for it. Only for a device that is served, or needs no serving.
-pub fn write(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
-    transfer(device, Direction::Write, offset, buffer)
-}
-
-fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
-    let bytes = buffer.len();
-    let operation = match direction {
-        Direction::Read => "a read",
-        Direction::Write => "a write",
-    };
-    let failed = |source| Error::Transfer { operation, offset, bytes, source };
-    // A write is never given up: it could still overwrite later bytes at its offset.
-    let gives_up =
-        || direction == Direction::Read && device.account().observe(Instant::now(), Duration::ZERO) == Health::Failed;
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let done: OnTransfer = Box::new(move |outcome| drop(sender.send(outcome)));
-    let mut request = TransferRequest { direction, offset, buffer, done };
-    while let Err(refused) = device.submit(request) {
-        if gives_up() {
-            return Err(failed(io::ErrorKind::TimedOut.into()));
-        }
-        device.wait_for_slot();
-        request = refused;
-    }
-    let outcome = loop {
-        match receiver.recv_timeout(LOOK_AGAIN) {
-            Ok(outcome) => break outcome,
-            Err(RecvTimeoutError::Timeout) if gives_up() => return Err(failed(io::ErrorKind::TimedOut.into())),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => unreachable!("every request is completed"),
-        }
-    };
-    outcome.result.map_err(failed)?;
-    Ok(outcome.buffer)
-}
