@@ -60,7 +60,10 @@ impl Store {
             return false;
         }
         let length = self.index.length();
-        let buckets = self.kept_buckets().min(self.index.paid_buckets());
+        // Buckets return by whole segments.
+        let paid = self.index.paid_buckets();
+        let each = buckets_per_segment(self.segments.segment_bytes());
+        let buckets = paid - paid.saturating_sub(self.kept_buckets()) / each * each;
         let other_bytes = buckets * size_of::<Bucket>() as u64 + self.policy_state.history_bytes_for(wanted_bytes);
         let segments = self.budget.layout.segments_within(wanted_bytes, other_bytes);
         length > self.index.min_buckets() && segments < SEGMENTS_MIN
@@ -255,6 +258,24 @@ mod tests {
         store.evict_towards(32 << 20);
         settle(&store, &participant);
         assert_eq!(store.stats().evictions, 0);
+    }
+
+    /// Memories a little apart, so that some of them leave just 16 segments beside the index that is wanted.
+    #[test]
+    fn each_memory_on_the_way_is_reached() {
+        let (store, participant, least_bytes) = store_with_an_index_in_the_way();
+        let mut wanted_bytes = 9 << 20;
+        while wanted_bytes > least_bytes {
+            if store.resize(wanted_bytes).is_err() {
+                store.evict_towards(wanted_bytes);
+                settle(&store, &participant);
+                store.resize(wanted_bytes).unwrap_or_else(|error| panic!("{error}: {:?}", store.stats()));
+            }
+            settle(&store, &participant);
+            assert!(store.resize_done(), "{wanted_bytes}");
+            wanted_bytes -= 1000;
+        }
+        store.verify(&participant, 1000);
     }
 
     #[test]

@@ -316,7 +316,8 @@ impl LargeLog {
         // This check comes last: an address that is current now was current during the whole read, with its region in
         // the same life.
         let is_part = matches!(step, Ok(ReadStep::NextPart | ReadStep::Finished(Some(_))));
-        if !(is_part && reading.final_check == FinalCheck::ByCaller) && !self.is_at(wanted, located) {
+        let is_left = is_part && reading.final_check == FinalCheck::ByCaller;
+        if !is_left && !self.is_at(wanted, located) {
             reading.moves += 1;
             return self.resume(reading, done);
         }
