@@ -160,8 +160,8 @@ python:
 	    --force-reinstall --no-deps ./python
 	target/python/bin/python -m pytest python/tests
 
-# Without a sanitizer, whose build takes longer than all tests; broken promises panic without it. What a run finds new is
-# kept in target/.
+# Without a sanitizer, whose build takes a quarter of an hour of one core; broken promises panic without it. What a run
+# finds new is kept in target/.
 fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build $(FUZZ_FEATURES) --sanitizer $(FUZZ_SANITIZER) "$$target"; done
 	printf '%s\n' $(FUZZ) | xargs -P 5 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run $(FUZZ_FEATURES) \
