@@ -288,15 +288,15 @@ impl PoolState {
         }
     }
 
-    /// Wakes maintenance when free segments run low or the index waits for memory. With a manual clock a slice runs
-    /// here, so that many small objects do not outrun the index.
+    /// Wakes maintenance when free segments run low or have no pages yet, or the index waits for memory. With a manual
+    /// clock a slice runs here, so that many small objects do not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         if self.clock.is_manual() {
             self.flash.iter().for_each(|flash| flash.rebalance_memory());
             if self.store.needs_shrink() && !participant.is_pinned() {
                 self.store.maintain(participant, now_ms);
             }
-        } else if self.store.is_low() || self.store.needs_shrink() {
+        } else if self.store.is_low() || self.store.wants_pages() || self.store.needs_shrink() {
             self.wake();
         }
     }

@@ -125,6 +125,13 @@ impl Frames {
         }
     }
 
+    /// Takes the memory of bytes of a lent frame from the system before they are touched. A file gives it by
+    /// `allocate`.
+    #[cfg(not(loom))]
+    pub fn populate(&self, from: usize, bytes: usize) {
+        self.bytes.populate(from, from + bytes);
+    }
+
     /// A number for a store that will take frames.
     pub fn enrol(&self) -> Owner {
         let mut loans = lock(&self.loans);

@@ -30,8 +30,8 @@ impl Store {
         self.counters.items_estimate() as f64 / self.index.capacity() as f64
     }
 
-    /// Gives an index that will soon grow memory to grow into. False if there was nothing to do, or nothing could be
-    /// done.
+    /// Gives an index that will soon grow memory to grow into, and has the system clear it. False if there was nothing
+    /// to do, or nothing could be done.
     pub(crate) fn prepare_index(&self) -> bool {
         let wanted = || {
             let length = self.index.length() as u64;
@@ -42,7 +42,7 @@ impl Store {
         }
         let paid =
             (0..PREPARE_SEGMENTS).take_while(|_| self.index.paid_buckets() < wanted() && self.prepay_for_index());
-        paid.count() > 0
+        paid.count() > 0 || self.index.populate_paid()
     }
 
     /// Splits buckets after an insert that displaced a neighbour, as the load demands.

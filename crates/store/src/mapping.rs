@@ -31,6 +31,8 @@ macro_rules! zeroed_atomics {
 
 zeroed_atomics!(AtomicU8, AtomicU32, AtomicU64);
 
+#[cfg(all(test, not(loom)))]
+pub use real::is_resident;
 #[cfg(not(loom))]
 pub use real::{Mapping, Table, prefetch_line};
 
@@ -150,6 +152,19 @@ mod real {
             unsafe { libc::madvise(self.base().add(from).cast(), to - from, advice) };
         }
 
+        /// Takes the pages of a range from the system before they are touched, so that who touches them need not wait
+        /// until the system has cleared them. No byte changes.
+        pub fn populate(&self, from: usize, to: usize) {
+            assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
+            if cfg!(miri) {
+                return;
+            }
+            let from = from / page_bytes() * page_bytes();
+            // SAFETY: the range lies in the mapping, and this changes no byte. A system that does not know it, or has
+            // no memory now, refuses: then the pages come when they are touched.
+            unsafe { libc::madvise(self.base().add(from).cast(), to - from, libc::MADV_POPULATE_WRITE) };
+        }
+
         /// Gives the whole pages of a range back to the system. They read as zero afterwards.
         ///
         /// # Safety
@@ -165,6 +180,17 @@ mod real {
                 assert_eq!(answer, 0, "madvise(MADV_DONTNEED) on our own mapping");
             }
         }
+    }
+
+    /// Whether the page of an address in a mapping is in memory.
+    #[cfg(test)]
+    pub fn is_resident(address: *const u8) -> bool {
+        let page = address.wrapping_sub(address.addr() % page_bytes());
+        let mut residency = 0_u8;
+        // SAFETY: nothing is read there, and one byte is written for the one page.
+        let answer = unsafe { libc::mincore(page.cast_mut().cast(), page_bytes(), &raw mut residency) };
+        assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+        residency & 1 == 1
     }
 
     /// Bytes of a small page.
@@ -209,6 +235,11 @@ mod real {
         pub unsafe fn release(&self, range: Range<usize>) {
             // SAFETY: the caller's.
             unsafe { self.mapping.release(range.start * size_of::<T>(), range.end * size_of::<T>()) };
+        }
+
+        /// Takes the pages of these entries from the system before they are touched.
+        pub fn populate(&self, range: Range<usize>) {
+            self.mapping.populate(range.start * size_of::<T>(), range.end * size_of::<T>());
         }
 
         /// Says with which pages the system shall back the table from here on.

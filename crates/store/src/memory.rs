@@ -325,6 +325,8 @@ mod tests {
         let (paid, length) = (store.index.paid_buckets(), store.index.length() as u64);
         assert!(store.index_load() >= 0.85 && paid >= length + length / 32, "{paid} paid for {length}");
         assert!(paid < length + length / 16, "{paid} paid for {length}");
+        assert!((length..paid).all(|bucket| store.index.is_resident(bucket as usize)), "no split waits for pages");
+        assert!(!store.index.is_resident(store.index.limit() - 1));
         store.verify(&participant, 1000);
     }
 

@@ -105,6 +105,12 @@ impl Store {
         self.options.evicts && self.segments.free_for_writers() < self.free_target() / 2 + 1
     }
 
+    /// Whether the memory that writers take next is not yet prepared, so that maintenance should run.
+    #[inline(always)]
+    pub fn wants_pages(&self) -> bool {
+        self.segments.wants_pages()
+    }
+
     /// Whether writers must evict before they can write.
     pub fn has_no_free_segment(&self) -> bool {
         self.segments.free_for_writers() == 0
@@ -134,7 +140,9 @@ impl Store {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
             self.seal_open(Seal::Due(moment));
         }
-        let worked = self.prepare_index() || self.run_due_step(participant, moment, Caller::Maintenance { may_evict });
+        let worked = self.prepare_index()
+            || self.run_due_step(participant, moment, Caller::Maintenance { may_evict })
+            || self.segments.prepare_pages();
         let reclaimed = self.segments.reclaim();
         let evicts = may_evict
             && !worked

@@ -91,6 +91,8 @@ impl Index {
         // SAFETY: zero is an unlocked, empty bucket, which is what all who still look expect. Their grace period is
         // over for readers, and writers hold none of the locks.
         unsafe { self.buckets.release(range) };
+        #[cfg(not(loom))]
+        self.populated_buckets.fetch_min(first as u64, Ordering::Relaxed);
         true
     }
 

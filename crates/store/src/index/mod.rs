@@ -26,6 +26,8 @@ pub use walk::{IndexWalk, WalkedBucket};
 pub use walk_cursors::WALKS_MAX;
 
 use crate::error::Error;
+#[cfg(not(loom))]
+use crate::mapping::HUGE_PAGE_BYTES;
 use crate::mapping::{Pages, Table};
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
@@ -56,6 +58,9 @@ pub struct Index {
     split: AtomicU64,
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
+    /// Buckets up to here have been given pages ahead of need.
+    #[cfg(not(loom))]
+    populated_buckets: AtomicU64,
     cursors: WalkCursors,
     min_level: u32,
 }
@@ -68,6 +73,8 @@ impl Index {
             buckets: Table::new(limit, pages)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
+            #[cfg(not(loom))]
+            populated_buckets: AtomicU64::new(0),
             cursors: WalkCursors::new(),
             min_level: level,
         })
@@ -111,6 +118,31 @@ impl Index {
     /// Admits more buckets to the memory budget.
     pub fn pay_for(&self, buckets: u64) {
         self.paid_buckets.fetch_add(buckets, Ordering::Relaxed);
+    }
+
+    /// Takes the pages of buckets that are paid for from the system before a split touches them: a huge page of them.
+    /// False if there are none.
+    #[cfg(not(loom))]
+    pub fn populate_paid(&self) -> bool {
+        let first = self.populated_buckets.load(Ordering::Relaxed).max(self.length() as u64);
+        let end = self.paid_buckets().min(first + (HUGE_PAGE_BYTES / size_of::<Bucket>()) as u64);
+        if first >= end {
+            return false;
+        }
+        self.buckets.populate(first as usize..end as usize);
+        self.populated_buckets.store(end, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a bucket is in memory.
+    #[cfg(all(test, not(loom)))]
+    pub fn is_resident(&self, bucket: usize) -> bool {
+        crate::mapping::is_resident(std::ptr::from_ref(self.buckets.at(bucket)).cast())
+    }
+
+    #[cfg(loom)]
+    pub fn populate_paid(&self) -> bool {
+        false
     }
 
     #[inline(always)]

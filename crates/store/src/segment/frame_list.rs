@@ -124,6 +124,13 @@ impl FrameList {
         self.frames.allocate(segment.index() * bytes, bytes)
     }
 
+    /// Takes the memory of a segment from the system before it is touched.
+    #[cfg(not(loom))]
+    pub fn populate(&self, segment: SegmentId) {
+        let bytes = FRAME_BYTES >> self.shift;
+        self.frames.populate(segment.index() * bytes, bytes);
+    }
+
     /// Whether segments need memory of a file.
     pub fn is_in_file(&self) -> bool {
         self.frames.is_in_file()

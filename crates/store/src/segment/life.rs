@@ -39,6 +39,8 @@ pub struct Segments {
     pub(super) headers: Table<Header>,
     pub(super) frames: FrameList,
     pub(super) has_small_pages: AtomicBool,
+    /// Whether the next free segments may lack memory; see `ahead`.
+    pub(super) wants_pages: AtomicBool,
     segment_bytes: u32,
     max_segments: u32,
     reserve_max: u32,
@@ -56,6 +58,8 @@ pub struct Segments {
 pub(super) struct FreeStack {
     pub(super) top: u32,
     pub(super) length: u32,
+    /// From the top down, segments that are known to have memory.
+    pub(super) prepared: u32,
     /// Segments up to the limit whose memory is used otherwise: see `withhold_free`.
     pub(super) withheld: Vec<SegmentId>,
 }
@@ -111,6 +115,7 @@ impl Segments {
             max_segments: max.min(list.max_segments()),
             frames: list,
             has_small_pages: AtomicBool::new(pages == Pages::Small),
+            wants_pages: AtomicBool::new(false),
             segment_bytes,
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
@@ -210,6 +215,7 @@ impl Segments {
             self.withhold(free, segment);
             return false;
         }
+        self.note_taken(free);
         header.reset();
         // Under the lock: `dismiss_top` looks for a free segment in the stack.
         header.pass_to(State::Open);
@@ -241,11 +247,11 @@ impl Segments {
     /// Gives a segment that is about to be used memory, under the lock of the free stack. False if it is to have it
     /// from a file system that is full.
     fn give_memory(&self, segment: SegmentId) -> bool {
-        let has_memory = self.header(segment).has_memory();
-        if !self.frames.is_in_file() || has_memory.load(Ordering::Relaxed) {
+        if cfg!(loom) {
             return true;
         }
-        let is_given = self.frames.allocate(segment);
+        let has_memory = self.header(segment).has_memory();
+        let is_given = has_memory.load(Ordering::Relaxed) || self.frames.allocate(segment);
         has_memory.store(is_given, Ordering::Relaxed);
         is_given
     }

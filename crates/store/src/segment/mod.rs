@@ -1,5 +1,6 @@
 //! Segments: fixed blocks of memory that items are appended to, and that are emptied as a whole.
 
+mod ahead;
 mod dead_stack;
 mod frame_list;
 mod header;
