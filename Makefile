@@ -64,12 +64,12 @@ tested:
 run: build
 	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
 
-# What computes runs beside what mostly waits.
+# What computes runs beside what mostly waits: loom beside the tests of the interfaces, all else beside conformance.
 test:
 	$(MAKE) -j2 -Otarget tools check
-	$(MAKE) unit
-	$(MAKE) -j2 -Otarget loom conformance
-	$(MAKE) -j3 -Otarget clients python fuzz
+	$(MAKE) tested
+	$(MAKE) -j3 -Otarget unit-outside unit-inside loom
+	$(MAKE) -j3 -Otarget conformance clients python fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
 tools: components $(VENV)/ready

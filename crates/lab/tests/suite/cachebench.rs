@@ -1,0 +1,136 @@
+//! CacheBench's configurations in `generate`, `replay` and `bench`. Those here have the keys of the ones that CacheLib
+//! ships under `cachebench/test_configs`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::line::Line;
+use clap::Parser;
+use ebbtide_lab::Error;
+use ebbtide_lab::bench::{BenchArgs, bench};
+use ebbtide_lab::generate::{GenerateArgs, Workload};
+use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
+use ebbtide_lab::trace::Op;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// Two pools with memory of their own, chained items and consistency checks.
+const POOLS: &str = r#"// @nolint
+{
+  "cache_config": {
+    "cacheSizeMB": 64, "numPools": 2, "poolSizes": [0.25, 0.75], "poolRebalanceIntervalSec": 1, "allocFactor": 2.0,
+    "moveOnSlabRelease": true, "nvmCacheSizeMB": 1024, "navyNumInmemBuffers": 30, "memoryTiers": [{"ratio": 1}]
+  },
+  "test_config": {
+    "checkConsistency": true, "numOps": 20000, "numThreads": 2, "numKeys": 4000, "distribution": "range",
+    "preallocateCache": true, "prepopulateCache": true, "opDelayBatch": 1, "opDelayNs": 200,
+    "keySizeRange": [8, 16], "keySizeRangeProbability": [1.0],
+    "valSizeRange": [256, 1024, 4096], "valSizeRangeProbability": [0.2, 0.8],
+    "chainedItemLengthRange": [1, 2, 4], "chainedItemLengthRangeProbability": [0.8, 0.2],
+    "chainedItemValSizeRange": [1, 128], "chainedItemValSizeRangeProbability": [1.0],
+    "getRatio": 0.7, "setRatio": 0.1, "delRatio": 0.05, "updateRatio": 0.05, "addChainedRatio": 0.1,
+    "keyPoolDistribution": [0.5, 0.5], "opPoolDistribution": [0.5, 0.5]
+  }
+}"#;
+
+/// One of a list of instances, with a rate and a burst.
+const BURST: &str = r#"[{
+  "cache_config": {"cacheSizeMB": 16, "memoryMonitorMode": "resident", "eventTrackerFilePath": "/tmp/x"},
+  "test_config": {
+    "name": "cache_component", "generator": "online", "enableLookaside": true, "mode": "micro",
+    "numOps": 50000, "numThreads": 4, "numKeys": 1000, "opRatePerSec": 100, "opRateBurstSize": 10000,
+    "poolDistributions": [{
+      "keySizeRange": [8, 9], "keySizeRangeProbability": [1.0], "valSizeRange": [100, 101],
+      "valSizeRangeProbability": [1.0], "ttlSecsRange": [0, 3600], "ttlSecsRangeProbability": [0.5, 0.5],
+      "getRatio": 0.6, "loneGetRatio": 0.1, "loneSetRatio": 0.2, "useLegacyKeyGen": true
+    }]
+  }
+}]"#;
+
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("config.json");
+    fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+fn workload(text: &str) -> Result<Workload, Error> {
+    let (_directory, path) = file(text);
+    let line = ["generate", "--output", "-", "--cachebench", path.to_str().unwrap()];
+    Workload::new(&Line::<GenerateArgs>::parse_from(line).args.workload)
+}
+
+fn try_replay(text: &str, flags: &str) -> Result<ReplayReport, Error> {
+    let (_directory, path) = file(text);
+    let line = ["replay", "--cachebench", path.to_str().unwrap()].into_iter().chain(flags.split_whitespace());
+    let args = Line::<ReplayArgs>::parse_from(line).args;
+    replay(&args, args.cells()?[0])
+}
+
+#[test]
+fn every_command_plays_a_configuration() {
+    for (text, pools) in [(POOLS, 2), (BURST, 0)] {
+        let made = workload(text).unwrap().requests().count() as u64;
+        let report = try_replay(text, "").unwrap();
+        assert_eq!((report.requests, report.pools.map_or(0, |pools| pools.len())), (made, pools));
+        let (_directory, path) = file(text);
+        let line = ["bench", "--cachebench", path.to_str().unwrap(), "--requests", "5000", "--generated", "5k"];
+        let report = bench(&Line::<BenchArgs>::parse_from(line).args).unwrap();
+        assert_eq!((report.requests, report.pools.len()), (5000, pools));
+    }
+}
+
+#[test]
+fn a_replay_has_memory_and_pools_of_the_configuration() {
+    let report = try_replay(POOLS, "").unwrap();
+    let pools: Vec<(String, u64)> =
+        report.pools.unwrap().into_iter().map(|pool| (pool.name, pool.memory_bytes)).collect();
+    assert_eq!(pools, [("pool0".to_owned(), 16 * MIB), ("pool1".to_owned(), 48 * MIB)]);
+    assert_eq!((report.memory_limit_bytes, report.format), (64 * MIB, "cachebench"));
+    // Half of the keys, half of the memory; a flag of its own counts more.
+    assert_eq!(try_replay(POOLS, "--keys 2k --requests 3k").unwrap().memory_limit_bytes, 32 * MIB);
+    let report = try_replay(POOLS, "--memory 32m --divide equal --requests 3k").unwrap();
+    assert!(report.pools.unwrap().iter().all(|pool| pool.memory_bytes == 16 * MIB));
+    let report = try_replay(BURST, "--memory 10% --requests 3k").unwrap();
+    assert_eq!((report.memory_limit_bytes, report.requests), (256 << 10, 3000));
+    // One pool of two in the cache has its share.
+    let one = POOLS.replace(r#""keyPoolDistribution": [0.5, 0.5], "opPoolDistribution": [0.5, 0.5]"#, r#""mode": """#);
+    let report = try_replay(&one, "--requests 3k").unwrap();
+    assert_eq!((report.memory_limit_bytes, report.pools), (16 * MIB, None));
+}
+
+#[test]
+fn a_burst_comes_at_once_and_the_rate_holds_after() {
+    let requests: Vec<_> = workload(BURST).unwrap().requests().collect();
+    let at_once = requests.iter().filter(|request| request.time_seconds == 0).count();
+    assert_eq!((requests.len(), at_once), (200_000, 10_000 + 100));
+    assert_eq!(requests[199_999].time_seconds, 1899, "190,000 operations, 100 a second");
+    let sets = requests.iter().filter(|request| request.op == Op::Set).count() as f64 / 200_000.0;
+    assert!((sets / (0.2 / 0.9) - 1.0).abs() < 0.02, "{sets}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_its_key() {
+    for (from, to, part) in [
+        (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "numKeys": 9,"#, "poolDistributions: the key numKeys is of"),
+        (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "frob": 9,"#, "poolDistributions: the key frob is not supported"),
+        (r#""generator": "online""#, r#""generator": "replay", "traceFileName": "x""#, "generator `replay`"),
+        ("cache_component", "high_refcount", "name `high_refcount`"),
+        (r#""cacheSizeMB": 16,"#, r#""numPools": 2,"#, "numPools 2 and 1 poolSizes"),
+        ("}]\n  }\n}]", "}]\n  }\n}, {}]", "a list of 2 configurations"),
+    ] {
+        assert!(BURST.contains(from), "{from}");
+        let error = workload(&BURST.replace(from, to)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{to}: {error}");
+    }
+    let without = BURST.replace(r#""cacheSizeMB": 16, "#, "");
+    let error = try_replay(&without, "").unwrap_err().to_string();
+    assert!(error.contains("no cacheSizeMB; give --memory"), "{error}");
+    assert!(try_replay(&without, "--memory 16m --requests 2k").is_ok());
+    let one = POOLS.replace(r#""numPools": 2, "poolSizes": [0.25, 0.75],"#, "");
+    let error = try_replay(&one, "").unwrap_err().to_string();
+    assert!(error.contains("opPoolDistribution has 2 pools and cache_config 1"), "{error}");
+    let error = try_replay(BURST, "--divide auto").unwrap_err().to_string();
+    assert!(error.contains("nothing to divide"), "{error}");
+}

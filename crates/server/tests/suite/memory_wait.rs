@@ -1,0 +1,221 @@
+//! Writes that find no memory before another thread goes on: their connections are parked, and the worker serves the
+//! others.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
+use crate::common::{TestServer, assert_bytes, options, read_exactly, set, value};
+use ebbtide::memcached::{ByteSize, Cache};
+use ebbtide_server::ServerOptions;
+use ebbtide_testkit::repeat_after_stalls;
+
+const TOUCH: u8 = 0x1C;
+const FILLERS: u32 = 1_000_000;
+/// Shorter than the two seconds that a write waits for a reader.
+const MAX_ATTEMPT: Duration = Duration::from_millis(1500);
+
+/// A server of one worker over a full cache that evicts nothing.
+struct Full {
+    server: TestServer,
+    fillers: u32,
+}
+
+impl Full {
+    /// With these keys besides.
+    fn with(kept: &[(&str, &[u8])]) -> Self {
+        let builder = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).evict(false);
+        // No key that is compared shares its buckets with one that changes.
+        let cache = builder.seed(1).segment_size(ByteSize::kib(16)).build().expect("a cache");
+        let server = TestServer::around(cache, ServerOptions { threads: 1, ..options() });
+        for (key, value) in kept {
+            server.cache.insert(key.as_bytes(), value).apply().expect("stored");
+        }
+        let mut fillers = 0;
+        for bytes in [900, 0] {
+            let insert = |number: u32| server.cache.insert(&number.to_be_bytes(), &vec![7; bytes]).apply().is_ok();
+            fillers += (fillers..FILLERS).take_while(|number| insert(*number)).count() as u32;
+        }
+        Self { server, fillers }
+    }
+
+    /// The index contracts then, which changes CAS tokens: this waits until it has.
+    fn delete_fillers(&self) {
+        (0..self.fillers).for_each(|number| assert!(self.server.cache.delete(&number.to_be_bytes())));
+        let (mut load, mut since) = (0.0, Instant::now());
+        self.server.wait_for("an index that stays as it is", || {
+            let now = self.server.cache.stats().index_load;
+            if now != load {
+                (load, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(300)
+        });
+    }
+
+    /// How many connections wait for memory, asked on a connection of its own.
+    fn waiting(&self) -> usize {
+        let conns = self.server.talk(b"stats conns\r\n");
+        String::from_utf8_lossy(&conns).matches("state conn_io_pending").count()
+    }
+
+    fn wait_until_waiting(&self, count: usize) {
+        self.server.wait_for("the wait for memory", || self.waiting() == count);
+    }
+}
+
+/// A connection with what it asked and what it is to be answered.
+fn asked(server: &TestServer, input: &[u8], answer: &[u8]) -> (TcpStream, Vec<u8>) {
+    let mut stream = server.connect();
+    stream.write_all(input).expect("a write");
+    (stream, answer.to_vec())
+}
+
+fn answered(mut asked: Vec<(TcpStream, Vec<u8>)>) {
+    for (stream, answer) in &mut asked {
+        assert_bytes(&read_exactly(stream, answer.len()), answer);
+    }
+}
+
+#[test]
+fn every_write_that_waits_parks_its_connection_alone() {
+    repeat_after_stalls(MAX_ATTEMPT, park_each_write_that_waits);
+}
+
+fn park_each_write_that_waits() {
+    let kept: &[(&str, &[u8])] = &[
+        ("held", b"h"),
+        ("replaced", b"old"),
+        ("appended", b"b"),
+        ("prepended", b"b"),
+        ("compared", b"old"),
+        ("up", b"7"),
+        ("down", b"7"),
+        ("touched", b"t"),
+        ("got", b"g"),
+        ("binary", b"b"),
+        ("counted", b"1"),
+        ("btouched", b"t"),
+        ("mtouched", b"t"),
+        ("stale", b"s"),
+    ];
+    let full = Full::with(kept);
+    let server = &full.server;
+    let held = server.cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    let gets = server.talk(b"gets compared\r\n");
+    let token =
+        String::from_utf8_lossy(&gets).split(' ').nth(4).expect("a token").split('\r').next().unwrap().to_owned();
+    let long = value(100_000);
+    let text: &[(&[u8], &[u8])] = &[
+        (b"set new 0 0 1\r\nx\r\n", b"STORED\r\n"),
+        (b"add added 0 0 1\r\nx\r\n", b"STORED\r\n"),
+        (b"replace replaced 0 0 3\r\nnew\r\n", b"STORED\r\n"),
+        (b"append appended 0 0 1\r\nc\r\n", b"STORED\r\n"),
+        (b"prepend prepended 0 0 1\r\na\r\n", b"STORED\r\n"),
+        (&[b"cas compared 0 0 3 ", token.as_bytes(), b"\r\nnew\r\n"].concat(), b"STORED\r\n"),
+        (b"incr up 1\r\n", b"8\r\n"),
+        (b"decr down 1\r\n", b"6\r\n"),
+        (b"touch touched 1000\r\n", b"TOUCHED\r\n"),
+        (b"gat 2000 got\r\n", b"VALUE got 0 1\r\ng\r\nEND\r\n"),
+        (b"ms meta 1\r\nx\r\n", b"HD\r\n"),
+        (b"ma made N0 J5 v\r\n", b"VA 1\r\n5\r\n"),
+        (b"mg mtouched T3000 v\r\n", b"VA 1\r\nt\r\n"),
+        (b"md stale I\r\n", b"HD\r\n"),
+        (&set("long", &long), b"STORED\r\n"),
+        // What comes behind a command that waits is executed after it.
+        (b"set first 0 0 1\r\nx\r\nget first\r\n", b"STORED\r\nVALUE first 0 1\r\nx\r\nEND\r\n"),
+    ];
+    let count_extras = [&2_u64.to_be_bytes()[..], &5_u64.to_be_bytes(), &0_u32.to_be_bytes()].concat();
+    let binary = [
+        request(SET, &[0; 8], b"bset", b"x"),
+        request(ADD, &[0; 8], b"badd", &long),
+        request(APPEND, &[], b"binary", b"c"),
+        request(INCREMENT, &count_extras, b"counted", b""),
+        request(INCREMENT, &count_extras, b"bmade", b""),
+        request(TOUCH, &4000_u32.to_be_bytes(), b"btouched", b""),
+    ];
+    let parked: Vec<_> = text.iter().map(|(input, answer)| asked(server, input, answer)).collect();
+    let mut packets: Vec<_> = binary.iter().map(|input| asked(server, input, b"").0).collect();
+    full.wait_until_waiting(text.len() + binary.len());
+    assert_bytes(&server.talk(b"get held new\r\n"), b"VALUE held 0 1\r\nh\r\nEND\r\n");
+    drop(held);
+    answered(parked);
+    for stream in &mut packets {
+        assert_eq!(packet::read(stream).status, packet::OK);
+    }
+    full.wait_until_waiting(0);
+    assert_bytes(
+        &server.talk(b"get appended prepended made up\r\n"),
+        b"VALUE appended 0 2\r\nbc\r\nVALUE prepended 0 2\r\nab\r\nVALUE made 0 1\r\n5\r\nVALUE up 0 1\r\n8\r\nEND\r\n",
+    );
+    assert_bytes(&server.talk(b"get long\r\n"), &[crate::common::hit("long", &long), b"END\r\n".to_vec()].concat());
+}
+
+fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+    Packet { opcode, extras, key, value, ..Packet::default() }.bytes()
+}
+
+#[test]
+fn a_write_that_waits_for_too_long_is_refused() {
+    repeat_after_stalls(2 * MAX_ATTEMPT, refuse_a_write_that_waits_for_too_long);
+}
+
+fn refuse_a_write_that_waits_for_too_long() {
+    let full = Full::with(&[("held", b"h"), ("old", b"o")]);
+    let held = full.server.cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    let mut stream = full.server.connect();
+    stream.write_all(b"set old 0 0 1\r\nx\r\n").expect("a write");
+    full.wait_until_waiting(1);
+    assert_bytes(&full.server.talk(b"get old\r\n"), b"VALUE old 0 1\r\no\r\nEND\r\n");
+    let answer = b"SERVER_ERROR out of memory storing object\r\n";
+    assert_bytes(&read_exactly(&mut stream, answer.len()), answer);
+    assert_bytes(&full.server.talk(b"get old\r\n"), b"END\r\n");
+    drop(held);
+    stream.write_all(b"set old 0 0 1\r\nx\r\n").expect("a write");
+    assert_bytes(&read_exactly(&mut stream, 8), b"STORED\r\n");
+}
+
+#[test]
+fn a_client_that_leaves_while_its_write_waits_is_forgotten() {
+    repeat_after_stalls(MAX_ATTEMPT, leave_while_writes_wait);
+}
+
+fn leave_while_writes_wait() {
+    let full = Full::with(&[("held", b"h")]);
+    let held = full.server.cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    let mut streams: Vec<_> = (0..40).map(|_| full.server.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"set new 0 0 1\r\nx\r\n").expect("a write");
+    }
+    full.wait_until_waiting(streams.len());
+    drop(streams);
+    drop(held);
+    full.wait_until_waiting(0);
+    full.server.wait_for("their end", || full.server.stat("curr_connections") <= 2);
+}
+
+#[test]
+fn a_server_that_stops_ends_what_waits() {
+    repeat_after_stalls(MAX_ATTEMPT, stop_while_a_write_waits);
+}
+
+fn stop_while_a_write_waits() {
+    let mut full = Full::with(&[("held", b"h")]);
+    let cache = full.server.cache.clone();
+    let held = cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    let mut stream = full.server.connect();
+    stream.write_all(b"set new 0 0 1\r\nx\r\n").expect("a write");
+    full.wait_until_waiting(1);
+    let running = full.server.running();
+    std::thread::scope(|scope| {
+        scope.spawn(|| running.stop().expect("a clean stop"));
+        drop(held);
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an end");
+        assert_bytes(&answer, b"STORED\r\n");
+    });
+}

@@ -1,0 +1,79 @@
+//! The names of statistics, and their order, as clients and dashboards see them.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+
+use crate::common::{PATIENCE, TestServer, options};
+use ebbtide::memcached::{ByteSize, Cache};
+use ebbtide_server::{Admin, ServerOptions};
+use serde_json::Value;
+
+const NAMES: &str = include_str!("statistics.txt");
+
+fn get(server: &TestServer, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.admin.expect("an admin address")).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("a write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+fn stats(server: &TestServer, topic: &str, names: &mut Vec<String>) {
+    let text = String::from_utf8(server.talk(format!("stats{topic}\r\n").as_bytes())).expect("text");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next());
+    names.extend(lines.map(|name| format!("stats{topic} {name}")));
+}
+
+fn paths(value: &Value, path: &str, names: &mut Vec<String>) {
+    match value {
+        Value::Object(entries) => {
+            for (name, entry) in entries {
+                paths(entry, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, names);
+            }
+        }
+        _ => names.push(format!("api {path}")),
+    }
+}
+
+#[test]
+fn names_and_their_order_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = Cache::builder().memory(ByteSize::mib(64)).flash(folder.path().join("flash"), ByteSize::mib(128));
+    let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
+    let options = ServerOptions { admin: Some(admin), ..options() };
+    let server = TestServer::around(cache.build().expect("a cache"), options);
+    server.talk(b"set k 0 0 1\r\nv\r\n");
+    server.wait_for("gets of the last minute, and a look at the objects", || {
+        server.talk(b"get k\r\n");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let own = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
+        own.contains("now_hit_ratio") && own.contains("unread_share")
+    });
+    let mut names = Vec::new();
+    stats(&server, "", &mut names);
+    stats(&server, " ebbtide", &mut names);
+    for line in get(&server, "/metrics").lines() {
+        match line.rsplit_once(' ') {
+            _ if line.starts_with('#') => names.push(line.to_owned()),
+            Some((name, _)) if name.contains("version=") => names.push("metric ebbtide_build_info".to_owned()),
+            Some((name, _)) => names.push(format!("metric {name}")),
+            None => {}
+        }
+    }
+    let overview: Value = serde_json::from_str(&get(&server, "/api/overview")).expect("JSON");
+    paths(&overview, "", &mut names);
+    // Which commands have latencies depends on the last seconds.
+    names.retain(|name| !name.starts_with("api latency_us"));
+    let (expected_paths, expected): (Vec<&str>, Vec<_>) = NAMES.lines().partition(|name| name.starts_with("api "));
+    let (paths, names): (Vec<_>, Vec<_>) = names.iter().map(String::as_str).partition(|name| name.starts_with("api "));
+    for (at, (name, expected)) in names.iter().zip(&expected).enumerate() {
+        assert_eq!(name, expected, "line {}", at + 1);
+    }
+    assert_eq!(names.len(), expected.len());
+    // An object of JSON has no order.
+    let sorted = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(sorted(&paths), sorted(&expected_paths));
+}
