@@ -113,8 +113,8 @@ check: components
 	cargo check --package ebbtide-store --features coherence --bench locks --locked
 	cargo xtask tidy
 
-# Tests inside the crates and those of their interfaces run side by side, as many of the latter wait. The binaries are
-# named because all of them would include the fuzzers, which do not end.
+# Tests inside the crates and those of their interfaces run side by side, as many of the latter wait, hence also their
+# four threads. The binaries are named because all of them would include the fuzzers, which do not end.
 unit: tested
 	$(MAKE) -j2 -Otarget unit-inside unit-outside
 
@@ -123,7 +123,7 @@ unit-inside:
 	cargo test --workspace --locked --no-fail-fast --doc
 
 unit-outside:
-	cargo test --workspace --locked --no-fail-fast --test '*'
+	RUST_TEST_THREADS=4 cargo test --workspace --locked --no-fail-fast --test '*'
 
 # All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker and of
 # structured edits, a thousand restarts and changed files, thousands of kills, and an hour of fuzzing.
