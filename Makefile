@@ -138,7 +138,7 @@ soak:
 SCALE := 64
 
 terabyte:
-	cargo bench --locked --package ebbtide-flash --bench terabyte -- $(SCALE)
+	cargo bench --locked --package ebbtide-flash --features test-devices --bench terabyte -- $(SCALE)
 
 # Loom rebuilds everything with its own atomics, hence the target directory of its own.
 loom:

@@ -1,7 +1,8 @@
 //! The cost of small objects on flash: hit ratio, write amplification, RAM, reads for absent keys; for mean sizes of
 //! 50, 100 and 300 B, log shares and move thresholds, beside plain set pages (log share 0).
 //!
-//!     cargo run --release -p ebbtide-flash --example small_objects [-- FLASH_MIB [SIZE [LOG_PERCENT THRESHOLD]]]
+//!     cargo run --release -p ebbtide-flash --features test-devices --example small_objects \
+//!         [-- FLASH_MIB [SIZE [LOG_PERCENT THRESHOLD]]]
 //!
 //! Gets come with Zipf's popularity (0.9) over three times as many keys as flash holds, one in twenty is a set of the
 //! key. DRAM in front is a clock of 5 % of the flash's bytes. A miss is followed by an insert into DRAM; what leaves

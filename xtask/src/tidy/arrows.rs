@@ -13,6 +13,8 @@ use super::workspace::{Kind, Workspace};
 
 const RULE: &str = "arrow";
 const TESTKIT: &str = "ebbtide-testkit";
+/// Features that no shipping build has: only a dev-dependency may ask for them.
+const TEST_FEATURES: [&str; 2] = ["kill-points", "test-devices"];
 
 /// Every package of the workspace, with what it may import of ours.
 const ALLOWED: [(&str, &[&str]); 13] = [
@@ -60,6 +62,13 @@ pub fn check(workspace: &Workspace) -> Vec<Problem> {
                 };
                 problems.push(Problem::new(&package.manifest, 1, RULE, advice));
             }
+            let is_for_tests = |feature: &&String| TEST_FEATURES.contains(&feature.as_str());
+            if let Some(feature) =
+                dependency.features.iter().find(is_for_tests).filter(|_| dependency.kind != Kind::Dev)
+            {
+                let advice = format!("{name}'s feature {feature} is for tests: ask for it in [dev-dependencies]");
+                problems.push(Problem::new(&package.manifest, 1, RULE, advice));
+            }
         }
     }
     problems
@@ -84,7 +93,7 @@ mod tests {
                     dependencies: arrows
                         .iter()
                         .filter(|a| a.0 == *name)
-                        .map(|a| Dependency { name: a.1.to_owned(), kind: a.2 })
+                        .map(|a| Dependency { name: a.1.to_owned(), kind: a.2, features: Vec::new() })
                         .collect(),
                     targets: Vec::new(),
                 })
@@ -123,6 +132,18 @@ mod tests {
             ("ebbtide-store", TESTKIT, Kind::Normal),
         ] {
             assert_eq!(count(&[(from, to, kind)]), 1, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn only_dev_dependencies_have_features_for_tests() {
+        for (kind, feature, expected) in
+            [(Kind::Normal, "test-devices", 1), (Kind::Dev, "kill-points", 0), (Kind::Normal, "serde", 0)]
+        {
+            let mut workspace = workspace(&[("ebbtide", "ebbtide-store", kind)]);
+            let ours = workspace.packages.iter_mut().find(|package| package.name == "ebbtide").unwrap();
+            ours.dependencies[0].features.push(feature.to_owned());
+            assert_eq!(check(&workspace).len(), expected, "{kind:?} {feature}");
         }
     }
 

@@ -20,6 +20,7 @@ pub enum Kind {
 pub struct Dependency {
     pub name: String,
     pub kind: Kind,
+    pub features: Vec<String>,
 }
 
 /// A library, binary, test, bench or example.
@@ -97,6 +98,7 @@ fn parse(metadata: &Value, root: &str, member: bool) -> Vec<Package> {
                         Some("build") => Kind::Build,
                         _ => Kind::Normal,
                     },
+                    features: list(&dependency["features"]).map(string).collect(),
                 })
                 .collect(),
             targets: list(&package["targets"])
@@ -122,13 +124,14 @@ mod tests {
     fn metadata_is_read() {
         let metadata = serde_json::json!({"packages": [{
             "name": "a", "manifest_path": "/r/crates/a/Cargo.toml",
-            "dependencies": [{"name": "b", "kind": null}, {"name": "c", "kind": "dev"}],
+            "dependencies": [{"name": "b", "kind": null}, {"name": "c", "kind": "dev", "features": ["f"]}],
             "targets": [{"kind": ["lib"], "src_path": "/r/crates/a/src/lib.rs"}],
         }]});
         let packages = parse(&metadata, "/r", true);
         assert_eq!(packages[0].manifest, "crates/a/Cargo.toml");
         assert_eq!(packages[0].dependencies[0].kind, Kind::Normal);
         assert_eq!(packages[0].dependencies[1].kind, Kind::Dev);
+        assert_eq!(packages[0].dependencies[1].features, ["f"]);
         assert_eq!(packages[0].targets[0].root, "crates/a/src/lib.rs");
     }
 }

@@ -1,5 +1,5 @@
 //! Flash of a terabyte, simulated: `make terabyte [SCALE=64]`, or
-//! `cargo bench -p ebbtide-flash --bench terabyte -- [SCALE]`.
+//! `cargo bench -p ebbtide-flash --features test-devices --bench terabyte -- [SCALE]`.
 //!
 //! The real formats on a device that keeps its blocks compressed in memory (`CompressedDevice`): a capacity of 1 TB /
 //! SCALE of objects of 4 KiB, then of 300 B, is filled, turned over once, killed and started again. A sample of all

@@ -24,28 +24,27 @@
 //! | `fiemap` | reserved but unwritten space of a file |
 //! | `drive`, `amplification` | logs of NVMe drives; their estimated write amplification |
 //! | `stats`, `histogram`, `health` | counters, latencies, health of the device |
-//! | `memory_device`, `compressed_device`, `faults` | devices for tests |
+//! | `test_devices` | devices for tests, with the feature of this name |
 
 mod amplification;
 mod blocking_ring;
 mod blocking_transfer;
 mod buffer;
-mod compressed_device;
 mod disk;
 mod drive;
 mod dry_run;
-mod faults;
 mod fiemap;
 mod health;
 mod histogram;
 mod interface;
 mod label;
-mod memory_device;
 mod open_error;
 mod path;
 mod queue;
 mod stats;
 mod stripes;
+#[cfg(any(test, feature = "test-devices"))]
+mod test_devices;
 mod thread_pool;
 mod thread_ring;
 mod transfer;
@@ -55,20 +54,19 @@ pub use amplification::page_amplification;
 pub use blocking_ring::BlockingRing;
 pub use blocking_transfer::{read, write};
 pub use buffer::{BLOCK, Buffer};
-pub use compressed_device::CompressedDevice;
 pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};
 pub use drive::{DriveLog, NoDriveLog, drive_log_under};
 pub(crate) use dry_run::check_beside;
-pub use faults::{Delivery, Faults, FaultyDevice};
 pub use fiemap::UnwrittenRanges;
 pub use health::Health;
 pub use histogram::LatencyHistogram;
 use interface::stopped;
 pub use interface::{Device, Direction, OnTransfer, TransferOutcome, TransferRequest};
-pub use memory_device::MemoryDevice;
 pub use open_error::{Notice, OpenError};
 pub use path::{MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES, stores_nothing};
 pub(crate) use path::{lock, unlock};
 pub use stats::{DeviceMonitor, DeviceStats, LaneStats};
 pub use stripes::STRIPE;
+#[cfg(any(test, feature = "test-devices"))]
+pub use test_devices::{CompressedDevice, Delivery, Faults, FaultyDevice, MemoryDevice};
 pub use thread_ring::ThreadRing;

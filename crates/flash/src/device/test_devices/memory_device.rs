@@ -1,7 +1,7 @@
 //! A device in memory, for tests: a transfer is done when `submit` returns.
 
-use super::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest};
 use crate::Error;
+use crate::device::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -62,8 +62,8 @@ impl Device for MemoryDevice {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Buffer, read, write};
     use super::*;
+    use crate::device::{Buffer, read, write};
 
     #[test]
     fn what_is_written_is_read() {

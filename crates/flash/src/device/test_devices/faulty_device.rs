@@ -11,8 +11,8 @@
 //!
 //! One mutex guards everything. No completion runs under it.
 
-use super::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest, stopped};
 use crate::Error;
+use crate::device::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest, stopped};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -522,8 +522,8 @@ impl Random {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Buffer, TransferOutcome, read, write};
     use super::*;
+    use crate::device::{Buffer, TransferOutcome, read, write};
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
 

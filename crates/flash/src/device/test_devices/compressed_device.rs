@@ -7,8 +7,8 @@
 //! A run is one repeated word of 8 bytes, at any alignment. So values of one repeated word, and zeros, take a few
 //! bytes; other bytes are stored literally.
 
-use super::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest};
 use crate::Error;
+use crate::device::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -128,8 +128,8 @@ fn expand(mut kept: &[u8], block: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Buffer, read, write};
     use super::*;
+    use crate::device::{Buffer, read, write};
     use ebbtide_testkit::Random;
 
     #[test]
