@@ -16,6 +16,7 @@ mod problem;
 mod size;
 mod source;
 mod tree;
+mod type_names;
 mod width;
 mod words;
 mod workspace;
@@ -39,6 +40,7 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
     problems.extend(evaluation::check(&tree));
     problems.extend(links::check(&tree));
     problems.extend(lockfile::check(&tree));
+    problems.extend(type_names::check(&tree));
     for (path, text) in tree.with_extension("rs") {
         let source = Source::new(text);
         problems.extend(size::check(path, &source));

@@ -167,7 +167,7 @@ impl fmt::Display for Reason {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decision {
+pub enum PressureDecision {
     Keep,
     Shrink { to_bytes: u64, reason: Reason },
     Grow { to_bytes: u64, reason: Reason },
@@ -177,7 +177,7 @@ pub enum Decision {
 ///
 /// A shrink starts from the smaller of limit and use: memory that is not in use frees nothing. A growth happens only
 /// while the memory is in use, since room for nothing helps nobody.
-pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> Decision {
+pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> PressureDecision {
     let Memory { configured_bytes, limit_bytes, used_bytes } = memory;
     let middle = options.lower_bytes.midpoint(options.upper_bytes);
     let leaving = used_bytes.saturating_sub(limit_bytes);
@@ -211,14 +211,18 @@ pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> De
     if let Some((bytes, reason)) = shrink.or(stalls) {
         let floor = options.floor_bytes(configured_bytes);
         let to_bytes = limit_bytes.min(used_bytes).saturating_sub(bytes.min(step)).max(floor);
-        return if to_bytes < limit_bytes { Decision::Shrink { to_bytes, reason } } else { Decision::Keep };
+        return if to_bytes < limit_bytes {
+            PressureDecision::Shrink { to_bytes, reason }
+        } else {
+            PressureDecision::Keep
+        };
     }
     match grow {
         Some((bytes, reason)) if limit_bytes < configured_bytes && promised <= step => {
             let to_bytes = (limit_bytes + bytes.min(step)).min(configured_bytes);
-            Decision::Grow { to_bytes, reason }
+            PressureDecision::Grow { to_bytes, reason }
         }
-        _ => Decision::Keep,
+        _ => PressureDecision::Keep,
     }
 }
 
@@ -243,15 +247,15 @@ mod tests {
     #[test]
     fn between_the_limits_nothing_moves() {
         for free_mib in [100, 150, 200] {
-            assert_eq!(decide(&free(100, 200), full(500), reading(free_mib)), Decision::Keep);
+            assert_eq!(decide(&free(100, 200), full(500), reading(free_mib)), PressureDecision::Keep);
         }
     }
 
     #[test]
     fn a_step_aims_at_the_middle_and_is_bounded() {
         let to = |decision| match decision {
-            Decision::Shrink { to_bytes, .. } | Decision::Grow { to_bytes, .. } => to_bytes / MIB,
-            Decision::Keep => panic!("nothing moves"),
+            PressureDecision::Shrink { to_bytes, .. } | PressureDecision::Grow { to_bytes, .. } => to_bytes / MIB,
+            PressureDecision::Keep => panic!("nothing moves"),
         };
         // 20 MiB are missing to the middle of 120; a step is 50.
         assert_eq!(to(decide(&free(110, 130), full(500), reading(100))), 480);
@@ -260,26 +264,26 @@ mod tests {
         assert_eq!(to(decide(&free(110, 130), full(500), reading(900))), 550);
         assert_eq!(to(decide(&free(110, 130), full(980), reading(900))), 1000);
         assert_eq!(to(decide(&free(110, 130), full(260), reading(0))), 250);
-        assert_eq!(decide(&free(110, 130), full(250), reading(0)), Decision::Keep);
-        assert_eq!(decide(&free(110, 130), full(1000), reading(900)), Decision::Keep);
+        assert_eq!(decide(&free(110, 130), full(250), reading(0)), PressureDecision::Keep);
+        assert_eq!(decide(&free(110, 130), full(1000), reading(900)), PressureDecision::Keep);
     }
 
     #[test]
     fn memory_on_its_way_counts_once() {
         let options = free(100, 200);
         let leaving = Memory { configured_bytes: 1000 * MIB, limit_bytes: 450 * MIB, used_bytes: 500 * MIB };
-        assert_eq!(decide(&options, leaving, reading(60)), Decision::Keep, "110 MiB are free soon");
-        assert!(matches!(decide(&options, leaving, reading(40)), Decision::Shrink { .. }));
+        assert_eq!(decide(&options, leaving, reading(60)), PressureDecision::Keep, "110 MiB are free soon");
+        assert!(matches!(decide(&options, leaving, reading(40)), PressureDecision::Shrink { .. }));
         let promised = Memory { configured_bytes: 1000 * MIB, limit_bytes: 550 * MIB, used_bytes: 500 * MIB };
-        assert_eq!(decide(&options, promised, reading(240)), Decision::Keep, "50 MiB of them are taken soon");
-        assert!(matches!(decide(&options, promised, reading(260)), Decision::Grow { .. }));
+        assert_eq!(decide(&options, promised, reading(240)), PressureDecision::Keep, "50 MiB of them are taken soon");
+        assert!(matches!(decide(&options, promised, reading(260)), PressureDecision::Grow { .. }));
     }
 
     #[test]
     fn memory_that_is_not_in_use_frees_nothing() {
         let memory = Memory { configured_bytes: 1000 * MIB, limit_bytes: 1000 * MIB, used_bytes: 400 * MIB };
         let decision = decide(&free(100, 200), memory, reading(90));
-        assert!(matches!(decision, Decision::Shrink { to_bytes, .. } if to_bytes == 350 * MIB), "{decision:?}");
+        assert!(matches!(decision, PressureDecision::Shrink { to_bytes, .. } if to_bytes == 350 * MIB), "{decision:?}");
     }
 
     #[test]
@@ -287,12 +291,12 @@ mod tests {
         let options = PressureOptions::new(Mode::Resident, 500 * MIB, 600 * MIB);
         let at = |resident: u64| Reading { resident_bytes: resident * MIB, ..Reading::default() };
         assert!(
-            matches!(decide(&options, full(590), at(620)), Decision::Shrink { to_bytes, .. } if to_bytes == 540 * MIB)
+            matches!(decide(&options, full(590), at(620)), PressureDecision::Shrink { to_bytes, .. } if to_bytes == 540 * MIB)
         );
         assert!(
-            matches!(decide(&options, full(400), at(420)), Decision::Grow { to_bytes, .. } if to_bytes == 450 * MIB)
+            matches!(decide(&options, full(400), at(420)), PressureDecision::Grow { to_bytes, .. } if to_bytes == 450 * MIB)
         );
-        assert_eq!(decide(&options, full(520), at(550)), Decision::Keep);
+        assert_eq!(decide(&options, full(520), at(550)), PressureDecision::Keep);
     }
 
     #[test]
@@ -300,9 +304,9 @@ mod tests {
         let stalled = |percent| Reading { stall_percent: Some(percent), ..reading(150) };
         let decision = decide(&free(100, 200), full(500), stalled(30.0));
         assert!(
-            matches!(decision, Decision::Shrink { to_bytes, reason: Reason::Stalls { .. } } if to_bytes == 450 * MIB)
+            matches!(decision, PressureDecision::Shrink { to_bytes, reason: Reason::Stalls { .. } } if to_bytes == 450 * MIB)
         );
-        assert_eq!(decide(&free(100, 200), full(500), stalled(5.0)), Decision::Keep);
+        assert_eq!(decide(&free(100, 200), full(500), stalled(5.0)), PressureDecision::Keep);
     }
 
     #[test]
@@ -331,8 +335,10 @@ mod tests {
             let taken = memory.used_bytes + neighbour(second) * MIB;
             let now = Reading { free_bytes: (host * MIB).saturating_sub(taken), ..Reading::default() };
             match decide(options, memory, now) {
-                Decision::Keep => {}
-                Decision::Shrink { to_bytes, .. } | Decision::Grow { to_bytes, .. } => memory.limit_bytes = to_bytes,
+                PressureDecision::Keep => {}
+                PressureDecision::Shrink { to_bytes, .. } | PressureDecision::Grow { to_bytes, .. } => {
+                    memory.limit_bytes = to_bytes
+                }
             }
             limits.push(memory.limit_bytes / MIB);
         }

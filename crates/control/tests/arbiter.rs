@@ -2,7 +2,7 @@
 
 use ebbtide_control::arbiter::{Claim, arbitrate};
 use ebbtide_control::controller::{Controller, ControllerOptions, PoolReading, Situation};
-use ebbtide_control::pressure::{self, Decision, Memory, Mode, PressureOptions, Reading};
+use ebbtide_control::pressure::{self, Memory, Mode, PressureDecision, PressureOptions, Reading};
 use ebbtide_control::{Curve, Point, Share};
 
 const MIB: u64 = 1 << 20;
@@ -117,9 +117,9 @@ impl Host {
         let memory = Memory { configured_bytes: CONFIGURED, limit_bytes, used_bytes };
         let free_bytes = HOST.saturating_sub(neighbour_bytes + used_bytes);
         match pressure::decide(&self.monitor, memory, Reading { free_bytes, ..Reading::default() }) {
-            Decision::Keep => {}
-            Decision::Shrink { to_bytes, .. } => (self.total_bytes, self.shrank_at) = (to_bytes, self.second),
-            Decision::Grow { to_bytes, .. } => self.total_bytes = to_bytes,
+            PressureDecision::Keep => {}
+            PressureDecision::Shrink { to_bytes, .. } => (self.total_bytes, self.shrank_at) = (to_bytes, self.second),
+            PressureDecision::Grow { to_bytes, .. } => self.total_bytes = to_bytes,
         }
         self.divide();
         if !self.second.is_multiple_of(10) {

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::error::Error;
-use crate::flash::pending_reads::Value;
+use crate::flash::pending_reads::ReadValue;
 use crate::flash::tier::FlashTier;
 use crate::pool_state::PoolState;
 use ebbtide_flash::{ByteRange, FlashHit};
@@ -88,7 +88,7 @@ impl Access {
 
 impl PoolState {
     /// The remaining life of a value on flash; `None` if it never expires.
-    fn remaining(&self, value: &Value) -> Option<Duration> {
+    fn remaining(&self, value: &ReadValue) -> Option<Duration> {
         self.flash.as_ref()?.remaining(value.found.expiry, self.clock.now_ms())
     }
 }
@@ -99,7 +99,7 @@ pub struct Item<'a>(Source<'a>);
 
 enum Source<'a> {
     Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
-    Flash { value: Arc<Value>, pool: &'a PoolState },
+    Flash { value: Arc<ReadValue>, pool: &'a PoolState },
     Compact { key: Box<[u8]>, value: Box<[u8]> },
 }
 
@@ -109,7 +109,7 @@ impl<'a> Item<'a> {
         Self(Source::Memory { item, store })
     }
 
-    pub(crate) fn on_flash(value: Arc<Value>, pool: &'a PoolState) -> Self {
+    pub(crate) fn on_flash(value: Arc<ReadValue>, pool: &'a PoolState) -> Self {
         Self(Source::Flash { value, pool })
     }
 
@@ -333,12 +333,12 @@ enum HandleSource {
 
 /// A value that flash has answered, counted with what such handles hold. Dropping it gives that back.
 struct PinnedValue {
-    value: Arc<Value>,
+    value: Arc<ReadValue>,
     pinned_bytes: Arc<AtomicU64>,
 }
 
 impl PinnedValue {
-    fn new(value: &Arc<Value>, flash: &FlashTier) -> Result<Self, Error> {
+    fn new(value: &Arc<ReadValue>, flash: &FlashTier) -> Result<Self, Error> {
         let lent = Self { value: Arc::clone(value), pinned_bytes: Arc::clone(&flash.pinned_bytes) };
         let (bytes, limit) = (lent.bytes(), flash.reads.max_bytes());
         let pinned_bytes = lent.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -211,7 +211,7 @@ impl Participant {
     /// Begins a change of the store, which lasts until the answer is dropped. `None` after `refuse_changes`. Changes
     /// nest. A thread that waits without a bound in time must not be in one.
     #[inline(always)]
-    pub fn begin_change(&self) -> Option<Change<'_>> {
+    pub fn begin_change(&self) -> Option<ChangeGuard<'_>> {
         let reader = &*self.0;
         let depth = reader.changes.get();
         if depth == 0 {
@@ -229,7 +229,7 @@ impl Participant {
             }
         }
         reader.changes.set(depth + 1);
-        Some(Change(reader))
+        Some(ChangeGuard(reader))
     }
 
     /// Whether this thread holds a pin.
@@ -254,9 +254,9 @@ impl Participant {
 }
 
 /// A change of the store in progress.
-pub struct Change<'p>(&'p Reader);
+pub struct ChangeGuard<'p>(&'p Reader);
 
-impl Drop for Change<'_> {
+impl Drop for ChangeGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let depth = self.0.changes.get() - 1;

@@ -54,13 +54,13 @@ pub const STRUCTURED_BYTES: u32 = 7 + COMMIT_BYTES;
 
 /// How a structured value is edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum StructuredKind {
     Words { count: u32 },
     Log,
 }
 
-impl Shape {
-    /// The shape of the value with this content; `None` if it is not structured.
+impl StructuredKind {
+    /// The kind of the value with this content; `None` if it is not structured.
     pub fn of(content: &[u8]) -> Option<Self> {
         let [first, second, structure, version, ..] = *content else { return None };
         if [first, second] != STRUCTURE_MAGIC || version != STRUCTURE_VERSION {
@@ -92,7 +92,7 @@ pub(crate) struct WordsContent {
     pub content: Box<[u8]>,
 }
 
-/// Bytes of a structured item that are in place, by shape. Methods are called under a pin, under the lock of the item's
+/// Bytes of a structured item that are in place, by kind. Methods are called under a pin, under the lock of the item's
 /// bucket, or by the owner of the unpublished item.
 impl ItemAt {
     fn commit_at(self) -> Location {
@@ -218,15 +218,15 @@ impl ItemAt {
     /// Fills the value part of an item that is not published.
     ///
     /// # Safety
-    /// The caller must own the unpublished range, and `shape` be that of the content.
-    pub unsafe fn write_content(self, arena: &Arena, shape: Shape, content: &[u8]) {
+    /// The caller must own the unpublished range, and `kind` be that of the content.
+    pub unsafe fn write_content(self, arena: &Arena, kind: StructuredKind, content: &[u8]) {
         debug_assert_eq!(self.header.kind, Kind::Structured);
         // SAFETY: the caller's.
         unsafe {
             self.set_commit(arena, 0);
-            match shape {
-                Shape::Log => self.append_to_log(arena, content),
-                Shape::Words { .. } => {
+            match kind {
+                StructuredKind::Log => self.append_to_log(arena, content),
+                StructuredKind::Words { .. } => {
                     arena.write(self.content_at(), &content[..WORDS_HEAD_BYTES]);
                     self.write_words(arena, &content[WORDS_HEAD_BYTES..]);
                 }

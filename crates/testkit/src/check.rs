@@ -1,6 +1,6 @@
 //! Runs random operations against a cache and judges every answer.
 
-use crate::generator::{Generator, Shape, Step};
+use crate::generator::{Generator, GeneratorOptions, Step};
 use crate::model::Model;
 use crate::operation::{Answer, Hit, Mode, Operation};
 use std::collections::{HashMap, VecDeque};
@@ -22,9 +22,9 @@ const REMEMBERED_STEPS: usize = 12;
 ///
 /// # Panics
 /// At the first wrong answer, with the seed and the last operations.
-pub fn check(subject: &mut impl Subject, seed: u64, shape: Shape, evicts: bool, steps: usize) {
-    let mut generator = Generator::new(seed, shape.clone());
-    let mut model = Model::new(evicts, shape.value_limit);
+pub fn check(subject: &mut impl Subject, seed: u64, options: GeneratorOptions, evicts: bool, steps: usize) {
+    let mut generator = Generator::new(seed, options.clone());
+    let mut model = Model::new(evicts, options.value_limit);
     let mut tokens = HashMap::new();
     let mut past = VecDeque::new();
     let keys = generator.keys().to_vec();
@@ -43,7 +43,7 @@ pub fn check(subject: &mut impl Subject, seed: u64, shape: Shape, evicts: bool, 
         }
         if let Err(why) = judgement {
             let past = past.make_contiguous().join("\n");
-            panic!("seed {seed}, step {number}: {why}\n{past}\n{shape:?}");
+            panic!("seed {seed}, step {number}: {why}\n{past}\n{options:?}");
         }
         remember_tokens(&operation, &answer, &model, &mut tokens);
         if number % (steps / 4 + 1) == steps / 4 {

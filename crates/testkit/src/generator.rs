@@ -5,7 +5,7 @@ use crate::random::Random;
 
 /// What the operations are like.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct GeneratorOptions {
     pub keys: usize,
     /// Sizes of values are drawn around this, so that some just fit a segment and some just do not.
     pub segment_bytes: usize,
@@ -42,16 +42,16 @@ pub struct Step {
 /// Draws steps.
 pub struct Generator {
     random: Random,
-    shape: Shape,
+    options: GeneratorOptions,
     keys: Vec<Vec<u8>>,
     now_ms: u64,
 }
 
 impl Generator {
-    pub fn new(seed: u64, shape: Shape) -> Self {
+    pub fn new(seed: u64, options: GeneratorOptions) -> Self {
         let mut random = Random::new(seed);
-        let keys = (0..shape.keys).map(|number| key(&mut random, number)).collect();
-        Self { random, shape, keys, now_ms: 1000 }
+        let keys = (0..options.keys).map(|number| key(&mut random, number)).collect();
+        Self { random, options, keys, now_ms: 1000 }
     }
 
     /// All keys that operations name.
@@ -61,18 +61,18 @@ impl Generator {
 
     pub fn step(&mut self) -> Step {
         let mut operation = self.operation();
-        if self.random.chance(if self.shape.moves_by_maintenance { 5 } else { 30 }) {
+        if self.random.chance(if self.options.moves_by_maintenance { 5 } else { 30 }) {
             self.now_ms += self.pause_ms();
-            if self.shape.moves_by_maintenance {
+            if self.options.moves_by_maintenance {
                 operation = Operation::Maintain;
             }
         }
-        let back = if self.shape.steps_back && self.random.chance(10) { self.random.below(5000) } else { 0 };
+        let back = if self.options.steps_back && self.random.chance(10) { self.random.below(5000) } else { 0 };
         Step { now_ms: self.now_ms.saturating_sub(back), operation }
     }
 
     fn pause_ms(&mut self) -> u64 {
-        let longest = match (self.shape.lives, self.random.below(100)) {
+        let longest = match (self.options.lives, self.random.below(100)) {
             (_, 0..70) => 20,
             (_, 70..92) => 2500,
             (Lives::Short, _) => 12_000,
@@ -107,7 +107,7 @@ impl Generator {
             840..870 => Operation::GetAndTouch(key, self.life()),
             870..930 => Operation::Increment(key, self.delta()),
             930..970 => Operation::Decrement(key, self.delta()),
-            970..972 if self.shape.flushes => {
+            970..972 if self.options.flushes => {
                 let delay_ms = if self.random.chance(50) { 0 } else { self.random.below(5000) };
                 Operation::Flush { delay_ms }
             }
@@ -125,7 +125,7 @@ impl Generator {
             _ => Mode::Cas(0),
         };
         let value = self.value();
-        let is_too_long = value.len() > self.shape.value_limit;
+        let is_too_long = value.len() > self.options.value_limit;
         // Which of the two is said about a past value that is too long, is nobody's promise.
         let life = Some(self.life()).filter(|life| !is_too_long || *life != Life::Past).unwrap_or(Life::Never);
         let flags = if self.random.chance(50) { 0 } else { self.random.number() as u32 };
@@ -140,7 +140,7 @@ impl Generator {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        if self.random.chance(self.shape.long_values) {
+        if self.random.chance(self.options.long_values) {
             let length = self.long_value_bytes();
             return self.bytes(length);
         }
@@ -161,7 +161,7 @@ impl Generator {
                 self.bytes(length)
             }
             _ => {
-                let length = self.random.below(self.shape.segment_bytes as u64 / 4) as usize;
+                let length = self.random.below(self.options.segment_bytes as u64 / 4) as usize;
                 self.bytes(length)
             }
         }
@@ -177,7 +177,7 @@ impl Generator {
     }
 
     fn long_value_bytes(&mut self) -> usize {
-        let (segment, limit) = (self.shape.segment_bytes as u64, self.shape.value_limit as u64);
+        let (segment, limit) = (self.options.segment_bytes as u64, self.options.value_limit as u64);
         let length = match self.random.below(100) {
             0..40 => segment * self.random.between(1, 3) - self.random.below(300).min(segment) + 20,
             40..85 => self.random.between(1, segment * 3),
@@ -188,7 +188,7 @@ impl Generator {
     }
 
     fn life(&mut self) -> Life {
-        match (self.shape.lives, self.random.below(100)) {
+        match (self.options.lives, self.random.below(100)) {
             (_, 0..3) => Life::Past,
             (Lives::Short, _) => Life::Seconds(self.random.between(1, 10) as u32),
             (_, 3..30) => Life::Never,

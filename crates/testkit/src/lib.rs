@@ -26,7 +26,7 @@ mod stamp;
 
 pub use check::{Subject, check};
 pub use ftl::Ftl;
-pub use generator::{Generator, Lives, Shape, Step};
+pub use generator::{Generator, GeneratorOptions, Lives, Step};
 pub use model::Model;
 pub use operation::{Answer, Hit, Life, Mode, Operation, Write};
 pub use random::Random;

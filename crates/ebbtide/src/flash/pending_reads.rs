@@ -60,7 +60,7 @@ pub(crate) enum Start {
 pub(crate) struct FlashRead(Option<Arc<HeldValue>>);
 
 /// A value that was found, with its key.
-pub(crate) struct Value {
+pub(crate) struct ReadValue {
     pub key: Box<[u8]>,
     pub hash: FlashHash,
     /// The number of its pool's incarnation when it was read.
@@ -72,7 +72,7 @@ pub(crate) struct Value {
 
 /// A value and its permit.
 struct HeldValue {
-    value: Arc<Value>,
+    value: Arc<ReadValue>,
     _permit: Permit,
 }
 
@@ -139,7 +139,7 @@ struct Waiters {
 }
 
 impl FlashRead {
-    pub fn value(&self) -> Option<&Arc<Value>> {
+    pub fn value(&self) -> Option<&Arc<ReadValue>> {
         self.0.as_ref().map(|held| &held.value)
     }
 }
@@ -272,7 +272,7 @@ impl PendingReads {
             state.waiters.remove(&key.of_waiters())
         };
         let ReadKey { bytes: key, hash, pool, range } = key;
-        let value = found.map(|found| Arc::new(Value { key, hash, pool, range, found }));
+        let value = found.map(|found| Arc::new(ReadValue { key, hash, pool, range, found }));
         let read = FlashRead(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
         for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
             call(on_read, read.clone());

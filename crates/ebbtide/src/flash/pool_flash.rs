@@ -1,7 +1,7 @@
 //! The flash of one pool: its incarnation on flash, and its part of what is decided about promotions and scans. All
 //! pools share one [`FlashTier`].
 
-use crate::flash::pending_reads::Value;
+use crate::flash::pending_reads::ReadValue;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::{Choice, Promotions};
 use crate::flash::read::FlashProbe;
@@ -95,7 +95,7 @@ impl PoolFlash {
     }
 
     /// The copy that a value is, for the store. A copy of an incarnation that is over is not current.
-    pub fn copy_of(&self, value: &Value) -> u64 {
+    pub fn copy_of(&self, value: &ReadValue) -> u64 {
         value.found.token.0 ^ self.tier.pool_salt(value.pool)
     }
 

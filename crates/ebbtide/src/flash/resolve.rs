@@ -10,7 +10,7 @@
 
 use crate::access::Access;
 use crate::error::{Error, WaitReason};
-use crate::flash::pending_reads::Value;
+use crate::flash::pending_reads::ReadValue;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promotion::Choice;
 use crate::flash::read::{
@@ -64,7 +64,7 @@ enum PromotionKind {
 
 impl PoolState {
     /// Promotes a value and counts the outcome. `WouldWait` of a required promotion is not counted.
-    fn promote(&self, flash: &PoolFlash, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
+    fn promote(&self, flash: &PoolFlash, value: &ReadValue, kind: PromotionKind) -> Result<Stored, Error> {
         let promoted = self.promote_uncounted(flash, value, kind);
         if kind != PromotionKind::Optional && promoted.as_ref().is_err_and(|error| !error.is_final()) {
             return promoted;
@@ -74,9 +74,9 @@ impl PoolState {
         promoted
     }
 
-    fn promote_uncounted(&self, flash: &PoolFlash, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
+    fn promote_uncounted(&self, flash: &PoolFlash, value: &ReadValue, kind: PromotionKind) -> Result<Stored, Error> {
         let participant = self.participant();
-        let Value { key, found, .. } = value;
+        let ReadValue { key, found, .. } = value;
         let copy = flash.copy_of(value);
         let expiry = u64::from(found.expiry);
         let until = (expiry != 0).then(|| expiry.saturating_sub(flash.epoch_seconds));
@@ -112,7 +112,7 @@ impl PoolState {
     }
 
     /// The value as a hit, if it is the key's at this moment.
-    fn serve(&self, flash: &PoolFlash, value: &Arc<Value>) -> Option<Item<'_>> {
+    fn serve(&self, flash: &PoolFlash, value: &Arc<ReadValue>) -> Option<Item<'_>> {
         let (now_ms, found) = (self.clock.now_ms(), &value.found);
         let has_expired = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
         let is_current = !has_expired
@@ -418,7 +418,7 @@ mod tests {
         reads
     }
 
-    fn find(cache: &Cache, key: &[u8]) -> Arc<Value> {
+    fn find(cache: &Cache, key: &[u8]) -> Arc<ReadValue> {
         Arc::clone(read(cache, key).ended[0].read.value().unwrap())
     }
 

@@ -8,7 +8,7 @@
 
 mod host;
 
-use ebbtide_control::pressure::{self, Decision, Memory, Reading, Reason};
+use ebbtide_control::pressure::{self, Memory, PressureDecision, Reading, Reason};
 use host::Host;
 use std::cmp::Ordering;
 use std::fmt;
@@ -127,9 +127,9 @@ impl MemoryMonitor {
         stats.stall_percent = reading.stall_percent;
         let memory = Memory { configured_bytes: stats.configured_bytes, limit_bytes, used_bytes };
         let (shrinks, wanted_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
-            Decision::Keep => return,
-            Decision::Shrink { to_bytes, reason } => (true, to_bytes, reason),
-            Decision::Grow { to_bytes, reason } => (false, to_bytes, reason),
+            PressureDecision::Keep => return,
+            PressureDecision::Shrink { to_bytes, reason } => (true, to_bytes, reason),
+            PressureDecision::Grow { to_bytes, reason } => (false, to_bytes, reason),
         };
         let reached = resize(wanted_bytes);
         stats.shrinks += u64::from(shrinks && reached.is_some());

@@ -2,14 +2,14 @@
 
 use crate::common::CacheSubject;
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, Policy};
-use ebbtide_testkit::{Lives, Shape, check};
+use ebbtide_testkit::{GeneratorOptions, Lives, check};
 
 fn builder(memory: ByteSize, max_value: ByteSize) -> CacheBuilder {
     Cache::builder().memory(memory).memory_ceiling(memory).max_value(max_value).clock(Clock::Manual)
 }
 
-fn shape(cache: &Cache, keys: usize) -> Shape {
-    Shape {
+fn generator(cache: &Cache, keys: usize) -> GeneratorOptions {
+    GeneratorOptions {
         keys,
         segment_bytes: cache.stats().segment_bytes as usize,
         value_limit: cache.max_value().as_bytes() as usize,
@@ -25,8 +25,8 @@ fn shape(cache: &Cache, keys: usize) -> Shape {
 fn a_cache_with_room_answers_exactly_as_the_model() {
     for (seed, segment) in [(1, ByteSize::kib(4)), (2, ByteSize::kib(32)), (3, ByteSize::kib(8))] {
         let cache = builder(ByteSize::mib(64), ByteSize::kib(100)).seed(seed).segment_size(segment).build().unwrap();
-        let shape = shape(&cache, 150);
-        check(&mut CacheSubject::new(cache.clone()), seed, shape, false, 8000);
+        let generator = generator(&cache, 150);
+        check(&mut CacheSubject::new(cache.clone()), seed, generator, false, 8000);
         let stats = cache.stats();
         assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the cache had room");
     }
@@ -40,8 +40,8 @@ fn a_full_cache_may_miss_but_is_never_wrong() {
             let (memory, max_value) = (ByteSize::kib(memory), ByteSize::kib(max_value));
             let cache = builder(memory, max_value).seed(seed).policy(policy).segment_size(ByteSize::kib(segment));
             let cache = cache.merge_run(2 + number as u32 % 4).build().unwrap();
-            let shape = Shape { long_values: 5, ..shape(&cache, 400) };
-            check(&mut CacheSubject::new(cache), seed, shape, true, 5000);
+            let generator = GeneratorOptions { long_values: 5, ..generator(&cache, 400) };
+            check(&mut CacheSubject::new(cache), seed, generator, true, 5000);
         }
     }
 }
@@ -51,7 +51,7 @@ fn a_cache_that_turns_over_within_seconds_is_never_wrong() {
     for (number, policy) in Policy::ALL.into_iter().enumerate() {
         let seed = 7000 + number as u64;
         let cache = builder(ByteSize::kib(512), ByteSize::kib(128)).seed(seed).policy(policy).build().unwrap();
-        let shape = Shape { lives: Lives::Short, ..shape(&cache, 1000) };
-        check(&mut CacheSubject::new(cache), seed, shape, true, 6000);
+        let generator = GeneratorOptions { lives: Lives::Short, ..generator(&cache, 1000) };
+        check(&mut CacheSubject::new(cache), seed, generator, true, 6000);
     }
 }

@@ -234,9 +234,9 @@ mod tests {
     use super::*;
 
     /// Operation, size and TTL of each request, and the gets of unknown size and of unknown TTL.
-    type Shape = (Vec<(Op, u32, u32)>, (u64, u64));
+    type Summary = (Vec<(Op, u32, u32)>, (u64, u64));
 
-    fn recorded(stream: EventStream, lines: &str) -> Shape {
+    fn recorded(stream: EventStream, lines: &str) -> Summary {
         let mut recorder = Recorder::new(stream, 1, None);
         lines.lines().for_each(|line| recorder.note(&parse(line.as_bytes())));
         let unknown = recorder.fill_in();

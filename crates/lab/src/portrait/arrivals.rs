@@ -13,7 +13,7 @@ const DAY_SECONDS: u64 = 86_400;
 
 /// How evenly requests arrive.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Arrivals {
+pub(super) struct ArrivalDispersion {
     /// Seconds of the intervals that the dispersion is of.
     pub(super) interval_seconds: u32,
     /// Variance of the requests of an interval for each of their mean (index of dispersion): 1 if they arrive by chance
@@ -28,7 +28,7 @@ pub(super) struct Arrivals {
 }
 
 /// Arrivals at these seconds since the first, which never fall.
-pub(super) fn arrivals(seconds: &[u32], origin_seconds: u64) -> Arrivals {
+pub(super) fn arrivals(seconds: &[u32], origin_seconds: u64) -> ArrivalDispersion {
     let span_seconds = seconds.last().map_or(0, |&last| u64::from(last) + 1);
     let wanted = (MIN_MEAN * span_seconds as f64 / seconds.len().max(1) as f64).ceil() as u64;
     let interval_seconds = wanted.max(span_seconds / MAX_INTERVALS).clamp(1, u64::from(u32::MAX)) as u32;
@@ -36,7 +36,7 @@ pub(super) fn arrivals(seconds: &[u32], origin_seconds: u64) -> Arrivals {
         0..=MAX_INTERVALS => counts(seconds, FIGURE_SECONDS),
         _ => Vec::new(),
     };
-    Arrivals {
+    ArrivalDispersion {
         interval_seconds,
         dispersion: dispersion(&counts(seconds, interval_seconds)),
         dispersion_of_two_minutes: dispersion(&two_minutes),

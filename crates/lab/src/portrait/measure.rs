@@ -5,11 +5,11 @@ use crate::trace::loaded::{LoadedTrace, is_get};
 
 /// What the parts found.
 pub(super) struct Portrait {
-    pub(super) objects: objects::Objects,
+    pub(super) objects: objects::ObjectStatistics,
     pub(super) law: Option<popularity::ZipfFit>,
     pub(super) churn: churn::Churn,
     pub(super) ttls: objects::Ttls,
-    pub(super) arrivals: arrivals::Arrivals,
+    pub(super) arrivals: arrivals::ArrivalDispersion,
 }
 
 impl Portrait {

@@ -22,7 +22,7 @@ pub(super) struct SizeClass {
 
 /// How the requests are spread over the objects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Objects {
+pub(super) struct ObjectStatistics {
     /// By size; classes without objects are left out.
     pub(super) classes: Vec<SizeClass>,
     /// Requests of each object that has some, in descending order.
@@ -51,13 +51,13 @@ struct ObjectUse {
 }
 
 /// Goes through the trace once.
-pub(super) fn objects(trace: &LoadedTrace) -> Objects {
+pub(super) fn objects(trace: &LoadedTrace) -> ObjectStatistics {
     let mut all = vec![ObjectUse::default(); trace.objects()];
     let counts_gets = trace.gets() > 0;
     for step in &trace.steps {
         all[step.key as usize].see(step, counts_gets);
     }
-    let mut found = Objects::default();
+    let mut found = ObjectStatistics::default();
     let mut classes: Vec<SizeClass> = Vec::new();
     for object in &all {
         let bytes = u64::from(object.key_size) + u64::from(object.value_size);
@@ -84,7 +84,7 @@ pub(super) fn objects(trace: &LoadedTrace) -> Objects {
     found
 }
 
-impl Objects {
+impl ObjectStatistics {
     fn sizes(&mut self, all: &[ObjectUse]) {
         let count = all.len().max(1) as f64;
         self.key_mean = all.iter().map(|object| f64::from(object.key_size)).sum::<f64>() / count;

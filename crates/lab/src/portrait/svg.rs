@@ -3,7 +3,7 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::arrivals::Arrivals;
+use super::arrivals::ArrivalDispersion;
 use super::measure::Portrait;
 use crate::Error;
 use crate::mrc::{COLOURS, rounded_size};
@@ -117,7 +117,7 @@ fn churn(area: &Area<'_>, name: &str, still: &[f64]) -> Drawn {
 }
 
 /// Requests of each two minutes beside arrivals by chance at the same mean.
-fn arrivals(area: &Area<'_>, name: &str, arrivals: &Arrivals) -> Drawn {
+fn arrivals(area: &Area<'_>, name: &str, arrivals: &ArrivalDispersion) -> Drawn {
     let counts = &arrivals.two_minutes;
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let mut random = Random::new(1, 0);

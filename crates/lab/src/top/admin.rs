@@ -40,7 +40,7 @@ impl AdminChoice {
 /// Latencies of one kind of command in microseconds, of the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Latency {
+pub struct CommandLatency {
     pub count: u64,
     pub mean: Option<f64>,
     pub p50: Option<f64>,
@@ -124,7 +124,7 @@ pub struct AdminReport {
     pub missing: Option<String>,
     /// Why keys and prefixes are not told.
     pub keys_hidden: Option<String>,
-    pub latency_us: BTreeMap<String, Latency>,
+    pub latency_us: BTreeMap<String, CommandLatency>,
     pub hot_keys: Vec<HotKey>,
     pub prefixes: Vec<PrefixUse>,
     pub ttl_buckets: Vec<TtlUse>,
@@ -152,7 +152,7 @@ impl AdminReport {
         struct Overview {
             pid: u64,
             #[serde(default)]
-            latency_us: BTreeMap<String, Latency>,
+            latency_us: BTreeMap<String, CommandLatency>,
             #[serde(default)]
             hot_keys: Vec<HotKey>,
             hot_keys_hidden: Option<String>,

@@ -19,13 +19,13 @@ const GAP: usize = 2;
 
 /// A value: as it is shown, and as it is sorted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub struct TableCell {
     pub text: String,
     /// `None` sorts after every number.
     pub order: Option<f64>,
 }
 
-impl Cell {
+impl TableCell {
     pub fn new(order: Option<f64>, text: String) -> Self {
         Self { text, order }
     }
@@ -35,7 +35,7 @@ impl Cell {
 pub struct Row {
     pub name: String,
     /// One for each column after the name.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<TableCell>,
 }
 
 /// Rows under a head. Column 0 is the name.
@@ -184,7 +184,7 @@ mod tests {
             name: name.to_owned(),
             cells: values
                 .into_iter()
-                .map(|value| Cell::new(value, value.map_or("-".to_owned(), |value| format!("{value}"))))
+                .map(|value| TableCell::new(value, value.map_or("-".to_owned(), |value| format!("{value}"))))
                 .collect(),
         };
         Table {

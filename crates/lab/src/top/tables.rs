@@ -1,32 +1,32 @@
 //! The tables of a report: commands, hot keys, reasons and pools; memory by prefix, TTL and size, the largest objects.
 
-use super::admin::{AdminReport, HotKey, LargeObject, Latency, PrefixUse, SizeUse, TtlUse};
+use super::admin::{AdminReport, CommandLatency, HotKey, LargeObject, PrefixUse, SizeUse, TtlUse};
 use super::measures::{OperationRate, PoolUse, TopReport};
-use super::table::{Cell, Row, Table};
+use super::table::{Row, Table, TableCell};
 use crate::format::{UNKNOWN, bytes, count, duration, micros, percent, rate};
 
-fn per_second(value: Option<f64>) -> Cell {
-    Cell::new(value, rate(value))
+fn per_second(value: Option<f64>) -> TableCell {
+    TableCell::new(value, rate(value))
 }
 
-fn number(value: Option<u64>) -> Cell {
-    Cell::new(value.map(|value| value as f64), count(value))
+fn number(value: Option<u64>) -> TableCell {
+    TableCell::new(value.map(|value| value as f64), count(value))
 }
 
-fn size(value: Option<u64>) -> Cell {
-    Cell::new(value.map(|value| value as f64), bytes(value))
+fn size(value: Option<u64>) -> TableCell {
+    TableCell::new(value.map(|value| value as f64), bytes(value))
 }
 
-fn share(value: Option<f64>) -> Cell {
-    Cell::new(value, percent(value))
+fn share(value: Option<f64>) -> TableCell {
+    TableCell::new(value, percent(value))
 }
 
-fn time(value: Option<f64>) -> Cell {
-    Cell::new(value, micros(value))
+fn time(value: Option<f64>) -> TableCell {
+    TableCell::new(value, micros(value))
 }
 
-fn seconds(value: Option<u64>) -> Cell {
-    Cell::new(value.map(|value| value as f64), duration(value))
+fn seconds(value: Option<u64>) -> TableCell {
+    TableCell::new(value.map(|value| value as f64), duration(value))
 }
 
 /// Commands that clients have sent, with their latencies.
@@ -48,8 +48,8 @@ pub fn commands(report: &TopReport) -> Table {
     }
 }
 
-fn command_row(name: &str, operation: &OperationRate, latency: Option<Latency>) -> Row {
-    let of = |field: fn(&Latency) -> Option<f64>| time(latency.as_ref().and_then(field));
+fn command_row(name: &str, operation: &OperationRate, latency: Option<CommandLatency>) -> Row {
+    let of = |field: fn(&CommandLatency) -> Option<f64>| time(latency.as_ref().and_then(field));
     let cells = vec![
         per_second(operation.per_second),
         of(|latency| latency.p99),

@@ -348,7 +348,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::admin::{AdminReport, HotKey, LargeObject, Latency, PrefixUse, SizeUse, TtlUse};
+    use super::super::admin::{AdminReport, CommandLatency, HotKey, LargeObject, PrefixUse, SizeUse, TtlUse};
     use super::super::source::StatsSample;
     use super::*;
 
@@ -523,7 +523,7 @@ mod tests {
     /// A view with everything that the admin HTTP tells.
     fn rich_view() -> TopView {
         let mut view = view("version 0.1.0\nevictions 5\nindex_replaced 1\nexpired 3\nflushed 0");
-        let latency = |p99| Latency { count: 9, p50: Some(20.0), p99: Some(p99), ..Latency::default() };
+        let latency = |p99| CommandLatency { count: 9, p50: Some(20.0), p99: Some(p99), ..CommandLatency::default() };
         let key = |key: &str, per_second, hit_ratio| HotKey {
             key: key.to_owned(),
             share: per_second / 100.0,

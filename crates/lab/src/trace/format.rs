@@ -10,7 +10,7 @@ use std::str::FromStr;
 use super::kvcache::Columns;
 use super::lines::{Lines, TraceLine};
 use super::oracle::{self, RECORD_SIZE};
-use super::records::Layout;
+use super::records::RecordFormat;
 use super::text;
 
 /// The known trace formats.
@@ -49,13 +49,13 @@ impl Format {
         if start.is_empty() {
             return Err("it is empty".into());
         }
-        if Layout::lcs(start).is_ok() {
+        if RecordFormat::lcs(start).is_ok() {
             return Ok(Format::Lcs);
         }
         let record = &start[..start.len().min(RECORD_SIZE)];
         if record.iter().any(|&byte| byte == 0 || byte == 0xFF) {
             let plausible = oracle::check_plausible(start).map(|()| Format::OracleGeneral);
-            return plausible.or_else(|fault| Layout::vscsi(start).map(|_| Format::Vscsi).map_err(|_| fault));
+            return plausible.or_else(|fault| RecordFormat::vscsi(start).map(|_| Format::Vscsi).map_err(|_| fault));
         }
         let line = first_line(start);
         if text::csv_header(&line).is_some() {

@@ -13,7 +13,7 @@ use super::kvcache::{Columns, KvcacheDecoder};
 use super::labels::{LabelBy, Labels, PoolRules};
 use super::lines::{Lines, MAX_LINE, TraceLine};
 use super::oracle;
-use super::records::{Layout, Records};
+use super::records::{RecordFormat, Records};
 use super::signature;
 use super::text::{self, CsvHeader, Fault};
 use super::{Format, Request};
@@ -91,9 +91,9 @@ impl TraceReader {
             Err(reason) => return Err(Error::UnknownFormat { trace, reason }),
         };
         let layout = match format {
-            Format::Lcs => Some(Layout::lcs(&start)),
-            Format::Vscsi => Some(Layout::vscsi(&start)),
-            Format::OracleGeneral => Some(Ok(Layout::Oracle)),
+            Format::Lcs => Some(RecordFormat::lcs(&start)),
+            Format::Vscsi => Some(RecordFormat::vscsi(&start)),
+            Format::OracleGeneral => Some(Ok(RecordFormat::Oracle)),
             Format::Csv | Format::Twitter | Format::Kvcache => None,
         };
         let layout = layout.transpose().map_err(|reason| Error::UnknownFormat { trace: trace.clone(), reason })?;
@@ -209,7 +209,7 @@ impl TraceReader {
 
 impl Decoder {
     /// Of binary records, after their header.
-    fn of_records(layout: Layout, mut input: BufReader<Input>) -> io::Result<Self> {
+    fn of_records(layout: RecordFormat, mut input: BufReader<Input>) -> io::Result<Self> {
         io::copy(&mut input.by_ref().take(layout.header_size() as u64), &mut io::sink())?;
         Ok(Self::Records(Records::new(input, layout)))
     }

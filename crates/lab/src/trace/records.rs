@@ -29,13 +29,13 @@ const MAX_RECORD: usize = 100;
 
 /// How records are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum RecordFormat {
     Oracle,
     Lcs { version: usize },
     Vscsi { version: u16 },
 }
 
-impl Layout {
+impl RecordFormat {
     /// Tells lcs by its magic number. The error names a version that is not known.
     pub(super) fn lcs(start: &[u8]) -> Result<Self, String> {
         let word =
@@ -141,13 +141,13 @@ fn scsi_op(command: u16) -> Op {
 /// Reads records one after the other.
 pub(super) struct Records<R> {
     input: R,
-    layout: Layout,
+    layout: RecordFormat,
     number: u64,
 }
 
 impl<R: Read> Records<R> {
     /// `input` stands after the header.
-    pub(super) fn new(input: R, layout: Layout) -> Self {
+    pub(super) fn new(input: R, layout: RecordFormat) -> Self {
         Self { input, layout, number: 0 }
     }
 
@@ -181,7 +181,7 @@ impl<R: Read> Records<R> {
 mod tests {
     use super::*;
 
-    fn all(bytes: &[u8], layout: Layout) -> Vec<Result<Request, Fault>> {
+    fn all(bytes: &[u8], layout: RecordFormat) -> Vec<Result<Request, Fault>> {
         let mut records = Records::new(bytes, layout);
         std::iter::from_fn(|| records.next().unwrap()).collect()
     }
@@ -191,12 +191,12 @@ mod tests {
         let mut header = vec![0; LCS_HEADER];
         header[..8].copy_from_slice(&LCS_MAGIC.to_le_bytes());
         header[8] = 3;
-        let layout = Layout::lcs(&header).unwrap();
-        assert_eq!((layout, layout.header_size()), (Layout::Lcs { version: 3 }, LCS_HEADER));
+        let layout = RecordFormat::lcs(&header).unwrap();
+        assert_eq!((layout, layout.header_size()), (RecordFormat::Lcs { version: 3 }, LCS_HEADER));
         header[8] = 9;
-        assert!(Layout::lcs(&header).unwrap_err().contains("version 9"));
-        assert!(Layout::lcs(b"short").is_err());
-        let sizes = (1..=8).map(|version| Layout::Lcs { version }.size()).collect::<Vec<_>>();
+        assert!(RecordFormat::lcs(&header).unwrap_err().contains("version 9"));
+        assert!(RecordFormat::lcs(b"short").is_err());
+        let sizes = (1..=8).map(|version| RecordFormat::Lcs { version }.size()).collect::<Vec<_>>();
         assert_eq!(sizes, [24, 28, 36, 40, 44, 52, 68, 100]);
     }
 
@@ -209,13 +209,15 @@ mod tests {
         record.extend([3, 1, 0, 0]);
         record.extend(60_u32.to_le_bytes());
         record.extend((-1_i64).to_le_bytes());
-        let requests = all(&record, Layout::Lcs { version: 3 });
+        let requests = all(&record, RecordFormat::Lcs { version: 3 });
         let request = requests[0].as_ref().unwrap();
         assert_eq!((request.time_seconds, request.key, request.op, request.ttl_seconds), (7, 77, Op::Set, 60));
         assert_eq!(request.key_size + request.value_size, 500);
         record[20] = 99;
-        assert!(all(&record, Layout::Lcs { version: 3 })[0].is_err());
-        assert!(all(&record[..30], Layout::Lcs { version: 3 })[0].as_ref().unwrap_err().contains("after 30 of 36"));
+        assert!(all(&record, RecordFormat::Lcs { version: 3 })[0].is_err());
+        assert!(
+            all(&record[..30], RecordFormat::Lcs { version: 3 })[0].as_ref().unwrap_err().contains("after 30 of 36")
+        );
     }
 
     #[test]
@@ -226,8 +228,8 @@ mod tests {
         }
         first.extend(9_u64.to_le_bytes());
         first.extend(3_000_000_u64.to_le_bytes());
-        let layout = Layout::vscsi(&first).unwrap();
-        assert_eq!(layout, Layout::Vscsi { version: 1 });
+        let layout = RecordFormat::vscsi(&first).unwrap();
+        assert_eq!(layout, RecordFormat::Vscsi { version: 1 });
         let request = all(&first, layout)[0].clone().unwrap();
         assert_eq!((request.time_seconds, request.key, request.op), (3, 9, Op::Set));
         assert_eq!(request.key_size + request.value_size, 4096);
@@ -238,9 +240,9 @@ mod tests {
         for long in [9_u64, 5_000_000, 0] {
             second.extend(long.to_le_bytes());
         }
-        let layout = Layout::vscsi(&second).unwrap();
+        let layout = RecordFormat::vscsi(&second).unwrap();
         let request = all(&second, layout)[0].clone().unwrap();
         assert_eq!((request.time_seconds, request.key, request.op), (5, 9, Op::Get));
-        assert!(Layout::vscsi(&[0; 80]).is_err());
+        assert!(RecordFormat::vscsi(&[0; 80]).is_err());
     }
 }

@@ -21,10 +21,10 @@ const MAX_VALUE_BYTES: usize = 16 << 10;
 const FLASH_PATIENCE: Duration = Duration::from_secs(4);
 
 /// A refusal: what the client is told.
-pub type Refusal = (StatusCode, String);
+pub type HttpRefusal = (StatusCode, String);
 
 /// `/api/entries?filter=TEXT` begins, and `?next=TOKEN` continues.
-pub async fn entries(state: &AdminState, query: Option<&str>) -> Result<Value, Refusal> {
+pub async fn entries(state: &AdminState, query: Option<&str>) -> Result<Value, HttpRefusal> {
     let search = search(state, query)?;
     let (slice, rest) = if search.waits() { slice_on_flash(state, search).await? } else { search.advance() };
     lock(&state.searches).keep(rest);
@@ -36,7 +36,7 @@ pub async fn entries(state: &AdminState, query: Option<&str>) -> Result<Value, R
 }
 
 /// The search that a request begins or continues.
-fn search(state: &AdminState, query: Option<&str>) -> Result<KeySearch, Refusal> {
+fn search(state: &AdminState, query: Option<&str>) -> Result<KeySearch, HttpRefusal> {
     let bad = |text: String| (StatusCode::BAD_REQUEST, text);
     let query = Query::parse(query, &["filter", "next"]).map_err(bad)?;
     if let Some(reason) = state.shared.keys_hidden() {
@@ -61,7 +61,10 @@ fn search(state: &AdminState, query: Option<&str>) -> Result<KeySearch, Refusal>
 
 /// The next slice, made by the thread of dumps, which may wait for flash. A search that is not waited for to its end is
 /// over.
-async fn slice_on_flash(state: &AdminState, search: KeySearch) -> Result<(SearchSlice, Option<KeySearch>), Refusal> {
+async fn slice_on_flash(
+    state: &AdminState,
+    search: KeySearch,
+) -> Result<(SearchSlice, Option<KeySearch>), HttpRefusal> {
     let (sender, slice) = oneshot::channel();
     state.shared.dump_thread.send(Box::new(move || drop(sender.send(search.advance()))));
     match timeout(FLASH_PATIENCE, slice).await {
@@ -74,7 +77,7 @@ async fn slice_on_flash(state: &AdminState, search: KeySearch) -> Result<(Search
 }
 
 /// `/api/value?id=KEY`: the value of a key in memory. Reading it counts no use.
-pub fn value(state: &AdminState, query: Option<&str>, headers: &HeaderMap) -> Result<Value, Refusal> {
+pub fn value(state: &AdminState, query: Option<&str>, headers: &HeaderMap) -> Result<Value, HttpRefusal> {
     let query = Query::parse(query, &["id"]).map_err(|text| (StatusCode::BAD_REQUEST, text))?;
     let Some(key) = query.bytes("id") else {
         return Err((StatusCode::BAD_REQUEST, "the parameter id is missing: the key, percent-encoded\n".to_owned()));

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use ebbtide::flash::Health;
 use serde_json::Value;
 
-use super::browse::{self, Refusal};
+use super::browse::{self, HttpRefusal};
 use super::query::Query;
 use super::state::AdminState;
 use super::{dashboard, keys, metrics, overview};
@@ -103,7 +103,7 @@ async fn value_json(
     json_or_refusal(browse::value(&state, query.as_deref(), &headers))
 }
 
-fn json_or_refusal(answer: Result<Value, Refusal>) -> Response {
+fn json_or_refusal(answer: Result<Value, HttpRefusal>) -> Response {
     answer.map_or_else(IntoResponse::into_response, |answer| Json(answer).into_response())
 }
 

@@ -17,7 +17,7 @@
 //! Thread safety: while an image is made, and until the table ends, changes are refused (`Participant::begin_change`):
 //! a hit moves no entry, and a flush whose time has come removes none.
 
-use super::layout::{Control, Layout, SET_BYTES_MAX, WAYS_MAX};
+use super::layout::{Layout, SET_BYTES_MAX, SetControl, WAYS_MAX};
 use super::memory::{Memory, Resizing};
 use super::resize::{SETS_MIN, checked_sets};
 use super::shape::{Shape, View};
@@ -273,7 +273,7 @@ impl<'t> CheckedFrames<'t> {
         let (mut items, mut negatives) = (0, 0);
         for number in 0..layout.sets_per_frame {
             let set = SetRef::new(layout, memory.frames(), memory.frame(place), number);
-            let control = Control(set.control().load(Ordering::Relaxed));
+            let control = SetControl(set.control().load(Ordering::Relaxed));
             let (used, index) = (control.used(), u64::from(place * layout.sets_per_frame) + u64::from(number));
             // The control words of a frame lie in front of its sets: also those of sets that are not in use.
             let ways = if index < self.view.sets().into() { layout.ways } else { 0 };

@@ -150,9 +150,9 @@ const fn first_set(sets: usize) -> usize {
 
 /// The control word of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control(pub u64);
+pub struct SetControl(pub u64);
 
-impl Control {
+impl SetControl {
     pub const LOCK: u64 = 1;
     const USED_SHIFT: u32 = 1;
     const USED_MASK: u64 = (1 << 6) - 1;
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn a_control_word_keeps_its_parts_apart() {
-        let mut control = Control(0);
+        let mut control = SetControl(0);
         for round in 1..100u32 {
             control = control.changed_to((round % 33) as usize, u32::MAX >> (round % 32));
             assert_eq!(control.used(), (round % 33) as usize);
             assert_eq!(control.negatives(), u32::MAX >> (round % 32));
             assert_eq!((control.sequence(), control.is_locked()), (round, false));
         }
-        let last = Control(u64::MAX << Control::SEQUENCE_SHIFT);
+        let last = SetControl(u64::MAX << SetControl::SEQUENCE_SHIFT);
         assert_eq!(last.changed_to(0, 0).sequence(), 0, "the sequence wraps around");
     }
 

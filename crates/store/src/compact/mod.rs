@@ -11,18 +11,18 @@
 //! | `layout` | the format: frames, sets, control words |
 //! | `shape` | which set a key belongs to, also while the table is resized |
 //! | `words` | the bytes of sets as atomic words; reading beside writers |
-//! | `edit` | a locked set |
+//! | `locked_set` | a locked set |
 //! | `table` | the operations |
 //! | `memory` | the frames and the budget of a table |
 //! | `resize` | the change of its size |
 //! | `image` | save and load |
 
-mod edit;
 #[cfg(not(loom))]
 mod image;
 #[cfg(all(test, not(loom)))]
 mod image_tests;
 mod layout;
+mod locked_set;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod memory;

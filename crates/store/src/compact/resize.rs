@@ -11,8 +11,8 @@
 //! of a set and the cursor change under the lock of the set. A frame is given back after the grace period of the shape
 //! that named it.
 
-use super::edit::{Edit, Entry};
 use super::layout::{CONTROL_BYTES, ENTRY_BYTES_MAX, Layout, WAYS_MAX};
+use super::locked_set::{Entry, LockedSet};
 use super::memory::{Memory, Resizing};
 use super::shape::{Shape, View, set_of};
 use super::stats::{CompactStats, Event};
@@ -130,7 +130,7 @@ impl CompactTable {
 
     /// Moves the entries of a set to their sets of the new size.
     fn walk(&self, index: u32, view: View, thread: usize, now_ms: u64) {
-        let mut source = Edit::lock(self.set(index));
+        let mut source = LockedSet::lock(self.set(index));
         while let Some(position) = self.expired_in(&source, now_ms) {
             self.remove_at(&mut source, position, thread);
             self.counters.add(thread, Event::Expired, 1);
@@ -146,7 +146,7 @@ impl CompactTable {
             if target == index || targets[..first].contains(&target) {
                 continue;
             }
-            let mut edit = Edit::lock(self.set(target));
+            let mut edit = LockedSet::lock(self.set(target));
             let positions = (first..used).filter(|position| targets[*position] == target);
             for (rank, position) in positions.enumerate() {
                 self.settle(&mut edit, rank, &source, position, (now_ms, thread));
@@ -161,7 +161,7 @@ impl CompactTable {
     }
 
     /// Puts an entry of another set between those that are there: the entries used last of both stay in front.
-    fn settle(&self, edit: &mut Edit<'_>, rank: usize, source: &Edit<'_>, position: usize, by: (u64, usize)) {
+    fn settle(&self, edit: &mut LockedSet<'_>, rank: usize, source: &LockedSet<'_>, position: usize, by: (u64, usize)) {
         let (now_ms, thread) = by;
         let bytes = source.entry(position);
         let place = 2 * rank;

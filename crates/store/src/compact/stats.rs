@@ -35,9 +35,9 @@ struct Stripe([AtomicU64; EVENTS]);
 
 /// Counters of a table.
 #[derive(Default)]
-pub struct Counters([Padded<Stripe>; STRIPES]);
+pub struct CompactCounters([Padded<Stripe>; STRIPES]);
 
-impl Counters {
+impl CompactCounters {
     #[inline]
     pub fn add(&self, thread: usize, event: Event, count: u64) {
         self.0[thread % STRIPES].0.0[event as usize].fetch_add(count, Ordering::Relaxed);

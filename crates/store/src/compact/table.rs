@@ -1,10 +1,10 @@
 //! The operations of a compact table.
 
-use super::edit::{Edit, Entry};
-use super::layout::{Control, ENTRY_BYTES_MAX, Layout};
+use super::layout::{ENTRY_BYTES_MAX, Layout, SetControl};
+use super::locked_set::{Entry, LockedSet};
 use super::memory::Memory;
 use super::shape::{Shape, View};
-use super::stats::{Counters, Event};
+use super::stats::{CompactCounters, Event};
 use super::types::{CompactLookup, CompactMode, CompactSizes, CompactWrite, MissTicket};
 use super::words::{KeyWords, SetRef};
 use crate::epoch::Participant;
@@ -25,7 +25,7 @@ pub struct CompactTable {
     pub(super) hash: KeyHash,
     pub(super) shape: Shape,
     pub(super) memory: Memory,
-    pub(super) counters: Counters,
+    pub(super) counters: CompactCounters,
     /// When a delayed flush takes effect; `u64::MAX` if none waits. Changes under the lock of resizes.
     pub(super) flush_at_ms: AtomicU64,
 }
@@ -38,7 +38,7 @@ impl CompactTable {
             hash: KeyHash::new(seed),
             shape,
             memory,
-            counters: Counters::default(),
+            counters: CompactCounters::default(),
             flush_at_ms: AtomicU64::new(u64::MAX),
         }
     }
@@ -146,9 +146,9 @@ impl CompactTable {
     /// Moves a hit to the front, unless another thread changes the set, or changes are refused: an image of the table
     /// has the order as it was.
     #[inline(never)]
-    fn promote(&self, participant: &Participant, set: SetRef<'_>, control: Control, position: usize) {
+    fn promote(&self, participant: &Participant, set: SetRef<'_>, control: SetControl, position: usize) {
         let Some(_change) = participant.begin_change() else { return };
-        if let Some(mut edit) = Edit::lock_if(set, control) {
+        if let Some(mut edit) = LockedSet::lock_if(set, control) {
             edit.promote(position);
             self.counters.add(participant.number(), Event::Promoted, 1);
         }
@@ -163,12 +163,12 @@ impl CompactTable {
     }
 
     /// Locks the set of a hash. The caller is pinned.
-    fn locked(&self, hash: u64) -> Edit<'_> {
+    fn locked(&self, hash: u64) -> LockedSet<'_> {
         // Ends: the set of a key changes once in a resize.
         loop {
             let view = self.shape.view();
             let index = view.locate(hash);
-            let edit = Edit::lock(self.set(index));
+            let edit = LockedSet::lock(self.set(index));
             if self.is_current(view, hash, index) {
                 return edit;
             }
@@ -258,7 +258,7 @@ impl CompactTable {
     }
 
     /// Removes an entry from a full set: an expired one, or the one that was not used for longest.
-    pub(super) fn make_space(&self, edit: &mut Edit<'_>, now_ms: u64, thread: usize) {
+    pub(super) fn make_space(&self, edit: &mut LockedSet<'_>, now_ms: u64, thread: usize) {
         let expired = self.expired_in(edit, now_ms);
         let (position, event) = expired.map_or((edit.used() - 1, Event::Evicted), |at| (at, Event::Expired));
         self.remove_at(edit, position, thread);
@@ -266,11 +266,11 @@ impl CompactTable {
     }
 
     /// The last expired entry of a set.
-    pub(super) fn expired_in(&self, edit: &Edit<'_>, now_ms: u64) -> Option<usize> {
+    pub(super) fn expired_in(&self, edit: &LockedSet<'_>, now_ms: u64) -> Option<usize> {
         (0..edit.used()).rev().find(|position| self.is_expired_in(edit, *position, now_ms))
     }
 
-    fn is_expired_in(&self, edit: &Edit<'_>, position: usize, now_ms: u64) -> bool {
+    fn is_expired_in(&self, edit: &LockedSet<'_>, position: usize, now_ms: u64) -> bool {
         let Layout { key_bytes, value_bytes, has_ttl, .. } = self.layout;
         has_ttl && {
             let bytes = edit.entry(position)[key_bytes + value_bytes..].try_into().expect("an expiry has 4 bytes");
@@ -283,7 +283,7 @@ impl CompactTable {
         self.counters.add(thread, Event::EnteredNegative, is_negative.into());
     }
 
-    pub(super) fn remove_at(&self, edit: &mut Edit<'_>, position: usize, thread: usize) {
+    pub(super) fn remove_at(&self, edit: &mut LockedSet<'_>, position: usize, thread: usize) {
         self.counters.add(thread, Event::Left, 1);
         self.counters.add(thread, Event::LeftNegative, edit.is_negative(position).into());
         edit.remove(position);
@@ -373,7 +373,7 @@ impl CompactTable {
     }
 
     /// The ticket of a hash whose set is locked.
-    fn ticket_of(&self, hash: u64, control: Control) -> MissTicket {
+    fn ticket_of(&self, hash: u64, control: SetControl) -> MissTicket {
         let view = self.shape.view();
         MissTicket { version: view.version, set: view.locate(hash), sequence: control.sequence() }
     }
@@ -413,7 +413,7 @@ impl CompactTable {
     fn clear_all(&self, participant: &Participant) {
         let (view, thread) = (self.shape.view(), participant.number());
         for index in 0..view.sets() {
-            let mut edit = Edit::lock(self.set(index));
+            let mut edit = LockedSet::lock(self.set(index));
             let (used, negatives) = (edit.used() as u64, u64::from(edit.before().negatives().count_ones()));
             edit.clear();
             self.counters.add(thread, Event::Left, used);
@@ -428,7 +428,7 @@ impl CompactTable {
         let view = self.shape.view();
         let (mut items, mut negatives) = (0, 0);
         for index in 0..view.sets() {
-            let edit = Edit::lock(self.set(index));
+            let edit = LockedSet::lock(self.set(index));
             assert!(edit.used() <= self.layout.ways, "set {index} has {} entries", edit.used());
             assert_eq!(u64::from(edit.before().negatives()) >> edit.used(), 0, "negative entries are entries");
             for position in 0..edit.used() {

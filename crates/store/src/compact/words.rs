@@ -8,7 +8,7 @@
 //! that its result is void. The sequence in the control word has 25 bits: a reader that sleeps while its set changes
 //! an exact multiple of 2^25 times would not notice.
 
-use super::layout::{Control, ENTRY_BYTES_MAX, Layout, SET_BYTES_MAX};
+use super::layout::{ENTRY_BYTES_MAX, Layout, SET_BYTES_MAX, SetControl};
 use crate::frames::{FRAME_BYTES, FrameId, Frames};
 use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 
@@ -147,15 +147,15 @@ impl<'t> SetRef<'t> {
 
     /// Reads the set until no writer has changed it meanwhile. Answers with the control word.
     #[inline(always)]
-    pub fn read_consistently<R>(&self, mut read: impl FnMut(Control) -> R) -> (Control, R) {
+    pub fn read_consistently<R>(&self, mut read: impl FnMut(SetControl) -> R) -> (SetControl, R) {
         let mut backoff = Backoff::new();
         // Ends: the holder of a set's lock waits for no reader, and a change takes well under a microsecond.
         loop {
-            // Acquire pairs with the Release in `Edit`: the words of that change.
-            let control = Control(self.control().load(Ordering::Acquire));
+            // Acquire pairs with the Release in `LockedSet`: the words of that change.
+            let control = SetControl(self.control().load(Ordering::Acquire));
             if !control.is_locked() {
                 let answer = read(control);
-                // Pairs with the fence in `Edit::lock`: who read a word of a later change sees its lock here.
+                // Pairs with the fence in `LockedSet::lock`: who read a word of a later change sees its lock here.
                 fence(Ordering::Acquire);
                 if self.control().load(Ordering::Relaxed) == control.0 {
                     return (control, answer);

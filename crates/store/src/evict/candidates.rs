@@ -1,13 +1,13 @@
 //! What the planner keeps between choices: the sampled segments, and the claims that it will make next.
 
 use super::policy::EvictionChoice;
-use super::segment_view::SegmentView;
+use super::sampled_segment::SampledSegment;
 use crate::segment::SegmentId;
 
 /// The sampled segments and the plans. Guarded by the planner lock, which every claim needs.
 #[derive(Default)]
 pub(super) struct PlannerState {
-    pub views: Vec<SegmentView>,
+    pub views: Vec<SampledSegment>,
     /// Where the next sample begins.
     pub cursor: u32,
     /// Segments that deserved a compaction when they were sampled, the emptiest last.

@@ -14,7 +14,7 @@
 //!   when they did: before a young segment, if those older than the young one hold as much.
 //! - While the old segments do not fill the head, the oldest young segments are its end, and are spared.
 
-use super::segment_view::SegmentView;
+use super::sampled_segment::SampledSegment;
 
 /// The insertion point: the part of the order behind a new item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ impl InsertionPoint {
     }
 
     /// The segment at the end of the order. `views` are not empty.
-    pub(super) fn last(self, views: &[SegmentView]) -> &SegmentView {
-        let bytes = |views: &mut dyn Iterator<Item = &SegmentView>| views.map(|view| view.live_bytes).sum::<u64>();
+    pub(super) fn last(self, views: &[SampledSegment]) -> &SampledSegment {
+        let bytes = |views: &mut dyn Iterator<Item = &SampledSegment>| views.map(|view| view.live_bytes).sum::<u64>();
         let head = self.head_bytes(bytes(&mut views.iter()));
         let old = || views.iter().filter(|view| view.rounds > 0);
         let old_bytes = bytes(&mut old());
@@ -60,8 +60,8 @@ impl InsertionPoint {
 
 /// The oldest young segment of those beyond the oldest `spared` bytes of young ones; `None` if these are all. Each turn
 /// halves the segments that are left, so the time is proportional to their number.
-fn oldest_beyond(views: &[SegmentView], mut spared: u64) -> Option<&SegmentView> {
-    let mut young: Vec<&SegmentView> = views.iter().filter(|view| view.rounds == 0).collect();
+fn oldest_beyond(views: &[SampledSegment], mut spared: u64) -> Option<&SampledSegment> {
+    let mut young: Vec<&SampledSegment> = views.iter().filter(|view| view.rounds == 0).collect();
     if young.iter().map(|view| view.live_bytes).sum::<u64>() <= spared {
         return None;
     }
@@ -87,10 +87,10 @@ mod tests {
     use crate::segment::SegmentId;
 
     /// A segment of 100 bytes whose number is its stamp.
-    fn view(stamp: u32, rounds: u8) -> SegmentView {
+    fn view(stamp: u32, rounds: u8) -> SampledSegment {
         let segment = SegmentId::new(stamp);
         let (stamp, live_items, live_bytes, latest_expiry_seconds) = (stamp.into(), 10, 100, 100);
-        SegmentView { segment, stamp, live_items, live_bytes, latest_expiry_seconds, rounds }
+        SampledSegment { segment, stamp, live_items, live_bytes, latest_expiry_seconds, rounds }
     }
 
     fn last(point: InsertionPoint, young: &[u32], old: &[u32]) -> u64 {

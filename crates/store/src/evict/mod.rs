@@ -47,9 +47,9 @@ mod removal;
 mod resizable;
 mod retention;
 mod returns;
+mod sampled_segment;
 mod scores;
 mod seal;
-mod segment_view;
 mod shrink;
 mod sketch;
 mod source_run;
@@ -79,6 +79,6 @@ pub(crate) mod decisions {
     pub(crate) use super::policy::{Aging, EvictionChoice, Retention, choose};
     pub(crate) use super::retention::{ScoredItem, ScoredRun};
     pub(crate) use super::returns::Evicted;
+    pub(crate) use super::sampled_segment::SampledSegment;
     pub(crate) use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreTotals};
-    pub(crate) use super::segment_view::SegmentView;
 }

@@ -5,7 +5,7 @@ use super::candidates::{PlannedEviction, PlannerState, SparseSegment};
 use super::claim::Claim;
 use super::jobs::Job;
 use super::policy::choose;
-use super::segment_view::SegmentView;
+use super::sampled_segment::SampledSegment;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::options::Options;
@@ -179,8 +179,8 @@ impl Store {
     }
 }
 
-fn view(segment: SegmentId, header: &Header) -> SegmentView {
-    SegmentView {
+fn view(segment: SegmentId, header: &Header) -> SampledSegment {
+    SampledSegment {
         segment,
         stamp: header.stamp.load(Ordering::Relaxed),
         live_items: header.live_items(),

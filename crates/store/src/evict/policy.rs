@@ -24,7 +24,7 @@
 
 use super::insertion::InsertionPoint;
 use super::objective::Objective;
-use super::segment_view::SegmentView;
+use super::sampled_segment::SampledSegment;
 use crate::index::FREQUENCY_EXACT;
 use crate::segment::SegmentId;
 use std::str::FromStr;
@@ -204,24 +204,24 @@ const SIZES_UNUSED: f64 = 0.45;
 pub fn choose(
     policy: Policy,
     objective: Objective,
-    views: &[SegmentView],
+    views: &[SampledSegment],
     merge_run: u32,
     random: u32,
 ) -> EvictionChoice {
     let oldest = || views.iter().min_by_key(|view| view.stamp).expect("there is a segment to choose");
-    let drop = |view: &SegmentView| EvictionChoice {
+    let drop = |view: &SampledSegment| EvictionChoice {
         first: view.segment,
         count: 1,
         retention: Retention::Nothing,
         aging: Aging::None,
     };
-    let run = |view: &SegmentView, retention, aging| EvictionChoice {
+    let run = |view: &SampledSegment, retention, aging| EvictionChoice {
         first: view.segment,
         count: merge_run,
         retention,
         aging,
     };
-    let single = |view: &SegmentView, retention| EvictionChoice {
+    let single = |view: &SampledSegment, retention| EvictionChoice {
         first: view.segment,
         count: 1,
         retention,
@@ -250,7 +250,7 @@ pub fn choose(
 
 /// One segment at a time: survivors share a destination with those of the next eviction, so a longer run decides no
 /// better.
-fn qualified(view: &SegmentView, mean_bytes: f64, objective: Objective) -> EvictionChoice {
+fn qualified(view: &SampledSegment, mean_bytes: f64, objective: Objective) -> EvictionChoice {
     let young = view.rounds == 0;
     let (unused_bytes, bytes_per_use) = match (objective, young) {
         (Objective::Objects | Objective::Cost, true) => {
@@ -269,14 +269,14 @@ fn qualified(view: &SegmentView, mean_bytes: f64, objective: Objective) -> Evict
 }
 
 /// The mean size of an object.
-fn mean_bytes(views: &[SegmentView]) -> f64 {
+fn mean_bytes(views: &[SampledSegment]) -> f64 {
     let items: u64 = views.iter().map(|view| u64::from(view.live_items)).sum();
     let bytes: u64 = views.iter().map(|view| view.live_bytes).sum();
     bytes as f64 / items.max(1) as f64
 }
 
 /// The oldest young segment while young ones hold more than `share` of the bytes, else the oldest old one.
-fn by_age(views: &[SegmentView], share: f64) -> &SegmentView {
+fn by_age(views: &[SampledSegment], share: f64) -> &SampledSegment {
     let total: u64 = views.iter().map(|view| view.live_bytes).sum();
     let young: u64 = views.iter().filter(|view| view.rounds == 0).map(|view| view.live_bytes).sum();
     let from_young = young as f64 > share * total as f64;
@@ -288,12 +288,12 @@ fn by_age(views: &[SegmentView], share: f64) -> &SegmentView {
 mod tests {
     use super::*;
 
-    fn view(number: u32, stamp: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> SegmentView {
+    fn view(number: u32, stamp: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> SampledSegment {
         let segment = SegmentId::new(number);
-        SegmentView { segment, stamp, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
+        SampledSegment { segment, stamp, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
     }
 
-    fn first(policy: Policy, views: &[SegmentView]) -> u32 {
+    fn first(policy: Policy, views: &[SampledSegment]) -> u32 {
         choose(policy, Objective::Objects, views, 4, u32::MAX).first.number()
     }
 
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn policies_of_single_objects_evict_one_segment() {
-        let choose = |policy, views: &[SegmentView]| {
+        let choose = |policy, views: &[SampledSegment]| {
             let choice = choose(policy, Objective::Objects, views, 4, 0);
             (choice.count, choice.retention, choice.aging)
         };

@@ -74,7 +74,7 @@ pub(super) struct CheckedSegments<'s> {
 }
 
 /// An item to be looked up.
-struct Lookup {
+struct PendingLookup {
     item: ItemAt,
     hash: u64,
     candidates: Candidates,
@@ -175,7 +175,7 @@ impl<'s> CheckedSegments<'s> {
             // SAFETY: the item is within the bytes of its segment.
             let key = unsafe { self.segments.arena.slice(item.key_at(), item.header.key_length.into()) };
             let hash = self.hash.hash(key);
-            batch.push(Lookup { item, hash, candidates: self.index.prefetch(hash) });
+            batch.push(PendingLookup { item, hash, candidates: self.index.prefetch(hash) });
             if batch.len() == BATCH {
                 self.look_up(&mut batch, &mut live)?;
             }
@@ -210,8 +210,8 @@ impl<'s> CheckedSegments<'s> {
     }
 
     /// Counts those items of a batch that a slot names, and empties the batch.
-    fn look_up(&self, batch: &mut Vec<Lookup>, live: &mut Live) -> Result<(), Damage> {
-        for Lookup { item, hash, candidates } in batch.drain(..) {
+    fn look_up(&self, batch: &mut Vec<PendingLookup>, live: &mut Live) -> Result<(), Damage> {
+        for PendingLookup { item, hash, candidates } in batch.drain(..) {
             let (mut is_live, mut same_tags) = (false, Vec::new());
             self.index.each_match(candidates, hash, |slot| match slot.location() == item.at {
                 true => is_live = true,

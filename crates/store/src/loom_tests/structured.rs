@@ -4,7 +4,7 @@ use super::{Client, model, store};
 use crate::arena::Arena;
 use crate::item::{Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::segment::{Location, SegmentId};
-use crate::structured::{STRUCTURE_MAGIC, STRUCTURE_VERSION, Shape, WORDS_STRUCTURE};
+use crate::structured::{STRUCTURE_MAGIC, STRUCTURE_VERSION, StructuredKind, WORDS_STRUCTURE};
 use crate::{Edit, IfAbsent, Ttl};
 use loom::thread;
 use std::sync::Arc;
@@ -128,10 +128,10 @@ fn a_reader_sees_no_torn_words() {
     model(3, || {
         let store = store(2, 0);
         let content = words(&[1, 1]);
-        let shape = Shape::of(&content).unwrap();
+        let kind = StructuredKind::of(&content).unwrap();
         let header = ItemHeader {
             key_length: 1,
-            value_length: shape.value_length(content.len(), 0),
+            value_length: kind.value_length(content.len(), 0),
             has_flags: false,
             kind: Kind::Structured,
             expiry: 0,
@@ -142,7 +142,7 @@ fn a_reader_sees_no_torn_words() {
         // SAFETY: no slot points there.
         unsafe {
             item.write_head(&store.segments.arena, 0.into(), Extension::default(), KEY);
-            item.write_content(&store.segments.arena, shape, &content);
+            item.write_content(&store.segments.arena, kind, &content);
         }
         let writer = {
             let store = Arc::clone(&store);

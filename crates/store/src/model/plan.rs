@@ -5,7 +5,7 @@ use super::SegmentModel;
 use super::segments::{Life, ModelSegment};
 use crate::evict::decisions::{
     COMPACT_FILL_MAX, COMPACT_RUN_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, PlannedEviction, SAMPLE_SEGMENTS,
-    SegmentView, choose, copied_per_freed_byte,
+    SampledSegment, choose, copied_per_freed_byte,
 };
 use crate::options::Options;
 use crate::segment::SegmentId;
@@ -207,8 +207,8 @@ impl SegmentModel {
     }
 }
 
-fn view(segment: SegmentId, found: &ModelSegment) -> SegmentView {
-    SegmentView {
+fn view(segment: SegmentId, found: &ModelSegment) -> SampledSegment {
+    SampledSegment {
         segment,
         stamp: found.stamp,
         live_items: found.live_items,

@@ -7,7 +7,7 @@
 //! The caller decides without a lock, so that it may take long, panic, or use the cache. If the item has changed or
 //! moved meanwhile, it decides again.
 
-use super::read::{Access, Item};
+use super::read::{Item, LookupUse};
 use super::write::check_key;
 use crate::condition::{Condition, Outcome};
 use crate::epoch::Participant;
@@ -19,7 +19,7 @@ use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
 use crate::store::{Head, Lifetime, Store};
-use crate::structured::{Shape, WORDS_HEAD_BYTES};
+use crate::structured::{StructuredKind, WORDS_HEAD_BYTES};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -103,7 +103,7 @@ impl Store {
         let is_sampled = self.access_samples.takes(hash);
         // Ends: each further round another operation on the key has ended, or maintenance has moved the item.
         loop {
-            let hit = self.look_up_exact(participant, (key, hash), moment, Access::Counted);
+            let hit = self.look_up_exact(participant, (key, hash), moment, LookupUse::Counted);
             if is_sampled {
                 self.sample_lookup(participant, hash, hit.as_ref());
             }
@@ -193,23 +193,23 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let &NewContent { content, spare, flags, life, condition } = new;
-        let shape = Shape::of(content).expect("an edit stores a structured value");
+        let kind = StructuredKind::of(content).expect("an edit stores a structured value");
         let piece_bytes = self.segments.segment_bytes().min(VALUE_PART_BYTES_MAX);
         let mut head =
             Head { key: target.0, flags, extension: Extension::default(), kind: Kind::Structured, value_length: 0 };
-        let overhead = head.size_max() + u64::from(shape.value_length(content.len(), 0)) - content.len() as u64;
+        let overhead = head.size_max() + u64::from(kind.value_length(content.len(), 0)) - content.len() as u64;
         let limit = self.options.value_bytes_max.min(u64::from(piece_bytes).saturating_sub(overhead));
         if content.len() as u64 > limit {
             return Err(Error::TooLarge { bytes: content.len() as u64, limit });
         }
         let spare = (spare as u64).min(limit - content.len() as u64) as u32;
-        head.value_length = shape.value_length(content.len(), spare);
+        head.value_length = kind.value_length(content.len(), spare);
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment)?;
         self.write_head(&reserved, &head);
         let at = Location::new(reserved.segment, reserved.offset);
         // SAFETY: the reservation owns the range, and the head is written.
-        unsafe { ItemAt::read(&self.segments.arena, at).write_content(&self.segments.arena, shape, content) };
+        unsafe { ItemAt::read(&self.segments.arena, at).write_content(&self.segments.arena, kind, content) };
         let new = NewItem { at, size, body_bytes: 0, token: None, is_copy: false, keeps_token: false };
         let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
@@ -224,7 +224,7 @@ impl Item<'_> {
     /// Whether the value is structured, in memory or by its bytes.
     pub(super) fn is_structured(&self) -> bool {
         self.item_at().header.kind == Kind::Structured
-            || self.contiguous().is_some_and(|content| Shape::of(content).is_some())
+            || self.contiguous().is_some_and(|content| StructuredKind::of(content).is_some())
     }
 
     /// Bytes that can be appended in place.

@@ -5,7 +5,7 @@ use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
-use crate::ops::read::{Access, Item};
+use crate::ops::read::{Item, LookupUse};
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::store::{Head, Store};
@@ -16,7 +16,7 @@ impl Store {
         let moment = self.moment(now_ms);
         loop {
             let target = (write.key, write.hash);
-            let Some(item) = self.look_up_exact(participant, target, moment, Access::Counted) else {
+            let Some(item) = self.look_up_exact(participant, target, moment, LookupUse::Counted) else {
                 return Ok(Stored::NotStored.into());
             };
             if let Mode::AppendIf(token) | Mode::PrependIf(token) = write.mode

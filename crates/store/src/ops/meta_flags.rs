@@ -5,7 +5,7 @@
 //! was looked up, or the lookup is repeated. So of all clients that find an entry stale, one is told that it has won.
 
 use super::delete::Successor;
-use super::read::{Access, Item};
+use super::read::{Item, LookupUse};
 use super::write::check_key;
 use crate::condition::{Condition, Outcome, SeenItem, SeenWord};
 use crate::epoch::Participant;
@@ -89,7 +89,7 @@ impl Store {
     ) -> Result<MetaFlagsOutcome<'s>, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
-        let access = if lookup.counts { Access::Counted } else { Access::Silent };
+        let access = if lookup.counts { LookupUse::Counted } else { LookupUse::Silent };
         loop {
             let found = self.look_up_exact(participant, (key, hash), moment, access);
             if lookup.counts && self.access_samples.takes(hash) {

@@ -55,7 +55,7 @@ enum Loaded {
 
 /// Whether a lookup counts as a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum LookupUse {
     Counted,
     Silent,
 }
@@ -66,14 +66,14 @@ impl Store {
     pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Access::Counted)
+        self.look_up(participant, pin, key, hash, moment, LookupUse::Counted)
     }
 
     /// Looks a key up without counting that as a use.
     pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Access::Silent)
+        self.look_up(participant, pin, key, hash, moment, LookupUse::Silent)
     }
 
     #[inline(always)]
@@ -84,10 +84,10 @@ impl Store {
         key: &[u8],
         hash: u64,
         moment: Moment,
-        access: Access,
+        access: LookupUse,
     ) -> Option<Item<'_>> {
         // The sampled path is apart, so that the other one moves no item.
-        if access == Access::Counted && self.access_samples.takes(hash) {
+        if access == LookupUse::Counted && self.access_samples.takes(hash) {
             return self.look_up_sampled(participant, pin, key, hash, moment);
         }
         let found = self.index.find(hash, |slot| {
@@ -108,7 +108,7 @@ impl Store {
         moment: Moment,
     ) -> Option<Item<'_>> {
         let found = self.index.find(hash, |slot| self.is_key(slot, key));
-        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, Access::Counted));
+        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, LookupUse::Counted));
         self.sample_lookup(participant, hash, item.as_ref());
         item
     }
@@ -129,7 +129,7 @@ impl Store {
         participant: &Participant,
         (key, hash): (&[u8], u64),
         moment: Moment,
-        access: Access,
+        access: LookupUse,
     ) -> Option<Item<'_>> {
         let pin = participant.pin();
         let found = self.index.find_exact(hash, |slot| self.is_key(slot, key))?;
@@ -143,14 +143,14 @@ impl Store {
         pin: Pin,
         found: &Found,
         moment: Moment,
-        access: Access,
+        access: LookupUse,
     ) -> Option<Item<'_>> {
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             self.count_dead(participant, &item);
             return None;
         }
-        if access == Access::Counted {
+        if access == LookupUse::Counted {
             self.index.count_access(found, moment.quantum, || participant.random());
         }
         Some(self.hit(item, found, pin))
@@ -231,7 +231,7 @@ impl Store {
                 self.prefetch_matches(candidates[i], hashes[i]);
             }
             for (i, key) in run.iter().enumerate() {
-                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Access::Counted);
+                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, LookupUse::Counted);
                 if answer(first + i, item).is_break() {
                     return;
                 }
@@ -266,7 +266,7 @@ impl Store {
             for i in run {
                 let (store, key) = key_of(i);
                 let moment = store.moment(now_ms);
-                let item = store.look_up(participant, pin.clone(), key, hashes[i - first], moment, Access::Counted);
+                let item = store.look_up(participant, pin.clone(), key, hashes[i - first], moment, LookupUse::Counted);
                 if answer(i, item).is_break() {
                     return;
                 }

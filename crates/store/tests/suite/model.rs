@@ -2,10 +2,10 @@
 
 use crate::common::StoreSubject;
 use ebbtide_store::{Options, Policy};
-use ebbtide_testkit::{Lives, Shape, check};
+use ebbtide_testkit::{GeneratorOptions, Lives, check};
 
-fn shape(subject: &StoreSubject, keys: usize) -> Shape {
-    Shape {
+fn generator(subject: &StoreSubject, keys: usize) -> GeneratorOptions {
+    GeneratorOptions {
         keys,
         segment_bytes: subject.store.stats().segment_bytes as usize,
         value_limit: subject.store.options().value_bytes_max as usize,
@@ -27,8 +27,8 @@ fn a_store_with_free_memory_matches_the_model() {
         let options =
             Options { segment_size: Some(segment_bytes), value_bytes_max: 200_000, ..options(64 << 20, seed) };
         let mut subject = StoreSubject::new(options);
-        let shape = shape(&subject, 150);
-        check(&mut subject, seed, shape, false, 8000);
+        let generator = generator(&subject, 150);
+        check(&mut subject, seed, generator, false, 8000);
         let stats = subject.store.stats();
         assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the store had room");
     }
@@ -52,8 +52,8 @@ fn a_full_store_may_miss_but_is_never_wrong() {
                 ..options(memory_kib << 10, seed)
             };
             let mut subject = StoreSubject::new(options);
-            let shape = Shape { lives, ..shape(&subject, 500) };
-            check(&mut subject, seed, shape, true, 5000);
+            let generator = GeneratorOptions { lives, ..generator(&subject, 500) };
+            check(&mut subject, seed, generator, true, 5000);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::segment::SegmentId;
 
 /// A sampled segment, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentView {
+pub struct SampledSegment {
     pub segment: SegmentId,
     /// The age of its items: the lower, the older (see `Header::stamp`).
     pub stamp: u64,

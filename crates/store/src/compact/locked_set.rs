@@ -1,13 +1,13 @@
 //! A locked set: its entries are changed in a copy, which is written back when the lock is released.
 
-use super::layout::{Control, SET_BYTES_MAX};
+use super::layout::{SET_BYTES_MAX, SetControl};
 use super::words::{KeyWords, SetRef};
 use crate::sync::{Backoff, Ordering, fence, load_to_write, store_over};
 
 /// A set under its lock. Dropping it writes the changes and unlocks the set.
-pub struct Edit<'t> {
+pub struct LockedSet<'t> {
     set: SetRef<'t>,
-    before: Control,
+    before: SetControl,
     bytes: [u8; SET_BYTES_MAX],
     used: usize,
     negatives: u32,
@@ -24,13 +24,13 @@ pub struct Entry<'e> {
     pub is_negative: bool,
 }
 
-impl<'t> Edit<'t> {
+impl<'t> LockedSet<'t> {
     pub fn lock(set: SetRef<'t>) -> Self {
         let mut backoff = Backoff::new();
         // Ends: the holder of a set's lock waits for no other thread but the walk of a resize, which waits for sets
         // behind or before all that it holds.
         loop {
-            let control = Control(load_to_write(set.control(), Ordering::Relaxed));
+            let control = SetControl(load_to_write(set.control(), Ordering::Relaxed));
             if !control.is_locked()
                 && let Some(edit) = Self::lock_if(set, control)
             {
@@ -41,8 +41,8 @@ impl<'t> Edit<'t> {
     }
 
     /// Locks the set if its control word is still this one.
-    pub fn lock_if(set: SetRef<'t>, control: Control) -> Option<Self> {
-        let locked = control.0 | Control::LOCK;
+    pub fn lock_if(set: SetRef<'t>, control: SetControl) -> Option<Self> {
+        let locked = control.0 | SetControl::LOCK;
         // Acquire pairs with the Release in `drop`: the words of the last change.
         set.control().compare_exchange(control.0, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Pairs with the fence in `read_consistently`: the lock comes before the words.
@@ -54,7 +54,7 @@ impl<'t> Edit<'t> {
         Some(Self { set, before: control, bytes, used, negatives, dirty_bytes: 0, is_changed: false })
     }
 
-    pub fn before(&self) -> Control {
+    pub fn before(&self) -> SetControl {
         self.before
     }
 
@@ -130,7 +130,7 @@ impl<'t> Edit<'t> {
     }
 }
 
-impl Drop for Edit<'_> {
+impl Drop for LockedSet<'_> {
     fn drop(&mut self) {
         let after = match self.is_changed {
             true => self.before.changed_to(self.used, self.negatives),
