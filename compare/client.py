@@ -27,6 +27,6 @@ def bench(server, *arguments, cores=None, key_bytes=KEY_BYTES):
 
 
 def fill(server, keys, value_bytes, *arguments, cores=None):
-    """Sets so many keys once, in the order of their numbers."""
+    """Sets this number of keys once, in the order of their numbers."""
     return bench(server, "--popularity", "scan", "--keys", keys, "--requests", keys, "--get-ratio", 0, "--value-size",
                  value_bytes, "--pipeline", 64, *arguments, cores=cores)

@@ -57,7 +57,7 @@ def drive(connection, depth, requests):
 
 
 def counted(program, flags, depth, requests):
-    """Instructions of the one worker of a server that answers so many requests."""
+    """Instructions of the one worker of a server that answers this number of requests."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={folder}/out", program, "-m", "64", "-t", "1",

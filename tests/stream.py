@@ -66,7 +66,7 @@ WORDS = [
 
 
 def random_value(random, length):
-    """So many random bytes, but no number: behind nothing but spaces memcached reads one on in what lay there before."""
+    """Random bytes, but no number: behind nothing but spaces memcached reads one on in what lay there before."""
     value = random.randbytes(length)
     return value.replace(value[:1], b"x") if value.isspace() else value
 

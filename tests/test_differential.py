@@ -25,7 +25,7 @@ COMMANDS = int(os.environ.get("EBBTIDE_COMMANDS", "120000"))
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
 # Batches with keys of short lives that are compared.
 MORTALS = COMMANDS // 200
-# So many differences are shown, then the test gives up.
+# The number of differences that are shown before the test gives up.
 SHOWN = 5
 # That long an answer takes at most, of the fastest of many.
 ANSWER_SECONDS = 0.01

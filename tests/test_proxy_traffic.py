@@ -70,7 +70,7 @@ def node(request):
 
 
 def assert_answers(connection, traffic, piece=1 << 20):
-    """All requests in pieces of so many bytes, without a wait for an answer."""
+    """All requests in pieces of this number of bytes, without a wait for an answer."""
     requests = b"".join(request for request, _ in traffic) + b"mn\r\nmn\r\n"
     for start in range(0, len(requests), piece):
         connection.send(requests[start : start + piece])

@@ -12,7 +12,7 @@ class Answers:
         self.rest = b""
 
     def lines(self, count):
-        """The next so many lines."""
+        """The next `count` lines."""
         while self.rest.count(b"\r\n") < count:
             received = self.connection.recv(1 << 18)
             if not received:

@@ -6,7 +6,7 @@
 
 The first makes a trace of twelve hours in which two thirds of the most popular tenth of the keys give way to new ones each hour. ebbtide
 replays it with several probabilities and several least numbers of reads; between two probabilities bytes are taken to follow the
-hit ratio in a line. `<`: no probability has so many hits, and the bytes are over those of admitting everything. The filters of the history
+hit ratio in a line. `<`: no probability has that number of hits, and the bytes are over those of admitting everything. The filters of the history
 are inside the memory.
 """
 import argparse

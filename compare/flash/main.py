@@ -33,7 +33,7 @@ PEERS = COMPARE / "target/release/flash-replay"
 MIB = 1 << 20
 LEAST_MEMORY_MIB = 4
 TIMES = 10
-# memcached's pages of flash: so many at least, of 2 MiB at least, which must hold the longest object.
+# The minimum number of memcached's pages of flash, of 2 MiB at least, which must hold the longest object.
 EXTSTORE_PAGES = 32
 # So near is as much resident memory.
 NEAR_MIB = 2

@@ -77,5 +77,5 @@ def line(row):
 
 
 def seconds_for(cells, available):
-    """How long each of so many cells may be measured, warm-up apart, so that all of them are."""
+    """How long each of this number of cells may be measured, warm-up apart, so that all of them are."""
     return min(max((available / cells - OVERHEAD_SECONDS) / 1.5, 0.2), 2.0)

@@ -142,7 +142,7 @@ def runs_and_segments(evaluation, path, place):
 
 
 def segments_of(memory, count):
-    """The arguments for at least so many segments in the memory."""
+    """The arguments for at least `count` segments in the memory."""
     return ["--segment-size", str(max(1 << (memory // count).bit_length() - 1, LEAST_SEGMENT))]
 
 

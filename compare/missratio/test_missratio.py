@@ -36,7 +36,7 @@ def test_the_footprint_counts_every_object_once(tmp_path):
 
 
 def test_a_sampled_trace_says_so_before_its_header(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "HEADER", "# one key of so many: sample=2\n" + HEADER)
+    monkeypatch.setattr(sys.modules[__name__], "HEADER", "# one key in 2: sample=2\n" + HEADER)
     assert trace_of(tmp_path, gets([1, 2])).key.tolist() == [1, 2]
 
 

@@ -19,7 +19,7 @@ const OBJECT_BYTES: usize = 24;
 const BLOCKS: usize = 64;
 const BLOCK_BYTES_LEAST: usize = 256 << 10;
 const BLOCK_BYTES_MOST: usize = 16 << 20;
-/// After so many bytes its queue is emptied.
+/// Bytes after which its queue is emptied.
 const QUEUE_BYTES: usize = 4 << 20;
 
 #[derive(clap::Args)]

@@ -4,8 +4,7 @@
 //! process, the bytes that it wrote to its device.
 //!
 //! Requests come one after the other. Peers drop what comes faster than their device takes it, which says nothing about
-//! a trace, so each is waited for: foyer's queue is emptied every few MiB, memcached gets so many bytes a second at
-//! most.
+//! a trace, so each is waited for: foyer's queue is emptied every few MiB, memcached's bytes per second are limited.
 
 mod foyer;
 mod memcached;

@@ -10,7 +10,7 @@ const START_SECONDS: i64 = 1_000_000;
 
 static SECONDS: AtomicI64 = AtomicI64::new(START_SECONDS);
 
-/// Sets all clocks to so many seconds after the start of the trace.
+/// Sets all clocks to this number of seconds after the start of the trace.
 pub fn set(seconds: u64) {
     SECONDS.store(START_SECONDS + seconds as i64, Ordering::Relaxed);
 }

@@ -12,7 +12,7 @@ use crate::trace::{Object, Request, Trace};
 use crate::{Cache, LARGEST_BYTES, clock, miss_ratio};
 
 const SLOT_BYTES: u64 = 8;
-/// An item begins with so many bytes, and at a multiple of eight.
+/// Bytes of an item's header. An item begins at a multiple of eight.
 const ITEM_HEADER_BYTES: u64 = 5;
 const LEAST_POWER: u32 = 7;
 /// How many segments the memory is to have, from few to many.

@@ -41,8 +41,9 @@ pub struct Plan {
     /// Requests of each thread that are measured; half as many before that are not.
     #[arg(long, default_value_t = 8_000_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
     pub requests: u32,
-    /// Ends the measurement after so many seconds, and the requests before it after half of them, if there are requests
-    /// left. An engine that is slow under contention takes no longer than a fast one, and all threads end together.
+    /// Ends the measurement after this number of seconds, and the requests before it after half of them, if there are
+    /// requests left. An engine that is slow under contention takes no longer than a fast one, and all threads end
+    /// together.
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<Duration>,
     /// Different TTLs, from an hour to 30 days; nothing expires while it is measured. 0: objects without a TTL.
@@ -136,7 +137,7 @@ pub enum Mix {
     Get,
     /// Gets only; a miss sets.
     Fill,
-    /// So many gets in a hundred, the others set; a miss sets, too.
+    /// This percentage of gets, the others set; a miss sets, too.
     Gets(u8),
 }
 

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn churn_brings_so_many_new_keys() {
+    fn churn_brings_its_share_of_new_keys() {
         let mut plan = Plan { threads: 1, ..Plan::small() };
         plan.distribution.churn = 0.1;
         let ranks = Ranks::new(&plan, 0).unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_buckets_are_kept() {
+    fn the_number_of_buckets_is_bounded() {
         let mut buckets = BucketedStack::new(3, 2);
         (0..100).for_each(|key| buckets.push(key, 5.0));
         assert_eq!((buckets.len(), buckets.distance(94), buckets.distance(93)), (6, Some(25.0), None));

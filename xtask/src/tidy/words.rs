@@ -23,8 +23,12 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["whoever"], "the caller, or the thread"),
 ];
 /// Pairs of words.
-const REFUSED_PAIRS: &[(&str, &str, &str)] =
-    &[("hand", "down", "demote"), ("hands", "down", "demotes"), ("handed", "down", "demoted")];
+const REFUSED_PAIRS: &[(&str, &str, &str)] = &[
+    ("hand", "down", "demote"),
+    ("hands", "down", "demotes"),
+    ("handed", "down", "demoted"),
+    ("so", "many", "the number, or enough"),
+];
 
 /// Names and prose of a Rust file.
 pub fn check(path: &str, source: &Source) -> Vec<Problem> {
@@ -104,6 +108,7 @@ mod tests {
             ("// Whoever asks.", "whoever"),
             ("let a = \"a bell rang\";", "bell"),
             ("// It is handed\n// down later.", "handed down"),
+            ("/// Keep one key of so many", "so many"),
             ("#[cfg(test)]\nmod tests { fn fate() {} }", "fate"),
             ("#[cfg(test)]\nmod tests { /* mended */ }", "mended"),
         ] {

@@ -1,4 +1,4 @@
-//! Gets of values on flash in one process, ebbtide and foyer: all keys alike, so many gets at a time. The cache is
+//! Gets of values on flash in one process, ebbtide and foyer: all keys alike, several gets at a time. The cache is
 //! filled by sets of what gets have missed, at a pace that devices keep up with, until that brings no more. Both have
 //! direct I/O; gets at a time are threads for ebbtide, which waits for its reads, and tasks on as many threads as there
 //! are cores for foyer.
@@ -122,7 +122,7 @@ impl System {
         Ok(())
     }
 
-    /// Gets of random keys, so many at a time; how many there were, and how many hits. `seeds` goes on from one call to
+    /// Gets of random keys, several at a time; how many there were, and how many hits. `seeds` goes on from one call to
     /// the next: gets in an order that was there before find what that has brought into memory.
     fn gets(
         &self,

@@ -10,7 +10,7 @@ use crate::workload::{KEY_BYTES, Key};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 const SLOT_BYTES: u64 = 8;
-/// An item begins with so many bytes, and at a multiple of eight.
+/// Bytes of an item's header. An item begins at a multiple of eight.
 const ITEM_HEADER_BYTES: u64 = 5;
 
 pub struct Segcache(segcache::Segcache);

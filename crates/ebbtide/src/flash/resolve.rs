@@ -662,7 +662,7 @@ mod tests {
             for (second, counted) in [(second, 0), (second + 10, 1)] {
                 cache.maintain(Duration::from_secs(second));
                 assert_eq!(get(), Some(vec![7; 9000]));
-                assert!(cache.peek(key).is_hit(), "it came up");
+                assert!(cache.peek(key).is_hit(), "it was promoted");
                 assert_eq!(uses(), Some(counted));
             }
             keys.iter().for_each(|key| _ = cache.insert(key, &[8; 9000]).apply().unwrap());

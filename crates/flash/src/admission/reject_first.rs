@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_times_are_refused() {
+    fn the_first_times_are_refused() {
         for times in 1..=3 {
             let mut policy = RejectFirst::new(times, 1000);
             let refused = (0..10).take_while(|_| !policy.offer(key(7))).count();

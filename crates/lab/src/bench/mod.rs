@@ -114,8 +114,8 @@ pub struct BenchArgs {
     /// Requests in flight on a connection; with --rate, at most
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub pipeline: u16,
-    /// Send so many requests per second (a multiget is one), however slow the answers come, and count latencies from
-    /// the time at which a request was due; between requests the client keeps its core busy
+    /// Send this number of requests per second (a multiget is one), however slow the answers come, and count latencies
+    /// from the time at which a request was due; between requests the client keeps its core busy
     #[arg(long, value_name = "REQUESTS", value_parser = rate)]
     pub rate: Option<f64>,
     /// In what pattern requests are due

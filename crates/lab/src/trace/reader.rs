@@ -285,3 +285,22 @@ fn lines_after(input: BufReader<Input>, header: bool) -> io::Result<Lines<BufRea
     }
     Ok(lines)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_before_the_header_says_the_sample() {
+        for (first, sample) in [
+            ("# one key in 4: sample=4", 4),
+            ("# one key of so many: sample=4", 4),
+            ("# ebbtide capture: sample=10 seconds=60", 10),
+            ("# one key in 4", 1),
+            ("# sample=0", 1),
+            ("sample=4", 1),
+        ] {
+            assert_eq!(sample_of(format!("{first}\ntime,key\n").as_bytes()), sample, "{first}");
+        }
+    }
+}

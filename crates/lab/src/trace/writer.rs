@@ -47,7 +47,7 @@ impl<W: Write> TraceWriter<W> {
         match format {
             OutputFormat::Csv => {
                 if sample > 1 {
-                    writeln!(out, "# one key of so many: {SAMPLE_MARK}{sample}")?;
+                    writeln!(out, "# one key in {sample}: {SAMPLE_MARK}{sample}")?;
                 }
                 out.write_all(CSV_HEADER)?;
                 out.write_all(if has_pool { b",pool\n" } else { b"\n" })?;

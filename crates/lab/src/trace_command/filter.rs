@@ -20,10 +20,10 @@ pub(super) struct FilterArgs {
     /// Before this second, counted from the first request
     #[arg(long, value_name = "SECONDS")]
     until: Option<u64>,
-    /// Objects of at least so many bytes of key and value
+    /// Objects whose key and value have at least this size
     #[arg(long, value_name = "BYTES")]
     min_size: Option<u64>,
-    /// Objects of at most so many bytes of key and value
+    /// Objects whose key and value have at most this size
     #[arg(long, value_name = "BYTES")]
     max_size: Option<u64>,
     /// Requests of this pool, in a csv trace with the column

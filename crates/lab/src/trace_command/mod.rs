@@ -75,7 +75,7 @@ struct ConvertArgs {
 struct SampleArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     trace: PathBuf,
-    /// Keep one key of so many
+    /// Keep one key in N
     #[arg(long, value_name = "N")]
     one_of: NonZeroU32,
     /// Another seed chooses other keys

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_one_key_of_so_many_with_details() {
+    fn a_sample_is_one_key_in_n_with_details() {
         let watching = Arc::new(Watching::default());
         let sample = |one_of| {
             let watched = Watched { fetchers: true, sample: NonZeroU32::new(one_of), ..Watched::default() };

@@ -123,7 +123,7 @@ pub fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
 
 pub fn read_exactly(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     let mut answer = vec![0; length];
-    stream.read_exact(&mut answer).expect("so many bytes");
+    stream.read_exact(&mut answer).expect("all bytes of the answer");
     answer
 }
 

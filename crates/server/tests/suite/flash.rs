@@ -177,7 +177,7 @@ fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
     for (stream, (key, value)) in deaf.iter_mut().zip(&flash_objects[1..]) {
         let expected = [hit("big", &big), b"END\r\n".to_vec(), hit(key, value), b"END\r\n".to_vec()].concat();
         let mut answer = vec![0; expected.len()];
-        stream.read_exact(&mut answer).expect("so many bytes");
+        stream.read_exact(&mut answer).expect("all bytes of the answer");
         assert_bytes(&answer, &expected);
     }
 }
@@ -283,7 +283,7 @@ fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
         let (key, value) = &flash_objects[most];
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let mut answer = vec![0; expected.len()];
-            restless.read_exact(&mut answer).expect("so many bytes");
+            restless.read_exact(&mut answer).expect("all bytes of the answer");
             assert_bytes(&answer, expected.as_bytes());
             server.talk(format!("get {key}\r\n").as_bytes())
         }));

@@ -28,7 +28,7 @@ const EXISTS: u16 = 2;
 const NOT_STORED: u16 = 5;
 const NO_MEMORY: u16 = 0x82;
 
-/// A server whose flash has so many small objects in pages that the filters of many pages fit other keys, too.
+/// A server whose flash has enough small objects in pages that the filters of many pages fit other keys, too.
 struct Full {
     server: TestServer,
     /// Keys on flash only that no command has named.

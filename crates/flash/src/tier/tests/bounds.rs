@@ -112,7 +112,7 @@ fn long_values_find_room_whenever_they_come() {
                 }
             }
         }
-        assert!(taken > 10 && lost.len() <= 2, "{mib} MiB: {taken}, lost after so many short ones {lost:?}");
+        assert!(taken > 10 && lost.len() <= 2, "{mib} MiB: {taken}, lost after the short ones {lost:?}");
         settle();
         tier.verify();
     }

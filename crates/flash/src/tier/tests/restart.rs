@@ -568,7 +568,7 @@ fn a_share_that_is_named_when_nothing_was_divided_yet_is_kept() {
     assert!(world.is_warm(), "the same options: {:?}", world.notices);
 }
 
-/// A stop is complete even if the checkpoint is too small for so many objects and an older one is in its area.
+/// A stop is complete even if the checkpoint is too small for all objects and an older one is in its area.
 #[test]
 fn after_a_stop_everything_is_there_whatever_its_length() {
     const BYTES: u64 = 6 << 20;
