@@ -439,6 +439,35 @@ mod tests {
         assert_eq!(report.interval_operations_per_second, Some(60.0));
     }
 
+    /// Each number of a report comes from a name that the server has: those are in a file of the server's tests.
+    #[test]
+    fn every_name_is_one_of_the_server() {
+        let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/suite/");
+        let of_topic = |file: &str, topic: &str, value| {
+            let names = std::fs::read_to_string(format!("{tests}{file}")).unwrap();
+            let names = names.lines().filter_map(|line| line.strip_prefix(topic)).filter(|name| !name.contains(' '));
+            names.map(|name| format!("{name} {value}\n")).collect::<String>()
+        };
+        let sample = |value: u64| {
+            let taken = Instant::now() + Duration::from_secs(value);
+            let stats = of_topic("statistics.txt", "stats ", value).replace(&format!("pid {value}"), "pid 7");
+            StatsSample::from_lines(taken, &stats, &of_topic("statistics.txt", "stats ebbtide ", value))
+                .with_pools(&of_topic("pool_statistics.txt", "stats pools ", value))
+        };
+        let report = TopReport::new("t", Some(&sample(1)), &sample(2), AdminReport::default());
+        let mut json = serde_json::to_value(&report).unwrap();
+        // A verdict is told later than the rest.
+        for known in ["admin", "verdict"] {
+            json[known] = 0.into();
+        }
+        let text = serde_json::to_string_pretty(&json).unwrap();
+        // Commands that look nothing up have no hit ratio.
+        let is_unknown = |line: &&str| line.contains("null") && !line.contains("\"hit_ratio\"");
+        let unknown: Vec<_> = text.lines().filter(is_unknown).collect();
+        assert_eq!(unknown, [""; 0], "{text}");
+        assert_eq!((report.pools.len(), report.removals.len()), (3, 6));
+    }
+
     #[test]
     fn flash_is_told_if_there_is_some() {
         let flash = "get_extstore 50\nmiss_from_extstore 10\nextstore_limit_maxbytes 1000\nextstore_bytes_written 500";

@@ -9,13 +9,12 @@ use super::metrics_page::{MetricsPage, labels};
 use super::state::AdminState;
 use crate::flash_gets::health;
 use crate::observe::WearRate;
-use crate::statistics::{self, FLASH};
+use crate::statistics::{self, FLASH, WEAR};
 use crate::sync::lock;
 
 /// Buckets of the metrics end at these powers of two of a microsecond: 8 us to 4 s.
 const OCTAVES: std::ops::RangeInclusive<u32> = 3..=22;
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9)];
-const DAY_SECONDS: f64 = 86_400.0;
 
 /// What `/api/overview` has under `flash`: null without flash.
 pub fn overview(state: &AdminState, get_hits: u64) -> Value {
@@ -26,17 +25,9 @@ pub fn overview(state: &AdminState, get_hits: u64) -> Value {
         "health": health(device.health),
         "hits": { "memory": get_hits.saturating_sub(tier.hits_large + tier.hits_small) },
         "latency_us": { "read": latency(&device.reads), "write": latency(&device.writes) },
-        "wear": {
-            "bytes_per_day": wear_rate.bytes_per_day,
-            "drive_writes_per_day": wear_rate.drive_writes_per_day,
-            "device_write_amplification": wear_rate.device_amplification,
-            "is_measured": wear_rate.is_measured,
-            // Null where the drive does not tell.
-            "life_used": wear_rate.life_used,
-            // Endless is null.
-            "life_days": wear_rate.life_seconds / DAY_SECONDS,
-        },
+        "wear": { "is_measured": wear_rate.is_measured },
     });
+    statistics::insert_into(WEAR, &wear_rate, &mut answer["wear"]);
     statistics::insert_into(FLASH, &flash, &mut answer);
     answer
 }
@@ -46,7 +37,7 @@ pub fn metrics(page: &mut MetricsPage, state: &AdminState) {
     let Some(flash) = state.shared.cache.flash_stats() else { return };
     page.add_rows(FLASH, &flash);
     transfer_durations(page, &flash);
-    wear(page, &wear_rate(state, &flash));
+    page.add_rows(WEAR, &wear_rate(state, &flash));
 }
 
 fn transfer_durations(page: &mut MetricsPage, flash: &FlashStats) {
@@ -61,29 +52,6 @@ fn transfer_durations(page: &mut MetricsPage, flash: &FlashStats) {
         "From the submission of a read or write until it was done.",
         MetricType::HISTOGRAM,
         metrics.to_vec(),
-    );
-}
-
-fn wear(page: &mut MetricsPage, wear_rate: &WearRate) {
-    page.plain_gauge(
-        "ebbtide_flash_drive_writes_per_day",
-        "How often a day flash is written over, at the pace of the last hour.",
-        wear_rate.drive_writes_per_day,
-    );
-    page.plain_gauge(
-        "ebbtide_flash_device_write_amplification_ratio",
-        "Bytes that the drive writes for each that it is given; estimated, unless it tells.",
-        wear_rate.device_amplification,
-    );
-    page.plain_gauge(
-        "ebbtide_flash_projected_life_seconds",
-        "How long the drive lasts at this pace, a new one unless it tells; +Inf if nothing is written.",
-        wear_rate.life_seconds,
-    );
-    page.plain_gauge(
-        "ebbtide_flash_drive_life_used_ratio",
-        "The part of its life that the drive says it has used; NaN if it does not tell.",
-        wear_rate.life_used.unwrap_or(f64::NAN),
     );
 }
 

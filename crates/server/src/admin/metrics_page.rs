@@ -4,8 +4,8 @@ use prometheus::proto::{self, Counter, Gauge, LabelPair, MetricFamily, MetricTyp
 
 use crate::statistics::{Metric, Row};
 
-/// Labels and a value.
-pub type MetricSample<'a> = (&'a [(&'a str, &'a str)], f64);
+/// Names and values of labels.
+type LabelPairs<'a> = &'a [(&'a str, &'a str)];
 
 pub fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
     let label = |(name, value): &(&str, &str)| {
@@ -26,48 +26,42 @@ pub struct MetricsPage {
 impl MetricsPage {
     /// Adds the metrics of a table.
     pub fn add_rows<S>(&mut self, rows: &[Row<S>], source: &S) {
+        self.add_rows_of(rows, &[(&[], source)]);
+    }
+
+    /// Adds the metrics of a table of several sources: each family has the samples of one source after those of the
+    /// other, with the labels of their source.
+    pub fn add_rows_of<S>(&mut self, rows: &[Row<S>], sources: &[(LabelPairs<'_>, &S)]) {
         for row in rows {
-            match row {
-                Row::One { metric: Metric::None, .. } => {}
-                Row::One { metric: Metric::Counter(name, help), read, .. } => {
-                    self.counter(name, help, &[(&[], read(source).as_f64())]);
+            let (Row::One { metric, .. } | Row::Each { metric, .. }) = row;
+            let (name, help, kind, row_labels) = match metric {
+                Metric::None => continue,
+                Metric::Counter(name, help) => (*name, *help, MetricType::COUNTER, ""),
+                Metric::Gauge(name, help) => (*name, *help, MetricType::GAUGE, ""),
+                Metric::CounterBy(name, help, labels) => (*name, *help, MetricType::COUNTER, *labels),
+                Metric::GaugeBy(name, help, labels) => (*name, *help, MetricType::GAUGE, *labels),
+                Metric::And(labels) => ("", "", self.last().get_field_type(), *labels),
+            };
+            let of_source = |(labels, source): &(LabelPairs<'_>, &S)| -> Vec<proto::Metric> {
+                let sample = |more: LabelPairs<'_>, value| metric_of(kind, &[*labels, more].concat(), value);
+                match row {
+                    Row::One { read, .. } => vec![sample(&pairs(row_labels), read(source).as_f64())],
+                    Row::Each { read, .. } => {
+                        let values = read(source).into_iter();
+                        values.map(|(value, count)| sample(&[(row_labels, value)], count as f64)).collect()
+                    }
                 }
-                Row::One { metric: Metric::Gauge(name, help), read, .. } => {
-                    self.gauge(name, help, &[(&[], read(source).as_f64())]);
-                }
-                Row::One { metric: Metric::CounterBy(name, help, labels), read, .. } => {
-                    self.counter(name, help, &[(&pairs(labels), read(source).as_f64())]);
-                }
-                Row::One { metric: Metric::GaugeBy(name, help, labels), read, .. } => {
-                    self.gauge(name, help, &[(&pairs(labels), read(source).as_f64())]);
-                }
-                Row::One { metric: Metric::And(labels), read, .. } => {
-                    self.add_to_last(&pairs(labels), read(source).as_f64());
-                }
-                Row::Each { metric, read, .. } => self.add_each(metric, &read(source)),
+            };
+            let metrics = sources.iter().flat_map(of_source);
+            match metric {
+                Metric::And(_) => self.last().mut_metric().extend(metrics),
+                _ => self.add(name, help, kind, metrics.collect()),
             }
         }
     }
 
-    fn add_each(&mut self, metric: &Metric, values: &[(&str, u64)]) {
-        let (Metric::CounterBy(name, help, label) | Metric::GaugeBy(name, help, label)) = metric else { return };
-        let pairs: Vec<_> = values.iter().map(|(value, _)| [(*label, *value)]).collect();
-        let samples: Vec<MetricSample<'_>> =
-            pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();
-        match metric {
-            Metric::GaugeBy(..) => self.gauge(name, help, &samples),
-            _ => self.counter(name, help, &samples),
-        }
-    }
-
-    /// Adds one more sample to the family that was added last.
-    fn add_to_last(&mut self, pairs: &[(&str, &str)], value: f64) {
-        let family = self.families.last_mut().expect("a row begins the family");
-        let metric = match family.get_field_type() {
-            MetricType::GAUGE => gauge(pairs, value),
-            _ => counter(pairs, value),
-        };
-        family.mut_metric().push(metric);
+    fn last(&mut self) -> &mut MetricFamily {
+        self.families.last_mut().expect("a row begins the family")
     }
 
     pub fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<proto::Metric>) {
@@ -79,38 +73,22 @@ impl MetricsPage {
         self.families.push(family);
     }
 
-    pub fn gauge(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
-        let metrics = samples.iter().map(|(pairs, value)| gauge(pairs, *value));
-        self.add(name, help, MetricType::GAUGE, metrics.collect());
-    }
-
-    pub fn plain_gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.gauge(name, help, &[(&[], value)]);
-    }
-
-    pub fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
-        self.counter(name, help, &[(&[], value as f64)]);
-    }
-
-    pub fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
-        let metrics = samples.iter().map(|(pairs, value)| counter(pairs, *value));
-        self.add(name, help, MetricType::COUNTER, metrics.collect());
+    pub fn gauge(&mut self, name: &str, help: &str, labels: LabelPairs<'_>, value: f64) {
+        self.add(name, help, MetricType::GAUGE, vec![metric_of(MetricType::GAUGE, labels, value)]);
     }
 }
 
-fn gauge(pairs: &[(&str, &str)], value: f64) -> proto::Metric {
-    let mut gauge = Gauge::default();
-    gauge.set_value(value);
+fn metric_of(kind: MetricType, pairs: LabelPairs<'_>, value: f64) -> proto::Metric {
     let mut metric = proto::Metric::from_label(labels(pairs));
-    metric.set_gauge(gauge);
-    metric
-}
-
-fn counter(pairs: &[(&str, &str)], value: f64) -> proto::Metric {
-    let mut counter = Counter::default();
-    counter.set_value(value);
-    let mut metric = proto::Metric::from_label(labels(pairs));
-    metric.set_counter(counter);
+    if kind == MetricType::GAUGE {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
+    } else {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        metric.set_counter(counter);
+    }
     metric
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::MutexGuard;
 
-use ebbtide::memcached::{HitRatio, Item, SegmentSnapshot};
+use ebbtide::memcached::{Item, SegmentSnapshot};
 use serde_json::{Map, Value, json};
 
 use super::flash;
@@ -11,7 +11,7 @@ use super::state::AdminState;
 use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, Window, hottest, printable};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
-use crate::statistics::{self, CACHE, NOW, Readings, SERVER};
+use crate::statistics::{self, CACHE, NOW, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER};
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
@@ -83,39 +83,25 @@ fn pool_list(shared: &Shared) -> Vec<Value> {
 }
 
 fn pool(reading: &PoolReading) -> Value {
-    let PoolReading { class, rule, stats, flash, totals, .. } = reading;
-    json!({
+    let rule = &reading.rule;
+    let mut answer = json!({
         "name": rule.name,
-        "class": class,
         "prefixes": rule.prefixes.iter().map(|prefix| printable(prefix)).collect::<Vec<_>>(),
-        "limit_bytes": stats.memory_limit_bytes,
-        "used_bytes": stats.memory_used_bytes,
-        "live_bytes": stats.live_bytes,
-        "items": stats.items,
-        "hits": totals.gets.hits,
-        "misses": totals.gets.misses,
-        "stored": totals.stored,
-        "evictions": totals.evictions,
-        "expired": totals.expired,
-        "min_bytes": rule.min_bytes,
-        "max_bytes": rule.max_bytes,
-        "weight": rule.weight,
-        "hit_value": rule.hit_value,
-        "target_hit_ratio": rule.target_hit_ratio.map(HitRatio::as_f64),
         "policy": reading.pool.as_ref().map(|pool| pool.policy().name()),
-        "flash": flash.map(|flash| json!({
-            "hits": flash.hits,
-            "bytes": flash.bytes,
-            "index_bytes": flash.index_bytes,
-            // A pool alone may have all of flash.
-            "share_bytes": Some(flash.share_bytes).filter(|bytes| *bytes != u64::MAX),
-            "written_bytes": flash.written_bytes,
-            "refused_by_share": flash.refused_by_share,
-        })),
+        "flash": null,
         "kind": if reading.compact.is_some() { "compact" } else { "store" },
-        "negatives": reading.compact.map(|compact| compact.negatives),
-        "capacity": reading.compact.map(|compact| compact.capacity),
-    })
+        "negatives": null,
+        "capacity": null,
+    });
+    statistics::insert_into(POOL_MEMORY, reading, &mut answer);
+    statistics::insert_into(POOL_COUNTS, reading, &mut answer);
+    if let Some(flash) = &reading.flash {
+        statistics::insert_into(POOL_FLASH, flash, &mut answer["flash"]);
+    }
+    if let Some(compact) = &reading.compact() {
+        statistics::insert_into(POOL_COMPACT, compact, &mut answer);
+    }
+    answer
 }
 
 fn ttl_buckets(census: &SegmentSnapshot) -> Vec<Value> {

@@ -8,6 +8,7 @@ use ebbtide_protocol::reply::stat;
 use super::Executor;
 use super::stats::StatsView;
 use crate::pools::PoolReading;
+use crate::statistics::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, write_prefixed_stats};
 
 /// Prefixes as one token: each URI-encoded, which leaves no comma in it, and commas between them.
 fn encoded_list(prefixes: &[Vec<u8>]) -> String {
@@ -28,57 +29,25 @@ impl Executor {
 
     pub(super) fn pool_stats(&self, out: &mut Vec<u8>) {
         for reading in self.pool_readings() {
-            let PoolReading { class, rule, stats, flash, since_reset, .. } = &reading;
-            let numbers = [
-                ("class", u64::from(*class)),
-                ("limit_bytes", stats.memory_limit_bytes),
-                ("used_bytes", stats.memory_used_bytes),
-                ("items", stats.items),
-                ("hits", since_reset.gets.hits),
-                ("misses", since_reset.gets.misses),
-                ("evictions", since_reset.evictions),
-                ("expired", since_reset.expired),
-                ("min_bytes", rule.min_bytes),
-                // No bound is 0, as in memcached's other limits.
-                ("max_bytes", rule.max_bytes.unwrap_or(0)),
-                ("weight", rule.weight.into()),
-                ("hit_value", rule.hit_value.into()),
-            ];
-            for (name, value) in numbers {
-                stat(out, &format!("{}:{name}", rule.name), value);
+            let rule = &reading.rule;
+            let prefix = &format!("{}:", rule.name);
+            write_prefixed_stats(prefix, POOL_MEMORY, &reading, out);
+            write_prefixed_stats(prefix, POOL_COUNTS, &reading, out);
+            if let Some(flash) = &reading.flash {
+                write_prefixed_stats(prefix, POOL_FLASH, flash, out);
             }
-            if let Some(flash) = flash {
-                let numbers = [
-                    ("flash_hits", flash.hits),
-                    ("flash_bytes", flash.bytes),
-                    ("flash_index_bytes", flash.index_bytes),
-                    ("flash_bytes_written", flash.written_bytes),
-                    ("flash_refused_by_share", flash.refused_by_share),
-                ];
-                for (name, value) in numbers {
-                    stat(out, &format!("{}:{name}", rule.name), value);
-                }
-            }
-            if let (Some(compact), Some(sizes)) = (&reading.compact, &rule.compact) {
-                stat(out, &format!("{}:kind", rule.name), "compact");
-                let numbers = [
-                    ("key_bytes", sizes.key_bytes as u64),
-                    ("value_bytes", sizes.value_bytes as u64),
-                    ("negatives", compact.negatives),
-                    ("capacity", compact.capacity),
-                ];
-                for (name, value) in numbers {
-                    stat(out, &format!("{}:{name}", rule.name), value);
-                }
+            if let Some(compact) = &reading.compact() {
+                stat(out, &format!("{prefix}kind"), "compact");
+                write_prefixed_stats(prefix, POOL_COMPACT, compact, out);
             }
             if !rule.prefixes.is_empty() {
-                stat(out, &format!("{}:prefixes", rule.name), encoded_list(&rule.prefixes));
+                stat(out, &format!("{prefix}prefixes"), encoded_list(&rule.prefixes));
             }
             if let Some(ratio) = rule.target_hit_ratio {
-                stat(out, &format!("{}:target_hit_ratio", rule.name), ratio);
+                stat(out, &format!("{prefix}target_hit_ratio"), ratio);
             }
             if let Some(policy) = reading.pool.as_ref().map(Pool::policy) {
-                stat(out, &format!("{}:policy", rule.name), policy.name());
+                stat(out, &format!("{prefix}policy"), policy.name());
             }
         }
     }

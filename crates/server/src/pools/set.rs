@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebbtide::memcached::{
-    Cache, CompactPool, CompactStats, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats, TtlBucketSnapshot,
+    Cache, CompactPool, CompactSizes, CompactStats, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats,
+    TtlBucketSnapshot,
 };
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
@@ -53,6 +54,13 @@ pub struct PoolReading {
     pub totals: PoolTotals,
     /// Since the last `stats reset`.
     pub since_reset: PoolTotals,
+}
+
+impl PoolReading {
+    /// Of a compact pool.
+    pub fn compact(&self) -> Option<(CompactSizes, CompactStats)> {
+        self.rule.compact.zip(self.compact)
+    }
 }
 
 /// The set that is in use.

@@ -1,4 +1,5 @@
-//! Statistics as tables: of the server's counters, of the cache's, of flash's, and of the last minute.
+//! Statistics as tables: of the server's counters, of the cache's, of pools, flash and its wear, of the memory monitor,
+//! and of the last minute.
 //!
 //! A row is one number: its name in `stats ebbtide`, its metric, its path in `/api/overview`, and how it is read. All
 //! three iterate the tables, so a new counter is one row. The order of rows is the order in `stats ebbtide` and in
@@ -6,8 +7,11 @@
 
 mod cache;
 mod flash;
+mod monitor;
 mod now;
+mod pools;
 mod server;
+mod wear;
 
 use std::sync::atomic::Ordering;
 
@@ -21,8 +25,11 @@ use crate::sync::lock;
 
 pub use cache::CACHE;
 pub use flash::FLASH;
+pub use monitor::MONITOR;
 pub use now::NOW;
+pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY};
 pub use server::SERVER;
+pub use wear::WEAR;
 
 /// What the tables of the server and the cache are read from.
 pub struct Readings {
@@ -107,6 +114,9 @@ impl From<f64> for Number {
 }
 
 impl Number {
+    /// No line in `stats ebbtide`, null in JSON, NaN in a metric.
+    pub const UNKNOWN: Self = Self::Real(f64::NAN);
+
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Count(count) => count as f64,
@@ -117,11 +127,16 @@ impl Number {
 
 /// Appends the lines of `stats ebbtide`. A number that is not known has none.
 pub fn write_stats<S>(rows: &[Row<S>], source: &S, out: &mut Vec<u8>) {
+    write_prefixed_stats("", rows, source, out);
+}
+
+/// As `write_stats`, with `prefix` in front of every name.
+pub fn write_prefixed_stats<S>(prefix: &str, rows: &[Row<S>], source: &S, out: &mut Vec<u8>) {
     for row in rows {
         match row {
             Row::One { stat: name, read, .. } if !name.is_empty() => match read(source) {
-                Number::Count(count) => stat(out, name, count),
-                Number::Real(number) if number.is_finite() => stat(out, name, number),
+                Number::Count(count) => stat(out, &format!("{prefix}{name}"), count),
+                Number::Real(number) if number.is_finite() => stat(out, &format!("{prefix}{name}"), number),
                 Number::Real(_) => {}
             },
             _ => {}

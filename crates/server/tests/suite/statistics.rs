@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use crate::common::{PATIENCE, TestServer, options};
-use ebbtide::memcached::{ByteSize, Cache};
-use ebbtide_server::{Admin, ServerOptions};
+use ebbtide::memcached::{ByteSize, Cache, CompactSizes, PressureMode, PressureOptions};
+use ebbtide_server::{Admin, PoolRule, ServerOptions};
 use serde_json::Value;
 
 const NAMES: &str = include_str!("statistics.txt");
@@ -76,4 +76,40 @@ fn names_and_their_order_stay() {
     // An object of JSON has no order.
     let sorted = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<BTreeSet<_>>();
     assert_eq!(sorted(&paths), sorted(&expected_paths));
+}
+
+#[test]
+fn names_of_pools_and_of_the_monitor_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target_hit_ratio = Some("0.9".parse().expect("a ratio"));
+    let users = PoolRule { prefixes: vec![b"user:".to_vec()], target_hit_ratio, ..PoolRule::named("users") };
+    let sizes = CompactSizes { key_bytes: 8, value_bytes: 8, has_ttl: false };
+    let seen = PoolRule { prefixes: vec![b"seen:".to_vec()], compact: Some(sizes), ..PoolRule::named("seen") };
+    let cache = Cache::builder()
+        .memory(ByteSize::mib(64))
+        .flash(folder.path().join("flash"), ByteSize::mib(128))
+        .pool(users.options())
+        .pool(seen.options())
+        // No host has that much free memory and no less.
+        .memory_monitor(PressureOptions::new(PressureMode::Free, 1, u64::MAX));
+    let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
+    let options = ServerOptions { admin: Some(admin), pools: vec![users, seen], ..options() };
+    let server = TestServer::around(cache.build().expect("a cache"), options);
+    let mut names = Vec::new();
+    stats(&server, " pools", &mut names);
+    let page = get(&server, "/metrics");
+    let is_ours = |line: &&str| line.contains("ebbtide_pool_") || line.contains("ebbtide_memory_monitor_");
+    names.extend(page.lines().filter(is_ours).map(|line| match line.starts_with('#') {
+        true => line.to_owned(),
+        false => format!("metric {}", line.rsplit_once(' ').expect("a number").0),
+    }));
+    let mut api = Vec::new();
+    let pools: Value = serde_json::from_str(&get(&server, "/api/pools")).expect("JSON");
+    for pool in pools["pools"].as_array().expect("pools") {
+        paths(pool, pool["name"].as_str().expect("a name"), &mut api);
+    }
+    api.sort();
+    names.extend(api);
+    let expected: Vec<_> = include_str!("pool_statistics.txt").lines().collect();
+    assert_eq!(names, expected);
 }
