@@ -18,7 +18,7 @@ use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
 use crate::flash::resolve::{ReadPurpose, read_keys};
 use ebbtide_flash::Key;
-use ebbtide_store::{Changed, KEY_LIMIT};
+use ebbtide_store::{Changed, KEY_LIMIT, LowerCopy};
 
 impl Access {
     pub fn delete(&self, key: &[u8]) -> bool {
@@ -76,7 +76,7 @@ impl Access {
 
     /// Removes a key of which this copy, or none, was found. `None`, with nothing changed, if the key has another
     /// value.
-    fn delete_found(&self, key: &[u8], copy: Option<u64>) -> Option<bool> {
+    fn delete_found(&self, key: &[u8], copy: Option<LowerCopy>) -> Option<bool> {
         let (store, now_ms) = (&self.pool.store, self.pool.clock.now_ms());
         let participant = self.pool.participant();
         let Some(_change) = participant.begin_change() else { return Some(false) };

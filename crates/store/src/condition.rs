@@ -1,5 +1,6 @@
 //! The condition of a change, which `publish` checks under the bucket locks of the key, and its outcome.
 
+use crate::lower_copy::LowerCopy;
 use crate::segment::Location;
 
 /// What must hold, under the bucket locks of the key, for a change to happen.
@@ -10,13 +11,13 @@ pub(crate) enum Condition {
     Present,
     Token(u64),
     /// The index has no slot for the key, and this copy in the lower tier is current.
-    Copy(u64),
+    Copy(LowerCopy),
     /// The key is absent, and has not changed since this load ticket was given.
     Load(u64),
     /// The key has not changed since this load ticket was given.
     Reload(u64),
     /// For a removal: the key is live, or the copy found in the lower tier is current, or none was found.
-    Found(Option<u64>),
+    Found(Option<LowerCopy>),
     /// The item that was read under a pin that the caller still holds.
     Unchanged(SeenItem),
 }

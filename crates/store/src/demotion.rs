@@ -9,6 +9,7 @@ use crate::index::Found;
 use crate::index::{Control, Slot};
 #[cfg(not(loom))]
 use crate::kill_point::{KillPoint, kill_point};
+use crate::lower_copy::LowerCopy;
 use crate::lower_tier::LowerTier;
 use crate::store::Store;
 #[cfg(not(loom))]
@@ -26,12 +27,12 @@ impl Store {
 
     /// Whether a copy found in the lower tier is the value of its key now, so that it can be an answer. False if the
     /// store has an item of the key, which is the answer then.
-    pub fn is_current_copy(&self, key: &[u8], hash: u64, copy: u64, now_ms: u64) -> bool {
+    pub fn is_current_copy(&self, key: &[u8], hash: u64, copy: LowerCopy, now_ms: u64) -> bool {
         // Executes a delayed flush whose time has come.
         self.moment(now_ms);
         let pair = self.index.lock_pair(hash);
         let is_absent = pair.find(|slot| self.is_key(slot, key)).is_none();
-        is_absent && self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy))
+        is_absent && self.lower_tier.get().is_some_and(|tier| tier.is_current(copy))
     }
 
     /// Demotes an item that maintenance removes. Its bucket, with this control word, is locked, and its slot still in

@@ -52,6 +52,7 @@ mod kill_point;
 mod load_tickets;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod lower_copy;
 mod lower_tier;
 mod mapping;
 mod memory;
@@ -92,6 +93,7 @@ pub use item::{Extension, KEY_LIMIT};
 #[cfg(feature = "kill-points")]
 pub use kill_point::arm_kill;
 pub use kill_point::{KillPoint, kill_point};
+pub use lower_copy::LowerCopy;
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use model::{MIN_OBJECTS, MIN_OBJECTS_PER_SEGMENT, SegmentModel};

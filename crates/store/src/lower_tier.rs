@@ -12,6 +12,7 @@
 //! `Store::is_current_copy`. A promoted item is a plain item. A numeric item, which changes in place, has no copy;
 //! an edit of a structured item in place removes the copy first.
 
+use crate::lower_copy::LowerCopy;
 use crate::ops::Item;
 
 /// Methods other than `flush` and `settle` are called under the lock of the key's buckets: they must be quick, and must
@@ -24,8 +25,9 @@ pub trait LowerTier: Send + Sync {
     /// Called after demotions without the lock of a bucket: may wait for the device.
     fn settle(&self, now_ms: u64);
 
-    /// Whether `copy` is the copy that a search for the key would find now, and no flush is in progress.
-    fn is_current(&self, key: &[u8], copy: u64) -> bool;
+    /// Whether `copy` is the copy that a search for its key would find now, and no flush is in progress. The key of the
+    /// lock is that of the copy.
+    fn is_current(&self, copy: LowerCopy) -> bool;
 
     /// Invalidates the copy of the key. True if there may have been one.
     fn remove(&self, key: &[u8]) -> bool;

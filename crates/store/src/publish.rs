@@ -120,7 +120,7 @@ impl Store {
             self.is_key(slot, key)
         });
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        if let Some(outcome) = self.check_condition(&pair, (key, hash), condition, (place, live)) {
+        if let Some(outcome) = self.check_condition(&pair, hash, condition, (place, live)) {
             return Some(outcome);
         }
         let vacancy = match (&place, new) {
@@ -306,11 +306,11 @@ impl Store {
     pub(crate) fn check_condition(
         &self,
         pair: &LockedPair<'_>,
-        (key, hash): (&[u8], u64),
+        hash: u64,
         condition: Condition,
         (place, live): (Option<SlotPlace>, Option<SlotPlace>),
     ) -> Option<Outcome> {
-        let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy));
+        let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(copy));
         match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
             (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,

@@ -7,8 +7,8 @@ use crate::flash::promotion::{Choice, Promotions};
 use crate::flash::read::FlashProbe;
 use crate::flash::tier::FlashTier;
 use ebbtide_flash::admission::Offer;
-use ebbtide_flash::{FlashPool, Key, Object, Token};
-use ebbtide_store::{Item, LowerTier, Store};
+use ebbtide_flash::{FlashHash, FlashPool, Key, Object, Token};
+use ebbtide_store::{Item, LowerCopy, LowerTier, Store};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,8 +95,8 @@ impl PoolFlash {
     }
 
     /// The copy that a value is, for the store. A copy of an incarnation that is over is not current.
-    pub fn copy_of(&self, value: &ReadValue) -> u64 {
-        value.found.token.0 ^ self.tier.pool_salt(value.pool)
+    pub fn copy_of(&self, value: &ReadValue) -> LowerCopy {
+        LowerCopy { hash: value.hash.0, token: value.found.token.0 ^ self.tier.pool_salt(value.pool) }
     }
 
     /// The next flush removes the pool from flash.
@@ -186,13 +186,13 @@ impl LowerTier for FlashLowerTier {
         self.0.shared.settle(now_ms);
     }
 
-    fn is_current(&self, key: &[u8], copy: u64) -> bool {
+    fn is_current(&self, copy: LowerCopy) -> bool {
         // The flush first: a flush that starts after this look makes the promoted item worthless, too.
         if self.0.is_flushing.load(Ordering::SeqCst) {
             return false;
         }
-        let Key { hash, pool, .. } = self.0.key(key);
-        self.0.tier.is_current_hit(hash, Token(copy ^ self.0.tier.pool_salt(pool)))
+        let salt = self.0.tier.pool_salt(self.0.on_flash.number());
+        self.0.tier.is_current_hit(FlashHash(copy.hash), Token(copy.token ^ salt))
     }
 
     fn remove(&self, key: &[u8]) -> bool {

@@ -10,6 +10,7 @@ use crate::epoch::Participant;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
+use crate::lower_copy::LowerCopy;
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::store::{Head, Lifetime, Store};
@@ -46,7 +47,7 @@ impl Store {
         &self,
         participant: &Participant,
         (key, hash): (&[u8], u64),
-        copy: Option<u64>,
+        copy: Option<LowerCopy>,
         now_ms: u64,
     ) -> Changed<()> {
         let moment = self.moment(now_ms);

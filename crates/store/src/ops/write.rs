@@ -5,6 +5,7 @@ use crate::epoch::Participant;
 use crate::error::Error;
 use crate::flags::Flags;
 use crate::item::{Extension, KEY_LIMIT, Kind};
+use crate::lower_copy::LowerCopy;
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
@@ -36,7 +37,7 @@ pub enum Mode {
     PrependIf(u64),
     /// Promote the copy `copy` of the lower tier, if the key is absent and the copy is current. The TTL of the write is
     /// ignored: the item expires at this second of the store's time, or never.
-    Promote { copy: u64, until: Option<u64> },
+    Promote { copy: LowerCopy, until: Option<u64> },
     /// Store only if the key is absent and has not changed since `Store::begin_load` gave this ticket.
     Load(u64),
     /// Store only if the key has not changed since `Store::begin_reload` gave this ticket.

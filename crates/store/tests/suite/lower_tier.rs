@@ -1,7 +1,9 @@
 //! The lower tier never answers with a value that was overwritten, deleted, expired or flushed.
 
-use ebbtide_store::{Edit, IfAbsent, Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
-use std::collections::HashMap;
+use ebbtide_store::{
+    Edit, IfAbsent, Item, LowerCopy, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write,
+};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -16,9 +18,29 @@ type Copy = (u64, Vec<u8>);
 #[derive(Default)]
 struct Copies {
     map: Mutex<HashMap<Vec<u8>, Copy>>,
+    /// The names of the copies in the map.
+    names: Mutex<HashSet<u64>>,
     next: AtomicU64,
     demoted: AtomicU64,
     is_flushing: AtomicBool,
+}
+
+impl Copies {
+    fn insert(&self, key: &[u8], copy: Copy) {
+        self.remove(key);
+        self.names.lock().unwrap().insert(copy.0);
+        self.map.lock().unwrap().insert(key.to_vec(), copy);
+    }
+
+    fn remove(&self, key: &[u8]) -> bool {
+        let removed = self.map.lock().unwrap().remove(key);
+        removed.is_some_and(|(name, _)| self.names.lock().unwrap().remove(&name))
+    }
+}
+
+/// A copy as the store names it.
+fn named(name: u64) -> LowerCopy {
+    LowerCopy { hash: 0, token: name }
 }
 
 struct Shared(Arc<Copies>);
@@ -29,25 +51,26 @@ impl LowerTier for Shared {
         item.copy_to(&mut value);
         let name = self.0.next.fetch_add(1, Ordering::Relaxed);
         self.0.demoted.fetch_add(1, Ordering::Relaxed);
-        self.0.map.lock().unwrap().insert(item.key().to_vec(), (name, value));
+        self.0.insert(item.key(), (name, value));
         true
     }
 
     fn settle(&self, _now_ms: u64) {}
 
-    fn is_current(&self, key: &[u8], copy: u64) -> bool {
+    fn is_current(&self, copy: LowerCopy) -> bool {
         let is_flushing = self.0.is_flushing.load(Ordering::SeqCst);
-        !is_flushing && self.0.map.lock().unwrap().get(key).is_some_and(|(name, _)| *name == copy)
+        !is_flushing && self.0.names.lock().unwrap().contains(&copy.token)
     }
 
     fn remove(&self, key: &[u8]) -> bool {
-        self.0.map.lock().unwrap().remove(key).is_some()
+        self.0.remove(key)
     }
 
     fn flush(&self, advance: &mut dyn FnMut()) {
         self.0.is_flushing.store(true, Ordering::SeqCst);
         advance();
         self.0.map.lock().unwrap().clear();
+        self.0.names.lock().unwrap().clear();
         self.0.is_flushing.store(false, Ordering::SeqCst);
     }
 }
@@ -92,9 +115,9 @@ impl Tiers {
         found.or_else(|| {
             let (name, value) = self.copies.map.lock().unwrap().get(key).cloned()?;
             if !key[0].is_multiple_of(2) {
-                return self.store.is_current_copy(key, self.store.hash(key), name, now_ms).then_some(value);
+                return self.store.is_current_copy(key, self.store.hash(key), named(name), now_ms).then_some(value);
             }
-            self.write(participant, key, &value, Ttl::Never, Mode::Promote { copy: name, until: None }, now_ms);
+            self.write(participant, key, &value, Ttl::Never, Mode::Promote { copy: named(name), until: None }, now_ms);
             Some(value)
         })
     }
@@ -162,17 +185,17 @@ fn a_change_leaves_no_copy_behind() {
     demote(b"late", b"1");
     let name = tiers.copies.map.lock().unwrap()[&b"late"[..]].0;
     tiers.store.delete(&participant, b"late", hash(b"late"), 1000);
-    tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote { copy: name, until: None }, 1000);
+    tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote { copy: named(name), until: None }, 1000);
     assert_eq!(
         tiers.get(&participant, b"late", 1000),
         None,
         "what was read before a deletion is not promoted after it"
     );
-    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), name, 1000), "nor validated");
+    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), named(name), 1000), "nor validated");
     demote(b"kept", b"1");
     let is_current_copy = |at_ms| {
         let name = tiers.copies.map.lock().unwrap().get(&b"kept"[..]).map_or(0, |copy| copy.0);
-        tiers.store.is_current_copy(b"kept", hash(b"kept"), name, at_ms)
+        tiers.store.is_current_copy(b"kept", hash(b"kept"), named(name), at_ms)
     };
     assert!(is_current_copy(1000));
     tiers.write(&participant, b"kept", b"2", Ttl::Never, Mode::Set, 1000);
@@ -252,7 +275,7 @@ fn an_edit_in_place_removes_the_copy_first() {
         assert_eq!(edited, Ok(true));
     };
     edit(Edit::Store { content: content.clone(), spare: 100 });
-    tiers.copies.map.lock().unwrap().insert(b"key".to_vec(), (7, content.clone()));
+    tiers.copies.insert(b"key", (7, content.clone()));
     edit(Edit::Append(b"tail".to_vec()));
     assert!(tiers.copies.map.lock().unwrap().is_empty(), "the copy is older than the value");
     assert_eq!(tiers.get(&participant, b"key", 1000), Some([&content[..], b"tail"].concat()));
@@ -282,12 +305,12 @@ impl LowerTier for SharedSettling {
         }
         let store = self.0.store.get().and_then(Weak::upgrade).expect("its store calls it");
         let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || sender.send(store.is_current_copy(&key, store.hash(&key), 1, now_ms)));
+        thread::spawn(move || sender.send(store.is_current_copy(&key, store.hash(&key), named(1), now_ms)));
         let answer = receiver.recv_timeout(Duration::from_secs(60));
         assert_eq!(answer, Ok(false), "the buckets of a demoted key are locked");
     }
 
-    fn is_current(&self, _key: &[u8], _copy: u64) -> bool {
+    fn is_current(&self, _copy: LowerCopy) -> bool {
         false
     }
 
