@@ -6,7 +6,7 @@
 //! set     store; under the lock of the key's buckets the copy on flash is removed
 //! evict   store --- under the lock of the key's buckets ---> tier, unless flash holds the item unchanged
 //! ```
-//! `docs/concurrency.md`, "What lies below the store", has the protocol between the two. This file has the state that
+//! `docs/concurrency.md`, "The lower tier", has the protocol between the two. This file has the state that
 //! all pools share; `pool_flash.rs` has that of one pool, and is what its store sees; `read.rs` and `resolve.rs` read
 //! from flash.
 
