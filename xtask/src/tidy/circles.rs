@@ -18,9 +18,6 @@ const ALLOWED: &[(&str, usize, &str)] = &[
     ("crates/cli/src/config/", 3, "what the formats of files give lies beside the function that reads them"),
     ("crates/cli/src/flags", 3, "the settings and the options that set them"),
     ("crates/flash/src/device/", 9, "the trait of a device names the rings, which hold the disk"),
-    ("crates/lab/src/bench/", 12, "arguments and connections are not yet apart"),
-    ("crates/lab/src/generate/", 7, "a workload and its kinds are not yet apart"),
-    ("crates/lab/src/replay/", 2, "the grid and the run of a cell are not yet apart"),
     ("crates/protocol/src/", 4, "a request and the parsers that make it"),
     ("crates/store/src/", 4, "hooks of a store are called with items, and an item borrows its store"),
 ];

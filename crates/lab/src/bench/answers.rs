@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Plan;
-use super::dialect::Dialect;
+use super::args::Dialect;
 use super::load_kind::LoadKind;
+use super::plan::Plan;
 use super::resp;
 use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;

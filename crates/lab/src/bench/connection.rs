@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 
-use super::Plan;
 use super::answers::{Answers, Ledger, SentOperation};
-use super::dialect::Dialect;
+use super::args::Dialect;
 use super::drive::Meter;
 use super::feed::{Feed, Task};
 use super::load_kind::LoadKind;
+use super::plan::Plan;
 use super::tally::{LatencyTally, record};
 use crate::keys::KeyBuffer;
 

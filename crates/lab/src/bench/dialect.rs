@@ -1,28 +1,11 @@
+use super::args::Dialect;
 use super::load_kind::LoadKind;
 use super::objects::Objects;
 use super::resp;
 use crate::keys::KeyBuffer;
 use ebbtide_protocol::client;
 
-/// What the server speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Dialect {
-    /// The classic text protocol.
-    #[default]
-    Memcached,
-    /// RESP: GET, MGET, SET (NX, XX), APPEND, INCR, DECR and DEL.
-    Redis,
-}
-
 impl Dialect {
-    /// The name as `--protocol` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dialect::Memcached => "memcached",
-            Dialect::Redis => "redis",
-        }
-    }
-
     /// Writes a request of any kind but a get.
     pub(super) fn write(
         self,

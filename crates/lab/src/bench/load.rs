@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Plan;
 use super::load_kind::LoadKind;
 use super::objects::{Objects, Recording};
+use super::plan::Plan;
 use crate::generate::CountArg;
 use crate::workload::{Popularity, Random, Ranks};
 
@@ -136,7 +136,7 @@ mod tests {
 
     fn plan(line: &str) -> Plan {
         let args = TestArgs::parse_from(std::iter::once("bench").chain(line.split_whitespace())).args;
-        Plan { objects: Objects::new(&args).unwrap(), args }
+        Plan::new(&args).unwrap()
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use ebbtide::memcached::{Cache, Item, Lookup, Mode, Pool, PoolOptions, Stored};
 
-use super::Plan;
 use super::drive::{Meter, RunEnd, drive};
 use super::latency_log::with_log;
 use super::load::Load;
 use super::load_kind::LoadKind;
+use super::plan::Plan;
 use super::report::{BenchReport, report};
 use super::tally::{LatencyTally, record};
 use crate::Error;

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::args::{BenchArgs, Dialect, MAX_RELATIVE_TTL};
 use super::load_kind::LoadKind;
-use super::{BenchArgs, Dialect, MAX_RELATIVE_TTL};
 use crate::Error;
 use crate::generate::{Workload, WorkloadArgs};
 use crate::keys::KeyBuffer;

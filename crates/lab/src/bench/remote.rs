@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::Plan;
 use super::connection::{BenchConnection, Broken};
 use super::drive::{Meter, RunEnd, drive};
 use super::feed::Feed;
 use super::latency_log::with_log;
 use super::load::Load;
+use super::plan::Plan;
 use super::report::{BenchReport, report};
 use super::schedule::Schedule;
 use super::tally::LatencyTally;

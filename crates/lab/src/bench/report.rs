@@ -3,8 +3,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::args::Arrivals;
+use super::plan::Plan;
 use super::tally::{LatencyTally, OtherWrites, PoolTally};
-use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
 use crate::format;
 
@@ -255,7 +256,6 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<LatencyBucket> {
 mod tests {
     use clap::Parser;
 
-    use super::super::objects::Objects;
     use super::super::tally::{empty_histogram, record};
     use super::*;
     use crate::bench::BenchArgs;
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_conclusion_says_rate_latency_and_hits() {
         let args = TestArgs::parse_from("bench --target x:1 --rate 10".split(' ')).args;
-        let plan = Plan { objects: Objects::new(&args).unwrap(), args };
+        let plan = Plan::new(&args).unwrap();
         let mut tally = LatencyTally { gets: 40, hits: 30, errors: 2, unsent: 7, ..LatencyTally::default() };
         record(&mut tally.get_latency, Duration::from_micros(1500));
         let sentence = report(tally, &plan, Duration::from_secs(2), 20.0).conclusion();

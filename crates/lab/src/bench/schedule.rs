@@ -10,34 +10,11 @@
 
 use std::time::Duration;
 
-use super::BenchArgs;
+use super::args::{Arrivals, BenchArgs};
 use crate::workload::Random;
 
 /// Tells the generator of the arrivals from that of the keys in the same thread.
 const STREAM: u64 = 1 << 32;
-
-/// In what pattern requests become due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Arrivals {
-    /// At equal distances.
-    #[default]
-    Constant,
-    /// Independent of each other: exponential distances.
-    Poisson,
-    /// Several at once, at exponential distances.
-    Bursty,
-}
-
-impl Arrivals {
-    /// The name as `--arrivals` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arrivals::Constant => "constant",
-            Arrivals::Poisson => "poisson",
-            Arrivals::Bursty => "bursty",
-        }
-    }
-}
 
 /// The due times of one thread's requests, from the start of the measurement.
 pub(super) struct Schedule {

@@ -79,7 +79,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{BenchArgs, Plan, objects::Objects, report, tally::LatencyTally};
+    use crate::bench::{BenchArgs, plan::Plan, report, tally::LatencyTally};
     use clap::Parser;
     use std::time::Duration;
 
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn operations_and_latencies_stand_in_their_columns() {
         let args = TestArgs::parse_from("bench --target x:1 --rate 10 --batch 4".split(' ')).args;
-        let plan = Plan { objects: Objects::new(&args).unwrap(), args };
+        let plan = Plan::new(&args).unwrap();
         let mut tally = LatencyTally {
             gets: 40,
             hits: 30,

@@ -1,7 +1,9 @@
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::Preset;
+use super::preset::Preset;
+use crate::Error;
 use crate::workload::SizeDistribution;
 
 /// The arguments of `ebbtide generate`.
@@ -136,6 +138,11 @@ pub fn counted<N: FromStr + TryFrom<u64>>(text: &str) -> Result<N, String> {
 /// A rate with a point, or a count with a unit.
 pub fn rate(text: &str) -> Result<f64, String> {
     text.parse::<f64>().or_else(|_| counted::<u32>(text).map(f64::from))
+}
+
+/// The error for an argument with this value.
+pub(super) fn refused(option: &'static str, value: impl Display, reason: String) -> Error {
+    Error::Configuration { option, value: value.to_string(), reason }
 }
 
 #[cfg(test)]

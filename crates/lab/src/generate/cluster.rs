@@ -12,8 +12,8 @@
 
 use std::path::Path;
 
+use super::args::refused;
 use super::preset::{C, Component, LIVEPIPELINE, N, U1, U2, WEEK_SECONDS};
-use super::refused;
 use super::shot_noise::ShotNoise;
 use super::traits::{Traits, Values};
 use crate::Error;

@@ -1,10 +1,11 @@
 //! A workload of shot noise: one cache or several side by side, all requests sorted in memory.
 
+use super::args::refused;
 use super::clock::DailyClock;
+use super::extent::TraceExtent;
 use super::preset::Component;
 use super::shot_noise::ShotEvent;
 use super::traits::Traits;
-use super::{TraceExtent, refused};
 use crate::Error;
 use crate::trace::Request;
 use crate::workload::Random;

@@ -14,6 +14,7 @@ mod cachebench;
 mod clock;
 mod cluster;
 mod export;
+mod extent;
 mod fitted;
 mod plain;
 mod preset;
@@ -31,13 +32,11 @@ pub(crate) use stream::stream;
 pub use workload::Workload;
 pub(crate) use workload::pool_name;
 
-use std::fmt::Display;
 use std::io::{stderr, stdout};
 use std::path::Path;
 
 use crate::Error;
 use crate::trace::{Output, STANDARD_INPUT, say_if_replaced};
-use workload::TraceExtent;
 
 /// `ebbtide generate`: writes the trace and prints a report.
 pub fn run(args: GenerateArgs) -> Result<(), Error> {
@@ -73,8 +72,4 @@ pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
         footprint_bytes,
         note: (!ignored.is_empty()).then(|| format!("ignored: {}", ignored.join(", "))),
     })
-}
-
-fn refused(option: &'static str, value: impl Display, reason: String) -> Error {
-    Error::Configuration { option, value: value.to_string(), reason }
 }

@@ -3,7 +3,7 @@
 //! With a churn of c each of the n places of the popularity distribution gets a new key c times a day, each at its own
 //! time of day, so the popularities stay and the keys pass. Without, nothing ever changes.
 
-use super::TraceExtent;
+use super::extent::TraceExtent;
 use crate::trace::{Op, Request};
 use crate::workload::{Popularity, Random, Ranks, SizeDistribution, mix, unit};
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 
-use super::args::{CountArg, PlainArgs, WorkloadArgs};
+use super::args::{CountArg, PlainArgs, WorkloadArgs, refused};
 use super::cachebench::CacheBench;
 use super::clock::DailyClock;
+use super::cluster;
+use super::extent::TraceExtent;
 use super::fitted::Fitted;
 use super::plain::Plain;
 use super::preset::{Preset, WEEK_SECONDS};
-use super::{cluster, refused};
 use crate::Error;
 use crate::trace::Request;
 use crate::workload::{Popularity, SizeDistribution};
@@ -18,14 +19,6 @@ const DEFAULT_KEYS: u64 = 1_000_000;
 
 /// A generated request takes 8 bytes or more, and its position is written with 32 bits.
 const MAX_REQUESTS: u64 = u32::MAX as u64;
-
-/// What every kind of workload is told.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TraceExtent {
-    pub(super) requests: u64,
-    pub(super) seed: u64,
-    pub(super) clock: DailyClock,
-}
 
 /// A workload: the same requests each time they are asked for.
 pub struct Workload(WorkloadKind);

@@ -6,24 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use ebbtide::{ByteSize, Policy};
 use ebbtide_control::{Curve, Point};
 
+use super::ReplayArgs;
+use super::cell::Cell;
 use super::report::{AuditReport, ReplayReport};
-use super::{ReplayArgs, replay};
+use super::run::replay;
 use crate::Error;
 use crate::progress::Progress;
 use crate::report;
 use crate::trace::{STANDARD_INPUT, write_report};
-
-/// What one replay has for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
-    /// Which of the cells it is, if there are several.
-    pub number: Option<usize>,
-    pub memory: ByteSize,
-    pub policy: Policy,
-}
 
 impl ReplayArgs {
     /// Every size under every policy, in the order of the arguments.

@@ -36,7 +36,7 @@ mod distributions;
 
 use std::path::Path;
 
-use super::TraceExtent;
+use super::extent::TraceExtent;
 use crate::Error;
 use crate::trace::{Op, Request};
 use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};

@@ -1,0 +1,15 @@
+use super::args::BenchArgs;
+use super::objects::Objects;
+use crate::Error;
+
+/// What all threads of a run go by.
+pub(super) struct Plan {
+    pub(super) args: BenchArgs,
+    pub(super) objects: Objects,
+}
+
+impl Plan {
+    pub(super) fn new(args: &BenchArgs) -> Result<Self, Error> {
+        Ok(Self { args: args.clone(), objects: Objects::new(args)? })
+    }
+}
