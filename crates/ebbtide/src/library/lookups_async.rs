@@ -168,9 +168,13 @@ impl WakerCell {
         let _old = self.0.lock().expect("nothing panics under this lock").replace(waker.clone());
     }
 
-    pub fn wake(&self) {
-        let waker = self.0.lock().expect("nothing panics under this lock").take();
-        waker.into_iter().for_each(Waker::wake);
+    /// Wakes the task.
+    pub fn read_wake(self: &Arc<Self>) -> ReadWake {
+        let cell = Arc::clone(self);
+        Box::new(move || {
+            let waker = cell.0.lock().expect("nothing panics under this lock").take();
+            waker.into_iter().for_each(Waker::wake);
+        })
     }
 }
 
@@ -189,10 +193,7 @@ impl<'p, T, F: Fn(&Pool, &Item<'_>) -> Option<T>> Lookups<'p, T, F> {
             }
             let Some(probe) = self.probe else { return Poll::Ready(std::mem::take(&mut self.values)) };
             self.waker.set(context.waker());
-            let wake = || -> ReadWake {
-                let waker = Arc::clone(&self.waker);
-                Box::new(move || waker.wake())
-            };
+            let wake = || self.waker.read_wake();
             let left = &keys[self.values.len()..];
             match self.commands.read_from_flash(&mut self.reads, probe, left, self.purpose, wake) {
                 ReadOutcome::Pending => return Poll::Pending,

@@ -10,7 +10,7 @@ use super::insert_options::InsertOptions;
 use super::lookups_async::WakerCell;
 use super::pool::Pool;
 use crate::error::{Error, WaitReason};
-use crate::flash::read::{FlashReads, ReadWake};
+use crate::flash::read::FlashReads;
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::memcached;
 use crate::retry::{MAX_WRITE_TIME, Patience};
@@ -258,11 +258,7 @@ impl Pool {
         let Some(probe) = self.commands.probe_flash(&reads, key) else { return Ok(()) };
         poll_fn(|context| {
             waker.set(context.waker());
-            let wake = || -> ReadWake {
-                let waker = Arc::clone(&waker);
-                Box::new(move || waker.wake())
-            };
-            match self.commands.read_from_flash(&mut reads, probe, &[key], ReadPurpose::Memory, wake) {
+            match self.commands.read_from_flash(&mut reads, probe, &[key], ReadPurpose::Memory, || waker.read_wake()) {
                 ReadOutcome::Pending => Poll::Pending,
                 ReadOutcome::Refused(error) => Poll::Ready(Err(error)),
                 ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => Poll::Ready(Ok(())),
@@ -325,11 +321,7 @@ impl Pool {
         let (mut reads, waker) = (FlashReads::default(), Arc::<WakerCell>::default());
         poll_fn(|context| {
             waker.set(context.waker());
-            let wake = || -> ReadWake {
-                let waker = Arc::clone(&waker);
-                Box::new(move || waker.wake())
-            };
-            commands.try_delete(&mut reads, key, wake).map_or(Poll::Pending, Poll::Ready)
+            commands.try_delete(&mut reads, key, || waker.read_wake()).map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

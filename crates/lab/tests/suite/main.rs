@@ -6,6 +6,7 @@ mod cachebench;
 mod generate;
 mod generate_from_files;
 mod line;
+mod pooled;
 mod replay;
 mod replay_auto;
 mod replay_pools;

@@ -1,29 +1,17 @@
 //! `replay --divide auto`: the controller moves memory to the pool that earns hits by it, in the time of the trace.
 
-use std::io::Write;
-
 use crate::line::Line;
+use crate::pooled::{MIB, file, memory, replay_file};
 use clap::Parser;
 use ebbtide_lab::Error;
 use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
 use tempfile::NamedTempFile;
 
-const MIB: u64 = 1 << 20;
 /// Requests of each pool in a second.
 const RATE: u64 = 100;
 
-fn file(text: &str) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file
-}
-
 fn try_replay(trace: &NamedTempFile, pools: &str, flags: &str) -> Result<ReplayReport, Error> {
-    let pools = file(pools);
-    let paths = [trace.path().to_str().unwrap(), "--pools", pools.path().to_str().unwrap()];
-    let line = ["replay"].into_iter().chain(paths).chain(flags.split_whitespace());
-    let args = Line::<ReplayArgs>::parse_from(line).args;
-    replay(&args, args.cells().unwrap()[0])
+    replay_file(trace.path(), pools, flags)
 }
 
 /// The key of a request, from its second and its number.
@@ -61,10 +49,6 @@ fn asks_others(_: u64, number: u64) -> u64 {
 
 fn asks_once(_: u64, number: u64) -> u64 {
     1_000_000 + number
-}
-
-fn memory(report: &ReplayReport) -> Vec<u64> {
-    report.pools.as_ref().unwrap().iter().map(|pool| pool.memory_bytes).collect()
 }
 
 const TWO_POOLS: &str = "[[pool]]\nname = \"again\"\n[[pool]]\nname = \"once\"\n";

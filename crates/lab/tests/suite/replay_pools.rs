@@ -1,27 +1,11 @@
 //! `replay --pools`: pools have what the file says, and none takes from another.
 
-use std::io::Write;
-
-use crate::line::Line;
-use clap::Parser;
+use crate::pooled::{MIB, file, memory, replay_file};
 use ebbtide_lab::Error;
-use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
-use tempfile::NamedTempFile;
-
-const MIB: u64 = 1 << 20;
-
-fn file(text: &str) -> NamedTempFile {
-    let mut file = NamedTempFile::new().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file
-}
+use ebbtide_lab::replay::ReplayReport;
 
 fn try_replay(trace: &str, pools: &str, flags: &str) -> Result<ReplayReport, Error> {
-    let (trace, pools) = (file(trace), file(pools));
-    let paths = [trace.path().to_str().unwrap(), "--pools", pools.path().to_str().unwrap()];
-    let line = ["replay"].into_iter().chain(paths).chain(flags.split_whitespace());
-    let args = Line::<ReplayArgs>::parse_from(line).args;
-    replay(&args, args.cells().unwrap()[0])
+    replay_file(file(trace).path(), pools, flags)
 }
 
 fn csv(rows: impl IntoIterator<Item = String>) -> String {
@@ -34,10 +18,6 @@ fn csv(rows: impl IntoIterator<Item = String>) -> String {
 fn outcome(report: &ReplayReport) -> Vec<(&str, u64, u64, u64)> {
     let pools = report.pools.as_ref().expect("pools were replayed");
     pools.iter().map(|pool| (pool.name.as_str(), pool.requests, pool.hits, pool.misses)).collect()
-}
-
-fn memory(report: &ReplayReport) -> Vec<u64> {
-    report.pools.as_ref().unwrap().iter().map(|pool| pool.memory_bytes).collect()
 }
 
 #[test]
