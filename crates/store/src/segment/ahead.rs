@@ -11,9 +11,9 @@ use super::life::FreeStack;
 use super::{SegmentId, Segments};
 use crate::sync::{Ordering, lock};
 
-/// How much is prepared: this part of the memory in use, so that a small store has none of it,
+/// This part of the memory in use is prepared, so that a store which holds little takes little more.
 const AHEAD_SHARE: u32 = 8;
-/// but at most two huge pages: one is written while the other one is cleared.
+/// At most two huge pages are: one is written while the other one is cleared.
 const AHEAD_BYTES_MAX: u32 = 4 << 20;
 
 impl Segments {
