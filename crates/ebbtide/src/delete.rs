@@ -14,6 +14,8 @@
 //! cache nothing is removed, and the answer is that of an absent key.
 
 use crate::access::Access;
+use crate::change::Tried;
+use crate::error::Error;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
 use crate::flash::resolve::{ReadPurpose, read_keys};
@@ -104,20 +106,19 @@ impl Access {
         is_key(key) && store.delete(&participant, key, store.hash(key), self.pool.clock.now_ms())
     }
 
-    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
-        // A value that cannot be promoted has no token that anyone was told.
+    pub fn delete_if(&self, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
         if !is_key(key) {
-            return Changed::Absent;
-        }
-        if self.promote_if_on_flash(key).is_err() {
-            return Changed::Exists;
+            return Ok(Changed::Absent);
         }
         let (store, participant) = (&self.pool.store, self.pool.participant());
-        let Some(change) = participant.begin_change() else { return Changed::Absent };
-        let deleted = store.delete_if(&participant, key, store.hash(key), token, self.pool.clock.now_ms());
-        drop(change);
-        self.tell_removals();
-        deleted
+        let deleted = self.change(key, |now_ms, _| {
+            let deleted = store.delete_if(&participant, key, store.hash(key), token, now_ms);
+            Ok(Tried::of(deleted, deleted == Changed::Absent))
+        });
+        match deleted {
+            Err(Error::Closed | Error::PoolRemoved { .. }) => Ok(Changed::Absent),
+            deleted => deleted,
+        }
     }
 }
 

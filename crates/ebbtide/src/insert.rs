@@ -78,11 +78,12 @@ impl<'a> Insert<'a> {
         }
         let (participant, waiting) = (pool.participant(), access.waiting());
         let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode, token };
-        let try_once = |now_ms| pool.write_in_upload_order(waiting, &participant, &write, now_ms);
+        let try_once =
+            |now_ms, mode| pool.write_in_upload_order(waiting, &participant, &Write { mode, ..write }, now_ms);
         if mode != Mode::Set {
-            return access.change_with_eviction(key, try_once);
+            return access.change_by_write(key, mode, try_once);
         }
-        let written = pool.write_with_eviction(waiting, &participant, try_once);
+        let written = pool.write_with_eviction(waiting, &participant, |now_ms| try_once(now_ms, mode));
         if written.as_ref().is_err_and(Error::is_final) {
             access.delete_unread(key);
         }

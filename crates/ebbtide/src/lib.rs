@@ -33,6 +33,7 @@ mod access;
 mod builder;
 mod byte_size;
 mod cache;
+mod change;
 mod clock;
 mod close;
 mod compact_pool;

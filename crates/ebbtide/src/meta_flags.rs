@@ -1,9 +1,10 @@
 //! Meta flags: an entry may be stale, and one of its readers may have won the right to store it anew.
 
 use crate::access::Access;
+use crate::change::Tried;
 use crate::error::Error;
 use crate::lookup::Item;
-use ebbtide_store::{MetaFlagsChange, MetaFlagsLookup};
+use ebbtide_store::{Creation, MetaFlagsChange, MetaFlagsLookup};
 
 /// Result of a lookup that may change meta flags.
 #[derive(Debug)]
@@ -31,8 +32,14 @@ impl Access {
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
         let wrap = |item| Item::in_memory(item, &pool.store);
-        let outcome = self.change_with_eviction(key, |now_ms| {
-            pool.store.update_meta_flags(&participant, target, lookup, now_ms, |item| change(&wrap(item.clone())))
+        let outcome = self.change(key, |now_ms, absence| {
+            let create = absence.allowed(lookup.create).map(|create| Creation { ticket: absence.ticket(), ..create });
+            let lookup = MetaFlagsLookup { create, ..lookup };
+            let outcome = pool
+                .store
+                .update_meta_flags(&participant, target, lookup, now_ms, |item| change(&wrap(item.clone())))?;
+            let is_absent = matches!(outcome, ebbtide_store::MetaFlagsOutcome::Absent);
+            Ok(Tried::of(outcome, is_absent))
         })?;
         Ok(match outcome {
             ebbtide_store::MetaFlagsOutcome::Absent => MetaFlagsOutcome::Absent,

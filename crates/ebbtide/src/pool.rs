@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::byte_size::ByteSize;
+use crate::change::Tried;
 use crate::error::{Error, WaitReason};
 use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
@@ -143,7 +144,10 @@ impl Pool {
     }
 
     /// Removes a key if its value still has this CAS token.
-    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `WouldWait`: the value is on flash and must come to memory.
+    pub fn delete_if(&self, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
         self.0.delete_if(key, token)
     }
 
@@ -187,7 +191,11 @@ impl Pool {
         let pool = &*self.0.pool;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
-        self.0.change_with_eviction(key, |now_ms| pool.store.change_number(&participant, target, count, now_ms))
+        self.0.change(key, |now_ms, absence| {
+            let count = Count { initial: absence.allowed(count.initial), ticket: absence.ticket(), ..*count };
+            let changed = pool.store.change_number(&participant, target, &count, now_ms)?;
+            Ok(Tried::of(changed, changed == Changed::Absent))
+        })
     }
 
     /// Gives an entry a new TTL. False if it is absent.
@@ -206,7 +214,14 @@ impl Pool {
         let pool = &*self.0.pool;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
-        self.0.change_with_eviction(key, |now_ms| pool.store.touch_if(&participant, target, ttl, now_ms, &is_wanted))
+        self.0.change(key, |now_ms, _| {
+            let mut is_unwanted = false;
+            let is_touched = pool.store.touch_if(&participant, target, ttl, now_ms, |flags| {
+                is_unwanted = !is_wanted(flags);
+                !is_unwanted
+            })?;
+            Ok(Tried::of(is_touched, !is_touched && !is_unwanted))
+        })
     }
 
     /// The value, with a new TTL, as one operation. A TTL in the past removes the entry.
@@ -217,8 +232,11 @@ impl Pool {
         let pool = &*self.0.pool;
         let participant = pool.participant();
         let hash = pool.store.hash(key);
-        let touch = |now_ms| pool.store.get_and_touch(&participant, key, hash, ttl, now_ms);
-        let item = self.0.change_with_eviction(key, touch)?;
+        let item = self.0.change(key, |now_ms, _| {
+            let item = pool.store.get_and_touch(&participant, key, hash, ttl, now_ms)?;
+            let is_absent = item.is_none();
+            Ok(Tried::of(item, is_absent))
+        })?;
         Ok(self.0.lookup(item))
     }
 

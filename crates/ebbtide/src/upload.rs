@@ -153,8 +153,8 @@ impl Upload {
         self.resume()?;
         let pool = &*self.access.pool;
         let (participant, waiting) = (pool.participant(), self.access.waiting());
-        let (ttl, mode, token) = (self.ttl, self.mode, self.token);
-        let mut try_once = |now_ms| match &mut self.value {
+        let (ttl, token) = (self.ttl, self.token);
+        let mut try_once = |now_ms, mode| match &mut self.value {
             Pieces::Short { value, length } => {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
@@ -163,9 +163,9 @@ impl Upload {
             }
             Pieces::Long { upload, .. } => upload.finish(&participant, ttl, mode, token, now_ms),
         };
-        let finished = match mode == Mode::Set {
-            true => pool.write_with_eviction(waiting, &participant, &mut try_once),
-            false => self.access.change_with_eviction(&self.key, &mut try_once),
+        let finished = match self.mode {
+            Mode::Set => pool.write_with_eviction(waiting, &participant, |now_ms| try_once(now_ms, Mode::Set)),
+            mode => self.access.change_by_write(&self.key, mode, try_once),
         };
         self.forget_on_error(finished)
     }

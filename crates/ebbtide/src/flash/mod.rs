@@ -1,5 +1,6 @@
 //! The flash tier of a cache: its options, its statistics, and how it is read, written and shut down.
 
+pub(crate) mod absence;
 pub(crate) mod drain;
 pub(crate) mod idle_demotion;
 pub(crate) mod memory_split;

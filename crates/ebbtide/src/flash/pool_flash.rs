@@ -1,6 +1,7 @@
 //! The flash of one pool: its incarnation on flash, and its part of what is decided about promotions and scans. All
 //! pools share one [`FlashTier`].
 
+use crate::flash::absence::AbsentKeys;
 use crate::flash::pending_reads::ReadValue;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::{Choice, Promotions};
@@ -33,6 +34,7 @@ pub(crate) struct PoolFlash {
     pub promotions: Promotions,
     /// For scans.
     pub promoted_keys: Arc<PromotedKeys>,
+    pub absent_keys: AbsentKeys,
     is_flushing: AtomicBool,
     /// The pool was removed: its next flush is the last.
     is_removed: AtomicBool,
@@ -59,6 +61,7 @@ impl PoolFlash {
             on_flash,
             promotions: Promotions::new(shared.promotion(), store.memory_bytes(), memory_bytes),
             promoted_keys: Arc::default(),
+            absent_keys: AbsentKeys::default(),
             is_flushing: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             token_bytes,

@@ -11,6 +11,8 @@
 //! `pending_reads.rs`, until the caller comes to their keys or drops them. A read that queues is waited for without any
 //! held value: so callers never wait for each other.
 
+use crate::flash::absence::AbsenceTicket;
+
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
 use ebbtide_flash::device::BlockingRing;
 use ebbtide_flash::{ByteRange, FlashHash, Key, Probe};
@@ -43,6 +45,8 @@ pub struct FlashProbe {
 pub struct FlashReads {
     group: Option<Arc<ReadGroup>>,
     pub(crate) ended: Vec<EndedRead>,
+    /// Of the key that is searched for a change.
+    pub(crate) ticket: Option<AbsenceTicket>,
     /// Reads of the first key that found a value which was not the key's any more.
     attempts: u32,
 }
@@ -199,12 +203,14 @@ impl FlashReads {
     pub fn release(&mut self) {
         if self.collect() {
             self.ended.clear();
+            self.ticket = None;
         }
     }
 
     /// Gives reads up that may never end.
     pub fn abandon(&mut self) {
         self.group = None;
+        self.ticket = None;
     }
 
     /// Values that are held.
@@ -215,6 +221,11 @@ impl FlashReads {
     /// Whether a read of this key has ended.
     pub(crate) fn has_ended(&self, key: Key<'_>) -> bool {
         self.ended.iter().any(|ended| ended.is_of(key))
+    }
+
+    /// Drops the read of this key that has found nothing.
+    pub(crate) fn forget_miss(&mut self, key: Key<'_>) {
+        self.ended.retain(|ended| !ended.is_of(key) || ended.read.value().is_some());
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<EndedRead> {

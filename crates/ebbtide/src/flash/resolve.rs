@@ -9,7 +9,7 @@
 //! lookup after a promotion does not count as a use: a promoted item must be used in memory to stay there.
 
 use crate::access::Access;
-use crate::error::{Error, WaitReason};
+use crate::error::Error;
 use crate::flash::pending_reads::ReadValue;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::promotion::Choice;
@@ -19,13 +19,12 @@ use crate::flash::read::{
 use crate::lookup::{Item, Lookup, flags_of};
 use crate::pool_state::PoolState;
 use crate::removal_events;
-use crate::retry::{MAX_WRITE_TIME, Patience, Waiting};
+use crate::retry::{Patience, Waiting};
 use ebbtide_flash::{ByteRange, Key};
-use ebbtide_store::{Error as StoreError, Mode, Stored, Ttl, Write};
+use ebbtide_store::{Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// What a read from flash is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +33,9 @@ pub enum ReadPurpose {
     Answer,
     /// An operation that needs the value in memory.
     Memory,
+    /// A change that depends on whether the key is present, by a handle that does not wait: as `Memory`. If flash does
+    /// not have the key, the calling thread's next change of it knows.
+    Change,
     /// A plain get whose hit the policy promotes: it was asked before the read.
     Promote,
     /// A range of the value of one key. Only the blocks that hold the range are read, and nothing is promoted.
@@ -47,6 +49,8 @@ pub enum ReadOutcome<'a> {
     Pending,
     /// The key's value at this moment.
     Hit(Item<'a>),
+    /// Flash does not have the key: the caller looks in memory, and does not ask flash again.
+    Absent,
     /// The caller looks in memory, and does not ask flash again.
     MemoryDecides,
     /// Flash has the value, and memory has no place for it: `OutOfMemory` or `WouldWait`.
@@ -176,9 +180,20 @@ impl Access {
         wake: impl FnMut() -> ReadWake,
     ) -> ReadOutcome<'_> {
         let Some(flash) = &self.pool.flash else { return ReadOutcome::MemoryDecides };
+        let mut probe = probe;
+        if purpose == ReadPurpose::Change
+            && let Some(outcome) = self.begin_search(flash, reads, &mut probe, keys[0])
+        {
+            return outcome;
+        }
         let keys = read_keys(probe, keys, purpose);
         let ahead: &KeyAhead<'_> = &|key| pool_of(key).and_then(|access| access.key_ahead(flash, key));
-        self.resolve(flash, reads, &keys, purpose, ahead, &mut Woken(wake)).unwrap_or(ReadOutcome::Pending)
+        let outcome = self.resolve(flash, reads, &keys, purpose, ahead, &mut Woken(wake));
+        let Some(outcome) = outcome else { return ReadOutcome::Pending };
+        if purpose == ReadPurpose::Change {
+            self.end_search(flash, reads, &outcome);
+        }
+        outcome
     }
 
     /// A key as the flash under all pools knows it, if memory does not have it.
@@ -196,7 +211,7 @@ impl Access {
         }
     }
 
-    fn wait_for_flash(
+    pub(crate) fn wait_for_flash(
         &self,
         flash: &PoolFlash,
         reads: &mut FlashReads,
@@ -224,10 +239,10 @@ impl Access {
         reads.run(&flash.reads, keys, now, ahead, waiter, |others, ended, is_last| {
             let decides = || (is_last || self.peek(key).is_hit()).then_some(ReadOutcome::MemoryDecides);
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
-                return Some(ReadOutcome::MemoryDecides);
+                return Some(ReadOutcome::Absent);
             };
             flash.on_flash.note_hit();
-            if purpose == ReadPurpose::Memory {
+            if matches!(purpose, ReadPurpose::Memory | ReadPurpose::Change) {
                 let value = ended.read.value().expect("it was filtered");
                 return match self.pool.promote(flash, value, PromotionKind::Required(self.waiting())) {
                     Ok(_) => decides(),
@@ -309,8 +324,7 @@ impl Access {
         }
     }
 
-    /// Before an operation that depends on a present value: promotes the value if only flash may have it. A handle that
-    /// does not wait does nothing.
+    /// Promotes the value of a key if only flash may have it. A handle that does not wait does nothing.
     ///
     /// # Errors
     /// `OutOfMemory` if flash has the value and memory has no place for it: the operation must not treat the key as
@@ -334,52 +348,9 @@ impl Access {
         }
     }
 
-    /// Runs a change that depends on the present value of a key, with evictions where it needs memory. These may take
-    /// that value to flash: then it is promoted again before the next try. A handle that does not wait answers
-    /// `WouldWait` instead, since its caller promotes.
-    ///
-    /// # Errors
-    /// As [`Access::promote_if_on_flash`], and those of the change.
-    pub fn change_with_eviction<T>(
-        &self,
-        key: &[u8],
-        mut change: impl FnMut(u64) -> Result<T, StoreError>,
-    ) -> Result<T, Error> {
-        let (pool, participant) = (&*self.pool, self.pool.participant());
-        let Some(flash) = &pool.flash else { return pool.write_with_eviction(self.waiting(), &participant, change) };
-        let started = Instant::now();
-        // Ends: at the bound, if others evict the value whenever it has come back.
-        loop {
-            self.promote_if_on_flash(key)?;
-            let mut was_in_memory = false;
-            let changed = pool.write_with_eviction(self.waiting(), &participant, |now_ms| {
-                let is_in_memory = || self.peek(key).is_hit();
-                if was_in_memory && !is_in_memory() && flash.probe(key).is_some() {
-                    return Ok(None);
-                }
-                let changed = change(now_ms);
-                if matches!(changed, Err(StoreError::NeedSegment | StoreError::NeedSegments { .. })) {
-                    was_in_memory = is_in_memory();
-                }
-                changed.map(Some)
-            })?;
-            match (changed, self.waiting()) {
-                (Some(changed), _) => return Ok(changed),
-                (None, Waiting::Sleeps) if started.elapsed() < MAX_WRITE_TIME => {}
-                (None, Waiting::Answers(Patience::Whole | Patience::WithoutFlash)) => {
-                    return Err(Error::WouldWait { reason: WaitReason::Eviction });
-                }
-                (None, _) => return Err(Error::OutOfMemory { reason: WaitReason::Eviction.explain() }),
-            }
-        }
-    }
-
     /// A get whose hit is in memory and has a CAS token.
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
-        match self.promote_if_on_flash(key) {
-            Ok(()) => self.get_in_memory(key),
-            Err(_) => Lookup::Miss,
-        }
+        if self.waits { self.find(key).unwrap_or(Lookup::Miss) } else { self.get_in_memory(key) }
     }
 }
 
@@ -584,6 +555,42 @@ mod tests {
             let hits = [large.hits_memory - before.hits_memory, large.hits_device - before.hits_device];
             assert_eq!(hits, if is_on_device { [0, 2] } else { [2, 0] }, "{what}");
         }
+    }
+
+    #[test]
+    fn a_kept_probe_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
+        let builder = builder.flash_promotion(FlashPromotion::Never);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        let insert = |value: &[u8]| {
+            let key = flash.key(b"key");
+            let object = Object { key, value: &[value], client_flags: 0, is_annotated: false, expiry: 0 };
+            flash.tier.insert(&object, 2).unwrap();
+        };
+        insert(&[1; 9000]);
+        cache.maintain(Duration::from_secs(100));
+        flash.tier.settle(flash.seconds(cache.engine().clock.now_ms()));
+        // Its region leaves the buffer after the transfer: then each read ends after its call.
+        while flash.tier.stats().large.hits_device == 0 {
+            find(&cache, b"key");
+        }
+        let probe = flash.probe(b"key").unwrap();
+        let mut reads = read(&cache, b"key");
+        insert(&[2; 9000]);
+        let read = |reads: &mut FlashReads| {
+            let outcome = cache.read_from_flash(reads, probe, &[b"key"], ReadPurpose::Answer, || Box::new(|| ()));
+            match outcome {
+                ReadOutcome::Pending => None,
+                ReadOutcome::Hit(item) => Some(item.to_vec()),
+                other => panic!("flash has the key: {other:?}"),
+            }
+        };
+        // The place has the old value for as long as its region lives.
+        let value = std::iter::repeat_with(|| read(&mut reads)).find_map(|value| value);
+        assert_eq!(value, Some(vec![2; 9000]));
     }
 
     #[test]

@@ -201,7 +201,9 @@ impl<'p, T, F: Fn(&Pool, &Item<'_>) -> Option<T>> Lookups<'p, T, F> {
                     self.idle.extend(self.pool.is_half_idle(&item).then_some(self.values.len()));
                     self.values.push((self.read)(self.pool, &item));
                 }
-                ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => self.memory_decides = true,
+                ReadOutcome::Absent | ReadOutcome::MemoryDecides | ReadOutcome::Refused(_) => {
+                    self.memory_decides = true
+                }
             }
             self.probe = None;
         }

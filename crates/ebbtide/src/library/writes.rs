@@ -104,8 +104,7 @@ impl Pool {
         let (key, expected) = (key.as_ref(), expected.as_ref());
         // Ends: a token is only refused after a change by another thread, which has succeeded then.
         loop {
-            self.commands.0.promote_if_on_flash(key)?;
-            let Some(item) = self.commands.0.get_in_memory(key).hit().filter(has_value) else { return Ok(false) };
+            let Some(item) = self.commands.0.find(key)?.hit().filter(has_value) else { return Ok(false) };
             let is_expected = item.len() == expected.len() && item.slices().flatten().eq(expected);
             let token = item.cas();
             // A thread that holds an item cannot evict.
@@ -235,7 +234,7 @@ impl Pool {
             match (self.commands.count(key, &count), self.negative_token(key)) {
                 (Ok(Changed::Done(number)), _) => return Ok(number.value),
                 (Ok(_), _) => unreachable!("an absent number is created, and no token is compared"),
-                (Err(Error::NotNumeric), Some(negative)) => _ = self.commands.delete_if(key, negative),
+                (Err(Error::NotNumeric), Some(negative)) => _ = self.commands.delete_if(key, negative)?,
                 (Err(error), _) => return Err(error),
             }
         }
@@ -264,7 +263,7 @@ impl Pool {
                 return Ok(());
             }
             if let Some(negative) = self.negative_token(key) {
-                self.commands.delete_if(key, negative);
+                self.commands.delete_if(key, negative)?;
             }
         }
     }

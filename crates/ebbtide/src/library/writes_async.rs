@@ -258,10 +258,10 @@ impl Pool {
         let Some(probe) = self.commands.probe_flash(&reads, key) else { return Ok(()) };
         poll_fn(|context| {
             waker.set(context.waker());
-            match self.commands.read_from_flash(&mut reads, probe, &[key], ReadPurpose::Memory, || waker.read_wake()) {
+            match self.commands.read_from_flash(&mut reads, probe, &[key], ReadPurpose::Change, || waker.read_wake()) {
                 ReadOutcome::Pending => Poll::Pending,
                 ReadOutcome::Refused(error) => Poll::Ready(Err(error)),
-                ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => Poll::Ready(Ok(())),
+                ReadOutcome::Hit(_) | ReadOutcome::Absent | ReadOutcome::MemoryDecides => Poll::Ready(Ok(())),
             }
         })
         .await

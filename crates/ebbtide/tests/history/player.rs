@@ -366,11 +366,14 @@ impl<'a> Player<'a> {
         let record = &self.table.record;
         record.change(key, operation, What::Gone);
         match self.cache.delete_if(&value::name(key), token) {
-            Changed::Done(()) => {
+            Ok(Changed::Done(())) => {
                 record.replaced(key, operation, version)?;
                 record.ended(key, operation)
             }
-            Changed::Absent | Changed::Exists => record.unchanged(key, operation),
+            refused => {
+                refused.as_ref().err().into_iter().for_each(full);
+                record.unchanged(key, operation)
+            }
         }
     }
 

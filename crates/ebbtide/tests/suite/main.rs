@@ -12,6 +12,7 @@ mod drain;
 mod eviction_listener;
 mod expiry;
 mod flash;
+mod flash_changes;
 mod idle_demotion;
 mod kept_tokens;
 mod library;

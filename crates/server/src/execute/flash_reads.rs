@@ -99,18 +99,21 @@ impl Executor {
         self.pool(key).probe_flash(&self.wait.borrow().reads, key)
     }
 
-    /// Reads keys from flash; memory does not have the first one. With `is_plain` (value, key and client flags are
-    /// enough) the value is answered from flash; otherwise it is promoted first.
+    /// Reads keys of gets from flash; memory does not have the first one. With `is_plain` (value, key and client flags
+    /// are enough) the value is answered from flash; otherwise it is promoted first.
     pub(super) fn read_from_flash(&self, probe: FlashProbe, keys: &[&[u8]], is_plain: bool) -> FlashOutcome<'_> {
+        self.read_for(if is_plain { ReadPurpose::Answer } else { ReadPurpose::Memory }, probe, keys)
+    }
+
+    fn read_for(&self, purpose: ReadPurpose, probe: FlashProbe, keys: &[&[u8]]) -> FlashOutcome<'_> {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
-        let purpose = if is_plain { ReadPurpose::Answer } else { ReadPurpose::Memory };
         let pool_of = |key: &[u8]| self.compact(key).is_none().then(|| self.pool(key));
         let pool = self.pool(keys[0]);
         match pool.read_from_flash_over(&mut wait.reads, probe, keys, purpose, &pool_of, || self.wake()) {
             ReadOutcome::Pending => FlashOutcome::Parked,
             ReadOutcome::Hit(item) if !can_win_recache(&item) => FlashOutcome::Served(item),
-            ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => FlashOutcome::MemoryDecides,
+            ReadOutcome::Hit(_) | ReadOutcome::Absent | ReadOutcome::MemoryDecides => FlashOutcome::MemoryDecides,
             ReadOutcome::Refused(Error::WouldWait { reason }) => {
                 wait.wait_for_memory(reason, self.cache.wait_limit(reason));
                 self.counters().memory_waits.add(1);
@@ -130,7 +133,7 @@ impl Executor {
             return KeyPresence::Known;
         }
         let Some(probe) = self.probe_flash(key) else { return KeyPresence::Known };
-        match self.read_from_flash(probe, &[key], false) {
+        match self.read_for(ReadPurpose::Change, probe, &[key]) {
             FlashOutcome::Parked => KeyPresence::NeedsFlash,
             FlashOutcome::NoMemory => KeyPresence::NoMemory,
             FlashOutcome::MemoryDecides | FlashOutcome::Served(_) => KeyPresence::Known,

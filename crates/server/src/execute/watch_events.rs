@@ -95,7 +95,9 @@ impl Executor {
             Mode::Append | Mode::AppendIf(_) => StoreVerb::Append,
             Mode::Prepend | Mode::PrependIf(_) => StoreVerb::Prepend,
             Mode::Cas(_) | Mode::CasOrStale(_) => StoreVerb::Cas,
-            Mode::Promote { .. } | Mode::Load(_) | Mode::Reload(_) => panic!("no client promotes or loads"),
+            Mode::Promote { .. } | Mode::Load(_) | Mode::Reload(_) | Mode::AddSince(_) => {
+                panic!("no client promotes or loads")
+            }
         };
         let status = match outcome {
             Ok(Stored::Stored) => StoreStatus::Stored,
@@ -140,8 +142,8 @@ impl Executor {
         }
     }
 
-    /// Deletes a key, if it has the expected CAS token, and reports that. `None` when flash must be read first: nothing
-    /// is done.
+    /// Deletes a key, if it has the expected CAS token, and reports that. `None` when flash must be read, or memory
+    /// waited for, first: nothing is done.
     pub(super) fn delete_noted(
         &self,
         key: &[u8],
@@ -149,7 +151,11 @@ impl Executor {
         command: DeleteCommand,
     ) -> Option<Changed<()>> {
         self.note_delete(key, command, || match expected {
-            Some(token) => Some(self.pool(key).delete_if(key, token)),
+            // Without memory for the value of flash nothing is deleted.
+            Some(token) => {
+                let deleted = self.park_if_waiting(self.pool(key).delete_if(key, token))?;
+                Some(deleted.unwrap_or(Changed::Exists))
+            }
             None => self.delete_known_key(key).map(|known| if known { Changed::Done(()) } else { Changed::Absent }),
         })
     }

@@ -87,7 +87,7 @@ impl Store {
         (key, hash): (&[u8], u64),
         ttl: Ttl,
         now_ms: u64,
-        is_wanted: impl Fn(Flags) -> bool,
+        mut is_wanted: impl FnMut(Flags) -> bool,
     ) -> Result<bool, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);

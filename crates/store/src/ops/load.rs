@@ -50,7 +50,8 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Changed, Mode, Options, Stored, Ttl, Write};
+    use crate::{Change as NumberChange, Changed, Count, Creation, MetaFlagsLookup, MetaFlagsOutcome};
+    use crate::{Mode, Options, Stored, Ttl, Write};
 
     type Change = dyn Fn(&Store, &[u8]);
 
@@ -132,6 +133,56 @@ mod tests {
         let long = vec![7; 300_000];
         assert_eq!(load_across(&long, &|_, _| ()), (Stored::Stored, Some(long.clone())));
         assert_eq!(load_across(&long, &delete), (Stored::NotStored, None));
+    }
+
+    #[test]
+    fn a_void_ticket_creates_nothing() {
+        type Create = dyn Fn(&Store, &[u8], u64) -> bool;
+        let creations: [&Create; 4] = [
+            &|store, key, ticket| write(store, key, b"made", Mode::AddSince(ticket)) == Stored::Stored,
+            // It has expired already: nothing is stored, which is a success.
+            &|store, key, ticket| {
+                let hash = store.hash(key);
+                let (mode, ttl) = (Mode::AddSince(ticket), Ttl::Expired);
+                let write = Write { key, hash, value: b"made", flags: 0.into(), ttl, mode, token: None };
+                store.write(&store.participate(), &write, 1000).unwrap().stored == Stored::Stored
+            },
+            &|store, key, ticket| {
+                let (initial, ticket) = (Some((7, Ttl::Never)), Some(ticket));
+                let count = Count { initial, ticket, ..Count::plain(NumberChange::Add(1)) };
+                let target = (key, store.hash(key));
+                let changed = store.change_number(&store.participate(), target, &count, 1000).unwrap();
+                assert!(changed == Changed::Absent || matches!(changed, Changed::Done(number) if number.is_new));
+                changed != Changed::Absent
+            },
+            &|store, key, ticket| {
+                let create = Some(Creation { ticket: Some(ticket), ..Ttl::Never.into() });
+                let (lookup, target) = (MetaFlagsLookup { create, counts: false }, (key, store.hash(key)));
+                let outcome = store.update_meta_flags(&store.participate(), target, lookup, 1000, |_| None).unwrap();
+                assert!(!matches!(outcome, MetaFlagsOutcome::Found { .. }), "the key is absent");
+                matches!(outcome, MetaFlagsOutcome::Created { .. })
+            },
+        ];
+        for (number, create) in creations.into_iter().enumerate() {
+            let changes: [(&Change, bool); 4] = [
+                (&|_, _| (), true),
+                (&|store, _| set(store, b"another"), true),
+                (&|store, key| (set(store, key), delete(store, key)).0, false),
+                (&|store, _| store.flush(1000, 0), false),
+            ];
+            for (change, is_created) in changes {
+                let store = Store::new(Options { memory_bytes: 4 << 20, ..Options::default() }).unwrap();
+                let (key, participant) = (&b"key"[..], store.participate());
+                let hash = store.hash(key);
+                let ticket = store.begin_load(key, hash, 1000).unwrap().expect("the key is absent");
+                change(&store, key);
+                assert_eq!(create(&store, key, ticket), is_created, "creation {number}");
+                let is_there = store.get(&participant, key, hash, 1000).is_some();
+                assert_eq!(is_there, is_created && number != 1, "creation {number}");
+                store.end_load(hash, ticket);
+                store.verify(&participant, 1000);
+            }
+        }
     }
 
     #[test]

@@ -31,11 +31,13 @@ pub struct MetaFlagsLookup {
 pub struct Creation {
     pub ttl: Ttl,
     pub token: Option<u64>,
+    /// The entry is created only if the key has not changed since `Store::begin_load` gave this ticket.
+    pub ticket: Option<u64>,
 }
 
 impl From<Ttl> for Creation {
     fn from(ttl: Ttl) -> Self {
-        Self { ttl, token: None }
+        Self { ttl, token: None, ticket: None }
     }
 }
 
@@ -99,6 +101,9 @@ impl Store {
                 let Some(creation) = lookup.create else { return Ok(MetaFlagsOutcome::Absent) };
                 match self.create_won(participant, (key, hash), creation, moment)? {
                     Some(token) => return Ok(MetaFlagsOutcome::Created { token }),
+                    None if creation.ticket.is_some_and(|ticket| !self.is_load_valid(hash, ticket)) => {
+                        return Ok(MetaFlagsOutcome::Absent);
+                    }
                     None => continue,
                 }
             };
@@ -157,13 +162,14 @@ impl Store {
         &self,
         participant: &Participant,
         target: (&[u8], u64),
-        Creation { ttl, token }: Creation,
+        Creation { ttl, token, ticket }: Creation,
         moment: Moment,
     ) -> Result<Option<u64>, Error> {
         let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(token.unwrap_or_else(|| self.token(0)))) };
         let extension = Extension { won: true, token, ..Extension::default() };
         let head = Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: 0 };
-        match self.write_plain(participant, &head, target, b"", (life, Condition::Absent), moment)? {
+        let condition = ticket.map_or(Condition::Absent, Condition::Load);
+        match self.write_plain(participant, &head, target, b"", (life, condition), moment)? {
             Outcome::Done { token } => {
                 self.counters.add(participant.number(), Counter::Stored, 1);
                 Ok(Some(token))

@@ -50,12 +50,14 @@ pub struct Count {
     pub ttl: Option<Ttl>,
     /// The number and TTL with which an absent entry is created.
     pub initial: Option<(u64, Ttl)>,
+    /// It is created only if the key has not changed since `Store::begin_load` gave this ticket.
+    pub ticket: Option<u64>,
 }
 
 impl Count {
     /// The change without conditions.
     pub fn plain(change: Change) -> Self {
-        Self { change, expected: None, token: None, ttl: None, initial: None }
+        Self { change, expected: None, token: None, ttl: None, initial: None, ticket: None }
     }
 }
 
@@ -162,12 +164,13 @@ impl Store {
         let length = print_number(value, 0, &mut digits);
         let head =
             Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: length as u32 };
-        let terms = (life, Condition::Absent);
+        let terms = (life, count.ticket.map_or(Condition::Absent, Condition::Load));
         match self.write_plain(participant, &head, target, &digits[..length], terms, moment)? {
             Outcome::Done { token } => {
                 self.counters.add(participant.number(), Counter::Stored, 1);
                 Ok(Some(Changed::Done(Number { value, token, expiry_seconds: life.1, is_new: true })))
             }
+            _ if count.ticket.is_some_and(|ticket| !self.is_load_valid(target.1, ticket)) => Ok(Some(Changed::Absent)),
             Outcome::Absent | Outcome::Present | Outcome::Flushed => Ok(None),
         }
     }

@@ -201,8 +201,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
         Ok(())
     }
 
-    /// Publishes the value, with this CAS token or one of the store. Its lifetime begins now. The upload is done,
-    /// except after `NeedSegment`.
+    /// Publishes the value, with this CAS token or one of the store. Its lifetime begins now. The upload is done
+    /// when it is stored; before it may be finished again.
     pub fn finish(
         &mut self,
         participant: &Participant,

@@ -42,6 +42,9 @@ pub enum Mode {
     Load(u64),
     /// Store only if the key has not changed since `Store::begin_reload` gave this ticket.
     Reload(u64),
+    /// As `Add`, for a key that a lower tier does not have: store only if the key is absent, and has not changed since
+    /// `Store::begin_load` gave this ticket. `Exists` otherwise.
+    AddSince(u64),
 }
 
 /// The result of a write.
@@ -119,7 +122,7 @@ impl Mode {
         let stored = match (self, outcome) {
             (_, Outcome::Done { token }) => return Written { stored: Stored::Stored, token },
             (Self::Cas(_) | Self::CasOrStale(_), Outcome::Absent) => Stored::NotFound,
-            (Self::Cas(_) | Self::CasOrStale(_), Outcome::Present) => Stored::Exists,
+            (Self::Cas(_) | Self::CasOrStale(_) | Self::AddSince(_), Outcome::Present) => Stored::Exists,
             _ => Stored::NotStored,
         };
         stored.into()
@@ -199,7 +202,7 @@ impl Store {
         let condition = match mode {
             Mode::Set => Condition::Always,
             Mode::Add => Condition::Absent,
-            Mode::Load(ticket) => Condition::Load(ticket),
+            Mode::Load(ticket) | Mode::AddSince(ticket) => Condition::Load(ticket),
             Mode::Reload(ticket) => Condition::Reload(ticket),
             Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
             Mode::Cas(token) => Condition::Token(token),
@@ -247,7 +250,9 @@ impl Store {
     ) -> Outcome {
         match (terms.condition, self.remove(participant, target, terms.condition, moment)) {
             // Nothing had to be removed, which is a success. No entry ever has the token of sequence 0.
-            (Condition::Always | Condition::Absent, Outcome::Absent) => Outcome::Done { token: self.token(0) },
+            (Condition::Always | Condition::Absent | Condition::Load(_), Outcome::Absent) => {
+                Outcome::Done { token: self.token(0) }
+            }
             (_, outcome) => outcome,
         }
     }

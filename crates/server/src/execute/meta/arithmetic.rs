@@ -23,6 +23,7 @@ impl Executor {
             token: meta.number(b'E'),
             ttl: self.life(meta, b'T'),
             initial: initial.map(|ttl| (meta.number(b'J').unwrap_or(0), ttl)),
+            ticket: None,
         };
         let counters = self.counters();
         let (hits, misses) = match increments {

@@ -68,17 +68,17 @@ impl Executor {
         // A write of another client's lies between two tries.
         for _ in 0..TOKEN_TRIES {
             let fits = |item: &Item<'_>| expected.is_none_or(|token| item.has_cas(token));
-            let Some((old, fits)) = self.pool(key).peek(key).item().map(|item| (item.cas(), fits(item))) else {
-                return Ok(Changed::Absent);
+            let found = self.pool(key).peek(key).item().map(|item| (item.cas(), fits(item)));
+            let written = match found {
+                Some((_, false)) => return Ok(Changed::Exists),
+                Some((old, true)) => write(Mode::Cas(old), Some(given.unwrap_or(old)))?,
+                // Evicted since it was looked for, or absent: the write knows.
+                None => write(expected.map_or(Mode::Replace, Mode::Cas), given.or(expected))?,
             };
-            if !fits {
-                return Ok(Changed::Exists);
-            }
-            let written = write(Mode::Cas(old), Some(given.unwrap_or(old)))?;
             match written.stored {
                 Stored::Stored => return self.mark_tombstone(meta, key, written.token),
-                Stored::NotFound => return Ok(Changed::Absent),
-                Stored::Exists | Stored::NotStored => {}
+                Stored::NotFound | Stored::NotStored => return Ok(Changed::Absent),
+                Stored::Exists => {}
             }
         }
         if expected.is_some() {

@@ -255,7 +255,7 @@ impl Executor {
         meta.has(b'N').then(|| {
             let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
             let ttl = self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line");
-            Creation { ttl, token: meta.number(b'E') }
+            Creation { ttl, token: meta.number(b'E'), ticket: None }
         })
     }
 
