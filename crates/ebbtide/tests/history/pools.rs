@@ -1,5 +1,6 @@
 //! Histories of pools over flash: each has its own record, and a value of another pool is foreign. Threads use them
-//! while they are resized, flushed, removed and added again, and handles of removed pools and of their values are held.
+//! while they are resized, flushed, removed and added again. Handles of values are held over all of that, and those of
+//! removed pools are used.
 //!
 //! The record of a pool goes on when the pool is removed and another one gets its name: removal counts as a flush, so
 //! anything that a removed pool served later, or that its successor found, would be stale.
@@ -7,7 +8,7 @@
 use crate::player::{Player, Table};
 use crate::value;
 use crate::{Mover, THREADS, origins, unix_ms};
-use ebbtide::memcached::{ByteSize, Cache, Clock, FlashOptions, Handle, Pool, PoolOptions};
+use ebbtide::memcached::{ByteSize, Cache, Clock, Error, FlashOptions, Handle, Mode, Pool, PoolOptions, Ttl};
 use ebbtide_flash::admission::AdmissionOptions;
 use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_testkit::Random;
@@ -24,48 +25,88 @@ const KEYS: u64 = 900;
 const PLAYERS: usize = 2;
 const TENANT: &str = "tenant";
 
-/// Values that are kept beyond the life of their pool, with what they were.
-fn hold(pool: &Pool, random: &mut Random) -> Vec<(Handle, Vec<u8>)> {
-    let keys: Vec<_> = (0..40).map(|_| value::name(random.below(KEYS))).collect();
-    let held = keys.iter().filter_map(|key| pool.get(key).hit()?.to_handle().ok());
-    held.map(|handle| {
-        let bytes = handle.slice_at(0).to_vec();
-        (handle, bytes)
-    })
-    .collect()
+/// Values that are held at a time.
+const HELD: usize = 40;
+
+/// Values that are held over changes of their pools, with what they were.
+#[derive(Default)]
+struct Held(Vec<(Handle, Vec<u8>)>);
+
+fn bytes_of(handle: &Handle) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(handle.len());
+    while bytes.len() < handle.len() {
+        bytes.extend_from_slice(handle.slice_at(bytes.len()));
+    }
+    bytes
+}
+
+impl Held {
+    /// Holds values of a pool, some in place of others.
+    fn hold(&mut self, pool: &Pool, random: &mut Random) {
+        for _ in 0..HELD / 2 {
+            let key = value::name(random.below(KEYS));
+            let Some(handle) = pool.get(&key).hit().and_then(|item| item.to_handle().ok()) else { continue };
+            if self.0.len() == HELD {
+                self.0.swap_remove(random.below(HELD as u64) as usize);
+            }
+            let bytes = bytes_of(&handle);
+            self.0.push((handle, bytes));
+        }
+    }
+
+    fn check(&self) {
+        assert!(self.0.iter().all(|(handle, bytes)| bytes_of(handle) == *bytes), "a handle keeps its bytes");
+    }
+}
+
+/// The handle of a pool that was removed finds nothing, and answers its error.
+fn check_removed(pool: &Pool) {
+    let removed = || Error::PoolRemoved { name: TENANT.to_owned() };
+    for key in (0..KEYS).map(value::name) {
+        assert!(!pool.get(&key).is_hit() && !pool.delete(&key), "a removed pool has nothing");
+        for mode in [Mode::Set, Mode::Add, Mode::Replace, Mode::Append, Mode::Cas(1)] {
+            assert_eq!(pool.insert(&key, b"1").mode(mode).apply(), Err(removed()));
+        }
+        assert_eq!(pool.touch(&key, Ttl::Never), Err(removed()));
+        assert_eq!(pool.increment(&key, 1), Err(removed()));
+    }
+    assert_eq!(pool.resize(ByteSize::kib(0), ByteSize::mib(1)), Err(removed()));
+    assert_eq!(pool.release(), Err(removed()));
 }
 
 /// What an operator does to the pools of a cache, until the players of a round are done.
 fn manage(cache: &Cache, tables: [&Table; 3], random: &mut Random, is_over: impl Fn() -> bool) {
     let [default, other, tenant] = tables;
-    let mut is_removed = false;
+    let (mut is_removed, mut held) = (false, Held::default());
     while !is_over() {
         thread::sleep(Duration::from_millis(1));
         let (low, high) = (ByteSize::kib(random.below(1024)), ByteSize::kib(1024 + random.below(4096)));
         match random.below(40) {
-            0..8 => other.pool.resize(low, high).expect("the bounds fit"),
+            0..8 => {
+                held.hold(&other.pool, random);
+                other.pool.resize(low, high).expect("the bounds fit");
+            }
             8 => other.pool.release().expect("it is there"),
             9 | 10 => {
                 let table = [default, other, tenant][random.below(3) as usize];
+                held.hold(&table.pool, random);
                 let operation = table.record.begin(THREADS, (table.now)().earliest);
                 table.pool.flush(Duration::ZERO);
                 table.record.flushed(operation);
                 table.record.over(THREADS);
             }
             11 if !is_removed => {
-                let held = hold(&tenant.pool, random);
+                held.hold(&tenant.pool, random);
                 let operation = tenant.record.begin(THREADS, (tenant.now)().earliest);
                 cache.remove_pool(TENANT).expect("it is there");
                 tenant.record.flushed(operation);
                 tenant.record.over(THREADS);
                 is_removed = true;
-                assert!(
-                    held.iter().all(|(handle, bytes)| handle.slice_at(0) == &bytes[..]),
-                    "a handle keeps its bytes"
-                );
+                check_removed(&tenant.pool);
             }
             _ => {}
         }
+        held.check();
     }
     if !is_removed {
         let operation = tenant.record.begin(THREADS, (tenant.now)().earliest);
