@@ -27,11 +27,17 @@ pub use with_pauses::pause_point;
 pub mod with_pauses {
     use super::PausePoint;
     use ebbtide_testkit::Random;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::time::Duration;
 
     thread_local! {
         static PAUSES: RefCell<Option<Random>> = const { RefCell::new(None) };
+        static SPLITS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// How many buckets the calling thread has locked to split them.
+    pub fn splits() -> u64 {
+        SPLITS.get()
     }
 
     /// From now on the calling thread sleeps at some of the points.
@@ -41,6 +47,7 @@ pub mod with_pauses {
 
     /// Sometimes sleeps for up to three milliseconds, more rarely at frequent points.
     pub fn pause_point(place: PausePoint) {
+        SPLITS.set(SPLITS.get() + u64::from(place == PausePoint::Split));
         let one_in = match place {
             PausePoint::Job | PausePoint::Claim | PausePoint::Split => 8,
             PausePoint::Stripe | PausePoint::Pin => 300,

@@ -240,3 +240,41 @@ fn nothing_is_lost_with_free_memory() {
         run(Terms { options, keys_per_thread: 300, value_bytes: 400, flushes: false, keeps: true, has_room: true });
     assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
 }
+
+#[test]
+fn an_insert_splits_at_most_two_buckets() {
+    const WRITERS: u64 = 16;
+    const KEYS: u64 = 20_000;
+    let store = Store::new(Options { memory_bytes: 256 << 20, writers: 16, ..Options::default() }).unwrap();
+    let insert = |participant: &Participant, number: u64| {
+        let key = number.to_le_bytes();
+        let hash = store.hash(&key);
+        let write =
+            Write { key: &key, hash, value: b"v", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
+        while store.write(participant, &write, NOW_MS).is_err() {
+            assert_ne!(store.evict(participant, NOW_MS), Progress::Stuck);
+        }
+    };
+    // How many inserts have split no bucket, one bucket, and so on.
+    let write = |writer: u64| {
+        with_pauses::begin(writer);
+        let (participant, mut inserts) = (store.participate(), Vec::new());
+        for number in writer * KEYS..(writer + 1) * KEYS {
+            let before = with_pauses::splits();
+            insert(&participant, number);
+            let splits = (with_pauses::splits() - before) as usize;
+            inserts.resize(inserts.len().max(splits + 1), 0_u64);
+            inserts[splits] += 1;
+        }
+        inserts
+    };
+    let inserts: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    // One for a slot of its own, and one because the load asks for it.
+    assert!(inserts.iter().all(|inserts| inserts.len() <= 3 && inserts[1] > 100), "{inserts:?}");
+    let stats = store.stats();
+    assert_eq!((stats.items, stats.evictions, stats.index_replaced), (WRITERS * KEYS, 0, 0), "{stats:?}");
+    store.verify(&store.participate(), NOW_MS);
+}
