@@ -228,6 +228,11 @@ fn errors_close_only_where_the_next_packet_cannot_be_found() {
         (request(packet::SASL_AUTH, b"", b"PLAIN", b"\0me\0pass"), Status::UnknownCommand),
         (request(packet::INCREMENT, &counting(1, 0, u32::MAX), b"absent", b""), Status::NotFound),
         (request(packet::STAT, b"", b"bogus", b""), Status::NotFound),
+        // memcached takes the first word that begins so, or of which this is the beginning.
+        (request(packet::STAT, b"", b"settingsx", b""), Status::NotFound),
+        (request(packet::STAT, b"", b"settin", b""), Status::NotFound),
+        (request(packet::STAT, b"", b"resetx", b""), Status::NotFound),
+        (request(packet::STAT, b"", b"detail dumpx", b""), Status::NotFound),
     ] {
         assert_eq!(ask(&mut stream, &bad).status, status as u16);
     }
