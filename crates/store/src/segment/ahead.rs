@@ -7,9 +7,13 @@
 //! A free segment may leave the budget while its pages are taken. Then up to a huge page that nobody needs is resident,
 //! until another segment uses it.
 
+#[cfg(not(loom))]
+use super::SegmentId;
+use super::Segments;
 use super::life::FreeStack;
-use super::{SegmentId, Segments};
-use crate::sync::{Ordering, lock};
+use crate::sync::Ordering;
+#[cfg(not(loom))]
+use crate::sync::lock;
 
 /// This part of the memory in use is prepared, so that a store which holds little takes little more.
 const AHEAD_SHARE: u32 = 8;
