@@ -92,6 +92,32 @@ def test_everything_is_back_after_a_clean_stop(folder, how):
         assert server.stat("curr_items") == str(OBJECTS + 4)
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGUSR1])
+def test_the_counters_of_the_cache_go_on_after_a_clean_stop(folder, how):
+    names = ["total_items", "evictions", "evicted_unfetched", "reclaimed", "expired_unfetched"]
+    with Server(EBBTIDE, "-m", "8", "-e", folder / "memory", "--test-clock") as server:
+        with server.connect() as connection:
+            for number in range(OBJECTS):
+                exptime = 10 if number % 2 else 0
+                connection.send(b"set key%d 0 %d 3000 noreply\r\n%s\r\n" % (number, exptime, b"v" * 3000))
+            assert connection.ask(b"debugtime 20\r\n") == b"OK\r\n"
+        # What has expired is freed in the background.
+        wait_for(lambda: int(server.stat("expired_unfetched")) > 0, "objects expire")
+        before = {}
+
+        def rests():
+            last = dict(before)
+            before.update({name: int(server.stat(name)) for name in names})
+            return last == before
+
+        wait_for(rests, "the counters stay as they are")
+        assert all(before.values()) and before["total_items"] == OBJECTS, before
+        stopped(server, how)
+        server.bring_back()
+        assert "memory is warm" in server.messages()
+        assert {name: int(server.stat(name)) for name in names} == before
+
+
 def test_after_a_kill_the_start_is_cold(folder):
     with with_file(folder / "memory") as server:
         with server.connect() as connection:

@@ -48,6 +48,10 @@ REFUSED = [
     (["-l", "192.0.2.1"], 71, ["-l 192.0.2.1", "failed to listen"]),
     (["-s", "/nonexistent/socket"], 71, ["-s /nonexistent/socket", "failed to listen"]),
     (["-o", "proxy_config=/etc/hostname"], 64, ["proxy_config", "no proxy"]),
+    (["-l", "mtls:127.0.0.1:7"], 71, ["-l mtls:127.0.0.1:7"]),
+    (["-l", "btls:127.0.0.1:7"], 71, ["-l btls:127.0.0.1:7"]),
+    (["-l", "proto[ascii]:127.0.0.1:7"], 71, ["-l proto[ascii]:127.0.0.1:7"]),
+    (["-l", "tag[name]:127.0.0.1:7"], 71, ["-l tag[name]:127.0.0.1:7"]),
     (["-Y", "/nonexistent"], 1, ["-Y", "/nonexistent", "Could not open authfile"]),
     (["-Y", "/etc/hostname"], 1, ["-Y", "/etc/hostname", "malformed entry", "user:password"]),
     (["-Y", "/etc/hostname", "-B", "binary"], 64, ["-Y", "BINARY"]),
@@ -251,6 +255,20 @@ def test_each_flag_without_a_meaning_gives_one_warning():
         assert name in line
 
 
+def test_tokens_without_cas():
+    with Server(EBBTIDE, "-C") as server, server.connect() as connection:
+        assert connection.ask(b"stats settings\r\n", b"END\r\n").count(b"STAT cas_enabled yes\r\n") == 1
+        assert connection.ask(b"set k 0 0 1\r\nv\r\n") == b"STORED\r\n"
+        token = connection.ask(b"gets k\r\n", b"END\r\n").split(b"\r\n")[0].split()[4]
+        assert int(token) > 0
+        assert connection.ask(b"mg k c\r\n") == b"HD c%s\r\n" % token
+        assert connection.ask(b"cas k 0 0 1 %d\r\nw\r\n" % (int(token) - 1)) == b"EXISTS\r\n"
+        assert connection.ask(b"cas k 0 0 1 %s\r\nw\r\n" % token) == b"STORED\r\n"
+        assert connection.ask(b"ms k 1 c E5\r\nz\r\n") == b"HD c5\r\n"
+        assert connection.ask(b"ms k 1 C6\r\ny\r\n") == b"EX\r\n"
+        assert connection.ask(b"ms k 1 C5\r\ny\r\n") == b"HD\r\n"
+
+
 def test_several_addresses():
     port, other = free_port(), free_port()
     hosts = [f"127.0.0.1:{port},127.0.0.2:{port}", f"127.0.0.3:{other}"] + ([f"[::1]:{port}"] if HAS_IPV6 else [])
@@ -319,24 +337,24 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
 
 
 def test_more_connections_than_allowed_are_turned_away():
-    with Server(EBBTIDE, "-c", "10") as server:
+    with Server(EBBTIDE, "-c", "40") as server:
         held = []
         try:
-            while len(held) < 10:
+            while len(held) < 40:
                 connection = server.connect()
                 # The look whether the server listens may still count as a connection.
                 if connection.ask(b"get k\r\n") == b"END\r\n":
                     held.append(connection)
                 else:
                     connection.close()
-            for _ in range(5):
+            for _ in range(6):
                 with server.connect() as extra:
                     answer = extra.read_until(b"never")
                     assert extra.closed
                     assert answer == b"ERROR Too many open connections\r\n"
             held.pop().close()
             wait_for(lambda: reachable(("127.0.0.1", server.port)), "it listens again")
-            wait_for(lambda: turned_away(server) >= 5, "five are turned away")
+            wait_for(lambda: turned_away(server) >= 6, "six are turned away")
         finally:
             for connection in held:
                 connection.close()
