@@ -248,10 +248,18 @@ impl LivePools {
         self.find(number).iter().for_each(|pool| _ = pool.refused_by_share.fetch_add(1, Relaxed));
     }
 
-    /// The incarnations that have more than their shares.
-    pub(crate) fn above_share(&self) -> Vec<u16> {
+    /// The incarnations whose part of all small objects is larger than their share beside those of the others that have
+    /// some. Small objects have an area of their own, in which a pool without large objects may never reach its share
+    /// of all of flash.
+    pub(crate) fn above_share_of_small(&self) -> Vec<u16> {
         let pools = self.pools.read().expect(UNHARMED);
-        pools.iter().filter(|(_, pool)| pool.is_above_share()).map(|(number, _)| *number).collect()
+        let with_small = pools.iter().filter(|(_, pool)| pool.small_bytes() > 0);
+        let sizes: Vec<(u16, u128, u128)> =
+            with_small.map(|(number, pool)| (*number, pool.small_bytes().into(), pool.share_bytes().into())).collect();
+        let all_bytes: u128 = sizes.iter().map(|(_, bytes, _)| bytes).sum();
+        let all_shares: u128 = sizes.iter().map(|(.., share)| share).sum();
+        let above = sizes.iter().filter(|(_, bytes, share)| bytes * all_shares > share * all_bytes);
+        above.map(|(number, ..)| *number).collect()
     }
 
     /// The incarnations of which at least `min_bytes` were refused since the last call that returned them.

@@ -271,24 +271,39 @@ fn a_pool_that_a_start_does_not_name_is_dropped_from_flash() {
 
 #[test]
 fn a_flood_leaves_the_flash_of_others_within_two_percent() {
-    let quiet_hits = |floods: bool| {
-        let folder = tempfile::tempdir().unwrap();
-        let pools = |builder: CacheBuilder| {
-            builder.pool(PoolOptions::named("quiet").flash_share(30)).pool(PoolOptions::named("loud").flash_share(30))
-        };
-        let cache = pools(builder(folder.path(), &["default"])).build().unwrap();
-        let (quiet, loud) = (cache.pool("quiet").unwrap(), cache.pool("loud").unwrap());
-        let set = |pool: &Pool, key: u32, bytes: usize| _ = pool.insert(&key.to_le_bytes(), &vec![1; bytes]).apply();
-        (0..1500).for_each(|key| set(&quiet, key, 6000));
-        if floods {
-            (0..60_000).for_each(|key| set(&loud, key, 6000));
-            let stats = loud.flash_stats().unwrap();
-            assert!(stats.refused_by_share > 1000 && quiet.flash_stats().unwrap().refused_by_share == 0, "{stats:?}");
-        }
-        (0..1500_u32).filter(|key| quiet.contains(&key.to_le_bytes())).count()
+    // Keys of the quiet pool, keys of a flood of ten times what the other pool has, and the sizes of both.
+    type Sizes = fn(u32) -> usize;
+    let cases: [(&str, u32, u32, Sizes); 3] = [
+        ("large", 1500, 60_000, |_| 6000),
+        ("small", 12_000, 280_000, |_| 300),
+        ("mixed", 1500, 40_000, |key| [100, 500, 2000, 6000, 20_000][key as usize % 5]),
+    ];
+    for (name, keys, flood, bytes) in cases {
+        let [before, after] = [0, flood].map(|flood| quiet_hits(keys, flood, bytes));
+        println!("{name}: {before} hits, {after} beside a flood");
+        assert!(
+            before > keys as usize * 2 / 3 && after * 50 >= before * 49,
+            "{name}: {after} of {before} hits are left"
+        );
+    }
+}
+
+/// The hits of a pool on all of its keys after a flood of another pool.
+fn quiet_hits(keys: u32, flood: u32, bytes: fn(u32) -> usize) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let pools = |builder: CacheBuilder| {
+        builder.pool(PoolOptions::named("quiet").flash_share(30)).pool(PoolOptions::named("loud").flash_share(30))
     };
-    let (before, after) = (quiet_hits(false), quiet_hits(true));
-    assert!(before > 1000 && after * 50 >= before * 49, "{after} of {before} hits are left");
+    let cache = pools(builder(folder.path(), &["default"])).build().unwrap();
+    let (quiet, loud) = (cache.pool("quiet").unwrap(), cache.pool("loud").unwrap());
+    let set = |pool: &Pool, key: u32| _ = pool.insert(&key.to_le_bytes(), &vec![1; bytes(key)]).apply();
+    (0..keys).for_each(|key| set(&quiet, key));
+    assert!(quiet.stats().evictions > u64::from(keys) / 10, "it needs its flash: {:?}", quiet.stats());
+    (0..flood).for_each(|key| set(&loud, key));
+    let stats = loud.flash_stats().unwrap();
+    assert!(flood == 0 || stats.refused_by_share > 1000, "{stats:?}");
+    assert_eq!(quiet.flash_stats().unwrap().refused_by_share, 0);
+    (0..keys).filter(|key| quiet.contains(&key.to_le_bytes())).count()
 }
 
 #[test]

@@ -294,7 +294,7 @@ impl SmallShared {
     fn compose(&self, job: &RewriteJob, now: u32) -> (Buffer, PageContent) {
         let mut page = Buffer::zeroed(PAGE);
         let writer = PageWriter::resume(&mut page, 0, 0);
-        let above_share = self.options.pools.above_share();
+        let above_share = self.options.pools.above_share_of_small();
         let mut composer = PageComposer {
             shared: self,
             number: job.number,

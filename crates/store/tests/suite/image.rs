@@ -1,5 +1,7 @@
 //! A store that is loaded from its image is the store that was saved, and goes on like it.
 
+mod live;
+
 use ebbtide_store::{
     Change, Changed, Count, EngineMemory, Error, Extension, ImageError, Loaded, MetaFlags, MetaFlagsChange,
     MetaFlagsLookup, Mode, Options, Participant, Policy, Progress, Scan, SegmentBytes, Store, Ttl, Write,

@@ -1,0 +1,31 @@
+//! Images of a store that goes on.
+
+use super::*;
+
+#[test]
+fn a_live_store_and_its_image_agree_after_each_operation() {
+    for (number, policy) in [Policy::S3Fifo, Policy::Merge, Policy::Lru].into_iter().enumerate() {
+        let mut random = Random::new(100 + number as u64);
+        let options = Options { memory_bytes: 2 << 20, memory_bytes_max: None, ..options(policy) };
+        let store = Arc::new(Store::new(options).unwrap());
+        let participant = store.participate();
+        let mut now_ms = START_MS;
+        for round in 0..120 {
+            // Some images are of neighbours in time, others have many operations between them.
+            let steps = if round % 3 == 0 { 600 } else { 1 };
+            now_ms = churn(&store, &participant, &mut random, now_ms, steps);
+            if round == 90 {
+                assert!(store.stats().evictions > 100, "{:?}", store.stats());
+                store.flush(now_ms, 0);
+            }
+            let (loaded, told) = load(policy, &image(&store, &participant, now_ms)).unwrap();
+            let loaded = Arc::new(loaded);
+            let reader = loaded.participate();
+            loaded.verify(&reader, now_ms);
+            store.verify(&participant, now_ms);
+            let (theirs, ours) = (entries(&loaded, &reader, now_ms), entries(&store, &participant, now_ms));
+            assert!(theirs == ours, "{policy:?}, round {round}");
+            assert_eq!((told.now_ms, loaded.stats().items), (now_ms, store.stats().items));
+        }
+    }
+}
