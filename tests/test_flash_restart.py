@@ -1,5 +1,6 @@
 """What flash held is there when the server comes back, and never what was changed, deleted or flushed before it ended."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -237,9 +238,13 @@ def test_a_warm_start_says_how_long_ago_flash_was_written(tmp_path):
 
 def front_of(server):
     """The file in memory that a server has open; other servers have others at the same time."""
-    folder = f"/proc/{server.process.pid}/fd"
-    (front,) = {path for fd in os.listdir(folder) if (path := os.readlink(f"{folder}/{fd}")).endswith(".front")}
-    return pathlib.Path(front)
+    paths = set()
+    for link in pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir():
+        # A connection may end meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            paths.add(link.readlink())
+    (front,) = (path for path in paths if path.suffix == ".front")
+    return front
 
 
 def test_after_a_kill_the_log_that_was_the_default_can_be_named(tmp_path):
