@@ -6,9 +6,6 @@ use ebbtide_server::{Listen, ServerOptions};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// What fills memory several times over.
-const FILLERS: u32 = 4000;
-
 /// Between a few writes: what no device falls behind of.
 const PACE: Duration = Duration::from_millis(5);
 
@@ -30,16 +27,30 @@ impl FlashServer {
 
     /// The server has one worker.
     pub fn with(objects: &[(String, Vec<u8>)], promotion: FlashPromotion, options: ServerOptions) -> Self {
+        Self::of_size(ByteSize::mib(8), objects, promotion, options)
+    }
+
+    /// With sixteen times as much flash as memory.
+    pub fn of_size(
+        memory: ByteSize,
+        objects: &[(String, Vec<u8>)],
+        promotion: FlashPromotion,
+        options: ServerOptions,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // No object is dropped for being alone in its page.
         let flash_options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
         // What was stored first is evicted first.
-        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
-        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
+        let builder = Cache::builder().memory(memory).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
+        let builder = builder
+            .flash(folder.path().join("flash"), ByteSize::bytes(16 * memory.as_bytes()))
+            .flash_options(flash_options);
         // A slow device delays what is evicted, and loses none of it.
         let builder = builder.flash_promotion(promotion).flash_demotion_wait(PATIENCE);
         let cache = builder.build().expect("a cache");
-        put_on_flash(&cache, objects);
+        // They fill memory twice.
+        let fillers = memory.as_bytes() / 2000;
+        put_on_flash(&cache, objects, fillers as u32);
         let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };
         let listeners = options.listeners.into_iter().chain([socket]).collect();
         let server = TestServer::around(cache, ServerOptions { threads: 1, listeners, ..options });
@@ -48,7 +59,7 @@ impl FlashServer {
 }
 
 /// Stores these, and then so much that memory has none of them; again what flash was too slow for.
-fn put_on_flash(cache: &Cache, objects: &[(String, Vec<u8>)]) {
+fn put_on_flash(cache: &Cache, objects: &[(String, Vec<u8>)], fillers: u32) {
     let deadline = Instant::now() + 2 * PATIENCE;
     for round in 0.. {
         let missing: Vec<_> = objects.iter().filter(|(key, _)| !is_on_flash_only(cache, key)).collect();
@@ -60,7 +71,7 @@ fn put_on_flash(cache: &Cache, objects: &[(String, Vec<u8>)]) {
             cache.delete(key.as_bytes());
             cache.insert(key.as_bytes(), value).apply().expect("stored");
         }
-        for number in 0..FILLERS {
+        for number in 0..fillers {
             cache.insert(format!("filler{round} {number}").as_bytes(), &[1; 4000]).apply().expect("stored");
             if number.is_multiple_of(20) {
                 std::thread::sleep(PACE);

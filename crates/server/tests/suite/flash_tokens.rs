@@ -3,22 +3,27 @@
 
 use crate::common::flash_server::{FlashServer, is_on_flash_only, objects};
 use crate::common::packet::{self, GET, OK, Packet, SET};
-use crate::common::{PATIENCE, assert_bytes, set};
-use ebbtide::memcached::Cache;
+use crate::common::{PATIENCE, assert_bytes, options, set};
+use ebbtide::memcached::{ByteSize, Cache, FlashPromotion, Ttl};
 use std::time::{Duration, Instant};
 
-/// The table of tokens has 113 sets of 8 places here. A set overflows in one of a million runs with 60 keys, and in one
-/// of a hundred with 200.
-const KEYS: usize = 60;
+/// The table of tokens has 455 sets of 8 places here: a set of these overflows in one of a million runs.
+const KEYS: usize = 200;
 /// Keys of each kind of answer.
 const QUARTER: usize = KEYS / 4;
 const EXISTS: u16 = 2;
+
+fn server(objects: &[(String, Vec<u8>)]) -> FlashServer {
+    FlashServer::of_size(ByteSize::mib(32), objects, FlashPromotion::Always, options())
+}
 
 /// Has memory evict these.
 fn evict(cache: &Cache, keys: &[String]) {
     let deadline = Instant::now() + PATIENCE;
     for number in 0.. {
-        cache.insert(format!("pusher{number}").as_bytes(), &[1; 4000]).apply().expect("stored");
+        // The last segment of each TTL stays in memory.
+        let ttl = [Ttl::Never, Ttl::seconds(1000)][number % 2];
+        cache.insert(format!("pusher{number}").as_bytes(), &[1; 4000]).ttl(ttl).apply().expect("stored");
         if number % 20 == 0 {
             // What no device falls behind of.
             std::thread::sleep(Duration::from_millis(2));
@@ -45,7 +50,7 @@ fn tokens(flash_objects: &FlashServer, keys: &[String], command: &str) -> Vec<u6
 fn what_does_not_change_keeps_its_token_on_flash() {
     let objects = objects("key", KEYS, 300);
     let keys: Vec<String> = objects.iter().map(|(key, _)| key.clone()).collect();
-    let flash_objects = FlashServer::new(&objects);
+    let flash_objects = server(&objects);
     let cache = &flash_objects.server.cache;
     let handed = tokens(&flash_objects, &keys, "gets @\r\n");
     for _ in 0..2 {
@@ -74,7 +79,7 @@ fn what_does_not_change_keeps_its_token_on_flash() {
 fn what_has_changed_on_its_way_over_flash_has_another_token() {
     let objects = objects("key", KEYS, 300);
     let keys: Vec<String> = objects.iter().map(|(key, _)| key.clone()).collect();
-    let flash_objects = FlashServer::new(&objects);
+    let flash_objects = server(&objects);
     let handed = tokens(&flash_objects, &keys, "gets @\r\n");
     let change = |key: &str, kind: usize| match kind {
         0 => set(key, b"7"),
@@ -98,7 +103,7 @@ fn what_has_changed_on_its_way_over_flash_has_another_token() {
 #[test]
 fn a_number_keeps_its_token_until_it_is_counted() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("number{number}")).collect();
-    let flash_objects = FlashServer::new(&[]);
+    let flash_objects = server(&[]);
     for key in &keys {
         flash_objects.server.talk(&[set(key, b"100"), format!("incr {key} 1\r\n").into_bytes()].concat());
     }
@@ -115,7 +120,7 @@ fn a_number_keeps_its_token_until_it_is_counted() {
 #[test]
 fn tokens_of_answers_to_writes_and_of_packets_are_kept() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).collect();
-    let flash_objects = FlashServer::new(&[]);
+    let flash_objects = server(&[]);
     let mut stream = flash_objects.server.connect();
     let mut handed = tokens(&flash_objects, &keys[..QUARTER], "ms @ 3 c\r\nabc\r\n");
     for key in &keys[QUARTER..2 * QUARTER] {
