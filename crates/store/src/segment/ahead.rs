@@ -147,4 +147,18 @@ mod tests {
         take(&segments, 5);
         assert!(segments.prepare_pages(), "their memory went back");
     }
+
+    #[test]
+    fn a_segment_may_be_taken_while_its_pages_are() {
+        let segments = segments();
+        take(&segments, 64);
+        let prepared = segments.next_without_memory().unwrap();
+        assert_eq!(segments.take(Purpose::Write), Some(prepared));
+        let at = Location::new(prepared, BYTES / 2);
+        // SAFETY: the segment is this test's.
+        unsafe { segments.arena.write(at, &[7; 64]) };
+        segments.frames.populate(prepared);
+        // SAFETY: as above.
+        assert!(unsafe { segments.arena.equals(at, &[7; 64]) });
+    }
 }
