@@ -25,7 +25,7 @@ use crate::retry::{MAX_WRITE_TIME, Patience, Waiting};
 use ebbtide_store::{Error as StoreError, Mode, Stored, Written};
 use std::time::Instant;
 
-/// What a try knows of a key that memory does not have.
+/// Whether a key that memory does not have is absent from flash, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absence {
     /// There is no flash: the key is absent.
@@ -37,7 +37,7 @@ pub(crate) enum Absence {
 }
 
 impl Absence {
-    /// What the try may create, of what the change creates.
+    /// `creation`, if the try may create the key.
     pub fn allowed<T>(self, creation: Option<T>) -> Option<T> {
         creation.filter(|_| self != Self::Unknown)
     }
@@ -73,8 +73,9 @@ impl Access {
     /// the time and what it may create.
     ///
     /// # Errors
-    /// Those of the change. `OutOfMemory`, with nothing changed, if flash has the value and memory has no place for it.
-    /// `WouldWait` of a handle that does not wait also if flash must be searched: see [`ReadPurpose::Change`].
+    /// The errors of the change. `OutOfMemory`, with nothing changed, if flash has the value and memory has no
+    /// space for it. `WouldWait` of a handle that does not wait also if flash must be searched: see
+    /// [`ReadPurpose::Change`].
     pub fn change<T>(
         &self,
         key: &[u8],
@@ -390,6 +391,7 @@ mod tests {
         assert_eq!(add(), Ok(Stored::NotStored), "it was promoted");
         cache.verify();
     }
+
     #[test]
     fn a_read_from_before_the_search_shows_nothing() {
         let folder = tempfile::tempdir().unwrap();

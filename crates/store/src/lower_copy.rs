@@ -1,4 +1,4 @@
-//! What the store keeps of a copy in the lower tier, for as long as a change takes.
+//! How the store names a copy in the lower tier while a change runs.
 
 /// A copy in the lower tier, as a search has found it. The store only hands it back to the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::workload::{Popularity, SizeDistribution};
 /// TTLs above this are absolute times in the memcached protocol.
 pub(super) const MAX_RELATIVE_TTL: u32 = 30 * 24 * 3600;
 
-/// What says how requests are drawn, and means nothing for a trace or a workload that has its own.
+/// Options for requests that are drawn at random; a trace or a named workload excludes them.
 const WORKLOAD_ARGS: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_size", "get_ratio", "ttl"];
 
 /// The arguments of `ebbtide bench`.
@@ -23,16 +23,16 @@ pub struct BenchArgs {
     /// A server to drive [default: the engine in process]
     #[arg(long, value_name = "HOST:PORT")]
     pub target: Option<String>,
-    /// What the server speaks
+    /// Protocol of the server
     #[arg(long, value_enum, default_value_t)]
     pub protocol: Dialect,
     /// Play the gets, writes and deletes of a trace, round and round and as fast as it goes, without drawing requests
     #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS)]
     pub trace: Option<PathBuf>,
-    /// The same with a workload of `ebbtide generate`, by its name
+    /// Play a workload of `ebbtide generate`, by its name, in the same way
     #[arg(long, value_enum, conflicts_with_all = WORKLOAD_ARGS, conflicts_with = "trace")]
     pub preset: Option<Preset>,
-    /// The same with a workload of CacheBench: a JSON file with its `test_config`
+    /// Play a workload of CacheBench in the same way: a JSON file with its `test_config`
     #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS, conflicts_with_all = ["trace", "preset"])]
     pub cachebench: Option<PathBuf>,
     /// Requests of --preset or --cachebench that are drawn, to be played round and round
@@ -68,7 +68,7 @@ pub struct BenchArgs {
     /// Gets (each key counts), writes and deletes to send, instead of a time
     #[arg(long, value_name = "COUNT")]
     pub requests: Option<CountArg>,
-    /// The same that are sent before the measurement and do not count
+    /// Gets, writes and deletes to send before the measurement, which do not count
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<CountArg>,
     /// Keys of one get: a batch in process, a multiget on the network
@@ -129,7 +129,7 @@ impl BenchArgs {
         }
     }
 
-    /// What is played, if requests are not drawn: the option that says so, and its value.
+    /// The option that names a trace or a workload to play, and its value; `None` if requests are drawn at random.
     pub(super) fn recorded(&self) -> Option<(&'static str, String)> {
         let trace = self.trace.as_ref().map(|path| ("--trace", path.display().to_string()));
         let name =
@@ -147,7 +147,7 @@ impl BenchArgs {
     }
 }
 
-/// What the server speaks.
+/// The protocol of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dialect {
     /// The classic text protocol.

@@ -2,7 +2,7 @@ use super::args::BenchArgs;
 use super::objects::Objects;
 use crate::Error;
 
-/// What all threads of a run go by.
+/// The arguments and objects that all threads of a run share.
 pub(super) struct Plan {
     pub(super) args: BenchArgs,
     pub(super) objects: Objects,

@@ -1,6 +1,6 @@
 use super::clock::DailyClock;
 
-/// What every kind of workload is told.
+/// Length, seed and clock, which every kind of workload takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TraceExtent {
     pub(super) requests: u64,

@@ -1,4 +1,4 @@
-//! What the memory monitor has read and done.
+//! Readings and steps of the memory monitor.
 
 use ebbtide::memcached::MemoryMonitorStats;
 

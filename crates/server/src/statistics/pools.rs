@@ -1,4 +1,4 @@
-//! What each pool has and counts. `stats pools` counts since the last reset, all others since the start.
+//! Gauges and counters of each pool. `stats pools` counts since the last reset, all others since the start.
 
 use ebbtide::memcached::{CompactSizes, CompactStats, FlashPoolStats, HitRatio};
 
