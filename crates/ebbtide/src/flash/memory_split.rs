@@ -1,11 +1,12 @@
 //! The division of memory between items and flash.
 //!
 //! The capacity of flash is divided as if flash had a planned part of the memory: an eighth, or more where its size
-//! needs more. Buffers and filters have their part of that from the start. The indexes have what they use and a spare;
-//! the items have the rest, and give it up in steps while the indexes grow. Beyond the planned part the steps go on to
-//! a quarter of the memory: a byte of index finds ten bytes of small objects on flash and a hundred bytes of large
-//! ones. Where flash loses objects and an index shrinks, the items get the memory back. Memory that an index uses is
-//! never taken from it: the objects that it finds would be lost.
+//! needs more. Buffers and filters have their part of that from the start: `max_buffers` and `segment_bytes` of the
+//! flash crate (`tier/layout.rs`) compute it. The indexes have what they use and a spare; the items have the rest, and
+//! give it up in steps while the indexes grow. Beyond the planned part the steps go on to a quarter of the memory: a
+//! byte of index finds ten bytes of small objects on flash and a hundred bytes of large ones. Where flash loses objects
+//! and an index shrinks, the items get the memory back. Memory that an index uses is never taken from it: the objects
+//! that it finds would be lost.
 //!
 //! ```text
 //! grow:    budgets of items fall by a step ---they have freed it---> the bound of an index grows by the step
