@@ -140,7 +140,7 @@ def test_nothing_that_is_gone_comes_back_when_the_server_is_killed(tmp_path, see
                     server.process.wait(PATIENCE_SECONDS)
                 killer.join()
             server.bring_back()
-            starts = re.findall("flash is warm after a crash|not stopped, and its log of removals is damaged", server.messages())
+            starts = re.findall("flash is warm after a crash|not stopped, and its deletion log is damaged", server.messages())
             assert len(starts) == round + 1, server.messages()
             found += client.check(server)
     assert found > 300, f"{found} came back: {server.messages()}"

@@ -16,7 +16,7 @@ pub struct RecoveryInput {
     /// The area of the checkpoint, if one was written.
     pub checkpoint: Option<Range<u64>>,
     /// Removals, in any order.
-    pub removals: Vec<LoggedDeletion>,
+    pub deletions: Vec<LoggedDeletion>,
     /// All objects with lower orders are flushed.
     pub flushed: u64,
     /// Incarnations of pools that have ended, by their numbers.

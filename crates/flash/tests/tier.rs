@@ -172,7 +172,7 @@ fn what_the_tier_cannot_use_is_refused() {
     refused(&[(directory.path().to_owned(), MIN_STRIPED_PATH_BYTES)], base.clone(), "is a directory");
     drop(Tier::open(&path, &base).unwrap());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "what is not started leaves nothing behind");
-    let beside = TierOptions { removals: Some(directory.path().join("./part0")), ..base.clone() };
+    let beside = TierOptions { deletion_log: Some(directory.path().join("./part0")), ..base.clone() };
     assert!(
         Tier::check(&paths(&directory, &[MIN_STRIPED_PATH_BYTES]), &beside)
             .unwrap_err()

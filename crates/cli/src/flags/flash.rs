@@ -201,7 +201,7 @@ impl FlashFlags {
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             discard: self.discard,
-            removals: self.deletion_log.clone(),
+            deletion_log: self.deletion_log.clone(),
             ..defaults
         }
     }
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(options("flash-reinsertion", "none").reinsertion, Reinsertion::Never);
         assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
         assert!(options("flash-discard", "").discard);
-        assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
+        assert_eq!(options("flash-removals", "/r").deletion_log, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
         let admission = options("flash-admission", "history:1m,min-ttl:60,budget:20m").admission;
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));

@@ -99,7 +99,7 @@ impl Case {
         }
     }
 
-    fn options(&self, removals: Option<PathBuf>) -> FlashOptions {
+    fn options(&self, deletion_log: Option<PathBuf>) -> FlashOptions {
         let policy = if self.number % 4 == 3 { Admission::Probability(0.7) } else { Admission::All };
         FlashOptions {
             admission: AdmissionOptions { policy, min_ttl_seconds: 1, ..AdmissionOptions::default() },
@@ -110,7 +110,7 @@ impl Case {
             discard: true,
             seal_seconds: 3,
             rewrite_threshold: 1,
-            removals,
+            deletion_log,
             ..FlashOptions::default()
         }
     }
@@ -120,12 +120,16 @@ impl Case {
         words[(self.number / 2 + self.seed) as usize % words.len()].parse().expect("a promotion")
     }
 
-    fn cache(&self, device: &Arc<FaultyDevice>, removals: Option<PathBuf>) -> Cache {
+    fn cache(&self, device: &Arc<FaultyDevice>, deletion_log: Option<PathBuf>) -> Cache {
         let policy = if self.number % 4 < 2 { Policy::S3Fifo } else { Policy::Merge };
         let builder = Cache::builder().memory(ByteSize::kib(512)).policy(policy).clock(self.clock()).seed(self.seed);
         let device = Arc::clone(device) as Arc<dyn Device>;
         let builder = builder.flash_promotion(self.promotion());
-        builder.flash_device(device).flash_options(self.options(removals)).build().expect("the options are possible")
+        builder
+            .flash_device(device)
+            .flash_options(self.options(deletion_log))
+            .build()
+            .expect("the options are possible")
     }
 }
 
@@ -197,7 +201,7 @@ fn move_time(table: &Table, mover: &Mover, case: &Case, is_over: impl Fn() -> bo
     }
 }
 
-/// How a life ends: the device and the log of removals of the next one.
+/// How a life ends: the device and the deletion log of the next one.
 fn end(
     table: &mut Table,
     device: &FaultyDevice,
@@ -222,11 +226,11 @@ fn end(
 }
 
 fn run(case: &Case) -> (u64, FlashStats) {
-    let folder = tempfile::tempdir().expect("a folder for logs of removals");
-    let mut removals = folder.path().join("removals0");
+    let folder = tempfile::tempdir().expect("a folder for deletion logs");
+    let mut deletion_log = folder.path().join("removals0");
     let mut device = Arc::new(case.device());
     let (before, unix) = (Instant::now(), unix_ms());
-    let cache = case.cache(&device, Some(removals));
+    let cache = case.cache(&device, Some(deletion_log));
     let built = [before, Instant::now()];
     let origins = origins(case.clock(), unix, unix_ms());
     let mover =
@@ -249,10 +253,10 @@ fn run(case: &Case) -> (u64, FlashStats) {
             break;
         }
         let stats;
-        (device, removals, stats) = end(&mut table, &device, case, life - 1, folder.path());
+        (device, deletion_log, stats) = end(&mut table, &device, case, life - 1, folder.path());
         println!("  life {life} {}", stats.notices.join(", "));
         device.set(Faults { read_errors: 2000, read_flips: 1000, ..Faults::default() });
-        table.cache = case.cache(&device, Some(removals));
+        table.cache = case.cache(&device, Some(deletion_log));
         table.pool = table.cache.pool("default").expect("every cache has it");
         mover.go_on(&table.cache, 0);
         life += 1;

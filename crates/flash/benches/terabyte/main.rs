@@ -24,7 +24,7 @@ fn main() {
          | memory, MiB: full, started | bytes per object | compressed, MiB |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for (value_bytes, small_share) in [(4096, 0.01), (300, 0.99)] {
-        let folder = tempfile::tempdir().expect("a folder for the log of removals");
+        let folder = tempfile::tempdir().expect("a folder for the deletion log");
         let outcome = run(&Plan { capacity, value_bytes, small_share, sample: 97 }, folder.path());
         let (full, started) = outcome.memory_bytes;
         println!(

@@ -48,7 +48,7 @@ fn value_of(number: u64, bytes: usize) -> Vec<u8> {
 fn options(plan: &Plan, folder: &Path) -> TierOptions {
     TierOptions {
         small_share: Some(plan.small_share),
-        removals: Some(folder.join("removals")),
+        deletion_log: Some(folder.join("removals")),
         // A start after a kill looks at all small objects.
         scan_bytes: plan.capacity,
         ..TierOptions::default()

@@ -250,7 +250,7 @@ impl DeletionLog {
     }
 
     /// Logs a removal of all versions of this hash with lower orders.
-    pub fn log_removal(&self, store: StoreKind, hash: FlashHash, order: u64) {
+    pub fn log_deletion(&self, store: StoreKind, hash: FlashHash, order: u64) {
         self.append(store, Deletion::Key(hash), order);
     }
 

@@ -1,4 +1,4 @@
-//! The log of removals: objects that may still be on flash, but must not be found after a crash.
+//! The deletion log: objects that may still be on flash, but must not be found after a crash.
 //!
 //! ```text
 //! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks

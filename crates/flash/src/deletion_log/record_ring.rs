@@ -173,7 +173,7 @@ impl RecordRing {
         let before = blocks.iter().find(|block| block.number == oldest).map_or(0, |block| block.highest);
         known.flushed = known.flushed.max(before);
         (self.number, self.used, self.highest_before) = (last.number, last.used, last.highest);
-        let orders = known.removals.iter().map(|removal| removal.order);
+        let orders = known.deletions.iter().map(|removal| removal.order);
         self.highest = orders.max().unwrap_or(0).max(known.flushed);
         Ok(known)
     }
@@ -197,7 +197,7 @@ impl RecordRing {
             block.has_gap |= block.used != index;
             block.used += 1;
             match order & ALL {
-                0 => known.removals.push(LoggedDeletion { hash: FlashHash(hash), order }),
+                0 => known.deletions.push(LoggedDeletion { hash: FlashHash(hash), order }),
                 _ if hash == POOL_HASH => known.ended_pools.push(pool),
                 _ => known.flushed = known.flushed.max(order & !ALL),
             }

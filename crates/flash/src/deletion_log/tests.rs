@@ -88,7 +88,7 @@ fn a_log_is_these_bytes() {
     let folder = folder();
     let log = started(&folder);
     log.record_time(0x0102_0304);
-    log.log_removal(StoreKind::Small, FlashHash(0x1122_3344_5566_7788), 7);
+    log.log_deletion(StoreKind::Small, FlashHash(0x1122_3344_5566_7788), 7);
     log.log_flush(StoreKind::Large, 9);
     let bytes = bytes(&folder);
     assert_eq!(bytes.len(), BLOCK * (1 + 2 * BLOCKS as usize));
@@ -116,21 +116,21 @@ fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
     let folder = folder();
     let log = started(&folder);
     let removal = |number| LoggedDeletion { hash: hash(number), order: number };
-    (0..200).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (0..200).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     log.log_flush(StoreKind::Large, 70);
     log.record_time(2000);
     log.record_time(2001);
     drop(log);
     let log = open(&folder);
     let contents = log.read(LIVES, RUN).unwrap();
-    assert_eq!(contents.small.as_ref().unwrap().removals, (0..200).map(removal).collect::<Vec<_>>());
+    assert_eq!(contents.small.as_ref().unwrap().deletions, (0..200).map(removal).collect::<Vec<_>>());
     assert_eq!((contents.small.as_ref().unwrap().flushed, contents.large.flushed, contents.latest), (0, 70, 2001));
-    assert!(contents.large.removals.is_empty());
-    log.log_removal(StoreKind::Large, hash(80), 80);
-    (200..400).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    assert!(contents.large.deletions.is_empty());
+    log.log_deletion(StoreKind::Large, hash(80), 80);
+    (200..400).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     let contents = read(&folder).unwrap();
-    assert_eq!(contents.small.as_ref().unwrap().removals.len(), 400);
-    assert_eq!((contents.large.removals, contents.large.flushed), (vec![removal(80)], 70));
+    assert_eq!(contents.small.as_ref().unwrap().deletions.len(), 400);
+    assert_eq!((contents.large.deletions, contents.large.flushed), (vec![removal(80)], 70));
 }
 
 /// Also after records are overwritten, a removed object counts as removed.
@@ -149,15 +149,15 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
             log.log_flush(StoreKind::Large, order);
             flushed = flushed.max(order);
         } else {
-            log.log_removal(StoreKind::Large, hash(number), order);
+            log.log_deletion(StoreKind::Large, hash(number), order);
             let last = gone.entry(number).or_default();
             *last = order.max(*last);
         }
         if order.is_multiple_of(97) {
             log = open(&folder);
             let contents = log.read(LIVES, RUN).unwrap();
-            let known: HashMap<FlashHash, u64> = contents.large.removals.iter().map(|r| (r.hash, r.order)).collect();
-            let orders = contents.large.removals.iter().fold(known, |mut known, removal| {
+            let known: HashMap<FlashHash, u64> = contents.large.deletions.iter().map(|r| (r.hash, r.order)).collect();
+            let orders = contents.large.deletions.iter().fold(known, |mut known, removal| {
                 known.entry(removal.hash).and_modify(|order| *order = removal.order.max(*order));
                 known
             });
@@ -169,12 +169,12 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
             let forgotten = (gone.len() * 10).saturating_sub(RECORDS * (BLOCKS as usize - 1) * 10);
             assert!(forgotten > 0 || contents.large.flushed == flushed, "nothing is given up before it must be");
             assert!(
-                contents.small.as_ref().unwrap().removals.is_empty() && contents.small.as_ref().unwrap().flushed == 0
+                contents.small.as_ref().unwrap().deletions.is_empty() && contents.small.as_ref().unwrap().flushed == 0
             );
         }
     }
     let contents = read(&folder).unwrap();
-    assert!(contents.large.removals.len() > RECORDS * (BLOCKS as usize - 1));
+    assert!(contents.large.deletions.len() > RECORDS * (BLOCKS as usize - 1));
     assert!(contents.large.flushed > 3000, "most was forgotten");
 }
 
@@ -184,17 +184,17 @@ fn a_torn_end_is_no_record_and_is_written_over() {
         for kept in [0, 1, 8, 16, 23] {
             let folder = folder();
             let log = started(&folder);
-            (0..records as u64).for_each(|number| log.log_removal(StoreKind::Large, hash(number), 1 + number));
+            (0..records as u64).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), 1 + number));
             let end = LARGE as usize + 24 + 24 * records;
             let torn = end - 24 + kept;
             write(&folder, torn as u64, &vec![0; end - torn]);
             let log = open(&folder);
-            assert_eq!(log.read(LIVES, RUN).unwrap().large.removals.len(), records - 1);
-            log.log_removal(StoreKind::Large, hash(1000), 1000);
-            log.log_removal(StoreKind::Large, hash(1001), 1001);
-            let removals = read(&folder).unwrap().large.removals;
-            assert_eq!(removals.len(), records + 1);
-            assert_eq!(removals.iter().find(|removal| removal.order == 1000).unwrap().hash, hash(1000));
+            assert_eq!(log.read(LIVES, RUN).unwrap().large.deletions.len(), records - 1);
+            log.log_deletion(StoreKind::Large, hash(1000), 1000);
+            log.log_deletion(StoreKind::Large, hash(1001), 1001);
+            let deletions = read(&folder).unwrap().large.deletions;
+            assert_eq!(deletions.len(), records + 1);
+            assert_eq!(deletions.iter().find(|removal| removal.order == 1000).unwrap().hash, hash(1000));
         }
     }
 }
@@ -203,8 +203,8 @@ fn a_torn_end_is_no_record_and_is_written_over() {
 fn damage_is_seen_wherever_it_is() {
     let folder = folder();
     let log = started(&folder);
-    (0..2 * RECORDS as u64 + 10).for_each(|number| log.log_removal(StoreKind::Small, hash(number), 1 + number));
-    (0..10).for_each(|number| log.log_removal(StoreKind::Large, hash(number), 1 + number));
+    (0..2 * RECORDS as u64 + 10).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), 1 + number));
+    (0..10).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), 1 + number));
     let whole = bytes(&folder);
     let small = BLOCK;
     let large = LARGE as usize;
@@ -222,12 +222,12 @@ fn damage_is_seen_wherever_it_is() {
     write(&folder, TIME_SLOTS[0], &[0; 600]);
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged, "the time is gone");
     write(&folder, 0, &whole);
-    assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
+    assert_eq!(read(&folder).unwrap().small.unwrap().deletions.len(), 2 * RECORDS + 10);
     // A block of an earlier round where a later one must be.
     let log = open(&folder);
     log.read(LIVES, RUN).unwrap();
-    (0..2 * RECORDS as u64).for_each(|number| log.log_removal(StoreKind::Small, hash(number), 2000 + number));
-    assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
+    (0..2 * RECORDS as u64).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), 2000 + number));
+    assert_eq!(read(&folder).unwrap().small.unwrap().deletions.len(), 2 * RECORDS + 10);
     write(&folder, BLOCK as u64, &whole[BLOCK..2 * BLOCK]);
     assert_eq!(read(&folder).map(|_| ()), Err(Unreadable::Damaged));
     fs::File::options().write(true).open(folder.path().join("log")).unwrap().set_len(5000).unwrap();
@@ -239,18 +239,18 @@ fn another_life_or_another_size_is_no_log() {
     let folder = folder();
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
     let log = started(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 5);
+    log.log_deletion(StoreKind::Small, hash(1), 5);
     assert!(open(&folder).read(Incarnations { small: 1, ..LIVES }, RUN).unwrap().small.is_none());
     assert!(open(&folder).read(Incarnations { large: 1, ..LIVES }, RUN).is_err());
     let path = folder.path().join("log");
     assert!(DeletionLog::open(&path, BLOCKS + 1, None).unwrap().read(LIVES, RUN).is_err());
     log.restart_ring(StoreKind::Small, 99);
     let contents = open(&folder).read(Incarnations { small: 99, ..LIVES }, RUN).unwrap();
-    assert!(contents.small.as_ref().unwrap().removals.is_empty());
+    assert!(contents.small.as_ref().unwrap().deletions.is_empty());
     log.begin(LIVES, RUN, 10, 20, 1).unwrap();
     let contents = read(&folder).unwrap();
     assert_eq!((contents.small.as_ref().unwrap().flushed, contents.large.flushed, contents.latest), (10, 20, 1));
-    assert!(contents.small.as_ref().unwrap().removals.is_empty());
+    assert!(contents.small.as_ref().unwrap().deletions.is_empty());
 }
 
 /// As a start does, with a superblock in between.
@@ -316,14 +316,14 @@ fn what_is_no_log_is_left_alone() {
 fn a_log_that_cannot_be_written_is_made_useless() {
     let folder = folder();
     let path = folder.path().join("log");
-    started(&folder).log_removal(StoreKind::Small, hash(1), 1);
+    started(&folder).log_deletion(StoreKind::Small, hash(1), 1);
     let mut log = open(&folder);
     log.read(LIVES, RUN).unwrap();
     // A file that cannot be written any more, as on a disk that failed.
     set_file(&mut log, File::open(&path).unwrap());
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     assert!(log.is_broken() && !log.lacks_mark() && !log.stop().unwrap());
-    log.log_removal(StoreKind::Small, hash(3), 3);
+    log.log_deletion(StoreKind::Small, hash(3), 3);
     log.record_time(3000);
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
 }
@@ -335,16 +335,16 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
     // It takes all that is written, and syncs nothing.
     let device = || File::options().write(true).open("/dev/null").unwrap();
     set_file(&mut log, device());
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(!log.is_broken());
     assert!(log.stop().is_err() && log.is_broken(), "nobody is told of it again");
     set_file(&mut log, File::options().read(true).write(true).open(folder.path().join("log")).unwrap());
     log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     assert!(log.stop().unwrap());
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     assert!(!log.is_broken());
     set_file(&mut log, device());
-    log.log_removal(StoreKind::Small, hash(3), 3);
+    log.log_deletion(StoreKind::Small, hash(3), 3);
     assert!(log.is_broken());
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
 }
@@ -357,17 +357,17 @@ fn threads_append_at_the_same_time() {
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let log = &log;
-            scope.spawn(move || (0..500).for_each(|i| log.log_removal(StoreKind::Large, hash(thread * 500 + i), i)));
+            scope.spawn(move || (0..500).for_each(|i| log.log_deletion(StoreKind::Large, hash(thread * 500 + i), i)));
         }
     });
     log.close();
     let next = DeletionLog::open(&folder.path().join("log"), 16, None).unwrap();
-    log.log_removal(StoreKind::Large, hash(2000), 2000);
+    log.log_deletion(StoreKind::Large, hash(2000), 2000);
     log.record_time(2);
     log.abandon();
     let log = next;
     let contents = log.read(LIVES, RUN).unwrap();
     let hashes: std::collections::HashSet<FlashHash> =
-        contents.large.removals.iter().map(|removal| removal.hash).collect();
+        contents.large.deletions.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
 }

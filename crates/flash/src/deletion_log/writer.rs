@@ -102,7 +102,7 @@ impl LogWriter {
     /// Starts the thread.
     pub fn serve(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name("ebbtide-removal".to_owned()).spawn(move || shared.serve())?;
+        let thread = thread::Builder::new().name("ebbtide-dellog".to_owned()).spawn(move || shared.serve())?;
         *self.thread.lock().unwrap() = Some(thread);
         self.shared.state().is_served = true;
         Ok(())

@@ -262,7 +262,7 @@ impl LargeLog {
     }
 
     /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. A
-    /// removal in a log of removals applies to all lower orders.
+    /// removal in a deletion log applies to all lower orders.
     pub fn next_order(&self) -> u64 {
         self.next_order.load(Relaxed)
     }

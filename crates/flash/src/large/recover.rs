@@ -55,31 +55,31 @@ pub struct Recovered {
 /// Removals by index key: if an object replaced another one with the same 38 bits of hash, a removal of it applies to
 /// both.
 pub(super) struct Deletions {
-    removals: HashMap<IndexKey, u64>,
+    deletions: HashMap<IndexKey, u64>,
     flushed: u64,
 }
 
 impl Deletions {
     fn new(known: &RecoveryInput) -> Self {
-        let mut removals = HashMap::new();
-        for removal in &known.removals {
-            let order: &mut u64 = removals.entry(IndexKey::of(removal.hash)).or_default();
+        let mut deletions = HashMap::new();
+        for removal in &known.deletions {
+            let order: &mut u64 = deletions.entry(IndexKey::of(removal.hash)).or_default();
             *order = removal.order.max(*order);
         }
-        Self { removals, flushed: known.flushed }
+        Self { deletions, flushed: known.flushed }
     }
 
     fn has(&self, identity: IndexKey, order: u64) -> bool {
-        order < self.flushed || self.removals.get(&identity).is_some_and(|&removed| order < removed)
+        order < self.flushed || self.deletions.get(&identity).is_some_and(|&removed| order < removed)
     }
 
     fn latest(&self) -> u64 {
-        self.removals.values().copied().max().unwrap_or(0).max(self.flushed)
+        self.deletions.values().copied().max().unwrap_or(0).max(self.flushed)
     }
 
     /// The keys removed at this order or later; `None` if all were.
     pub(super) fn since(&self, order: u64) -> Option<impl Iterator<Item = IndexKey>> {
-        let removed = self.removals.iter().filter(move |removal| *removal.1 >= order);
+        let removed = self.deletions.iter().filter(move |removal| *removal.1 >= order);
         (self.flushed == 0 || self.flushed < order).then(|| removed.map(|removal| *removal.0))
     }
 }

@@ -109,7 +109,7 @@ impl SmallStore {
         let store = Self::new(device, area, options)?;
         let set_layout = &store.shared.area_layout.set_layout;
         let mut deletions = HashMap::new();
-        for removal in &known.removals {
+        for removal in &known.deletions {
             let order: &mut u64 =
                 deletions.entry((set_layout.set(removal.hash), set_layout.mark(removal.hash))).or_default();
             *order = removal.order.max(*order);
@@ -139,7 +139,7 @@ impl SmallStore {
             self.flush();
         }
         known
-            .removals
+            .deletions
             .iter()
             .filter(|removal| removal.order > log_clock)
             .for_each(|removal| _ = self.remove(removal.hash));

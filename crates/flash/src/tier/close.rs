@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl Tier {
     /// Writes the state that is only in RAM, so that the next start finds all objects, also after a restart of the
     /// machine. Waits for the device, which must still be served; the wait is short if the device does nothing. From
-    /// the call on every insert is dropped, and later removals are only in the log of removals. `now` is in seconds
+    /// the call on every insert is dropped, and later removals are only in the deletion log. `now` is in seconds
     /// since 1970. Does nothing if nothing is kept for another start.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Tier {
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;
         self.pools.write_last(&*self.device)?;
-        let stopped = self.removals.as_ref().map_or(Ok(false), DeletionLog::stop);
+        let stopped = self.deletion_log.as_ref().map_or(Ok(false), DeletionLog::stop);
         let is_logged = stopped.map_err(|source| Error::Sync { source })?;
         let superblock = self.superblock.lock().unwrap();
         let clean = Superblock { state: RunState::Clean { large_checkpoint, is_logged }, latest: now, ..*superblock };
@@ -44,13 +44,13 @@ impl Tier {
     /// Stops writing and unlocks all files, so that others can open them while references to the tier remain. Only for
     /// a tier that was closed and a device that has stopped.
     pub fn release(&self) {
-        self.removals.iter().for_each(DeletionLog::close);
+        self.deletion_log.iter().for_each(DeletionLog::close);
         self.device.unlock();
     }
 
-    /// If the log of removals broke and could not be marked, submits a superblock that forbids recovery from a crash.
+    /// If the deletion log broke and could not be marked, submits a superblock that forbids recovery from a crash.
     pub(super) fn check_deletion_log(self: &Arc<Self>) {
-        let lacks_mark = self.removals.as_ref().is_some_and(DeletionLog::lacks_mark);
+        let lacks_mark = self.deletion_log.as_ref().is_some_and(DeletionLog::lacks_mark);
         if lacks_mark && !self.is_unlogged.load(Relaxed) {
             let mut superblock = self.superblock.lock().unwrap();
             superblock.state = RunState::Running { boot: 0 };

@@ -1,10 +1,10 @@
 //! A start: with the objects on flash if their state is certain, or empty.
 //!
 //! ```text
-//! superblock ---- none, or of another shape, too old a clock, or a damaged log of removals -----> empty
+//! superblock ---- none, or of another shape, too old a clock, or a damaged deletion log -----> empty
 //!     | clean                             | running, in this boot of the machine                   ^
 //!     v                                   v                                                        |
-//! checkpoints ---damaged---> log of removals ---damaged, lost, another boot------------------------+
+//! checkpoints ---damaged---> deletion log ---damaged, lost, another boot------------------------+
 //!     |                                   | headers and footers of regions, all small objects' pages
 //!     v                                   v
 //!    warm                                warm
@@ -37,14 +37,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// A ring of the log of removals takes one part in `RING_SHARE` of the capacity: enough for every object in a full log
+/// A ring of the deletion log takes one part in `RING_SHARE` of the capacity: enough for every object in a full log
 /// of large objects of 2 KiB each. It is bounded, since a restart holds all of it in memory.
 const RING_SHARE: u64 = 64;
 const MIN_RING_BLOCKS: u64 = 16;
 const MAX_RING_BLOCKS: u64 = 16 << 10;
-const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
+const UNCERTAIN: &str = "its checkpoint is damaged, and it has no deletion log";
 const ANOTHER_RUN: &str =
-    "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
+    "its deletion log belongs to another run of it: one of the two files was put back from an earlier time";
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
 /// Folder for WAL buffers: records there survive the process, but not a restart of the machine.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -59,8 +59,8 @@ pub struct Opening {
     layout: TierLayout,
     admission: Admission,
     options: TierOptions,
-    removals: Option<PathBuf>,
-    /// Folder for a WAL buffer of the log of removals.
+    deletion_log: Option<PathBuf>,
+    /// Folder for a WAL buffer of the deletion log.
     pub(super) wal_folder: Option<PathBuf>,
     /// Whether the log uses a WAL buffer.
     pub(super) uses_wal_buffer: bool,
@@ -73,7 +73,7 @@ pub struct Opening {
     empty_reason: Option<String>,
 }
 
-/// Both stores with their objects, and how the log of removals continues.
+/// Both stores with their objects, and how the deletion log continues.
 struct OpenedStores {
     large: Arc<LargeLog>,
     /// None while the capacity is not divided.
@@ -105,13 +105,13 @@ impl Tier {
     }
 
     /// Opens a device of the caller, with an identity that distinguishes it from others. [`Opening::start`] reads its
-    /// contents; after a crash objects are found only with a file for the log of removals.
+    /// contents; after a crash objects are found only with a file for the deletion log.
     ///
     /// # Errors
     ///
     /// As [`Tier::on`].
     pub fn open_on(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Opening, Error> {
-        Opening::of(device, identity, options.removals.clone(), options)
+        Opening::of(device, identity, options.deletion_log.clone(), options)
     }
 
     /// Checks whether [`Tier::open`] and [`Opening::start`] would succeed, as far as possible without changing
@@ -122,8 +122,8 @@ impl Tier {
     /// As [`Tier::open`] and [`Opening::start`].
     pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<u64, Error> {
         let capacity = Disk::check(paths, &options.disk)?;
-        if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
-            device::check_beside(&removals, paths)?;
+        if let Some(deletion_log) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
+            device::check_beside(&deletion_log, paths)?;
         }
         TierLayout::new(DeviceSize::of_paths(paths, capacity), options)?.fixed_bytes(options)
     }
@@ -152,25 +152,25 @@ impl Opening {
         let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
         let opening = Self::sized(Arc::new(disk), size, identity, deletion_log_path(paths, options), options)?;
         // A caller that names a file for the log also chooses the disk that removals wait for.
-        let uses_wal_buffer = options.removals.is_none();
+        let uses_wal_buffer = options.deletion_log.is_none();
         Ok(Self { notices, created_files, wal_folder: Some(MEMORY_FOLDER.into()), uses_wal_buffer, ..opening })
     }
 
     pub(super) fn of(
         device: Arc<dyn Device>,
         identity: u64,
-        removals: Option<PathBuf>,
+        deletion_log: Option<PathBuf>,
         options: &TierOptions,
     ) -> Result<Self, Error> {
         let size = DeviceSize::from(device.capacity());
-        Self::sized(device, size, identity, removals, options)
+        Self::sized(device, size, identity, deletion_log, options)
     }
 
     fn sized(
         device: Arc<dyn Device>,
         size: DeviceSize,
         identity: u64,
-        removals: Option<PathBuf>,
+        deletion_log: Option<PathBuf>,
         options: &TierOptions,
     ) -> Result<Self, Error> {
         // The layout is checked first: the history of admission may be larger than the memory.
@@ -182,7 +182,7 @@ impl Opening {
             layout,
             admission,
             options: options.clone(),
-            removals,
+            deletion_log,
             wal_folder: None,
             uses_wal_buffer: false,
             boot: boot(),
@@ -211,7 +211,7 @@ impl Opening {
         }
     }
 
-    fn tier(self, stores: OpenedStores, superblock: Superblock, removals: Option<DeletionLog>) -> Tier {
+    fn tier(self, stores: OpenedStores, superblock: Superblock, deletion_log: Option<DeletionLog>) -> Tier {
         let small = SmallArea::default();
         stores.small.into_iter().for_each(|store| small.set(store));
         let checkpoint = self.layout.checkpoint_and_table().map(|(checkpoint, _)| checkpoint);
@@ -223,7 +223,7 @@ impl Opening {
             superblock: Mutex::new(superblock),
             pools: stores.pools,
             checkpoint: checkpoint.filter(|_| self.options.warm_restart),
-            removals,
+            deletion_log,
             last_run: self.last_run,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             latest: AtomicU32::new(superblock.latest),
@@ -264,12 +264,12 @@ impl Opening {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when
+    /// [`Error::Refused`] when another tier has the deletion log open; [`Error::Transfer`] and [`Error::Sync`] when
     /// the device refuses a write without which a later start might find removed objects.
     pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
-        let removals = self.open_deletion_log()?;
+        let deletion_log = self.open_deletion_log()?;
         let resumed = match self.options.warm_restart {
-            true => self.resume(removals.as_ref(), now).map_err(Some),
+            true => self.resume(deletion_log.as_ref(), now).map_err(Some),
             false => Err(None),
         };
         let stores = match resumed {
@@ -282,23 +282,23 @@ impl Opening {
             }
         };
         let mut superblock = self.running(&stores, 0);
-        let removals = removals.filter(|removals| self.announce(removals, &stores.log, superblock.run));
-        if let Some(boot) = self.boot.filter(|_| removals.is_some()) {
+        let deletion_log = deletion_log.filter(|log| self.announce(log, &stores.log, superblock.run));
+        if let Some(boot) = self.boot.filter(|_| deletion_log.is_some()) {
             superblock.state = RunState::Running { boot };
         }
         self.write(&superblock)?;
         stores.pools.write(&*self.device)?;
         self.device.sync()?;
-        let has_log = removals.is_some();
-        let removals = removals.filter(|removals| self.continue_log(removals, &stores.log, &superblock));
-        if has_log && removals.is_none() {
+        let has_log = deletion_log.is_some();
+        let deletion_log = deletion_log.filter(|log| self.continue_log(log, &stores.log, &superblock));
+        if has_log && deletion_log.is_none() {
             // The log may still match this superblock, but gets no more records: no crash is recovered from.
             superblock.state = RunState::Running { boot: 0 };
             self.write(&superblock)?;
         }
         let notices = std::mem::take(&mut self.notices);
         self.created_files.disarm();
-        let mut tier = self.tier(stores, superblock, removals);
+        let mut tier = self.tier(stores, superblock, deletion_log);
         tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
         Ok((Arc::new(tier), notices))
     }
@@ -312,59 +312,59 @@ impl Opening {
         if !self.options.warm_restart {
             return Ok(None);
         }
-        let Some(path) = &self.removals else {
-            self.notices.push(format!("{WITHOUT_LOG}: name a file for its log of removals"));
+        let Some(path) = &self.deletion_log else {
+            self.notices.push(format!("{WITHOUT_LOG}: name a file for its deletion log"));
             return Ok(None);
         };
         let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(MIN_RING_BLOCKS, MAX_RING_BLOCKS);
         match DeletionLog::open(path, blocks as u32, self.wal_folder.as_deref()) {
-            Ok(removals) => {
-                self.created_files.record_arrival(path, removals.is_created());
-                Ok(Some(removals))
+            Ok(deletion_log) => {
+                self.created_files.record_arrival(path, deletion_log.is_created());
+                Ok(Some(deletion_log))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(Error::Refused { path: path.clone(), reason: OpenError::InUse })
             }
             Err(error) => {
-                self.notices.push(format!("{WITHOUT_LOG}: its log of removals, {}: {error}", path.display()));
+                self.notices.push(format!("{WITHOUT_LOG}: its deletion log, {}: {error}", path.display()));
                 Ok(None)
             }
         }
     }
 
     /// Makes a continued log accept the superblock of the next run, too. False if the log cannot be written.
-    fn announce(&mut self, removals: &DeletionLog, log: &LogContinuation, run: u64) -> bool {
-        let announced = if matches!(log, LogContinuation::Restart(..)) { Ok(()) } else { removals.announce_run(run) };
+    fn announce(&mut self, log: &DeletionLog, continues: &LogContinuation, run: u64) -> bool {
+        let announced = if matches!(continues, LogContinuation::Restart(..)) { Ok(()) } else { log.announce_run(run) };
         self.accepts_records(announced)
     }
 
-    /// Starts or continues the log of removals. The superblock on the device already accepts only this log.
-    fn continue_log(&mut self, removals: &DeletionLog, log: &LogContinuation, superblock: &Superblock) -> bool {
+    /// Starts or continues the deletion log. The superblock on the device already accepts only this log.
+    fn continue_log(&mut self, deletion_log: &DeletionLog, log: &LogContinuation, superblock: &Superblock) -> bool {
         let Superblock { incarnations, run, latest, .. } = *superblock;
         let started = match *log {
-            LogContinuation::Continue => removals.set_run(run),
+            LogContinuation::Continue => deletion_log.set_run(run),
             LogContinuation::ContinueLarge => {
-                removals.set_run(run).map(|()| removals.restart_ring(StoreKind::Small, incarnations.small))
+                deletion_log.set_run(run).map(|()| deletion_log.restart_ring(StoreKind::Small, incarnations.small))
             }
-            LogContinuation::Restart(small, large) => removals.begin(incarnations, run, small, large, latest),
+            LogContinuation::Restart(small, large) => deletion_log.begin(incarnations, run, small, large, latest),
         };
         if !self.accepts_records(started) {
             // While its head has both run numbers, the log would match an old flash, too.
-            removals.abandon();
+            deletion_log.abandon();
             return false;
         }
-        let fronted = if self.uses_wal_buffer { removals.begin_wal_buffer() } else { Ok(()) };
+        let fronted = if self.uses_wal_buffer { deletion_log.begin_wal_buffer() } else { Ok(()) };
         if let (Err(error), Some(folder)) = (fronted, &self.wal_folder) {
             let path = folder.display();
             self.notices
                 .push(format!("{path} takes no file: {error}; who removes something waits for the disk of its log"));
         }
-        removals.sweep_wal_buffers();
+        deletion_log.sweep_wal_buffers();
         true
     }
 
     fn accepts_records(&mut self, written: io::Result<()>) -> bool {
-        let refused = |error| format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}");
+        let refused = |error| format!("{WITHOUT_LOG}: its deletion log cannot be written: {error}");
         self.notices.extend(written.as_ref().err().map(refused));
         written.is_ok()
     }
@@ -407,7 +407,7 @@ impl Opening {
     }
 
     /// The objects on flash, or the reason why their state is not certain.
-    fn resume(&mut self, removals: Option<&DeletionLog>, now: u32) -> Result<OpenedStores, String> {
+    fn resume(&mut self, deletion_log: Option<&DeletionLog>, now: u32) -> Result<OpenedStores, String> {
         let block = device::read(&*self.device, 0, Buffer::zeroed(BLOCK));
         let block = block.map_err(|error| format!("its first block cannot be read: {error}"))?;
         let before = Superblock::decode(&block).map_err(|undecodable| match undecodable {
@@ -419,7 +419,7 @@ impl Opening {
         self.empty_reason.take().map_or(Ok(()), Err)?;
         let fresh = (self.layout.clone(), self.shape);
         self.adopt_partition(&before.shape);
-        let resumed = self.resume_from(&before, removals, now);
+        let resumed = self.resume_from(&before, deletion_log, now);
         if resumed.is_err() {
             (self.layout, self.shape) = fresh;
         }
@@ -429,37 +429,37 @@ impl Opening {
     fn resume_from(
         &mut self,
         before: &Superblock,
-        removals: Option<&DeletionLog>,
+        deletion_log: Option<&DeletionLog>,
         now: u32,
     ) -> Result<OpenedStores, String> {
         if let Some(difference) = self.shape.difference(&before.shape) {
             return Err(difference);
         }
         let has_log = !matches!(before.state, RunState::Clean { is_logged: false, .. } | RunState::Running { boot: 0 });
-        let contents = match removals.filter(|_| has_log) {
-            Some(removals) => removals.read(before.incarnations, before.run).map_err(Some),
+        let contents = match deletion_log.filter(|_| has_log) {
+            Some(deletion_log) => deletion_log.read(before.incarnations, before.run).map_err(Some),
             None => Err(None),
         };
         let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
         match (before.state, &contents) {
-            (RunState::Running { boot: 0 }, _) => return not_stopped("it had no log of removals that has everything"),
+            (RunState::Running { boot: 0 }, _) => return not_stopped("it had no deletion log that has everything"),
             (RunState::Running { boot }, _) if Some(boot) != self.boot => {
                 return not_stopped("the machine was started anew since");
             }
             (RunState::Running { .. }, Err(why)) => {
                 return not_stopped(match why {
-                    None => "it has no log of removals",
-                    Some(Unreadable::Missing) => "its log of removals is missing, or of another time",
+                    None => "it has no deletion log",
+                    Some(Unreadable::Missing) => "its deletion log is missing, or of another time",
                     Some(Unreadable::OtherRun) => ANOTHER_RUN,
-                    Some(Unreadable::Damaged) => "its log of removals is damaged",
-                    Some(Unreadable::WithoutWalBuffer) => "what its log of removals had in memory (/dev/shm) is gone",
+                    Some(Unreadable::Damaged) => "its deletion log is damaged",
+                    Some(Unreadable::WithoutWalBuffer) => "what its deletion log had in memory (/dev/shm) is gone",
                 });
             }
             // The log has the removals since the stop, unless the owner of the file has deleted it.
-            (RunState::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(removals) => {
+            (RunState::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(deletion_log) => {
                 return Err(match why {
                     Some(Unreadable::OtherRun) => ANOTHER_RUN.to_owned(),
-                    _ => "its log of removals is damaged, or of another time".to_owned(),
+                    _ => "its deletion log is damaged, or of another time".to_owned(),
                 });
             }
             (RunState::Clean { .. }, _) | (RunState::Running { .. }, Ok(_)) => {}
@@ -479,9 +479,9 @@ impl Opening {
         Ok(stores)
     }
 
-    /// Whether the log of removals is a new file, or no file was named.
-    fn is_log_away(&self, removals: Option<&DeletionLog>) -> bool {
-        removals.map_or(self.removals.is_none(), DeletionLog::is_created)
+    /// Whether the deletion log is a new file, or no file was named.
+    fn is_log_away(&self, deletion_log: Option<&DeletionLog>) -> bool {
+        deletion_log.map_or(self.deletion_log.is_none(), DeletionLog::is_created)
     }
 
     fn recover(
@@ -571,18 +571,18 @@ impl Opening {
     }
 }
 
-/// Removes WAL buffers of killed servers whose log of removals or flash is gone. A start with flash does so, too.
+/// Removes WAL buffers of killed servers whose deletion log or flash is gone. A start with flash does so, too.
 /// Buffers that a running server or a later start may need are kept.
 pub fn remove_stale_wal_buffers() {
     deletion_log::remove_stale(Path::new(MEMORY_FOLDER));
 }
 
-/// The file for the log of removals: the one in the options, or one beside the first path, if that is a file or does
+/// The file for the deletion log: the one in the options, or one beside the first path, if that is a file or does
 /// not exist yet.
 pub(super) fn deletion_log_path(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
     let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
     let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
-    options.removals.clone().or(beside.map(|path| DeletionLog::path_beside(path)))
+    options.deletion_log.clone().or(beside.map(|path| DeletionLog::path_beside(path)))
 }
 
 /// An age in words for the operator.

@@ -47,9 +47,9 @@ pub struct TierOptions {
     /// Whether a start finds the objects of the last run. By default it does. Otherwise flash starts empty, nothing is
     /// kept for another start, and no removal is logged.
     pub warm_restart: bool,
-    /// The file for the log of removals, without which a start after a crash is empty. By default beside the first path
+    /// The file for the deletion log, without which a start after a crash is empty. By default beside the first path
     /// with `.removals` at its end, if that path is a file; for a block device it must be named.
-    pub removals: Option<PathBuf>,
+    pub deletion_log: Option<PathBuf>,
     /// Maximum bytes that are read after a crash to find small objects. If their area is larger, they are given up. By
     /// default 64 GiB, a minute at 1 GB/s.
     pub scan_bytes: u64,
@@ -73,7 +73,7 @@ impl Default for TierOptions {
             log_percent: small.log_percent,
             rewrite_threshold: small.rewrite_threshold,
             warm_restart: true,
-            removals: None,
+            deletion_log: None,
             scan_bytes: 64 << 30,
         }
     }

@@ -144,7 +144,7 @@ impl TierPools {
         table.write(device, area, self.life)
     }
 
-    /// The pools of the last run, without those whose numbers the log of removals ends. Waits for the device.
+    /// The pools of the last run, without those whose numbers the deletion log ends. Waits for the device.
     pub fn before(
         device: &dyn Device,
         (life, is_clean): (u64, bool),

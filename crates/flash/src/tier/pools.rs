@@ -1,7 +1,7 @@
 //! The pools of the tier: they are opened by name. A flush or a removal of a pool ends its incarnation.
 //!
 //! ```text
-//! flush of a pool    log of removals: the number is over -> another number -> the table, in the next upkeep
+//! flush of a pool    deletion log: the number is over -> another number -> the table, in the next upkeep
 //! ```
 //! After a crash, a start drops the numbers that the log ends from the table.
 
@@ -115,9 +115,9 @@ impl Tier {
         if number == NO_POOL {
             return;
         }
-        if let Some(removals) = &self.removals {
+        if let Some(deletion_log) = &self.deletion_log {
             for store in [StoreKind::Small, StoreKind::Large] {
-                removals.log_pool_end(store, number, self.next_order(store));
+                deletion_log.log_pool_end(store, number, self.next_order(store));
             }
         }
         self.pools.live.end(number);

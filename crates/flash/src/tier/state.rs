@@ -38,7 +38,7 @@ pub struct Tier {
     pub(super) pools: TierPools,
     /// Area for the checkpoint that a stop writes; `None` if nothing is kept for another start.
     pub(super) checkpoint: Option<Range<u64>>,
-    pub(super) removals: Option<DeletionLog>,
+    pub(super) deletion_log: Option<DeletionLog>,
     pub(super) last_run: Option<u64>,
     pub(super) inserting: Box<[Mutex<()>]>,
     /// Latest time passed to any method, in seconds since 1970. It never decreases, not even over a restart.
@@ -200,8 +200,8 @@ impl Tier {
 
     /// Logs a removal. The caller reads `order` after the removal, as both stores require.
     pub(super) fn log(&self, store: StoreKind, hash: FlashHash, order: u64) {
-        if let Some(removals) = &self.removals {
-            removals.log_removal(store, hash, order);
+        if let Some(deletion_log) = &self.deletion_log {
+            deletion_log.log_deletion(store, hash, order);
         }
     }
 
@@ -238,9 +238,9 @@ impl Tier {
 
     pub(super) fn record_pending_flush(&self, waits: bool) {
         if self.flush_is_pending.swap(waits, Relaxed) != waits
-            && let Some(removals) = &self.removals
+            && let Some(deletion_log) = &self.deletion_log
         {
-            removals.flush_is_pending(waits);
+            deletion_log.flush_is_pending(waits);
         }
     }
 
@@ -249,9 +249,9 @@ impl Tier {
         self.small.flush();
         self.large.flush();
         self.pools.live.clear_small();
-        if let Some(removals) = &self.removals {
+        if let Some(deletion_log) = &self.deletion_log {
             for store in [StoreKind::Small, StoreKind::Large] {
-                removals.log_flush(store, self.next_order(store));
+                deletion_log.log_flush(store, self.next_order(store));
             }
         }
         self.record_pending_flush(false);
@@ -351,9 +351,9 @@ impl Tier {
             return self.latest.load(Relaxed);
         }
         if self.latest.fetch_max(now, Relaxed) < now
-            && let Some(removals) = &self.removals
+            && let Some(deletion_log) = &self.deletion_log
         {
-            removals.record_time(now);
+            deletion_log.record_time(now);
         }
         self.latest.load(Relaxed)
     }
@@ -362,7 +362,7 @@ impl Tier {
     /// may be waiting for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
-            let beside = self.removals.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);
+            let beside = self.deletion_log.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);
             self.device.account().observe(Instant::now(), beside);
         }
         self.health() == Health::Failed

@@ -36,7 +36,7 @@ pub struct TierStats {
     /// ([`large::Reinsertion::Auto`]).
     pub displaced: u64,
     /// Removals that were logged for a restart after a crash.
-    pub removals_logged: u64,
+    pub deletions_logged: u64,
 }
 
 /// Objects that were not inserted, by reason. Admission counts its own rejections.
@@ -193,7 +193,7 @@ impl Tier {
             device: self.device.account().stats(),
             admission: self.admission.stats(),
             displaced: self.displaced.load(Relaxed),
-            removals_logged: self.removals.as_ref().map_or(0, DeletionLog::records),
+            deletions_logged: self.deletion_log.as_ref().map_or(0, DeletionLog::records),
         }
     }
 

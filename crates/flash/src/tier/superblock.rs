@@ -14,7 +14,7 @@
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so a
 //! superblock that was copied to another device is invalid. Segment bytes of 0 mean that the capacity is not divided. A
 //! life is drawn whenever its store starts empty. It is the seed of all checksums in that store, so no bytes of an
-//! earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the log of removals, too. A
+//! earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the deletion log, too. A
 //! file that was restored from an earlier run has another number, so a start neither accepts an old log nor uses a
 //! current log with an old flash (`deletion_log`: how both change together).
 //!
@@ -22,7 +22,7 @@
 //! |---|---|---|---|---|
 //! | 0, running | as from a start on | of the machine, or 0: no crash is recovered from | 0 | at the start |
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
-//! | 2, clean without a log | the same; no log of removals, or an incomplete one | 0 | the same | at the stop |
+//! | 2, clean without a log | the same; no deletion log, or an incomplete one | 0 | the same | at the stop |
 
 use crate::deletion_log::Incarnations;
 use crate::device::{BLOCK, Buffer};
@@ -54,7 +54,7 @@ pub(super) enum RunState {
     Running {
         boot: u128,
     },
-    /// `is_logged`: a log of removals belongs to this state, and may have records from after the stop.
+    /// `is_logged`: a deletion log belongs to this state, and may have records from after the stop.
     Clean {
         large_checkpoint: u64,
         is_logged: bool,

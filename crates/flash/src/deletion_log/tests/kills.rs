@@ -40,7 +40,7 @@ impl Returned {
         let small = contents.small.as_ref().unwrap();
         for thread in 0..THREADS {
             let known = if thread % 2 == 0 { small } else { &contents.large };
-            let orders: std::collections::HashSet<u64> = known.removals.iter().map(|removal| removal.order).collect();
+            let orders: std::collections::HashSet<u64> = known.deletions.iter().map(|removal| removal.order).collect();
             let last = self.get(thread);
             let is_known = |number: u64| {
                 let order = number * THREADS + thread;
@@ -84,7 +84,7 @@ fn be_killed(folder: &Path) {
             let store = if id % 2 == 0 { StoreKind::Small } else { StoreKind::Large };
             scope.spawn(move || {
                 for number in returned.get(id) + 1.. {
-                    log.log_removal(store, hash(number), number * THREADS + id);
+                    log.log_deletion(store, hash(number), number * THREADS + id);
                     returned.set(id, number);
                     if id == 0 && number % 7 == 0 {
                         log.record_time(1000 + number as u32);
@@ -161,7 +161,7 @@ fn end_in_a_start(folder: &Path, step: u64) -> ! {
     end_before(3);
     log.begin_wal_buffer().unwrap();
     let number = returned.get(0) + 1;
-    log.log_removal(StoreKind::Small, hash(number), number * THREADS);
+    log.log_deletion(StoreKind::Small, hash(number), number * THREADS);
     returned.set(0, number);
     std::process::exit(0)
 }

@@ -41,7 +41,7 @@ fn wal_folder(folder: &TempDir) -> Vec<PathBuf> {
 }
 
 fn small_orders(contents: &LogContents) -> Vec<u64> {
-    contents.small.as_ref().map(|known| known.removals.iter().map(|r| r.order).collect()).unwrap_or_default()
+    contents.small.as_ref().map(|known| known.deletions.iter().map(|r| r.order).collect()).unwrap_or_default()
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn a_front_is_these_bytes() {
 /// Some records that the file has, and some that it lacks.
 fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
     let log = started_with_front(folder);
-    (1..=records).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (1..=records).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     assert!(log.writer.drain(PATIENCE));
-    (records + 1..=2 * records).for_each(|number| log.log_removal(StoreKind::Large, hash(number), number));
+    (records + 1..=2 * records).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), number));
     log.record_time(2000);
     log.kill();
     log
@@ -85,17 +85,17 @@ fn what_only_the_front_has_is_known_after_a_kill() {
         let next = open_with_front(&folder);
         let contents = next.read(LIVES, RUN).unwrap();
         assert_eq!(
-            (contents.small.unwrap().removals.len(), contents.large.removals.len()),
+            (contents.small.unwrap().deletions.len(), contents.large.deletions.len()),
             (records as usize, records as usize)
         );
         assert_eq!(contents.latest, 2000);
         assert!(bytes(&folder) != before, "the file lacked it");
         assert!(wal_folder(&folder).is_empty(), "it has it now");
         next.begin_wal_buffer().unwrap();
-        next.log_removal(StoreKind::Large, hash(9000), 9000);
+        next.log_deletion(StoreKind::Large, hash(9000), 9000);
         next.kill();
         let again = open_with_front(&folder);
-        assert_eq!(again.read(LIVES, RUN).unwrap().large.removals.len(), records as usize + 1);
+        assert_eq!(again.read(LIVES, RUN).unwrap().large.deletions.len(), records as usize + 1);
         again.kill();
         drop(log);
     }
@@ -106,19 +106,19 @@ fn a_front_goes_round_and_only_its_last_round_counts() {
     let folder = folder();
     let log = started_with_front(&folder);
     for number in 1..=400 {
-        log.log_removal(StoreKind::Small, hash(number), number);
+        log.log_deletion(StoreKind::Small, hash(number), number);
         if number % 100 == 0 {
             assert!(log.writer.drain(PATIENCE));
         }
     }
-    (401..=405).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (401..=405).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     log.kill();
     let wal_buffer = WalBuffer::open(folder.path(), named_wal_buffer(&log.log_file.file).unwrap()).unwrap();
     assert_eq!(wal_buffer.writes().unwrap().unwrap().len(), 5);
     drop(wal_buffer);
     let known = open_with_front(&folder).read(LIVES, RUN).unwrap().small.unwrap();
-    assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
-    assert_eq!(known.removals.len(), 405);
+    assert_eq!(known.deletions.iter().map(|removal| removal.order).max(), Some(405));
+    assert_eq!(known.deletions.len(), 405);
 }
 
 #[test]
@@ -128,11 +128,11 @@ fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
     let next = open_with_front(&folder);
     next.read(LIVES, RUN).unwrap();
     // Its folder takes no other one.
-    next.log_removal(StoreKind::Large, hash(100), 100);
+    next.log_deletion(StoreKind::Large, hash(100), 100);
     next.record_time(3000);
     next.kill();
     let contents = open_with_front(&folder).read(LIVES, RUN).unwrap();
-    assert_eq!((contents.large.removals.len(), contents.latest), (6, 3000));
+    assert_eq!((contents.large.deletions.len(), contents.latest), (6, 3000));
     drop(log);
 }
 
@@ -157,12 +157,12 @@ fn without_its_front_or_what_that_lost_a_log_says_nothing() {
 fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
     let folder = folder();
     let log = started_with_front(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(log.stop().unwrap());
     assert!(wal_folder(&folder).is_empty());
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     log.kill();
-    assert_eq!(open(&folder).read(LIVES, RUN).unwrap().small.unwrap().removals.len(), 2);
+    assert_eq!(open(&folder).read(LIVES, RUN).unwrap().small.unwrap().deletions.len(), 2);
 }
 
 #[test]
@@ -177,10 +177,10 @@ fn fill_a_front_whose_file_takes_nothing() {
     let entries = ENTRIES as u64;
     let started = Instant::now();
     // Some are in the hands of the thread.
-    (1..=entries).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (1..=entries).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     assert!(started.elapsed() < writer::MAX_STALL, "they go to the front");
     assert!(!log.is_broken() && log.stalled_for() > Duration::ZERO);
-    (1..=2).for_each(|number| log.log_removal(StoreKind::Large, hash(number), number));
+    (1..=2).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), number));
     assert!(log.is_broken(), "the front is full");
     let wal_buffer = WalBuffer::open(folder.path(), named_wal_buffer(&log.log_file.file).unwrap());
     assert!(wal_buffer.is_err(), "it is this one's");
@@ -194,7 +194,7 @@ fn fill_a_front_whose_file_takes_nothing() {
 fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     log.abandon();
     // A kill, now.
     log.writer.unlock();
@@ -246,7 +246,7 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
 fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     wait_until(|| log.log_file.test_faults.is_reached.load(Relaxed));
     log.abandon();
     let (told, ended) = mpsc::channel();
@@ -271,12 +271,12 @@ fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
 /// The wait of a removal while a stop waits for the file.
 fn removal_beside_a_stop(folder: &TempDir) -> Duration {
     let (log, stall) = stalled(folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     thread::scope(|scope| {
         scope.spawn(|| log.stop());
         thread::sleep(Duration::from_millis(200));
         let started = Instant::now();
-        log.log_removal(StoreKind::Large, hash(2), 2);
+        log.log_deletion(StoreKind::Large, hash(2), 2);
         let waited = started.elapsed();
         drop(stall);
         waited
@@ -287,7 +287,7 @@ fn removal_beside_a_stop(folder: &TempDir) -> Duration {
 fn a_log_that_was_closed_while_its_file_stalled_can_be_opened_once_it_goes_on() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     log.close();
     drop(stall);
     wait_until(|| DeletionLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).is_ok());
@@ -304,12 +304,12 @@ fn longest_removal_beside_a_slow_file() -> Duration {
     let folder = folder();
     let log = started_with_front(&folder);
     log.log_file.test_faults.delay_ms.store(950, Relaxed);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     wait_until(|| log.log_file.test_faults.is_reached.load(Relaxed));
     let mut longest = Duration::ZERO;
     for n in 2..=ENTRIES as u64 + 50 {
         let started = Instant::now();
-        log.log_removal(StoreKind::Small, hash(n), n);
+        log.log_deletion(StoreKind::Small, hash(n), n);
         longest = longest.max(started.elapsed());
     }
     log.log_file.test_faults.delay_ms.store(0, Relaxed);
@@ -321,14 +321,14 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_accepted() {
     let folder = folder();
     let path = folder.path().join("log");
     let mut log = started_with_front(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(log.writer.drain(PATIENCE));
     // A disk that refuses all writes, also to a file that is opened again (read-only after an error).
     set_file(&mut log, File::open(&path).unwrap());
     fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(log.stop().is_err());
     assert!(log.lacks_mark(), "the front is marked, but the file may not name it any more");
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     log.kill();
     drop(log);
     fs::rename(folder.path().join("away"), &path).unwrap();
@@ -340,11 +340,11 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_accepted() {
 fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
     let folder = folder();
     let log = started_with_front(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     log.log_file.test_faults.fails.store(true, Relaxed);
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     wait_until(|| log.is_broken());
-    log.log_removal(StoreKind::Small, hash(3), 3);
+    log.log_deletion(StoreKind::Small, hash(3), 3);
     log.kill();
     drop(log);
     assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
@@ -400,7 +400,7 @@ fn a_closed_log_begins_nothing_again() {
     let next = open_with_front(&folder);
     next.read(LIVES, RUN).unwrap();
     next.begin_wal_buffer().unwrap();
-    next.log_removal(StoreKind::Small, hash(2), 2);
+    next.log_deletion(StoreKind::Small, hash(2), 2);
     assert!(next.writer.drain(PATIENCE));
     let before = bytes(&folder);
     log.restart_ring(StoreKind::Small, 99);
@@ -413,11 +413,11 @@ fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
     let folder = folder();
     let log = started_with_front(&folder);
     // An earlier generation lies beneath.
-    (1..=20).for_each(|n| log.log_removal(StoreKind::Small, hash(n), n));
+    (1..=20).for_each(|n| log.log_deletion(StoreKind::Small, hash(n), n));
     assert!(log.writer.drain(PATIENCE));
     let path = wal_folder(&folder).pop().unwrap();
     let old = fs::read(&path).unwrap();
-    (21..=24).for_each(|n| log.log_removal(StoreKind::Small, hash(n), n));
+    (21..=24).for_each(|n| log.log_deletion(StoreKind::Small, hash(n), n));
     log.kill();
     let (new, file) = (fs::read(&path).unwrap(), bytes(&folder));
     for entry in 0..4 {
@@ -441,7 +441,7 @@ fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
 fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     wait_until(|| log.log_file.test_faults.is_reached.load(Relaxed));
     log.abandon();
     log.close();
@@ -456,9 +456,9 @@ fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
     let folder = folder();
     let (mut log, stall) = stalled(&folder);
     log.max_drain = Duration::from_millis(100);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     assert_eq!(log.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
-    log.log_removal(StoreKind::Small, hash(2), 2);
+    log.log_deletion(StoreKind::Small, hash(2), 2);
     drop(stall);
     log.kill();
     assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2]);
@@ -469,12 +469,12 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     let folder = folder();
     let log = started_with_front(&folder);
     log.log_file.test_faults.delay_ms.store(60, Relaxed);
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(40));
     // The thread has the first; these are in the WAL buffer when it returns.
-    (2..=4).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (2..=4).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     thread::sleep(Duration::from_millis(50));
-    (5..=6).for_each(|number| log.log_removal(StoreKind::Small, hash(number), number));
+    (5..=6).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     log.kill();
     assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2, 3, 4, 5, 6]);
 }
@@ -483,15 +483,15 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
 fn a_stop_after_the_close_leaves_the_next_one_alone() {
     let folder = folder();
     let log = started_with_front(&folder);
-    log.log_removal(StoreKind::Large, hash(7), 7);
+    log.log_deletion(StoreKind::Large, hash(7), 7);
     log.close();
     let next = open_with_front(&folder);
     next.read(LIVES, RUN).unwrap();
     next.begin_wal_buffer().unwrap();
     assert!(log.stop().is_err());
-    next.log_removal(StoreKind::Large, hash(8), 8);
+    next.log_deletion(StoreKind::Large, hash(8), 8);
     next.kill();
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap().large.removals.len(), 2);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap().large.deletions.len(), 2);
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn record_after_a_long_rest() {
     let folder = folder();
     let (log, _stall) = stalled(&folder);
     thread::sleep(Duration::from_millis(2000));
-    log.log_removal(StoreKind::Small, hash(1), 1);
+    log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(log.stalled_for() < Duration::from_millis(1500), "{:?}", log.stalled_for());
 }
 
@@ -546,7 +546,7 @@ fn stop_beside_records() {
     thread::scope(|scope| {
         scope.spawn(|| {
             (1..).take_while(|_| !is_over.load(Relaxed)).for_each(|number| {
-                log.log_removal(StoreKind::Small, hash(number), number);
+                log.log_deletion(StoreKind::Small, hash(number), number);
                 thread::sleep(Duration::from_micros(200));
             });
         });

@@ -62,8 +62,8 @@ fn a_checkpoint_brings_everything_back_once() {
     assert!(log.next_order() > next_order);
     insert(&log, 7, b"new", 0, 1).unwrap();
     log.seal_all(1);
-    let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(50)), order: next_order }];
-    let (log, recovered) = recover(&device, &RecoveryInput { removals, ..checkpointed() });
+    let deletions = vec![LoggedDeletion { hash: FlashHash::of(&key(50)), order: next_order }];
+    let (log, recovered) = recover(&device, &RecoveryInput { deletions, ..checkpointed() });
     assert!(!recovered.from_checkpoint, "it is used up");
     assert_eq!(get(&log, 7, 1), Some(b"new".to_vec()));
     assert_eq!(get(&log, 50, 1), None);
@@ -75,8 +75,8 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
     let log = filled(&device, 20);
     log.checkpoint(CHECKPOINT, 1).unwrap();
     assert!(remove(&log, 3));
-    let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(3)), order: log.next_order() }];
-    let (log, _) = recover(&device, &RecoveryInput { removals, ..checkpointed() });
+    let deletions = vec![LoggedDeletion { hash: FlashHash::of(&key(3)), order: log.next_order() }];
+    let (log, _) = recover(&device, &RecoveryInput { deletions, ..checkpointed() });
     assert_eq!(log.stats().objects, 19);
     assert_eq!(get(&log, 3, 1), None);
     log.checkpoint(CHECKPOINT, 1).unwrap();
@@ -86,7 +86,7 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
 }
 
 #[test]
-fn what_a_log_of_removals_forgot_before_the_checkpoint_counts_no_more() {
+fn what_a_deletion_log_forgot_before_the_checkpoint_counts_no_more() {
     let device = device(1);
     let log = filled(&device, 20);
     assert!(remove(&log, 3));
@@ -125,7 +125,7 @@ fn footers_bring_back_what_was_written() {
     assert_eq!(recovered.objects_gone, 0);
     assert_eq!((found(&log, 102), get(&log, 200, 1)), (all(100), Some(value(200, 1, 150_000))));
     let deletions = RecoveryInput {
-        removals: vec![LoggedDeletion { hash: FlashHash::of(&key(4)), order: 6 }],
+        deletions: vec![LoggedDeletion { hash: FlashHash::of(&key(4)), order: 6 }],
         ..RecoveryInput::default()
     };
     let (log, recovered) = recover(&device, &deletions);
@@ -285,7 +285,7 @@ impl RegionSummary {
     }
 
     fn note(&mut self, number: u64, order: u64) {
-        self.known.removals.push(LoggedDeletion { hash: FlashHash::of(&key(number)), order });
+        self.known.deletions.push(LoggedDeletion { hash: FlashHash::of(&key(number)), order });
     }
 
     fn remove(&mut self, number: u64) {

@@ -43,8 +43,8 @@ fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
     log.find(FlashHash::of(&key(number)), |address| log.geometry.split(address.unit()).0)
 }
 
-fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDeletion>) -> Arc<LargeLog> {
-    let known = RecoveryInput { removals, ..RecoveryInput::default() };
+fn recover(device: &Arc<FaultyDevice>, options: Options, deletions: Vec<LoggedDeletion>) -> Arc<LargeLog> {
+    let known = RecoveryInput { deletions, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap();
     log.verify();
     log
@@ -53,8 +53,8 @@ fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDel
 /// Removes objects, and returns those that are found after a crash because their removal was not recorded.
 fn found_again(log: &LargeLog, device: &FaultyDevice, numbers: &[u64]) -> Vec<u64> {
     let noted = numbers.iter().filter(|&&number| remove(log, number));
-    let removals = noted.map(|&number| LoggedDeletion { hash: FlashHash::of(&key(number)), order: log.next_order() });
-    let log = recover(&Arc::new(device.killed(1)), options(), removals.collect());
+    let deletions = noted.map(|&number| LoggedDeletion { hash: FlashHash::of(&key(number)), order: log.next_order() });
+    let log = recover(&Arc::new(device.killed(1)), options(), deletions.collect());
     numbers.iter().copied().filter(|&number| get(&log, number, 1).is_some()).collect()
 }
 
@@ -145,16 +145,16 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
     put(long, &vec![1; REGION_BYTES + 1000]);
     log.seal_all(1);
     assert!(log.remove(long.hash));
-    let mut removals = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
+    let mut deletions = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
     while log.find(other.hash, |_| ()).is_some() {
         // The region of the other one stays.
         log.regions[first as usize].hit(u64::MAX);
         reclaim_one(&log);
     }
     if log.remove(other.hash) {
-        removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
+        deletions.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
-    let log = recover(&Arc::new(device.killed(1)), small(), removals);
+    let log = recover(&Arc::new(device.killed(1)), small(), deletions);
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
 
@@ -194,16 +194,16 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     assert_eq!(log.stats().reinsertions_dropped, 1, "the copy was made and not published");
     log.seal_all(1);
     assert!(log.remove(long.hash));
-    let mut removals = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
+    let mut deletions = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
     while log.find(other.hash, |_| ()).is_some() {
         reclaim_one(&log);
         fill(&log, next);
         next += 1;
     }
     if log.remove(other.hash) {
-        removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
+        deletions.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
-    let known = RecoveryInput { removals, ..RecoveryInput::default() };
+    let known = RecoveryInput { deletions, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }

@@ -34,7 +34,7 @@ impl World {
 
     fn remove(&mut self, key: u64) {
         if self.store.remove(hash_of(key)) {
-            self.known.removals.push(LoggedDeletion { hash: hash_of(key), order: self.store.next_order() });
+            self.known.deletions.push(LoggedDeletion { hash: hash_of(key), order: self.store.next_order() });
         }
         self.map.remove(&key);
     }
@@ -264,7 +264,7 @@ fn pages_that_cannot_be_read_stay_away() {
     let some = world.look_at_all();
     assert!(some > 100, "{some}");
     (0..60).for_each(|i| world.device.flip(8192 + (i * 13_007) % (bytes - 8192), 3));
-    world.known.removals.clear();
+    world.known.deletions.clear();
     assert_eq!(world.look_at_all(), some);
     world.store.verify();
 }

@@ -280,7 +280,7 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
             assert!(store.remove(FlashHash::of(&key(i))));
             LoggedDeletion { hash: FlashHash::of(&key(i)), order: store.next_order() }
         };
-        let removals = vec![remove(neighbour), remove(twin)];
+        let deletions = vec![remove(neighbour), remove(twin)];
         store.seal(1);
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(500) {
@@ -288,7 +288,7 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
         }
         assert_eq!(store.stats().counts.zero_bytes_written > 0, zeros_ahead);
         assert!(!store.remove(FlashHash::of(&key(1))), "nobody logs a removal of what is not there");
-        let known = RecoveryInput { removals, ..RecoveryInput::default() };
+        let known = RecoveryInput { deletions, ..RecoveryInput::default() };
         let area = 8192..device.capacity();
         let (store, _) = SmallStore::recover(Arc::clone(&device) as _, area, options, &known, 1).unwrap();
         assert_eq!(value(&store, &key(1)), None, "it had ended; zeros ahead: {zeros_ahead}");

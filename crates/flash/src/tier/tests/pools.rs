@@ -36,7 +36,7 @@ fn value(pool: usize, version: u64, key: u64) -> Vec<u8> {
     stamped(key << 8 | pool as u64, version, [100, 5000, 200_000][key as usize % 3])
 }
 
-/// A device and its log of removals, from one life to the next.
+/// A device and its deletion log, from one life to the next.
 struct World {
     device: Arc<FaultyDevice>,
     folder: TempDir,
@@ -54,8 +54,8 @@ impl World {
     }
 
     fn options(&self) -> TierOptions {
-        let removals = Some(self.log());
-        TierOptions { small_share: Some(0.5), seal_seconds: 100, removals, ..TierOptions::default() }
+        let deletion_log = Some(self.log());
+        TierOptions { small_share: Some(0.5), seal_seconds: 100, deletion_log, ..TierOptions::default() }
     }
 
     fn start(&self) -> (Arc<Tier>, Vec<Arc<FlashPool>>, String) {

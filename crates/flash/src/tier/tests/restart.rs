@@ -26,7 +26,7 @@ const KEYS: u64 = 300;
 enum End {
     /// The process is killed: completed writes are with the kernel.
     Kill,
-    /// Power is cut: writes that were not synced may be lost, also those of the log of removals.
+    /// Power is cut: writes that were not synced may be lost, also those of the deletion log.
     Power,
 }
 
@@ -34,7 +34,7 @@ struct World {
     random: Random,
     device: Arc<FaultyDevice>,
     folder: TempDir,
-    /// The log of removals has WAL buffers, in the same folder.
+    /// The deletion log has WAL buffers, in the same folder.
     has_fronts: bool,
     options: TierOptions,
     boot: u128,
@@ -88,7 +88,7 @@ fn value_of(key: u64, version: u64) -> Vec<u8> {
 }
 
 impl World {
-    /// One in four divides its capacity while it runs; in half of them the log of removals has WAL buffers.
+    /// One in four divides its capacity while it runs; in half of them the deletion log has WAL buffers.
     fn new(seed: u64) -> Self {
         let small_share = (seed % 4 != 2).then_some(0.5);
         let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// The files of the log of removals and of its WAL buffer, which has all records that the log's file lacks.
+    /// The files of the deletion log and of its WAL buffer, which has all records that the log's file lacks.
     fn logged(&self) -> Files {
         files_in(self.folder.path())
     }
@@ -233,7 +233,7 @@ impl World {
     /// Releases the tier as at the end of its process.
     fn release(&self) {
         let end = if self.has_fronts { DeletionLog::kill } else { DeletionLog::close };
-        self.tier.removals.iter().for_each(end);
+        self.tier.deletion_log.iter().for_each(end);
     }
 
     fn start(&mut self) {
@@ -482,7 +482,7 @@ fn a_start_says_why_it_is_empty() {
     assert!(world.is_cold_because("first block is damaged"), "{:?}", world.notices);
     fs::remove_file(world.log()).unwrap();
     world.start();
-    assert!(world.is_cold_because("its log of removals is missing"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its deletion log is missing"), "{:?}", world.notices);
     world.tier.maintain(world.now + 5000);
     world.start();
     assert!(world.is_cold_because("the clock went back by 5000 seconds"), "{:?}", world.notices);
@@ -499,7 +499,7 @@ fn a_start_says_why_it_is_empty() {
     assert!(world.is_warm() && world.notices.iter().any(given_up), "{:?}", world.notices);
     flip(&world.log(), fs::read(world.log()).unwrap().len() / 2 + BLOCK / 2 + 3);
     world.start();
-    assert!(world.is_cold_because("its log of removals is missing"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its deletion log is missing"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
     world.options.warm_restart = false;
     world.start();

@@ -1,4 +1,4 @@
-//! Restarts with a log of removals that is intact, broken, overwritten, missing, or of another tier.
+//! Restarts with a deletion log that is intact, broken, overwritten, missing, or of another tier.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
     world.start();
     assert!(world.notices.iter().any(|notice| notice.contains("something else")), "{:?}", world.notices);
     // The process has overwritten the log, which may have had removals.
-    assert!(world.is_cold_because("its log of removals is damaged, or of another time"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its deletion log is damaged, or of another time"), "{:?}", world.notices);
     (0..300).for_each(|_| world.step());
     world.end(End::Kill, None);
     assert!(world.is_cold_because("it was not stopped"), "{:?}", world.notices);
@@ -32,7 +32,8 @@ fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
 fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
-        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().abandon());
+        let break_if =
+            |world: &World, breaks: bool| breaks.then(|| world.tier.deletion_log.as_ref().unwrap().abandon());
         (0..1000).for_each(|_| world.step());
         break_if(&world, breaks_before);
         world.tier.close(world.now).unwrap();
@@ -42,7 +43,7 @@ fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
             (0..KEYS).for_each(|key| world.change(key));
         }
         world.end(End::Power, None);
-        assert_eq!(world.is_cold_because("its log of removals is damaged"), breaks_after, "{:?}", world.notices);
+        assert_eq!(world.is_cold_because("its deletion log is damaged"), breaks_after, "{:?}", world.notices);
         let found = world.look_at_all();
         // Some have expired.
         assert!(if breaks_before { found > kept / 2 } else { found == 0 }, "{found} of {kept}: {:?}", world.notices);
@@ -56,11 +57,11 @@ fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
 fn a_log_that_takes_no_mark_is_doubted_by_the_superblock() {
     let mut world = World::new(5);
     (0..1000).for_each(|_| world.step());
-    world.tier.removals.as_ref().unwrap().break_without_mark();
+    world.tier.deletion_log.as_ref().unwrap().break_without_mark();
     world.tier.maintain(world.now);
     (0..KEYS).for_each(|key| world.change(key));
     world.end(End::Kill, None);
-    assert!(world.is_cold_because("it had no log of removals that has everything"), "{:?}", world.notices);
+    assert!(world.is_cold_because("it had no deletion log that has everything"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }
 
@@ -90,13 +91,13 @@ fn after_a_stop_no_log_is_accepted_that_was_spoilt() {
         let log = fs::read(world.log()).unwrap();
         spoil(&world.log(), log);
         world.start();
-        assert!(world.is_cold_because("its log of removals is damaged"), "{what}: {:?}", world.notices);
+        assert!(world.is_cold_because("its deletion log is damaged"), "{what}: {:?}", world.notices);
         assert_eq!(world.look_at_all(), 0);
     }
 }
 
 #[test]
-fn two_tiers_have_no_log_of_removals_in_common() {
+fn two_tiers_have_no_deletion_log_in_common() {
     let world = World::new(7);
     let other = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
     let start = || opening(&other, world.log(), &world.options, 1, false).start(10_000);
@@ -120,7 +121,7 @@ fn a_log_that_was_left_for_another_one_is_accepted_no_more() {
     assert!(world.is_warm() && world.look_at_all() > 50);
     (0..KEYS).step_by(2).for_each(|key| world.change(key));
     start(&mut world, &first);
-    assert!(world.is_cold_because("its log of removals belongs to another run"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its deletion log belongs to another run"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }
 

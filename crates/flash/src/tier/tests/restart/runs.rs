@@ -1,4 +1,4 @@
-//! The run number: a flash and a log of removals from different runs, and kills between the writes of a start.
+//! The run number: a flash and a deletion log from different runs, and kills between the writes of a start.
 
 use super::*;
 
