@@ -165,7 +165,10 @@ impl Store {
         Creation { ttl, token, ticket }: Creation,
         moment: Moment,
     ) -> Result<Option<u64>, Error> {
-        let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(token.unwrap_or_else(|| self.token(0)))) };
+        let Some(life) = self.lifetime(ttl, moment) else {
+            let is_void = ticket.is_some_and(|ticket| !self.is_load_valid(target.1, ticket));
+            return Ok((!is_void).then(|| token.unwrap_or_else(|| self.token(0))));
+        };
         let extension = Extension { won: true, token, ..Extension::default() };
         let head = Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: 0 };
         let condition = ticket.map_or(Condition::Absent, Condition::Load);

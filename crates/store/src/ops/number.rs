@@ -157,6 +157,9 @@ impl Store {
         let Some((value, ttl)) = count.initial else { return Ok(Some(Changed::Absent)) };
         let extension = Extension { token: count.token, ..Extension::default() };
         let Some(life) = self.lifetime(ttl, moment) else {
+            if count.ticket.is_some_and(|ticket| !self.is_load_valid(target.1, ticket)) {
+                return Ok(Some(Changed::Absent));
+            }
             let number = Number { value, token: self.token(0), expiry_seconds: None, is_new: true };
             return Ok(Some(Changed::Done(number)));
         };
