@@ -411,4 +411,28 @@ mod tests {
         assert_eq!(found(&cache), Some((3, 6000)));
         cache.verify();
     }
+
+    /// Between the ticket and the search another caller promotes the value, and flash reclaims its copy. It is evicted
+    /// again before the change.
+    #[test]
+    fn a_value_promoted_and_evicted_during_the_search_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path());
+        let handle = cache.without_waiting();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        set(&cache, 1, Ttl::Never);
+        evict(&cache);
+        let mut reads = FlashReads::default();
+        let mut probe = handle.probe_flash(&reads, KEY).expect("it was evicted");
+        assert!(handle.0.begin_search(flash, &mut reads, &mut probe, KEY).is_none());
+        assert!(cache.get_with_token(KEY).is_hit());
+        flash.tier.remove(flash.key(KEY).hash);
+        let outcome = handle.read_from_flash(&mut reads, probe, &[KEY], ReadPurpose::Change, || Box::new(|| ()));
+        assert!(matches!(outcome, ReadOutcome::Absent), "{outcome:?}");
+        evict(&cache);
+        let added = handle.insert(KEY, &[2; 6000]).mode(Mode::Add).apply();
+        assert_eq!(added, Err(Error::WouldWait { reason: WaitReason::Eviction }));
+        assert_eq!(found(&cache), Some((1, 6000)));
+        cache.verify();
+    }
 }

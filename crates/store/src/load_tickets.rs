@@ -7,7 +7,8 @@
 //! ```
 //! Every change of a key is made under the lock of its buckets, and so is the registration of a ticket. So each change
 //! after the miss either voids the ticket or, a flush, advances the generation. Maintenance voids nothing: it removes
-//! items that a ticket's key did not have.
+//! items that a ticket's key did not have. A promotion from the lower tier changes no value, but its key is not absent
+//! any more: it voids the tickets of absent keys, and leaves those of reloads.
 //!
 //! A ticket is found by the hash of its key alone: a change of another key with the same hash voids it, too, which
 //! costs a publication and nothing else.
@@ -35,6 +36,8 @@ struct Ticket {
     number: u64,
     hash: u64,
     generation: u64,
+    /// Whether the key was absent.
+    is_of_absent: bool,
     is_void: bool,
 }
 
@@ -54,10 +57,10 @@ impl LoadTickets {
     }
 
     /// Adds a ticket. The caller holds the bucket locks of the key.
-    pub fn add(&self, hash: u64, generation: u64) -> u64 {
+    pub fn add(&self, hash: u64, generation: u64, is_of_absent: bool) -> u64 {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let mut tickets = lock(self.shard(hash));
-        tickets.push(Ticket { number, hash, generation, is_void: false });
+        tickets.push(Ticket { number, hash, generation, is_of_absent, is_void: false });
         // Relaxed: a change of this key looks at the word under the same bucket locks.
         self.shards_in_use.fetch_or(1 << Self::number(hash), Ordering::Relaxed);
         number
@@ -77,8 +80,21 @@ impl LoadTickets {
     /// A key changes: voids the tickets of its hash. The caller holds the bucket locks of the key.
     #[inline(always)]
     pub fn void(&self, hash: u64) {
-        if self.shards_in_use.load(Ordering::Relaxed) >> Self::number(hash) & 1 == 1 {
-            self.void_in_shard(hash);
+        if self.is_in_use(hash) {
+            self.void_in_shard(hash, |_| true);
+        }
+    }
+
+    #[inline(always)]
+    fn is_in_use(&self, hash: u64) -> bool {
+        self.shards_in_use.load(Ordering::Relaxed) >> Self::number(hash) & 1 == 1
+    }
+
+    /// The lower tier's value of a key is promoted: voids the tickets of its hash that were given while it was absent.
+    /// The caller holds the bucket locks of the key.
+    pub fn void_of_absent(&self, hash: u64) {
+        if self.is_in_use(hash) {
+            self.void_in_shard(hash, |ticket| ticket.is_of_absent);
         }
     }
 
@@ -97,8 +113,9 @@ impl LoadTickets {
     }
 
     #[cold]
-    fn void_in_shard(&self, hash: u64) {
+    fn void_in_shard(&self, hash: u64, is_chosen: impl Fn(&Ticket) -> bool) {
         let mut tickets = lock(self.shard(hash));
-        tickets.iter_mut().filter(|ticket| ticket.hash == hash).for_each(|ticket| ticket.is_void = true);
+        let chosen = tickets.iter_mut().filter(|ticket| ticket.hash == hash && is_chosen(ticket));
+        chosen.for_each(|ticket| ticket.is_void = true);
     }
 }

@@ -131,8 +131,9 @@ impl Store {
             _ => None,
         };
         // A promoted copy is the value that the key had.
-        if !matches!(condition, Condition::Copy(_)) {
-            self.load_tickets.void(hash);
+        match condition {
+            Condition::Copy(_) => self.load_tickets.void_of_absent(hash),
+            _ => self.load_tickets.void(hash),
         }
         let new = new.map(|(new, _)| new);
         let keeps_token = new.is_some_and(|new| new.keeps_token);

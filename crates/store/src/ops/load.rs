@@ -20,7 +20,7 @@ impl Store {
         let generation = self.generation.load(Ordering::Acquire);
         let place = pair.find(|slot| self.is_key(slot, key));
         let is_live = place.is_some_and(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        Ok((!is_live).then(|| self.load_tickets.add(hash, generation)))
+        Ok((!is_live).then(|| self.load_tickets.add(hash, generation, true)))
     }
 
     /// Begins to load a key, present or absent: a ticket for `Mode::Reload`, which must be given back by `end_load`.
@@ -31,7 +31,7 @@ impl Store {
         check_key(key)?;
         let _pair = self.index.lock_pair(hash);
         // Acquire pairs with the Release in `advance_generation`.
-        Ok(self.load_tickets.add(hash, self.generation.load(Ordering::Acquire)))
+        Ok(self.load_tickets.add(hash, self.generation.load(Ordering::Acquire), false))
     }
 
     /// Whether the key has not changed since `begin_load`. Exact under the bucket locks of the key; else as far as this
