@@ -169,6 +169,10 @@ impl Access {
         }
         reads.forget_miss(flash.key(key));
         match self.take_ticket(key) {
+            Ok(Some(ticket)) if ticket.is_certain() => {
+                self.leave_ticket(flash, ticket);
+                return Some(ReadOutcome::Absent);
+            }
             Ok(Some(ticket)) => reads.ticket = Some(ticket),
             Ok(None) | Err(_) => return Some(ReadOutcome::MemoryDecides),
         }
@@ -204,7 +208,7 @@ impl Access {
             }
         }
         let Some(ticket) = self.take_ticket(key)? else { return Ok(None) };
-        let Some(probe) = flash.probe(key) else { return Ok(Some(ticket)) };
+        let Some(probe) = flash.probe(key).filter(|_| !ticket.is_certain()) else { return Ok(Some(ticket)) };
         if !self.waits {
             return Err(self.would_search());
         }
@@ -249,6 +253,7 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::flash::promotion::FlashPromotion;
+    use ebbtide_flash::Object;
     use ebbtide_store::{Policy, Ttl, Write};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -433,6 +438,32 @@ mod tests {
         let added = handle.insert(KEY, &[2; 6000]).mode(Mode::Add).apply();
         assert_eq!(added, Err(Error::WouldWait { reason: WaitReason::Eviction }));
         assert_eq!(found(&cache), Some((1, 6000)));
+        cache.verify();
+    }
+
+    /// Memory keeps an expiry in coarser units than flash, so a promoted item may expire before its copy.
+    #[test]
+    fn a_key_is_absent_once_its_promoted_item_has_expired() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path());
+        let handle = cache.without_waiting();
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        let key = flash.key(KEY);
+        let object = Object { key, value: &[b"1"], client_flags: 0, is_annotated: false, expiry: 100_500 };
+        flash.tier.insert(&object, 2).unwrap();
+        assert!(cache.get_with_token(KEY).is_hit());
+        // Its segment has items that live longer, so that maintenance leaves it alone.
+        for number in 0..100_u32 {
+            cache.insert(&number.to_be_bytes(), &[9; 600]).ttl(Ttl::seconds(104_000)).apply().unwrap();
+        }
+        cache.maintain(Duration::from_secs(100_400));
+        assert!(!cache.peek(KEY).is_hit() && flash.probe(KEY).is_some());
+        search(&handle);
+        assert_eq!(handle.touch(KEY, LIFE), Ok(false));
+        assert_eq!(cache.increment(KEY, 1), Ok(None));
+        assert!(!cache.get_with_token(KEY).is_hit());
+        assert_eq!(cache.insert(KEY, &[2; 6000]).mode(Mode::Add).apply(), Ok(Stored::Stored));
+        assert_eq!(found(&cache), Some((2, 6000)));
         cache.verify();
     }
 }

@@ -10,6 +10,8 @@ pub struct AbsenceTicket {
     key: Box<[u8]>,
     hash: u64,
     number: u64,
+    /// Memory had an item of the key that had expired or was flushed: flash need not be searched.
+    is_certain: bool,
 }
 
 impl AbsenceTicket {
@@ -20,7 +22,14 @@ impl AbsenceTicket {
     pub fn take(store: &Arc<Store>, key: &[u8], now_ms: u64) -> Result<Option<Self>, Error> {
         let hash = store.hash(key);
         let number = store.begin_load(key, hash, now_ms)?;
-        Ok(number.map(|number| Self { store: Arc::downgrade(store), key: key.into(), hash, number }))
+        Ok(number.map(|number| {
+            let is_certain = store.has_dead_item(key, hash, now_ms);
+            Self { store: Arc::downgrade(store), key: key.into(), hash, number, is_certain }
+        }))
+    }
+
+    pub fn is_certain(&self) -> bool {
+        self.is_certain
     }
 
     pub fn number(&self) -> u64 {

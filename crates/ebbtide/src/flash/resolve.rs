@@ -237,7 +237,11 @@ impl Access {
         let now = flash.seconds(self.pool.clock.now_ms());
         let key = keys.first.bytes;
         reads.run(&flash.reads, keys, now, ahead, waiter, |others, ended, is_last| {
-            let decides = || (is_last || self.peek(key).is_hit()).then_some(ReadOutcome::MemoryDecides);
+            let is_decided = || {
+                let store = &self.pool.store;
+                self.peek(key).is_hit() || store.has_dead_item(key, store.hash(key), self.pool.clock.now_ms())
+            };
+            let decides = || (is_last || is_decided()).then_some(ReadOutcome::MemoryDecides);
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
                 return Some(ReadOutcome::Absent);
             };

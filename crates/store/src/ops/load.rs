@@ -41,6 +41,17 @@ impl Store {
         self.load_tickets.is_valid(hash, ticket, self.generation.load(Ordering::Acquire))
     }
 
+    /// Whether the store has an item of the key that is not alive any more. Then the key is absent, also if the lower
+    /// tier, which may keep the expiry in finer units, has a copy.
+    pub fn has_dead_item(&self, key: &[u8], hash: u64, now_ms: u64) -> bool {
+        let moment = self.moment(now_ms);
+        let pair = self.index.lock_pair(hash);
+        // Acquire pairs with the Release in `advance_generation`.
+        let generation = self.generation.load(Ordering::Acquire);
+        let place = pair.find(|slot| self.is_key(slot, key));
+        place.is_some_and(|place| !self.is_live_in(generation, &self.item(place.slot), moment))
+    }
+
     /// Ends a load, whether or not its value was published.
     pub fn end_load(&self, hash: u64, ticket: u64) {
         self.load_tickets.remove(hash, ticket);
