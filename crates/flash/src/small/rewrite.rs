@@ -46,6 +46,8 @@ struct RewriteJob {
     entries: Vec<Entry>,
     hits: Vec<u8>,
     has_page: bool,
+    /// The set was emptied: its page is read for the bytes of its pools alone.
+    is_emptied: bool,
     old: Option<Buffer>,
     /// Pages of the log with the set's objects; `None` for one that cannot be read.
     log: Vec<(u32, Option<Buffer>)>,
@@ -102,7 +104,7 @@ impl PageRewrites<'_> {
         let shared = self.shared;
         let Some(mut job) = shared.begin_rewrite(number) else { return };
         let mut reads = Vec::new();
-        if job.has_page {
+        if job.has_page || job.is_emptied {
             reads.push((JobPart::OldPage, shared.area_layout.first_set + number));
         }
         for &entry in &job.entries {
@@ -208,6 +210,7 @@ impl SmallShared {
         let taken = entries.len() as u8;
         group.rewrites.push(PendingRewrite { set: set as u8, taken, image: None, invalidate: false });
         let has_page = group.objects(set) != 0;
+        let is_emptied = !has_page && group.is_unclean(set);
         let hits = group.hits(set_layout, set).to_vec();
         let old_generation = group.generation(set);
         let generation = next_generation(old_generation);
@@ -220,6 +223,7 @@ impl SmallShared {
             entries,
             hits,
             has_page,
+            is_emptied,
             old,
             log,
             reads,
@@ -229,7 +233,12 @@ impl SmallShared {
 
     /// Drops pages with wrong bytes, as if they had not been read.
     fn drop_wrong_pages(&self, job: &mut RewriteJob) {
-        job.old.take_if(|page| !self.is_old_page(job.number, job.old_generation, page));
+        let is_wrong = job.old.as_ref().is_some_and(|page| !self.is_old_page(job.number, job.old_generation, page));
+        if is_wrong {
+            job.old = None;
+            // The page of an emptied set may be a torn one, or none.
+            Counters::add(&self.counters.corrupt_pages, usize::from(job.has_page));
+        }
         for (page, copy) in &mut job.log {
             if copy.take_if(|copy| !is_expected(copy, self.options.salt, self.log.header(*page))).is_some() {
                 Counters::one(&self.counters.corrupt_pages);
@@ -239,12 +248,7 @@ impl SmallShared {
 
     fn is_old_page(&self, number: u32, generation: u8, page: &[u8]) -> bool {
         let expected = (self.area_layout.first_set + number, generation);
-        let right =
-            page::open(page, self.options.salt).is_some_and(|header| (header.number, header.generation) == expected);
-        if !right {
-            Counters::one(&self.counters.corrupt_pages);
-        }
-        right
+        page::open(page, self.options.salt).is_some_and(|header| (header.number, header.generation) == expected)
     }
 
     fn copy_of_tail(&self, tail: &Tail, page: u32) -> Option<Buffer> {
@@ -450,7 +454,7 @@ impl PageComposer<'_> {
             }
         }
         let moved = self.hashes.len() - before;
-        if let Some(old) = &job.old {
+        if let Some(old) = job.old.as_ref().filter(|_| job.has_page) {
             if self.shared.is_short_of_memory() {
                 self.space = page::records(old).count() * 3 / 4;
             }

@@ -6,7 +6,8 @@ use crate::FlashLookup;
 use crate::device::{
     BLOCK, Delivery, Device, DeviceMonitor, Direction, Faults, FaultyDevice, MemoryDevice, TransferRequest,
 };
-use crate::object::{FlashHash, FlashHit, Key};
+use crate::object::{FIRST_POOL, FlashHash, FlashHit, Key};
+use crate::pools::LivePools;
 use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
@@ -412,5 +413,26 @@ fn a_token_of_a_page_is_that_of_no_later_page_of_its_set() {
         let generation = next_generation(group.generation(3));
         group.set_page(set_layout, 3, generation, &[], 0);
         assert!(!is_page_token(&group, 3, token), "{later} pages later");
+    }
+}
+
+#[test]
+fn bytes_of_a_pool_do_not_count_emptied_sets() {
+    for tombstones_per_group in [0, 128, 10_000] {
+        let pools = Arc::<LivePools>::default();
+        let bytes = || pools.find(FIRST_POOL).unwrap().bytes();
+        let options = Options { tombstones_per_group, rewrite_threshold: 1, ..Options::default() };
+        let store = store(8 * MIB, Options { pools: Arc::clone(&pools), ..options });
+        fill(&store, 0..7000, 300);
+        let before = bytes();
+        for _ in 0..4 {
+            (0..7000_u32).for_each(|i| _ = store.remove(FlashHash::of(&i.to_le_bytes())));
+            store.maintain(1);
+            fill(&store, 0..7000, 300);
+        }
+        let counts = store.stats().counts;
+        assert_eq!(counts.voided_by_tombstones > 100, tombstones_per_group < 10_000, "{counts:?}");
+        assert!(bytes() < before * 5 / 4, "{} bytes, {before} before: {counts:?}", bytes());
+        store.verify();
     }
 }

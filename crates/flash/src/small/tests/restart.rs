@@ -127,7 +127,7 @@ fn after_a_crash_nothing_comes_back_that_is_gone() {
 fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
     let faults = Faults { read_errors: 300, write_errors: 300, read_flips: 300, ..Faults::default() };
     let (mut empty, mut hits) = (0, 0);
-    for seed in 0..12u64 {
+    for seed in 0..24u64 {
         let (log_percent, rewrite_threshold) = ([10, 30, 30, 0][seed as usize % 4], [2, 8][seed as usize % 2]);
         let tombstones_per_group = [128, 12][seed as usize / 4 % 2];
         let options =
