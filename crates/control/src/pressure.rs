@@ -367,4 +367,27 @@ mod tests {
             limits.windows(3).filter(|three| (three[1] > three[0]) != (three[2] > three[1]) && three[1] != three[2]);
         assert!(turns.count() <= 4, "the limit goes down once and up once");
     }
+
+    /// `MemAvailable` of a host in MiB, each second: from the ninth on a process takes 7.5 GiB, and its file cache
+    /// grows; it ends after the 55th.
+    #[rustfmt::skip]
+    const RECORDED_FREE_MIB: [u64; 75] = [
+        23015, 23182, 23138, 23283, 23235, 23336, 23278, 23231, 23182, 22798, 22602, 22270, 21996, 21812, 21599,
+        21344, 21086, 20751, 20532, 20252, 19966, 19700, 19420, 19161, 18899, 18638, 18442, 18177, 17929, 17619,
+        17427, 17317, 17186, 17062, 16972, 16879, 16773, 16711, 16587, 16494, 16345, 16274, 16181, 16055, 15962,
+        15865, 15765, 15660, 15542, 15542, 15533, 15532, 15523, 15508, 15506, 15506, 23051, 23071, 23191, 23186,
+        23198, 23194, 23230, 23230, 23102, 23238, 23244, 23240, 23210, 23295, 23290, 23240, 23228, 23079, 23163,
+    ];
+
+    #[test]
+    fn recorded_readings_lead_down_once_and_up_once() {
+        let neighbour = |second| RECORDED_FREE_MIB[0].saturating_sub(RECORDED_FREE_MIB[second as usize]);
+        let limits = limits(&free(600, 900), 9_000, neighbour, RECORDED_FREE_MIB.len() as u64);
+        let smallest = *limits.iter().min().unwrap();
+        let free_mib = 9_000 - smallest - neighbour(54);
+        assert!((600..=750).contains(&free_mib), "{free_mib} MiB are free: {limits:?}");
+        let (down, up) = limits.split_at(55);
+        assert!(down.is_sorted_by(|a, b| a >= b) && down[54] == smallest, "{limits:?}");
+        assert!(up.is_sorted() && up[up.len() - 1] == 1000, "{limits:?}");
+    }
 }

@@ -435,6 +435,22 @@ mod tests {
         assert!(drops() > before, "what waits no longer is lost");
     }
 
+    /// Also while items give memory to the index of flash, which begins when the capacity is split.
+    #[test]
+    fn a_fill_over_flash_loses_hardly_anything() {
+        const COUNT: u32 = 30_000;
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(Duration::from_secs(60));
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(256)).build().unwrap();
+        (0..COUNT).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[7; 1000]).apply().unwrap());
+        let lost = (0..COUNT).filter(|number| !cache.get(&number.to_le_bytes()).is_hit()).count() as u64;
+        let stats = cache.engine().flash().unwrap().tier.stats();
+        assert_eq!(stats.evictions.space, 0, "flash is nearly empty");
+        // The background thread and this one may evict into the space that both have seen.
+        let dropped = stats.drops.total();
+        assert!(lost <= dropped && dropped < u64::from(COUNT) / 1000, "{lost} lost, {:?}", stats.drops);
+    }
+
     #[test]
     fn a_stalled_device_delays_evictions_once() {
         const WAIT: Duration = Duration::from_secs(60);

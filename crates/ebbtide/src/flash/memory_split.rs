@@ -95,6 +95,11 @@ impl MemorySplit {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether items free memory for the indexes of flash, or may begin to just now.
+    pub fn is_growing(&self) -> bool {
+        self.pending_bytes.try_lock().map_or(true, |pending_bytes| *pending_bytes > 0)
+    }
+
     /// What items must be able to do without: flash may have it at any time.
     pub fn reserved_bytes(&self) -> u64 {
         self.bytes().max(self.planned_bytes)

@@ -246,11 +246,11 @@ impl FlashTier {
     }
 
     /// Whether evictions ahead of need, which have waited for `waited`, wait on for flash that has been full for
-    /// `full`: as long as a write does if writes or the index wait for them, and not at all if the memory is to get
-    /// smaller. Then what flash cannot take is lost.
+    /// `full`: as long as a write does if writes or an index wait for them, and not at all if the memory is to get
+    /// smaller for anything else. Then what flash cannot take is lost.
     pub fn waits_ahead_of_need(&self, store: &Store, waited: Duration, full: Duration) -> bool {
         match () {
-            () if !store.resize_done() => false,
+            () if !store.resize_done() && !self.memory_split.is_growing() => false,
             () if store.needs_shrink() || store.has_no_free_segment() => {
                 waited < self.demotion_wait && full < self.stall_limit()
             }

@@ -22,7 +22,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
-/// Free regions that the log keeps when its front is given away: each group may be about to open one.
+/// Free regions that groups may be about to open.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
@@ -148,13 +148,13 @@ impl LargeLog {
         LargeIndex::new().bytes()
     }
 
-    /// Gives away the front of the area, up to an offset on the device or to `MIN_FREE_REGIONS` regions before the
-    /// first region in use, whichever comes first. Returns the new start of the log.
+    /// Gives away the front of the area, up to an offset on the device or to the free regions that the log keeps,
+    /// whichever comes first. Returns the new start of the log.
     pub fn shrink_front(&self, to: u64) -> u64 {
         let mut free_lists = self.free_lists();
         let first = self.first_region.load(Relaxed);
         let max = self.log_regions().len().saturating_sub(self.options.min_regions());
-        let free = self.unused_regions(&free_lists).saturating_sub(MIN_FREE_REGIONS);
+        let free = self.spare_front(&free_lists);
         let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
         let first = first + free.min(max).min(wanted as usize) as u32;
         self.first_region.store(first, Relaxed);
@@ -169,8 +169,16 @@ impl LargeLog {
 
     /// Whether [`LargeLog::shrink_front`] would give anything away.
     pub fn has_free_front(&self) -> bool {
-        let unused = self.unused_regions(&self.free_lists());
-        unused > MIN_FREE_REGIONS && self.log_regions().len() > self.options.min_regions()
+        self.spare_front(&self.free_lists()) > 0 && self.log_regions().len() > self.options.min_regions()
+    }
+
+    /// The free regions at the front that can be given away: after them the log has one for each group, and those that
+    /// maintenance keeps free in a log of its new length, which otherwise would evict objects for them.
+    fn spare_front(&self, free_lists: &FreeLists) -> usize {
+        let unused = self.unused_regions(free_lists);
+        let left = self.log_regions().len() - unused + MIN_FREE_REGIONS;
+        let kept = self.free_regions_kept(left, self.space.load(Relaxed).max(1));
+        unused.saturating_sub(MIN_FREE_REGIONS + kept)
     }
 
     /// Number of consecutive free regions at the front.

@@ -46,15 +46,12 @@ impl LargeLog {
         self.seal_old(now);
         self.submit_waiting();
         let regions = self.log_regions().len();
-        let min = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
-        let max = SPARES_PER_BUFFER * self.options.buffers;
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(max).max(min) };
-        let (next_sequence, turn) = (self.free_lists().next_sequence, self.log_regions().len() as u64);
+        let (next_sequence, turn) = (self.free_lists().next_sequence, regions as u64);
         let max_object_bytes =
             self.max_object_bytes.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
         let is_full = self.memory_bound.is_near(self.index.bytes());
         let more = if is_full { self.free_lists().free.len() + 1 } else { 0 };
-        self.reclaim(now, self.batch().max(spare + max_object_bytes).max(more));
+        self.reclaim(now, self.free_regions_kept(regions, max_object_bytes).max(more));
         self.space.store(max_object_bytes.min(self.free_lists().free.len()), Relaxed);
     }
 
@@ -96,10 +93,18 @@ impl LargeLog {
         }
     }
 
+    /// The free regions that maintenance keeps in a log of this length, with those for a long object.
+    pub(super) fn free_regions_kept(&self, regions: usize, object_regions: usize) -> usize {
+        let min = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
+        let max = SPARES_PER_BUFFER * self.options.buffers;
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(max).max(min) };
+        self.batch(regions).max(spare + object_regions)
+    }
+
     /// Number of regions that are reclaimed at once, and kept free.
-    fn batch(&self) -> usize {
+    fn batch(&self, regions: usize) -> usize {
         let limit = if self.makes_copies() { BATCH_LIMIT_WITH_COPIES } else { BATCH_LIMIT };
-        (self.log_regions().len() / SWEEPS).clamp(1, limit)
+        (regions / SWEEPS).clamp(1, limit)
     }
 
     /// Frees regions without live objects, and more if fewer than `wanted` are free then. False if none is free
@@ -117,7 +122,7 @@ impl LargeLog {
     /// As [`LargeLog::reclaim`], for a caller that holds `reclaiming`.
     pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) {
         let free = self.free_lists().free.len();
-        let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };
+        let missing = if free >= wanted { 0 } else { self.batch(self.log_regions().len()).max(wanted - free) };
         let floor = self.floor.load(Acquire);
         let need = ReclaimNeed { now, floor, wanted: free + missing, free, reclaim: self.options.reclaim };
         let candidates = self.regions.iter().enumerate().map(|(number, region)| RegionCandidate {

@@ -17,7 +17,8 @@ pub(super) const SLICE_ITEMS: u32 = 1500;
 const SLICE_ITEMS_TIERED: u32 = 64;
 /// A slice ends with the group that reaches this many copied bytes: about as long as its items otherwise take.
 pub(super) const SLICE_BYTES: u32 = 256 << 10;
-/// Bytes of a slice above a lower tier, copied or demoted: the buffers of the tier may hold only a few times as much.
+/// Bytes of a slice above a lower tier, copied or demoted, but for the last item: the buffers of the tier may hold only
+/// a few times as much, and several threads evict.
 const SLICE_BYTES_TIERED: u32 = 16 << 10;
 /// Items whose index lookups overlap.
 const GROUP: usize = 16;
@@ -31,9 +32,10 @@ impl Job {
         let mut bytes = 0;
         loop {
             let size = left.min(GROUP);
+            let group_max = if has_lower_tier { bytes_max - bytes } else { u32::MAX };
             let group = match self {
-                Self::Relocation(job) => job.run.next_group(store, size, &[]),
-                Self::Eviction(job) => job.run.next_group(store, size, &job.scores),
+                Self::Relocation(job) => job.run.next_group(store, size, group_max, &[]),
+                Self::Eviction(job) => job.run.next_group(store, size, group_max, &job.scores),
             };
             if group.is_empty() {
                 match self {

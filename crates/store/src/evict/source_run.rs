@@ -15,11 +15,12 @@ use crate::time::Moment;
 const FETCH_AHEAD_BYTES: u32 = 1024;
 
 impl SourceRun {
-    /// The next items that may still be in the index, at most `size`, with their buckets prefetched. `scores` holds the
-    /// score of each item of the run, if it has been scored.
-    pub(super) fn next_group(&mut self, store: &Store, size: usize, scores: &[u8]) -> Vec<Candidate> {
+    /// The next items that may still be in the index, with their buckets prefetched: at most `size`, and none after
+    /// those that have `bytes` together. `scores` holds the score of each item of the run, if it has been scored.
+    pub(super) fn next_group(&mut self, store: &Store, size: usize, bytes: u32, scores: &[u8]) -> Vec<Candidate> {
         let mut group = Vec::with_capacity(size);
-        while group.len() < size {
+        let mut group_bytes = 0;
+        while group.len() < size && group_bytes < bytes {
             let Some(&segment) = self.segments.get(self.cursor.source) else { break };
             if self.cursor.offset >= store.segments.header(segment).write_offset() {
                 self.cursor.source += 1;
@@ -38,6 +39,7 @@ impl SourceRun {
             }
             let hash = store.hash_at(at);
             store.index.prefetch(hash);
+            group_bytes += item.header.size();
             group.push(Candidate { item, hash, score });
         }
         group
