@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes.
+/// A number of bytes. More than 2^64 - 1 of them are that many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
@@ -13,15 +13,15 @@ impl ByteSize {
     }
 
     pub const fn kib(count: u64) -> Self {
-        Self(count << 10)
+        Self(count.saturating_mul(1 << 10))
     }
 
     pub const fn mib(count: u64) -> Self {
-        Self(count << 20)
+        Self(count.saturating_mul(1 << 20))
     }
 
     pub const fn gib(count: u64) -> Self {
-        Self(count << 30)
+        Self(count.saturating_mul(1 << 30))
     }
 
     pub const fn as_bytes(self) -> u64 {
@@ -76,6 +76,13 @@ impl FromStr for ByteSize {
 #[cfg(test)]
 mod tests {
     use super::ByteSize;
+
+    #[test]
+    fn sizes_beyond_all_memory_are_the_largest() {
+        let largest = ByteSize::bytes(u64::MAX);
+        assert_eq!([ByteSize::kib(1 << 54), ByteSize::mib(1 << 44), ByteSize::gib(1 << 34)], [largest; 3]);
+        assert_eq!(ByteSize::gib((1 << 34) - 1).as_bytes(), u64::MAX - (1 << 30) + 1);
+    }
 
     #[test]
     fn sizes_are_read_and_shown() {

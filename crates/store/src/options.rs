@@ -128,7 +128,7 @@ impl Options {
 
     /// The limit for `resize`, also where the options leave it to the machine.
     pub fn effective_memory_bytes_max(&self) -> u64 {
-        let by_machine = || (4 * self.memory_bytes).max(physical_memory_bytes().unwrap_or(0));
+        let by_machine = || self.memory_bytes.saturating_mul(4).max(physical_memory_bytes().unwrap_or(0));
         self.memory_bytes_max.unwrap_or_else(by_machine)
     }
 

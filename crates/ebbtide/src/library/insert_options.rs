@@ -102,7 +102,7 @@ impl Pool {
     /// `None` if the entry never expires, has expired, or lives for too long before the window.
     fn life_with_window(&self, ttl: Ttl, window: Duration) -> Option<(Ttl, EntryKind)> {
         let now = self.commands.0.pool.clock.now_ms() / 1000;
-        let window = window.as_secs() + u64::from(window.subsec_nanos() > 0);
+        let window = window.as_secs().saturating_add(u64::from(window.subsec_nanos() > 0));
         let end = match ttl {
             Ttl::Seconds(seconds) => now + u64::from(seconds),
             Ttl::Until(second) => second,

@@ -214,3 +214,12 @@ fn held_allocations_hold_up_nobody() {
     drop(held);
     cache.verify();
 }
+
+#[test]
+fn memory_beyond_all_machines_is_refused() {
+    for bytes in [u64::MAX, 1 << 62] {
+        let refused = Cache::builder().memory(ByteSize::bytes(bytes)).build().map(drop).unwrap_err();
+        assert!(matches!(&refused, Error::Configuration { option: "memory", .. }), "{refused}");
+        assert!(refused.to_string().contains("4 TiB"), "{refused}");
+    }
+}

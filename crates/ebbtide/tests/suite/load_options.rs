@@ -480,3 +480,13 @@ fn a_used_entry_on_flash_outlives_its_time_to_idle() {
     assert!(!cache.contains_key("unused"));
     cache.verify();
 }
+
+#[test]
+fn a_window_without_end_is_as_long_as_can_be() {
+    let cache = builder().build().unwrap();
+    let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(Duration::MAX);
+    cache.insert_with("key", "value", options).unwrap();
+    cache.maintain(MINUTE + HOUR);
+    assert_eq!(cache.get("key").unwrap(), "value", "stale");
+    assert_eq!(load(&cache, LoadOptions::new(), "new").unwrap().as_deref(), Some("new"));
+}
