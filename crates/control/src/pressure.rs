@@ -51,7 +51,10 @@ impl fmt::Display for PressureOptions {
         };
         let (lower, upper) = (mib(self.lower_bytes), mib(self.upper_bytes));
         let (step, floor) = (self.step_share * 100.0, self.floor_share * 100.0);
-        write!(f, "{mode} between {lower:.0} and {upper:.0} MiB, steps of {step:.0} %, not below {floor:.0} % of -m")
+        write!(
+            f,
+            "{mode} between {lower:.0} and {upper:.0} MiB, steps of {step:.0} %, not below {floor:.0} % of memory (-m)"
+        )
     }
 }
 

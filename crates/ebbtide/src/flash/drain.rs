@@ -46,7 +46,7 @@ impl DrainEnd {
     fn explain(self) -> &'static str {
         match self {
             Self::Complete => "nothing was left",
-            Self::Time => "the time of --flash-drain-seconds was over",
+            Self::Time => "the time for the drain was over (--flash-drain-seconds)",
             Self::WriteBudget => "the write budget was used up",
             Self::Capacity => "half of flash was written",
             Self::Failed => "flash has failed or hangs",

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A cache. A clone is a handle of the same cache and may be used from any thread. It derefs to its pool `default`:
-/// [`Pool`] has the operations on keys.
+/// [`Pool`] has the operations on keys. `&Cache` is no iterator, as [`Pool::iter`] may fail.
 ///
 /// The last handle that is dropped ends the cache. [`Cache::close`] ends it so that the next start finds its entries.
 #[derive(Clone)]
@@ -230,6 +230,10 @@ impl Cache {
     /// Ends the cache so that the next one with the same files starts with its entries: leaves on flash what the next
     /// start must know, and writes memory to the memory file, if there is one. No other thread may change the cache
     /// from here on; values keep their bytes. A second call does nothing.
+    ///
+    /// The memory file stays locked until the last handle is dropped, and the last [`crate::Value`] of 4 KiB or more,
+    /// which shares the memory: another start with the file waits half a minute for that, also in the same process, and
+    /// fails then.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a start waits for another process to let go of the file: a stop writes gigabytes.
+/// How long a start waits for another cache to let go of the file: a stop writes gigabytes.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_STEP: Duration = Duration::from_millis(50);
 
@@ -55,8 +55,8 @@ fn reason(error: &io::Error) -> String {
 /// Opens and locks a memory file, or makes it.
 ///
 /// # Errors
-/// A file that another user could have put there or could change is refused, and so is one that another process holds
-/// for longer than half a minute. A refused file is left as it is.
+/// A file that another user could have put there or could change is refused, and so is one that another cache, of any
+/// process, holds for longer than half a minute. A refused file is left as it is.
 pub(super) fn open(path: &Path) -> Result<Opened, Error> {
     // Before the file is made: a refused start leaves none.
     if let Err(error) = MemoryFileMode::of_path(path)
@@ -130,13 +130,36 @@ fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
     Err(refused(path, reason))
 }
 
+/// The process that holds the lock of a file, as far as the system tells.
+pub(super) fn holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        // 1: FLOCK ADVISORY WRITE <process> <major>:<minor>:<inode> 0 EOF
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, place, ..] = words[..] else { return None };
+        (place.rsplit(':').next() == Some(&inode)).then(|| process.parse().ok()).flatten()
+    })
+}
+
+pub(super) fn explain_lock(holder: Option<u32>) -> String {
+    match holder {
+        Some(process) if process == std::process::id() => format!(
+            "this process has held it for {LOCK_WAIT:?}: drop the handles of its cache, and the values that were got \
+             from it"
+        ),
+        Some(process) => format!("process {process} has held it for {LOCK_WAIT:?}: stop that first"),
+        None => format!("another cache, of this process or another one, has held it for {LOCK_WAIT:?}: end that first"),
+    }
+}
+
 fn lock(path: &Path, file: &File, deadline: Instant) -> Result<(), Error> {
     while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
         if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
             return Err(refused(path, format!("cannot be locked: {error}")));
         }
         if Instant::now() > deadline {
-            return Err(refused(path, format!("another process has held it for {LOCK_WAIT:?}: stop that first")));
+            return Err(refused(path, explain_lock(holder(file))));
         }
         std::thread::sleep(LOCK_STEP);
     }

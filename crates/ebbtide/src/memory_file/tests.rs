@@ -264,3 +264,15 @@ fn a_stop_that_was_killed_is_told_apart() {
         assert!(std::fs::read(file.path()).unwrap() == image);
     }
 }
+
+#[test]
+fn a_locked_file_names_the_process_that_holds_it() {
+    use rustix::fs::{FlockOperation, flock};
+    let file = tempfile::tempfile().unwrap();
+    assert_eq!(open::holder(&file), None);
+    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(open::holder(&file), Some(std::process::id()));
+    let told = open::explain_lock(open::holder(&file));
+    assert!(told.starts_with("this process has held it for 30s") && told.contains("values"), "{told}");
+    assert!(open::explain_lock(Some(u32::MAX)).starts_with("process 4294967295 has held it"));
+}
