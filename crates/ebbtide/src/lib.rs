@@ -114,7 +114,7 @@ pub mod options {
 
 /// Results of loaders, and options of loads: see [`Pool::get_or_load`].
 pub mod loading {
-    pub use crate::library::{LoadError, LoadOptions, Loaded};
+    pub use crate::library::{LoadError, LoadOptions, Loaded, TypedLoaded};
 }
 
 /// Curves of pools: see [`Pool::curve`].
@@ -126,7 +126,7 @@ pub mod curves {
 pub mod codec {
     #[cfg(feature = "serde")]
     pub use crate::library::Postcard;
-    pub use crate::library::{Codec, PlainBytes};
+    pub use crate::library::{Codec, EncodeKey, PlainBytes};
     #[cfg(feature = "zerocopy")]
     pub use crate::library::{PlainLength, ZeroCopy};
 }

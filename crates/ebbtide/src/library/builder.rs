@@ -131,7 +131,8 @@ impl CacheBuilder {
     }
 
     /// Adds a flash tier: a file, which is created, or a block device, of which this size is used. Several are used as
-    /// one. Evicted entries of the pool `default` go there, and are found there.
+    /// one. Evicted entries of all pools but compact ones go there, and are found there; each pool has its share of it
+    /// ([`PoolOptions::flash_share`]).
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

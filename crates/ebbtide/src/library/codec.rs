@@ -1,5 +1,6 @@
 //! Codecs of typed caches: how keys and values are bytes.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 
 /// Encodes keys and values, and decodes them. Equal keys must have equal bytes: 1 to 255 of them.
@@ -22,6 +23,27 @@ pub trait Codec<T: ?Sized> {
         T: Sized;
 }
 
+/// Encodes keys, also in their borrowed form: a [`crate::TypedCache`] with keys of type `String` looks up a `&str`.
+/// Every [`Codec`] of a type encodes its keys; another form must have the bytes of the owned one.
+pub trait EncodeKey<Q: ?Sized> {
+    /// Why a key has no bytes.
+    type Error: Display;
+
+    /// Appends the bytes of `key`.
+    ///
+    /// # Errors
+    /// The codec cannot express the key.
+    fn encode_key(&self, key: &Q, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
+}
+
+impl<T, C: Codec<T>> EncodeKey<T> for C {
+    type Error = C::Error;
+
+    fn encode_key(&self, key: &T, bytes: &mut Vec<u8>) -> Result<(), C::Error> {
+        self.encode(key, bytes)
+    }
+}
+
 /// The codec of types that serde serializes, in the postcard format: compact, without names of fields. A changed type
 /// does not read values of the former one: use another pool, or a new `memory_file` and flash.
 #[cfg(feature = "serde")]
@@ -42,6 +64,28 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned> Codec<T> for Postcard {
     }
 }
 
+/// serde writes a `str` as the `String`.
+#[cfg(feature = "serde")]
+impl EncodeKey<str> for Postcard {
+    type Error = postcard::Error;
+
+    fn encode_key(&self, key: &str, bytes: &mut Vec<u8>) -> Result<(), postcard::Error> {
+        *bytes = postcard::to_extend(key, std::mem::take(bytes))?;
+        Ok(())
+    }
+}
+
+/// serde writes a slice as the `Vec`.
+#[cfg(feature = "serde")]
+impl<T: serde::Serialize> EncodeKey<[T]> for Postcard {
+    type Error = postcard::Error;
+
+    fn encode_key(&self, key: &[T], bytes: &mut Vec<u8>) -> Result<(), postcard::Error> {
+        *bytes = postcard::to_extend(key, std::mem::take(bytes))?;
+        Ok(())
+    }
+}
+
 /// The codec of types that are bytes already: `String`, `Vec<u8>`. It costs a copy and no format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainBytes;
@@ -56,5 +100,23 @@ impl<T: AsRef<[u8]> + TryFrom<Vec<u8>, Error: Display>> Codec<T> for PlainBytes 
 
     fn decode(&self, bytes: &[u8]) -> Result<T, T::Error> {
         bytes.to_vec().try_into()
+    }
+}
+
+impl EncodeKey<str> for PlainBytes {
+    type Error = Infallible;
+
+    fn encode_key(&self, key: &str, bytes: &mut Vec<u8>) -> Result<(), Infallible> {
+        bytes.extend_from_slice(key.as_bytes());
+        Ok(())
+    }
+}
+
+impl EncodeKey<[u8]> for PlainBytes {
+    type Error = Infallible;
+
+    fn encode_key(&self, key: &[u8], bytes: &mut Vec<u8>) -> Result<(), Infallible> {
+        bytes.extend_from_slice(key);
+        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Compact pools, and pools of objects with the negative results of their keys.
 
 use super::insert_options::InsertOptions;
-use super::loader::{LoadError, LoadOptions, Loaded, Look, flatten};
+use super::load_options::{LoadOptions, Loaded};
+use super::loader::{LoadError, Look, flatten};
 use super::pool::Pool;
 use super::stats::Counts;
 use super::value::Value;
@@ -266,11 +267,11 @@ impl NegativeCache {
 
     /// Counts a lookup, and answers what was found, or what the negative results tell.
     fn lookup(&self, key: &[u8], found: Look) -> Lookup<Value> {
-        self.objects.count(!matches!(found, Look::Missing | Look::Failed));
+        self.objects.count(!matches!(found, Look::Missing | Look::Refused | Look::Failed));
         match found {
             Look::Value(value) | Look::Stale(value) => Lookup::Hit(value),
             Look::Absent => Lookup::Negative,
-            Look::Missing | Look::Failed => self.get_negative(key),
+            Look::Missing | Look::Refused | Look::Failed => self.get_negative(key),
         }
     }
 
@@ -307,8 +308,8 @@ impl NegativeCache {
             self.remember(key, ticket, &has_loaded, loaded.is_some());
             Ok::<_, LoadError<E>>(loaded)
         };
-        let is_absent = || self.is_negative(key);
-        let loaded = self.objects.load_after(key, found, LoadOptions::new(), is_absent, load).map_err(flatten)?;
+        let conditions = (|| self.is_negative(key), |_: &[u8]| true);
+        let loaded = self.objects.load_after(key, found, LoadOptions::new(), conditions, load).map_err(flatten)?;
         Ok(self.answer(key, loaded, &has_loaded))
     }
 
@@ -426,8 +427,8 @@ impl NegativeCache {
             self.remember(key, ticket, &has_loaded, loaded.is_some());
             Ok::<_, LoadError<E>>(loaded)
         };
-        let is_absent = || self.is_negative(key);
-        let loaded = self.objects.load_after_async(key, found, LoadOptions::new(), is_absent, load).await;
+        let conditions = (|| self.is_negative(key), |_: &[u8]| true);
+        let loaded = self.objects.load_after_async(key, found, LoadOptions::new(), conditions, load).await;
         Ok(self.answer(key, loaded.map_err(flatten)?, &has_loaded))
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct LoadTable {
 pub(crate) struct LoadCounters {
     pub loaded: AtomicU64,
     pub abandoned: AtomicU64,
+    /// Values that the codec of a caller with a loader has refused.
+    pub undecodable: AtomicU64,
 }
 
 /// The load of a key.

@@ -11,9 +11,10 @@
 
 use super::entry_kind::EntryKind;
 use super::insert_options::{InsertOptions, Life};
+use super::load_options::{LoadOptions, Loaded};
 use super::load_table::{Join, Leader, Load, Outcome};
 use super::load_wait::LoadWait;
-use super::pool::Pool;
+use super::pool::{Pool, with_bytes};
 use super::value::Value;
 use crate::debug::Key;
 use crate::error::Error;
@@ -24,90 +25,16 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// A loaded value and its TTL. A loader returns this, or just a value, which gets the cache's default TTL.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    pub(super) value: Value,
-    pub(super) options: InsertOptions,
-}
-
-/// Options of [`crate::Pool::get_or_load`]. A [`Loaded`] value may have a life of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadOptions {
-    insert: InsertOptions,
-    negative_ttl: Option<Ttl>,
-}
-
-impl LoadOptions {
-    /// The cache's default TTL, no stale values, and no negative results.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How long a loaded value lives.
-    pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
-        self.insert = self.insert.ttl(ttl);
-        self
-    }
-
-    /// How long a loaded value stays after its TTL: see [`crate::Pool::get_or_load`].
-    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.insert = self.insert.stale_while_revalidate(window);
-        self
-    }
-
-    /// What a miss costs: see [`InsertOptions::cost`].
-    pub fn cost(mut self, cost: f64) -> Self {
-        self.insert = self.insert.cost(cost);
-        self
-    }
-
-    /// How long it is remembered that a loader has found no value or has failed.
-    pub fn negative_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
-        self.negative_ttl = Some(ttl.into());
-        self
-    }
-}
-
-impl Loaded {
-    pub fn new(value: impl Into<Value>) -> Self {
-        Self { value: value.into(), options: InsertOptions::new() }
-    }
-
-    /// How long the value lives in the cache.
-    pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
-        self.options = self.options.ttl(ttl);
-        self
-    }
-
-    /// How long the value stays after its TTL: see [`crate::Pool::get_or_load`].
-    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
-        self.options = self.options.stale_while_revalidate(window);
-        self
-    }
-
-    /// What a miss costs: see [`InsertOptions::cost`].
-    pub fn cost(mut self, cost: f64) -> Self {
-        self.options = self.options.cost(cost);
-        self
-    }
-}
-
-impl<T: Into<Value>> From<T> for Loaded {
-    fn from(value: T) -> Self {
-        Self::new(value)
-    }
-}
-
-/// Why a key was not loaded. No value was written to the cache.
+/// Why a key was not loaded. No value was written to the cache. It is a [`std::error::Error`] if that of the loader is
+/// one, which is then its source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError<E> {
     /// The loader of this call has failed, with this error: the cache is sound, and the source is to be asked again or
     /// the error to be passed on. With `negative_ttl` the next calls get [`Error::KnownFailure`] instead of a load.
     #[error("{0}")]
-    Loader(E),
+    Loader(#[source] E),
     /// The cache refuses the load, and no loader has answered this call. By the error the caller
     /// - asks the source itself, without the cache: [`Error::LoadTimeout`], [`Error::PoolRemoved`];
     /// - treats the key as absent until its `negative_ttl` is over: [`Error::KnownAbsent`], [`Error::KnownFailure`];
@@ -273,23 +200,23 @@ impl Pool {
         let key = key.as_ref();
         let found = self.look(key);
         self.count(!matches!(found, Look::Missing));
-        self.load_after(key, found, options, || false, load)
+        self.load_after(key, found, options, (|| false, |_: &[u8]| true), load)
     }
 
     /// Returns what a look has found, or loads. `is_absent` tells a leader, before its loader runs, that another caller
-    /// has found meanwhile that the key has no value.
+    /// has found meanwhile that the key has no value. A value that `accepts` refuses is loaded anew.
     pub(super) fn load_after<V: Into<Loaded>, E>(
         &self,
         key: &[u8],
         mut found: Look,
         options: LoadOptions,
-        is_absent: impl Fn() -> bool,
+        (is_absent, accepts): (impl Fn() -> bool, impl Fn(&[u8]) -> bool),
         load: impl FnOnce() -> Result<Option<V>, E>,
     ) -> Result<Option<Value>, LoadError<E>> {
         let deadline = self.load_deadline();
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            match self.load_step(key, found)? {
+            match self.load_step(key, found, &accepts)? {
                 LoadStep::Return(value) => return Ok(value),
                 LoadStep::Wait(running) => {
                     if let Some(value) = self.loaded_by_other(running.wait(deadline))? {
@@ -310,7 +237,7 @@ impl Pool {
                 }
                 LoadStep::LookAgain => {}
             }
-            found = self.look(key);
+            found = self.look(key).accepted(&accepts);
         }
     }
 
@@ -339,7 +266,7 @@ impl Pool {
         let key = key.as_ref();
         let found = self.look_async(key).await;
         self.count(!matches!(found, Look::Missing));
-        self.load_after_async(key, found, options, || false, load).await
+        self.load_after_async(key, found, options, (|| false, |_: &[u8]| true), load).await
     }
 
     /// As `load_after`, for tasks.
@@ -348,14 +275,14 @@ impl Pool {
         key: &[u8],
         mut found: Look,
         options: LoadOptions,
-        is_absent: impl Fn() -> bool,
+        (is_absent, accepts): (impl Fn() -> bool, impl Fn(&[u8]) -> bool),
         load: impl Future<Output = Result<Option<V>, E>>,
     ) -> Result<Option<Value>, LoadError<E>> {
         let deadline = self.load_deadline();
         let mut load = pin!(load);
         // Each further round follows a change by another thread, or a loader that failed.
         loop {
-            match self.load_step(key, found)? {
+            match self.load_step(key, found, &accepts)? {
                 LoadStep::Return(value) => return Ok(value),
                 LoadStep::Wait(running) => {
                     if let Some(value) = self.loaded_by_other(LoadWait::new(running, deadline).await)? {
@@ -378,7 +305,7 @@ impl Pool {
                 }
                 LoadStep::LookAgain => {}
             }
-            found = self.look_async(key).await;
+            found = self.look_async(key).await.accepted(&accepts);
         }
     }
 }
@@ -402,6 +329,8 @@ pub(super) enum Look {
     Absent,
     /// A loader has failed.
     Failed,
+    /// A value that the caller cannot use.
+    Refused,
     Missing,
 }
 
@@ -412,6 +341,14 @@ impl Look {
             EntryKind::Failed => Self::Failed,
             kind if pool.is_stale(kind) => Self::Stale(Value::of(item)),
             _ => Self::Value(Value::of(item)),
+        }
+    }
+
+    /// The same, if the caller can use the value.
+    fn accepted(self, accepts: &impl Fn(&[u8]) -> bool) -> Self {
+        match self {
+            Self::Value(value) | Self::Stale(value) if !accepts(&value) => Self::Refused,
+            other => other,
         }
     }
 }
@@ -433,19 +370,20 @@ impl Pool {
         look.unwrap_or(Look::Missing)
     }
 
-    fn load_step(&self, key: &[u8], found: Look) -> Result<LoadStep<'_>, Error> {
-        let stale = match found {
+    fn load_step(&self, key: &[u8], found: Look, accepts: &impl Fn(&[u8]) -> bool) -> Result<LoadStep<'_>, Error> {
+        let (stale, present) = match found {
             Look::Value(value) => return Ok(LoadStep::Return(Some(value))),
             Look::Absent => return Ok(LoadStep::Return(None)),
             Look::Failed => return Err(known_failure(key)),
-            Look::Stale(value) => Some(value),
-            Look::Missing => None,
+            Look::Stale(value) => (Some(value), Some(Present::Stale)),
+            Look::Refused => (None, Some(Present::Refused)),
+            Look::Missing => (None, None),
         };
         Ok(match self.join_load(key)? {
             Join::Recursive => LoadStep::Return(Some(stale.ok_or_else(|| recursive(key))?)),
             Join::Wait(_) if stale.is_some() => LoadStep::Return(stale),
             Join::Wait(running) => LoadStep::Wait(running),
-            Join::Lead(leader) => match self.begin_load(key, &leader, stale.is_some())? {
+            Join::Lead(leader) => match self.begin_load(key, &leader, present, accepts)? {
                 Some(ticket) => LoadStep::Lead(leader, ticket),
                 None => LoadStep::LookAgain,
             },
@@ -480,19 +418,28 @@ impl Pool {
     }
 
     /// A ticket of the store; `None` if another caller has ended a load of the key since this one has looked.
-    fn begin_load(&self, key: &[u8], leader: &Leader<'_>, is_stale: bool) -> Result<Option<Ticket<'_>>, Error> {
+    fn begin_load(
+        &self,
+        key: &[u8],
+        leader: &Leader<'_>,
+        present: Option<Present>,
+        accepts: &impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Ticket<'_>>, Error> {
         let pool = &*self.commands.0.pool;
         let (hash, now_ms) = (pool.store.hash(key), pool.clock.now_ms());
-        let number = match is_stale {
-            true => pool.store.begin_reload(key, hash).map(Some),
-            false => pool.store.begin_load(key, hash, now_ms),
+        let number = match present {
+            Some(_) => pool.store.begin_reload(key, hash).map(Some),
+            None => pool.store.begin_load(key, hash, now_ms),
         };
         let Some(number) = number.map_err(Error::from_store)? else { return Ok(None) };
-        let mode = if is_stale { Mode::Reload(number) } else { Mode::Load(number) };
+        let mode = if present.is_some() { Mode::Reload(number) } else { Mode::Load(number) };
         let began = (pool.store.objective() == Objective::Cost).then(Instant::now);
-        let ticket = Ticket { store: &pool.store, hash, number, mode, began };
-        let is_renewed = |item: &Item<'_>| !self.is_stale(EntryKind::of(item));
-        if is_stale && self.commands.peek(key).item().is_some_and(is_renewed) {
+        let ticket = Ticket { store: &pool.store, hash, number, mode, present, began };
+        let is_renewed = |item: &Item<'_>| {
+            let kind = EntryKind::of(item);
+            !self.is_stale(kind) && (!kind.has_value() || with_bytes(item, accepts))
+        };
+        if present.is_some() && self.commands.peek(key).item().is_some_and(is_renewed) {
             return Ok(None);
         }
         leader.set_ticket(number);
@@ -506,7 +453,6 @@ impl Pool {
         options: LoadOptions,
         ticket: &Ticket<'_>,
     ) -> Option<(Value, Life)> {
-        let is_stale = matches!(ticket.mode, Mode::Reload(_));
         let with_cost = |options: InsertOptions| match ticket.began {
             Some(began) => options.cost_or(|| began.elapsed().as_secs_f64() * 1000.0),
             None => options,
@@ -517,9 +463,9 @@ impl Pool {
                 Some((loaded.value.clone(), self.life(with_cost(loaded.options.or(options.insert)))))
             }
             (Ok(None), Some(ttl)) => Some(negative(ttl, EntryKind::Absent)),
-            // Removes the stale value.
-            (Ok(None), None) => is_stale.then(|| negative(Ttl::Expired, EntryKind::Absent)),
-            (Err(_), Some(ttl)) if !is_stale => Some(negative(ttl, EntryKind::Failed)),
+            // Removes the stale or refused value.
+            (Ok(None), None) => ticket.present.map(|_| negative(Ttl::Expired, EntryKind::Absent)),
+            (Err(_), Some(ttl)) if ticket.present != Some(Present::Stale) => Some(negative(ttl, EntryKind::Failed)),
             (Err(_), _) => None,
         }
     }
@@ -548,8 +494,17 @@ fn known_failure(key: &[u8]) -> Error {
     Error::KnownFailure { key: format!("{:?}", Key(key)) }
 }
 
-fn known_absent(key: &[u8]) -> Error {
+pub(super) fn known_absent(key: &[u8]) -> Error {
     Error::KnownAbsent { key: format!("{:?}", Key(key)) }
+}
+
+/// The value of a key that is loaded all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Present {
+    /// It stays if the loader fails.
+    Stale,
+    /// The caller cannot use it.
+    Refused,
 }
 
 /// A ticket of the store. Dropping it gives it back.
@@ -559,6 +514,7 @@ struct Ticket<'s> {
     number: u64,
     /// Of the write that publishes with it.
     mode: Mode,
+    present: Option<Present>,
     /// When the loader began, if its time is the cost of the value.
     began: Option<Instant>,
 }

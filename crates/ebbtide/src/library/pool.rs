@@ -9,10 +9,11 @@ use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::lookup::{self, Lookup};
 use crate::memcached;
+use crate::pool_state::PoolState;
 use ebbtide_flash::ByteRange;
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A handle of one pool: a key space with memory of its own. A [`crate::Cache`] is a handle of its pool `default`, and
 /// has all of these methods. A clone is a handle of the same pool and may be used from any thread.
@@ -42,7 +43,8 @@ impl Pool {
     }
 
     /// Calls `read` with the bytes of a value where they lie, without a copy or an allocation; a value that is longer
-    /// than a segment is joined first. `read` should be brief and must not write to the cache: see [`ValueRef`].
+    /// than a segment is joined first. `read` should be brief and must not write to the cache: in a full cache the
+    /// writes of all threads wait for its end, and fail after two seconds. See [`ValueRef`].
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
@@ -55,7 +57,8 @@ impl Pool {
         self.with_item(key.as_ref(), |item| with_bytes(item, read))
     }
 
-    /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
+    /// A borrowed value. While the thread holds it and the cache is full, its own writes fail, and those of all other
+    /// threads wait, and fail after two seconds: see [`ValueRef`].
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
@@ -175,6 +178,10 @@ impl Pool {
         let _ = commands.touch_if(key, idle.into(), |flags| EntryKind::of_flags(flags) == EntryKind::Idle);
     }
 
+    pub(super) fn count_undecodable(&self) {
+        self.state().loads.counters.undecodable.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn count(&self, is_hit: bool) {
         self.commands.0.pool.lookups.count(is_hit);
     }
@@ -214,19 +221,25 @@ impl Pool {
         self.counts().stats(&self.commands.stats())
     }
 
+    /// The pool that all handles of it share.
+    pub(crate) fn state(&self) -> &PoolState {
+        &self.commands.0.pool
+    }
+
     /// What this interface counts.
     pub(super) fn counts(&self) -> Counts {
         let pool = &self.commands.0.pool;
         let (hits, misses) = pool.lookups.sums();
         let loads = &pool.loads.counters;
-        let (loads, failed) = (loads.loaded.load(Ordering::Relaxed), loads.abandoned.load(Ordering::Relaxed));
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let removals = pool.removals.as_ref();
         Counts {
             hits,
             negative_hits: 0,
             misses,
-            loads,
-            failed_loads: failed,
+            loads: count(&loads.loaded),
+            failed_loads: count(&loads.abandoned),
+            undecodable: count(&loads.undecodable),
             listener_panics: removals.map_or(0, |removals| removals.panics()),
             untold_removals: removals.map_or(0, |removals| removals.untold()),
         }

@@ -16,6 +16,8 @@ pub struct Stats {
     pub loads: u64,
     /// Loaders that failed, panicked or were cancelled.
     pub failed_loads: u64,
+    /// Values that the codec of a [`crate::TypedCache`] has refused to a call with a loader: misses, too.
+    pub undecodable: u64,
     /// Calls of the eviction listener that have panicked, of all pools.
     pub listener_panics: u64,
     /// Removals that the eviction listener has caused and was not told of, of all pools.
@@ -53,6 +55,7 @@ pub(super) struct Counts {
     pub misses: u64,
     pub loads: u64,
     pub failed_loads: u64,
+    pub undecodable: u64,
     pub listener_panics: u64,
     pub untold_removals: u64,
 }
@@ -65,6 +68,7 @@ impl Counts {
             misses: self.misses + other.misses,
             loads: self.loads + other.loads,
             failed_loads: self.failed_loads + other.failed_loads,
+            undecodable: self.undecodable + other.undecodable,
             // Of the cache: all of its pools have the same, but compact ones, which have none.
             listener_panics: self.listener_panics.max(other.listener_panics),
             untold_removals: self.untold_removals.max(other.untold_removals),
@@ -78,6 +82,7 @@ impl Counts {
             misses: self.misses,
             loads: self.loads,
             failed_loads: self.failed_loads,
+            undecodable: self.undecodable,
             listener_panics: self.listener_panics,
             untold_removals: self.untold_removals,
             entries: engine.items,

@@ -1,15 +1,18 @@
 //! Typed views of a pool: keys and values are encoded by a codec.
 
-use super::codec::Codec;
 #[cfg(feature = "serde")]
 use super::codec::Postcard;
+use super::codec::{Codec, EncodeKey};
 use super::insert_options::InsertOptions;
 use super::iter::Iter;
-use super::loader::{self, LoadError, LoadOptions, Loaded};
+use super::load_options::{LoadOptions, Loaded, TypedLoaded};
+use super::loader::{LoadError, Look, flatten, known_absent};
 use super::pool::Pool;
 use super::value::Value;
 use crate::error::Error;
 use ebbtide_store::Ttl;
+use std::borrow::Borrow;
+use std::convert::Infallible;
 use std::fmt::{Debug, Display, Formatter};
 use std::marker::PhantomData;
 
@@ -82,7 +85,8 @@ impl Pool {
 
 /// Lookups.
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
-    /// The value of a key.
+    /// The value of a key. All calls with a key take it in a borrowed form, too, which [`EncodeKey`] encodes: a `&str`
+    /// for a `String`.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, PlainBytes};
@@ -90,13 +94,17 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
     /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
     /// names.insert(&key, &name)?;
-    /// assert_eq!(names.get(&key)?, Some(name));
+    /// assert_eq!(names.get("1")?, Some(name));
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     ///
     /// # Errors
     /// `Codec` if the key or the value does not fit the codec.
-    pub fn get(&self, key: &K) -> Result<Option<V>, Error> {
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool.get(self.key(key)?).map(|value| self.value(&value)).transpose()
     }
 
@@ -131,7 +139,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec` if the key does not fit the codec.
-    pub fn contains_key(&self, key: &K) -> Result<bool, Error> {
+    pub fn contains_key<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         Ok(self.pool.contains_key(self.key(key)?))
     }
 
@@ -227,7 +239,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec`.
-    pub fn remove(&self, key: &K) -> Result<bool, Error> {
+    pub fn remove<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         Ok(self.pool.remove(self.key(key)?))
     }
 
@@ -245,12 +261,18 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec`; as [`Pool::touch`].
-    pub fn touch(&self, key: &K, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+    pub fn touch<Q: ?Sized>(&self, key: &Q, ttl: impl Into<Ttl>) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool.touch(self.key(key)?, ttl)
     }
 }
 
-/// Loading.
+/// Loading. A value that the codec refuses, as one of a former type in a memory file or on flash, counts as a miss: it
+/// is loaded anew and replaced, and [`crate::Stats::undecodable`] counts it. `get` answers `Codec` for it, and changes
+/// nothing. So two views of one pool with different types of values and the same keys replace each other's values.
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// The value of a key; if it is absent, the value that `load` returns: see [`Pool::get_or_insert_with`].
     ///
@@ -263,41 +285,51 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// ```
     ///
     /// # Errors
-    /// `Codec`; as [`Pool::get_or_insert_with`].
-    pub fn get_or_insert_with(&self, key: &K, load: impl FnOnce() -> V) -> Result<V, Error> {
+    /// `Codec` if the codec refuses the key or the loaded value; as [`Pool::get_or_insert_with`].
+    pub fn get_or_insert_with<Q: ?Sized>(&self, key: &Q, load: impl FnOnce() -> V) -> Result<V, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        let load = || Ok::<_, LoadError<Infallible>>(Some(self.encoded(&load())?.into()));
         let key = self.key(key)?;
-        let value = self.pool.try_get_or_insert_with(key, || self.encoded(&load()));
-        self.value(&value.map_err(flatten)?)
+        Ok(self.load(&key, LoadOptions::new(), load)?.ok_or_else(|| known_absent(&key))?)
     }
 
-    /// As `get_or_insert_with`, with a loader that may fail and that chooses the TTL of each value: a short one for a
-    /// key that does not exist, for example.
+    /// As `get_or_insert_with`, with a loader that may fail. It returns a value, or a value with options, as a TTL of
+    /// its own.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, InsertOptions, PlainBytes};
     /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
     /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
     /// # let (key, name) = ("1".to_owned(), "Ada".to_owned());
-    /// let load = || Ok::<_, std::io::Error>((name, InsertOptions::new()));
-    /// assert_eq!(names.try_get_or_insert_with(&key, load).unwrap(), "Ada");
+    /// assert_eq!(names.try_get_or_insert_with(&key, || Ok::<_, std::io::Error>(name)).unwrap(), "Ada");
+    /// let a_minute = InsertOptions::new().ttl(std::time::Duration::from_secs(60));
+    /// let load = || Ok::<_, std::io::Error>(("Grace".to_owned(), a_minute));
+    /// assert_eq!(names.try_get_or_insert_with("2", load).unwrap(), "Grace");
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     ///
     /// # Errors
     /// `LoadError::Loader` of the loader; `LoadError::Cache` as `get_or_insert_with`.
-    pub fn try_get_or_insert_with<E>(
+    pub fn try_get_or_insert_with<Q: ?Sized, L: Into<TypedLoaded<V>>, E>(
         &self,
-        key: &K,
-        load: impl FnOnce() -> Result<(V, InsertOptions), E>,
-    ) -> Result<V, LoadError<E>> {
+        key: &Q,
+        load: impl FnOnce() -> Result<L, E>,
+    ) -> Result<V, LoadError<E>>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        let load = || self.loaded(load().map(Some));
         let key = self.key(key)?;
-        let value = self.pool.try_get_or_insert_with(key, || self.encoded_load(load()));
-        Ok(self.value(&value.map_err(loader::flatten)?)?)
+        self.load(&key, LoadOptions::new(), load)?.ok_or_else(|| known_absent(&key).into())
     }
 
     /// The value of a key, by a loader that may find that there is none; with options for stale values and negative
-    /// results, and `None` for a key without a value: see [`Pool::get_or_load`]. The loader chooses the TTL of each
-    /// value; [`InsertOptions::new`] leaves it to `options`.
+    /// results, and `None` for a key without a value: see [`Pool::get_or_load`]. Options that the loader returns with
+    /// a value come before `options`.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, LoadOptions, PlainBytes};
@@ -305,21 +337,24 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
     /// # let key = "1".to_owned();
     /// let options = LoadOptions::new().negative_ttl(std::time::Duration::from_secs(5));
-    /// assert_eq!(names.get_or_load(&key, options, || Ok::<_, std::fmt::Error>(None)).unwrap(), None);
+    /// assert_eq!(names.get_or_load(&key, options, || Ok::<Option<String>, std::fmt::Error>(None)).unwrap(), None);
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     ///
     /// # Errors
     /// `LoadError::Loader` of the loader; `LoadError::Cache` as [`Pool::get_or_load`], and `Codec`. A value that the
     /// codec refuses is a loader that has failed.
-    pub fn get_or_load<E>(
+    pub fn get_or_load<Q: ?Sized, L: Into<TypedLoaded<V>>, E>(
         &self,
-        key: &K,
+        key: &Q,
         options: LoadOptions,
-        load: impl FnOnce() -> Result<Option<(V, InsertOptions)>, E>,
-    ) -> Result<Option<V>, LoadError<E>> {
-        let value = self.pool.get_or_load(self.key(key)?, options, || self.loaded(load()));
-        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
+        load: impl FnOnce() -> Result<Option<L>, E>,
+    ) -> Result<Option<V>, LoadError<E>>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        self.load(&self.key(key)?, options, || self.loaded(load()))
     }
 }
 
@@ -341,8 +376,13 @@ impl<K, V, C> TypedCache<K, V, C> {
 }
 
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
-    pub(super) fn key(&self, key: &K) -> Result<Vec<u8>, Error> {
-        encode(&self.codec, key, "key")
+    pub(super) fn key<Q: ?Sized>(&self, key: &Q) -> Result<Vec<u8>, Error>
+    where
+        C: EncodeKey<Q>,
+    {
+        let mut bytes = Vec::new();
+        self.codec.encode_key(key, &mut bytes).map_err(|error| refuse("key", &error))?;
+        Ok(bytes)
     }
 
     pub(super) fn keys(&self, keys: &[K]) -> Result<Vec<Vec<u8>>, Error> {
@@ -350,19 +390,56 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 
     pub(super) fn encoded(&self, value: &V) -> Result<Vec<u8>, Error> {
-        encode(&self.codec, value, "value")
-    }
-
-    pub(super) fn encoded_load<E>(&self, loaded: Result<(V, InsertOptions), E>) -> Result<Loaded, LoadError<E>> {
-        let (value, options) = loaded.map_err(LoadError::Loader)?;
-        Ok(Loaded { value: self.encoded(&value)?.into(), options })
+        let mut bytes = Vec::new();
+        self.codec.encode(value, &mut bytes).map_err(|error| refuse("value", &error))?;
+        Ok(bytes)
     }
 
     pub(super) fn loaded<E>(
         &self,
-        loaded: Result<Option<(V, InsertOptions)>, E>,
+        loaded: Result<Option<impl Into<TypedLoaded<V>>>, E>,
     ) -> Result<Option<Loaded>, LoadError<E>> {
-        loaded.map_err(LoadError::Loader)?.map(|loaded| self.encoded_load(Ok(loaded))).transpose()
+        let Some(loaded) = loaded.map_err(LoadError::Loader)? else { return Ok(None) };
+        let TypedLoaded { value, options } = loaded.into();
+        Ok(Some(Loaded { value: self.encoded(&value)?.into(), options }))
+    }
+
+    /// The value of a key, decoded, or of the loader.
+    fn load<E>(
+        &self,
+        key: &[u8],
+        options: LoadOptions,
+        load: impl FnOnce() -> Result<Option<Loaded>, LoadError<E>>,
+    ) -> Result<Option<V>, LoadError<E>> {
+        let found = match self.decoded(self.pool.look(key)) {
+            Ok(value) => return Ok(Some(value)),
+            Err(found) => found,
+        };
+        let conditions = (|| false, |bytes: &[u8]| self.decodes(bytes));
+        let value = self.pool.load_after(key, found, options, conditions, load);
+        Ok(value.map_err(flatten)?.map(|value| self.value(&value)).transpose()?)
+    }
+
+    /// The value that a call with a loader has found, and counts; else what it goes on with: a value that the codec
+    /// refuses is loaded anew.
+    pub(super) fn decoded(&self, found: Look) -> Result<V, Look> {
+        let (found, value) = match found {
+            Look::Value(bytes) => match self.value(&bytes) {
+                Ok(value) => (Look::Missing, Some(value)),
+                Err(_) => (Look::Refused, None),
+            },
+            Look::Stale(bytes) if !self.decodes(&bytes) => (Look::Refused, None),
+            other => (other, None),
+        };
+        if let Look::Refused = found {
+            self.pool.count_undecodable();
+        }
+        self.pool.count(value.is_some() || !matches!(found, Look::Missing | Look::Refused));
+        value.ok_or(found)
+    }
+
+    pub(super) fn decodes(&self, bytes: &[u8]) -> bool {
+        decode::<V>(&self.codec, bytes, "value").is_ok()
     }
 
     pub(super) fn value(&self, value: &Value) -> Result<V, Error> {
@@ -374,24 +451,12 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     }
 }
 
-fn encode<T>(codec: &impl Codec<T>, value: &T, part: &'static str) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    codec.encode(value, &mut bytes).map_err(|error| refuse(part, &error))?;
-    Ok(bytes)
-}
-
 fn decode<T>(codec: &impl Codec<T>, bytes: &[u8], part: &'static str) -> Result<T, Error> {
     codec.decode(bytes).map_err(|error| refuse(part, &error))
 }
 
 pub(super) fn refuse(part: &'static str, error: &impl Display) -> Error {
     Error::Codec { part, reason: error.to_string() }
-}
-
-pub(super) fn flatten(error: LoadError<Error>) -> Error {
-    match error {
-        LoadError::Loader(error) | LoadError::Cache(error) => error,
-    }
 }
 
 impl<K, V, C: Codec<K> + Codec<V>> Iterator for TypedIter<K, V, C> {

@@ -1,11 +1,14 @@
 //! The calls of typed caches for tasks.
 
-use super::codec::Codec;
+use super::codec::{Codec, EncodeKey};
 use super::insert_options::InsertOptions;
-use super::loader::{self, LoadError, LoadOptions};
-use super::typed::{TypedCache, flatten};
+use super::load_options::{LoadOptions, Loaded, TypedLoaded};
+use super::loader::{LoadError, flatten, known_absent};
+use super::typed::TypedCache;
 use crate::error::Error;
 use ebbtide_store::Ttl;
+use std::borrow::Borrow;
+use std::convert::Infallible;
 
 /// For tasks of any executor; no call blocks it.
 impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
@@ -25,7 +28,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `get`.
-    pub async fn get_async(&self, key: &K) -> Result<Option<V>, Error> {
+    pub async fn get_async<Q: ?Sized>(&self, key: &Q) -> Result<Option<V>, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool().get_async(self.key(key)?).await.map(|value| self.value(&value)).transpose()
     }
 
@@ -66,7 +73,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `contains_key`.
-    pub async fn contains_key_async(&self, key: &K) -> Result<bool, Error> {
+    pub async fn contains_key_async<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         Ok(self.pool().contains_key_async(self.key(key)?).await)
     }
 
@@ -146,7 +157,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `touch`.
-    pub async fn touch_async(&self, key: &K, ttl: impl Into<Ttl>) -> Result<bool, Error> {
+    pub async fn touch_async<Q: ?Sized>(&self, key: &Q, ttl: impl Into<Ttl>) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         self.pool().touch_async(self.key(key)?, ttl).await
     }
 
@@ -166,7 +181,11 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// `Codec`.
-    pub async fn remove_async(&self, key: &K) -> Result<bool, Error> {
+    pub async fn remove_async<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
         Ok(self.pool().remove_async(self.key(key)?).await)
     }
 
@@ -186,10 +205,14 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `get_or_insert_with`.
-    pub async fn get_or_insert_with_async(&self, key: &K, load: impl Future<Output = V>) -> Result<V, Error> {
-        let load = async { self.encoded(&load.await) };
-        let value = self.pool().try_get_or_insert_with_async(self.key(key)?, load).await;
-        self.value(&value.map_err(flatten)?)
+    pub async fn get_or_insert_with_async<Q: ?Sized>(&self, key: &Q, load: impl Future<Output = V>) -> Result<V, Error>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        let load = async { Ok::<_, LoadError<Infallible>>(Some(self.encoded(&load.await)?.into())) };
+        let key = self.key(key)?;
+        Ok(self.load_async(&key, LoadOptions::new(), load).await?.ok_or_else(|| known_absent(&key))?)
     }
 
     /// As `try_get_or_insert_with`: see [`Pool::try_get_or_insert_with_async`].
@@ -209,14 +232,18 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `try_get_or_insert_with`.
-    pub async fn try_get_or_insert_with_async<E>(
+    pub async fn try_get_or_insert_with_async<Q: ?Sized, L: Into<TypedLoaded<V>>, E>(
         &self,
-        key: &K,
-        load: impl Future<Output = Result<(V, InsertOptions), E>>,
-    ) -> Result<V, LoadError<E>> {
-        let load = async { self.encoded_load(load.await) };
-        let value = self.pool().try_get_or_insert_with_async(self.key(key)?, load).await;
-        Ok(self.value(&value.map_err(loader::flatten)?)?)
+        key: &Q,
+        load: impl Future<Output = Result<L, E>>,
+    ) -> Result<V, LoadError<E>>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        let load = async { self.loaded(load.await.map(Some)) };
+        let key = self.key(key)?;
+        self.load_async(&key, LoadOptions::new(), load).await?.ok_or_else(|| known_absent(&key).into())
     }
 
     /// As `get_or_load`: see [`Pool::get_or_load_async`].
@@ -236,14 +263,32 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     ///
     /// # Errors
     /// As `get_or_load`.
-    pub async fn get_or_load_async<E>(
+    pub async fn get_or_load_async<Q: ?Sized, L: Into<TypedLoaded<V>>, E>(
         &self,
-        key: &K,
+        key: &Q,
         options: LoadOptions,
-        load: impl Future<Output = Result<Option<(V, InsertOptions)>, E>>,
+        load: impl Future<Output = Result<Option<L>, E>>,
+    ) -> Result<Option<V>, LoadError<E>>
+    where
+        K: Borrow<Q>,
+        C: EncodeKey<Q>,
+    {
+        self.load_async(&self.key(key)?, options, async { self.loaded(load.await) }).await
+    }
+
+    /// The value of a key, decoded, or of the loader.
+    async fn load_async<E>(
+        &self,
+        key: &[u8],
+        options: LoadOptions,
+        load: impl Future<Output = Result<Option<Loaded>, LoadError<E>>>,
     ) -> Result<Option<V>, LoadError<E>> {
-        let load = async { self.loaded(load.await) };
-        let value = self.pool().get_or_load_async(self.key(key)?, options, load).await;
-        Ok(value.map_err(loader::flatten)?.map(|value| self.value(&value)).transpose()?)
+        let found = match self.decoded(self.pool().look_async(key).await) {
+            Ok(value) => return Ok(Some(value)),
+            Err(found) => found,
+        };
+        let conditions = (|| false, |bytes: &[u8]| self.decodes(bytes));
+        let value = self.pool().load_after_async(key, found, options, conditions, load).await;
+        Ok(value.map_err(flatten)?.map(|value| self.value(&value)).transpose()?)
     }
 }

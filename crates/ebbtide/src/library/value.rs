@@ -150,8 +150,10 @@ impl Debug for Value {
 
 /// A value that is borrowed from the cache, without a copy; derefs to its bytes.
 ///
-/// **A thread that holds one cannot evict.** Its writes fail with [`crate::Error::OutOfMemory`] when the cache is
-/// full, and evicted memory is not reused before it is dropped. Keep it short, or use [`crate::Pool::get`].
+/// **A thread that holds one cannot evict, and holds up all others.** When the cache is full its own writes fail with
+/// [`crate::Error::OutOfMemory`]. What other threads evict is not used again before it is dropped, however small the
+/// value is: their writes wait for two seconds then, and fail with the same error. So hold one for microseconds, and
+/// take a [`Value`] ([`ValueRef::to_value`], [`crate::Pool::get`]) for anything longer: it holds up nobody.
 pub struct ValueRef<'a> {
     item: Item<'a>,
     joined: OnceCell<Vec<u8>>,

@@ -102,7 +102,7 @@ where
 
 /// A value of a plain type that is borrowed from the cache; derefs to the value. Made by [`TypedCache::get_ref`].
 ///
-/// **A thread that holds one cannot evict**: see [`ValueRef`].
+/// **A thread that holds one cannot evict, and holds up all others**: see [`ValueRef`].
 pub struct TypedRef<'a, V> {
     bytes: ValueRef<'a>,
     /// Of a value whose address is not aligned.
@@ -154,7 +154,8 @@ where
         result.transpose().map_err(|error| refuse("value", &error))
     }
 
-    /// A borrowed value. While the thread holds it, its writes fail when the cache is full: see [`ValueRef`].
+    /// A borrowed value. While the thread holds it and the cache is full, its own writes fail, and those of all other
+    /// threads wait, and fail after two seconds: see [`ValueRef`].
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, ZeroCopy};

@@ -251,3 +251,12 @@ fn no_loader_brings_an_older_version_back() {
     });
     cache.verify();
 }
+
+#[test]
+fn the_error_of_a_loader_is_a_source() {
+    let cache = Cache::builder().memory(ByteSize::mib(8)).build().unwrap();
+    let load = || Err::<&str, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+    let error: Box<dyn std::error::Error> = cache.try_get_or_insert_with("k", load).unwrap_err().into();
+    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionRefused));
+}

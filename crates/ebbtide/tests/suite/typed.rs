@@ -38,7 +38,7 @@ fn typed_values_return_as_they_were_written() {
     assert_eq!(loaded, Ok(order(3)));
     cache.maintain(Duration::from_secs(5));
     assert_eq!(orders.get(&key(3)), Ok(None), "the loader's TTL");
-    let failed = orders.clone().try_get_or_insert_with(&key(3), || Err("no database"));
+    let failed = orders.clone().try_get_or_insert_with(&key(3), || Err::<Order, _>("no database"));
     assert_eq!(failed, Err(LoadError::Loader("no database")));
 }
 
@@ -48,7 +48,7 @@ fn tasks_load_typed_values() {
     let orders: TypedCache<u32, Order> = cache.typed();
     smol::block_on(async {
         assert_eq!(orders.get_async(&1).await, Ok(None));
-        let failed = orders.try_get_or_insert_with_async(&1, async { Err("no database") }).await;
+        let failed = orders.try_get_or_insert_with_async(&1, async { Err::<Order, _>("no database") }).await;
         assert_eq!(failed, Err(LoadError::Loader("no database")));
         let options = InsertOptions::new().ttl(Duration::from_secs(5));
         let loaded = orders.try_get_or_insert_with_async(&1, async { Ok::<_, ()>((order(1), options)) }).await;
@@ -129,14 +129,17 @@ fn typed_loads_remember_what_pools_remember() {
     assert_eq!(orders.get_or_load(&1, options, none), Ok(None));
     assert_eq!(orders.get_or_load(&1, options, some(1)), Ok(None), "it is remembered");
     assert_eq!(orders.get(&1), Ok(None), "no value");
-    assert_eq!(orders.get_or_load(&2, options, || Err("no database")), Err(LoadError::Loader("no database")));
+    assert_eq!(
+        orders.get_or_load(&2, options, || Err::<Option<Order>, _>("no database")),
+        Err(LoadError::Loader("no database"))
+    );
     let known = orders.get_or_load(&2, options, some(2));
     assert!(matches!(known, Err(LoadError::Cache(Error::KnownFailure { .. }))), "{known:?}");
     cache.maintain(seconds(4));
     assert_eq!(orders.get_or_load(&1, options, some(1)), Ok(Some(order(1))));
     cache.maintain(seconds(10));
     // Its TTL is over, its window is not.
-    let failed = orders.get_or_load(&1, options, || Err("no database"));
+    let failed = orders.get_or_load(&1, options, || Err::<Option<Order>, _>("no database"));
     assert_eq!(failed, Err(LoadError::Loader("no database")));
     smol::block_on(async {
         let loaded = orders.get_or_load_async(&1, options, async { some(7)() }).await;
@@ -299,4 +302,95 @@ fn a_range_is_of_one_version_of_its_value() {
     let tier = cache.memcached().flash_stats().unwrap().tier;
     assert!(tier.hits_large > 0, "{tier:?}");
     cache.verify();
+}
+
+/// A memory file may have values of a former type.
+#[test]
+fn a_load_replaces_a_value_that_does_not_decode() {
+    let cache = cache();
+    let (former, orders) = (cache.typed::<u32, bool>(), cache.typed::<u32, Order>());
+    for key in 0..6 {
+        former.insert(&key, &true).unwrap();
+    }
+    assert!(matches!(orders.get(&0), Err(Error::Codec { part: "value", .. })), "a get loads nothing");
+    let before = cache.stats();
+    assert_eq!(orders.get_or_insert_with(&0, || order(0)), Ok(order(0)));
+    assert_eq!(orders.get_or_insert_with(&0, || unreachable!("it was replaced")), Ok(order(0)));
+    assert_eq!(orders.try_get_or_insert_with(&1, || Ok::<_, ()>(order(1))), Ok(order(1)));
+    let nothing = || Ok::<Option<Order>, ()>(None);
+    assert_eq!(orders.get_or_load(&2, LoadOptions::new(), nothing), Ok(None));
+    assert_eq!(former.contains_key(&2), Ok(false), "the loader has found that there is no value");
+    let failed = orders.try_get_or_insert_with(&3, || Err::<Order, _>("no database"));
+    assert_eq!(failed, Err(LoadError::Loader("no database")));
+    assert_eq!(former.get(&3), Ok(Some(true)), "a loader that fails changes nothing");
+    let options = LoadOptions::new().negative_ttl(Duration::from_secs(5));
+    assert!(orders.get_or_load(&4, options, || Err::<Option<Order>, _>("no database")).is_err());
+    let remembered = orders.get_or_load(&4, options, || Ok::<_, &str>(Some(order(4))));
+    assert!(matches!(remembered, Err(LoadError::Cache(Error::KnownFailure { .. }))), "{remembered:?}");
+    smol::block_on(async {
+        assert_eq!(orders.get_or_insert_with_async(&5, async { order(5) }).await, Ok(order(5)));
+        assert_eq!(orders.get_async(&5).await, Ok(Some(order(5))));
+    });
+    let stats = cache.stats();
+    assert_eq!((before.undecodable, stats.undecodable, stats.misses - before.misses), (0, 6, 6));
+    cache.verify();
+}
+
+#[test]
+fn a_stale_value_that_does_not_decode_is_not_served() {
+    let cache = cache();
+    let (former, orders) = (cache.typed::<u32, bool>(), cache.typed::<u32, Order>());
+    let options = InsertOptions::new().ttl(Duration::from_secs(5)).stale_while_revalidate(Duration::from_secs(60));
+    former.insert_with(&1, &true, options).unwrap();
+    cache.maintain(Duration::from_secs(6));
+    assert_eq!(former.get(&1), Ok(Some(true)), "in the window");
+    assert_eq!(orders.get_or_insert_with(&1, || order(1)), Ok(order(1)));
+    assert_eq!(cache.stats().undecodable, 1);
+}
+
+/// Of several threads that find a value of a former type, one loads.
+#[test]
+fn threads_replace_an_undecodable_value_once() {
+    let cache = Cache::builder().memory(ByteSize::mib(16)).build().unwrap();
+    let (former, orders) = (cache.typed::<u32, bool>(), cache.typed::<u32, Order>());
+    for key in 0..100 {
+        former.insert(&key, &true).unwrap();
+    }
+    let loads = AtomicU32::new(0);
+    let load = || {
+        loads.fetch_add(1, Ordering::Relaxed);
+        order(1)
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!((0..100).all(|key| orders.get_or_insert_with(&key, load) == Ok(order(1)))));
+        }
+    });
+    assert_eq!(loads.into_inner(), 100);
+}
+
+/// A key may be given in its borrowed form, as to a map of the standard library.
+#[test]
+fn keys_are_found_by_their_borrowed_form() {
+    let cache = cache();
+    let users: TypedCache<String, u32> = cache.typed();
+    users.insert(&"ada".to_owned(), &1).unwrap();
+    assert_eq!((users.get("ada"), users.get(&"ada".to_owned())), (Ok(Some(1)), Ok(Some(1))));
+    assert_eq!((users.contains_key("ada"), users.touch("ada", Ttl::Never)), (Ok(true), Ok(true)));
+    assert_eq!(users.get_or_insert_with("grace", || 2), Ok(2));
+    assert_eq!(users.try_get_or_insert_with("alan", || Ok::<_, ()>(3)), Ok(3), "a value without options");
+    assert_eq!(users.get_or_load("alan", LoadOptions::new(), || Ok::<Option<u32>, ()>(None)), Ok(Some(3)));
+    assert_eq!((users.remove("ada"), users.get("ada")), (Ok(true), Ok(None)));
+    smol::block_on(async {
+        assert_eq!(users.get_async("alan").await, Ok(Some(3)));
+        assert_eq!(users.try_get_or_insert_with_async("tony", async { Ok::<_, ()>(4) }).await, Ok(4));
+    });
+    let lists: TypedCache<Vec<u16>, u32> = cache.typed();
+    lists.insert(&vec![1, 300], &5).unwrap();
+    assert_eq!(lists.get(&[1, 300][..]), Ok(Some(5)));
+    let plain = cache.typed_with::<String, Vec<u8>, _>(PlainBytes);
+    plain.insert(&"k".to_owned(), &vec![7]).unwrap();
+    assert_eq!((plain.get("k"), cache.get("k").map(|value| value.to_vec())), (Ok(Some(vec![7])), Some(vec![7])));
+    let bytes = cache.typed_with::<Vec<u8>, Vec<u8>, _>(PlainBytes);
+    assert_eq!(bytes.get(&b"k"[..]), Ok(Some(vec![7])));
 }

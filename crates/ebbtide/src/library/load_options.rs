@@ -1,0 +1,100 @@
+//! What a loader returns, and how long it is kept.
+
+use super::insert_options::InsertOptions;
+use super::value::Value;
+use ebbtide_store::Ttl;
+use std::time::Duration;
+
+/// A loaded value and its TTL. A loader returns this, or just a value, which gets the cache's default TTL.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub(super) value: Value,
+    pub(super) options: InsertOptions,
+}
+
+/// Options of [`crate::Pool::get_or_load`]. A [`Loaded`] value may have a life of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    pub(super) insert: InsertOptions,
+    pub(super) negative_ttl: Option<Ttl>,
+}
+
+impl LoadOptions {
+    /// The cache's default TTL, no stale values, and no negative results.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long a loaded value lives.
+    pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
+        self.insert = self.insert.ttl(ttl);
+        self
+    }
+
+    /// How long a loaded value stays after its TTL: see [`crate::Pool::get_or_load`].
+    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.insert = self.insert.stale_while_revalidate(window);
+        self
+    }
+
+    /// What a miss costs: see [`InsertOptions::cost`].
+    pub fn cost(mut self, cost: f64) -> Self {
+        self.insert = self.insert.cost(cost);
+        self
+    }
+
+    /// How long it is remembered that a loader has found no value or has failed.
+    pub fn negative_ttl(mut self, ttl: impl Into<Ttl>) -> Self {
+        self.negative_ttl = Some(ttl.into());
+        self
+    }
+}
+
+impl Loaded {
+    pub fn new(value: impl Into<Value>) -> Self {
+        Self { value: value.into(), options: InsertOptions::new() }
+    }
+
+    /// How long the value lives in the cache.
+    pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
+        self.options = self.options.ttl(ttl);
+        self
+    }
+
+    /// How long the value stays after its TTL: see [`crate::Pool::get_or_load`].
+    pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
+        self.options = self.options.stale_while_revalidate(window);
+        self
+    }
+
+    /// What a miss costs: see [`InsertOptions::cost`].
+    pub fn cost(mut self, cost: f64) -> Self {
+        self.options = self.options.cost(cost);
+        self
+    }
+}
+
+impl<T: Into<Value>> From<T> for Loaded {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+/// What the loader of a [`crate::TypedCache`] returns: a value, or a value with options of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct TypedLoaded<V> {
+    pub(super) value: V,
+    pub(super) options: InsertOptions,
+}
+
+impl<V> From<V> for TypedLoaded<V> {
+    fn from(value: V) -> Self {
+        Self { value, options: InsertOptions::new() }
+    }
+}
+
+impl<V> From<(V, InsertOptions)> for TypedLoaded<V> {
+    fn from((value, options): (V, InsertOptions)) -> Self {
+        Self { value, options }
+    }
+}
