@@ -108,7 +108,9 @@ pub unsafe extern "C" fn ebbtide_words_get(
     })
 }
 
-/// Changes the words of a key as one operation: `OK`, or `MISS` if it is absent.
+/// Changes the words of a key as one operation: `OK`, or `MISS` if it is absent. `edit` must be brief: until it
+/// returns, writes of all other threads wait where the cache is full, and fail with `OUT_OF_MEMORY` after two seconds.
+/// It may edit other keys; an edit of the same key within it is `REFUSED`.
 ///
 /// # Safety
 /// As `ebbtide_words_add`; `edit` writes no more than `count` numbers, and does not leave by `longjmp`.

@@ -69,6 +69,9 @@ pub enum Error {
     /// The loader of a key asks for the same key.
     #[error("the loader of key {key} loads the same key: it would wait for itself")]
     RecursiveLoad { key: String },
+    /// A closure that edits a structured value edits the same value.
+    #[error("the edit of key {key} edits the same key: it would never end")]
+    RecursiveEdit { key: String },
     /// The loader of another caller has not ended in time.
     #[error("the loader of another caller has not ended within {milliseconds} ms: use a larger load_timeout")]
     LoadTimeout { milliseconds: u64 },

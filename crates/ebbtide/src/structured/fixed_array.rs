@@ -208,7 +208,8 @@ impl<T: Fixed> FixedArray<T> {
     }
 
     /// Replaces an element by what `update` makes of it, as one operation, and answers it. `None` if the array is
-    /// absent. `update` runs again if another edit comes first.
+    /// absent. `update` runs again if another edit comes first, and should be brief: see
+    /// [`Words::edit`](super::Words::edit).
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, InsertOptions};

@@ -249,7 +249,8 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
     }
 
     /// Replaces an entry by what `update` makes of it, as one operation: `None` is an absent entry. Answers the second
-    /// part; `None` if the map is absent. `update` runs again if another edit comes first.
+    /// part; `None` if the map is absent. `update` runs again if another edit comes first, and should be brief: see
+    /// [`Words::edit`](super::Words::edit).
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

@@ -41,7 +41,7 @@ impl Pool {
 }
 
 impl<K: Ordered, V: Flat> RangeMap<K, V> {
-    /// The entries with keys in a range, in order, from one moment. None if the map is absent.
+    /// The entries with keys in a range, in order, from one moment. None are in an absent map: the answer is empty.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

@@ -102,7 +102,8 @@ impl Words {
     }
 
     /// Changes the words as one operation. `None` if the key is absent. `edit` runs without a lock, and again if
-    /// another edit comes first: only its last run counts.
+    /// another edit comes first: only its last run counts. It should be brief: in a full cache the writes of all
+    /// threads wait for its end, and fail after two seconds.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, InsertOptions};
@@ -115,7 +116,7 @@ impl Words {
     /// ```
     ///
     /// # Errors
-    /// `WrongStructure`; `OutOfMemory`.
+    /// `WrongStructure`; `OutOfMemory`; `RecursiveEdit` if it is called by the closure of an edit of the same key.
     pub fn edit<R>(&self, mut edit: impl FnMut(&mut [u64]) -> R) -> Result<Option<R>, Error> {
         self.editor.edit(InsertOptions::new(), |found| {
             let Some(found) = found else { return Ok((Edit::Keep, None)) };

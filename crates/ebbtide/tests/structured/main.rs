@@ -300,3 +300,48 @@ fn values_are_demoted_promoted_and_edited_again() {
     }
     cache.verify();
 }
+
+/// Each round of the outer edit would find its value changed by the inner one.
+#[test]
+fn an_edit_of_its_own_key_is_refused() {
+    let cache = cache();
+    let refused = |name: &str| Error::RecursiveEdit { key: format!("{name:?}") };
+    let words = cache.words("w");
+    words.create(&[1], InsertOptions::new()).unwrap();
+    let mut rounds = 0;
+    let inner = words.edit(|outer| {
+        rounds += 1;
+        outer[0] += 1;
+        cache.words("w").edit(|inner| inner[0] += 1)
+    });
+    assert_eq!((inner, rounds, words.get()), (Ok(Some(Err(refused("w")))), 1, Ok(Some(vec![2]))));
+    let map = cache.map::<u8, u8>("m");
+    map.insert(&1, &1).unwrap();
+    let inner = map.update(&1, |old| (old.map(|old| old + 1), map.insert(&2, &2)));
+    assert_eq!((inner, map.get(&1), map.get(&2)), (Ok(Some(Err(refused("m")))), Ok(Some(2)), Ok(None)));
+    let inner = map.update(&1, |old| (old, map.update(&1, |old| (old, ()))));
+    assert_eq!(inner, Ok(Some(Err(refused("m")))));
+    let deepest = words.edit(|_| map.update(&1, |old| (old, words.edit(|_| ()))).unwrap().unwrap());
+    assert_eq!(deepest, Ok(Some(Err(refused("w")))), "through the edit of another key");
+    cache.verify();
+}
+
+#[test]
+fn an_edit_may_edit_other_keys_and_read_its_own() {
+    let cache = Cache::builder().memory(ByteSize::mib(8)).pool(PoolOptions::named("other")).build().unwrap();
+    let other = cache.pool("other").unwrap();
+    let (words, map) = (cache.words("k"), cache.map::<u8, u8>("m"));
+    words.create(&[1], InsertOptions::new()).unwrap();
+    let edited = words.edit(|own| {
+        own[0] += 1;
+        map.insert(&1, &1).unwrap();
+        other.words("k").edit_or_create(&[7], InsertOptions::new(), |_| ()).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| words.get()).join().unwrap()).unwrap()
+    });
+    assert_eq!((edited, words.get()), (Ok(Some(Some(vec![1]))), Ok(Some(vec![2]))));
+    assert_eq!((map.get(&1), other.words("k").get()), (Ok(Some(1)), Ok(Some(vec![7]))));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| words.edit(|_| panic!("in the closure"))));
+    assert!(panicked.is_err());
+    assert_eq!(words.edit(|own| own[0]), Ok(Some(2)), "no edit decides after a panic");
+    cache.verify();
+}
