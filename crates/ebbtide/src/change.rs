@@ -23,7 +23,11 @@ use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::lookup::Lookup;
 use crate::retry::{MAX_WRITE_TIME, Patience, Waiting};
 use ebbtide_store::{Error as StoreError, Mode, Stored, Written};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two rounds of a change.
+const ROUND_PAUSE: Duration = Duration::from_micros(50);
 
 /// Whether a key that memory does not have is absent from flash, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +236,11 @@ impl Access {
 
     fn check_rounds(&self, started: &mut Option<Instant>) -> Result<(), Error> {
         match self.waits && started.get_or_insert_with(Instant::now).elapsed() < MAX_WRITE_TIME {
-            true => Ok(()),
+            true => {
+                // Flash may be too busy to answer.
+                thread::sleep(ROUND_PAUSE);
+                Ok(())
+            }
             false => Err(self.would_search()),
         }
     }
@@ -253,10 +261,12 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::flash::promotion::FlashPromotion;
+    use crate::memcached::FlashOptions;
     use ebbtide_flash::Object;
+    use ebbtide_flash::device::{Delivery, FaultyDevice};
     use ebbtide_store::{Policy, Ttl, Write};
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     const KEY: &[u8] = b"key";
     const LIFE: Ttl = Ttl::Seconds(100);
@@ -465,5 +475,42 @@ mod tests {
         assert_eq!(cache.insert(KEY, &[2; 6000]).mode(Mode::Add).apply(), Ok(Stored::Stored));
         assert_eq!(found(&cache), Some((2, 6000)));
         cache.verify();
+    }
+
+    #[test]
+    fn a_full_queue_of_the_device_makes_no_key_absent() {
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 8 }));
+        let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(6)).policy(Policy::Fifo).flash_options(options);
+        let builder = builder.flash_promotion(FlashPromotion::Never).max_value(ByteSize::kib(64));
+        let cache = builder.flash_device(device.clone()).build().unwrap();
+        let handle = cache.without_waiting();
+        set(&cache, 1, Ttl::Never);
+        (0..3000_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[9; 6000]).apply().unwrap());
+        let large = || cache.flash_stats().unwrap().tier.large;
+        let is_on_device = || {
+            let before = large().hits_device;
+            !cache.peek(KEY).is_hit() && cache.get(KEY).is_hit() && large().hits_device > before
+        };
+        while !is_on_device() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        device.stall();
+        let read_ahead = |number: u32| {
+            let (key, mut reads) = (number.to_le_bytes(), FlashReads::default());
+            let probe = handle.probe_flash(&reads, &key)?;
+            handle.prefetch(&mut reads, probe, &[&key], Box::new(|| ()));
+            Some(reads)
+        };
+        let others: Vec<_> = (0..100).filter_map(read_ahead).collect();
+        search(&handle);
+        assert!(large().misses_refused > 0, "{:?}", large());
+        let would_wait = Error::WouldWait { reason: WaitReason::Eviction };
+        assert_eq!(handle.insert(KEY, &[2; 6000]).mode(Mode::Add).apply(), Err(would_wait));
+        drop(others);
+        device.resume();
+        // A get misses while the queue is full.
+        let look = |_| found(&cache).or_else(|| (thread::sleep(Duration::from_millis(1)), None).1);
+        assert_eq!((0..60_000).find_map(look), Some((1, 6000)));
     }
 }

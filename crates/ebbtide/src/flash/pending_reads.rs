@@ -57,7 +57,11 @@ pub(crate) enum Start {
 
 /// The result of one read: a value, or none. Clones share the value and its permit.
 #[derive(Clone, Default)]
-pub(crate) struct FlashRead(Option<Arc<HeldValue>>);
+pub(crate) struct FlashRead {
+    held: Option<Arc<HeldValue>>,
+    /// There is no value, though flash may have one: lookups were given up meanwhile, this one or others.
+    is_undecided: bool,
+}
 
 /// A value that was found, with its key.
 pub(crate) struct ReadValue {
@@ -140,7 +144,11 @@ struct Waiters {
 
 impl FlashRead {
     pub fn value(&self) -> Option<&Arc<ReadValue>> {
-        self.0.as_ref().map(|held| &held.value)
+        self.held.as_ref().map(|held| &held.value)
+    }
+
+    pub fn is_undecided(&self) -> bool {
+        self.is_undecided
     }
 }
 
@@ -247,17 +255,20 @@ impl PendingReads {
         let take = |permit: &Mutex<Option<Permit>>| {
             permit.lock().expect("nothing panics under this lock").take().expect("a read ends once")
         };
-        let done = move |found| reads.finish(their_key, found, take(&their_permit));
+        let before = self.tier.undecided_lookups();
+        let done = move |found| reads.finish(their_key, (found, before), take(&their_permit));
         let of_flash = Key { bytes: &key.bytes, hash: key.hash, pool: key.pool };
         let read = |place| self.tier.read(of_flash, place, key.range, now, Box::new(done));
         match place.map_or(FlashLookup::Absent, read) {
-            FlashLookup::Absent => self.finish(key, None, take(&shared_permit)),
-            FlashLookup::Found(found) => self.finish(key, Some(found), take(&shared_permit)),
+            FlashLookup::Absent => self.finish(key, (None, before), take(&shared_permit)),
+            FlashLookup::Found(found) => self.finish(key, (Some(found), before), take(&shared_permit)),
             FlashLookup::Reading => {}
         }
     }
 
-    fn finish(&self, key: ReadKey, found: Option<FlashHit>, mut permit: Permit) {
+    /// A read has ended. `before`: undecided lookups when it started.
+    fn finish(&self, key: ReadKey, (found, before): (Option<FlashHit>, u64), mut permit: Permit) {
+        let is_undecided = found.is_none() && self.tier.undecided_lookups() != before;
         let waiters = {
             let mut state = self.state();
             if let Some(found) = &found {
@@ -273,7 +284,8 @@ impl PendingReads {
         };
         let ReadKey { bytes: key, hash, pool, range } = key;
         let value = found.map(|found| Arc::new(ReadValue { key, hash, pool, range, found }));
-        let read = FlashRead(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
+        let held = value.map(|value| Arc::new(HeldValue { value, _permit: permit }));
+        let read = FlashRead { held, is_undecided };
         for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
             call(on_read, read.clone());
         }
@@ -288,7 +300,7 @@ impl PendingReads {
             std::mem::take(&mut state.waiters)
         };
         for on_read in waiters.into_values().flat_map(|waiters| waiters.callbacks) {
-            call(on_read, FlashRead(None));
+            call(on_read, FlashRead::default());
         }
     }
 

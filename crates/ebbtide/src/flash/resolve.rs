@@ -242,8 +242,9 @@ impl Access {
                 self.peek(key).is_hit() || store.has_dead_item(key, store.hash(key), self.pool.clock.now_ms())
             };
             let decides = || (is_last || is_decided()).then_some(ReadOutcome::MemoryDecides);
+            let is_undecided = ended.as_ref().is_some_and(|ended| ended.read.is_undecided());
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
-                return Some(ReadOutcome::Absent);
+                return Some(if is_undecided { ReadOutcome::MemoryDecides } else { ReadOutcome::Absent });
             };
             flash.on_flash.note_hit();
             if matches!(purpose, ReadPurpose::Memory | ReadPurpose::Change) {

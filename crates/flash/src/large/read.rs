@@ -138,6 +138,11 @@ impl LargeLog {
         }
     }
 
+    /// Lookups that ended as misses because the device's queue was full.
+    pub fn undecided_lookups(&self) -> u64 {
+        self.counters.misses_refused.get()
+    }
+
     /// As [`LargeLog::lookup`], for a key whose index entry is known.
     pub(crate) fn lookup_at(
         self: &Arc<Self>,

@@ -178,6 +178,12 @@ impl SmallStore {
         }
     }
 
+    /// Lookups that ended as misses because the device's queue was full, or the set's group changed at each try.
+    pub fn undecided_lookups(&self) -> u64 {
+        let counters = &self.shared.counters;
+        counters.lookups_refused.load(Ordering::Relaxed) + counters.lookups_contended.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the index.
     pub fn index_bytes(&self) -> usize {
         self.shared.index_bytes()

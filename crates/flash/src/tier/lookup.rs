@@ -46,6 +46,12 @@ impl Tier {
         self.look_up(key, None, Some(range), now, done)
     }
 
+    /// Lookups that ended as misses though flash may have the object: the device's queue was full, or what was read
+    /// changed at each try. A miss during which this number did not change is one.
+    pub fn undecided_lookups(&self) -> u64 {
+        self.large.undecided_lookups() + self.small.undecided_lookups()
+    }
+
     /// Where a lookup would find an object, if it may find one. No I/O.
     pub fn probe(&self, hash: FlashHash) -> Option<Probe> {
         if self.health() == Health::Failed {

@@ -88,6 +88,10 @@ impl SmallArea {
         stats
     }
 
+    pub fn undecided_lookups(&self) -> u64 {
+        self.store.get().map_or(0, SmallStore::undecided_lookups)
+    }
+
     pub fn index_bytes(&self) -> usize {
         self.store.get().map_or(0, |store| store.index_bytes())
     }
