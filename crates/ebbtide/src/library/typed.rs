@@ -293,7 +293,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     {
         let load = || Ok::<_, LoadError<Infallible>>(Some(self.encoded(&load())?.into()));
         let key = self.key(key)?;
-        Ok(self.load(&key, LoadOptions::new(), load)?.ok_or_else(|| known_absent(&key))?)
+        self.load(&key, LoadOptions::new(), load)?.ok_or_else(|| known_absent(&key))
     }
 
     /// As `get_or_insert_with`, with a loader that may fail. It returns a value, or a value with options, as a TTL of

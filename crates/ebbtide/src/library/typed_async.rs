@@ -212,7 +212,7 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     {
         let load = async { Ok::<_, LoadError<Infallible>>(Some(self.encoded(&load.await)?.into())) };
         let key = self.key(key)?;
-        Ok(self.load_async(&key, LoadOptions::new(), load).await?.ok_or_else(|| known_absent(&key))?)
+        self.load_async(&key, LoadOptions::new(), load).await?.ok_or_else(|| known_absent(&key))
     }
 
     /// As `try_get_or_insert_with`: see [`Pool::try_get_or_insert_with_async`].

@@ -15,9 +15,12 @@ pub struct Editor {
     key: Arc<[u8]>,
 }
 
+/// What an edit is of: a pool, by its address, and a key.
+type Target = (*const PoolState, Arc<[u8]>);
+
 thread_local! {
-    /// The pools and keys of the edits that decide on this thread now, the outermost first.
-    static DECIDING: RefCell<Vec<(*const PoolState, Arc<[u8]>)>> = const { RefCell::new(Vec::new()) };
+    /// The edits that decide on this thread now, the outermost first.
+    static DECIDING: RefCell<Vec<Target>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An edit decides. Its closure may be the caller's, and edit other keys.
@@ -62,7 +65,7 @@ impl Editor {
         mut decide: impl FnMut(Option<Editable<'_>>) -> Result<(Edit, R), Error>,
     ) -> Result<R, Error> {
         let pool = self.pool.state();
-        let is_inner = |(outer, key): &(*const PoolState, Arc<[u8]>)| *outer == pool && *key == self.key;
+        let is_inner = |(outer, key): &Target| *outer == pool && *key == self.key;
         if DECIDING.with_borrow(|edits| edits.iter().any(is_inner)) {
             return Err(Error::RecursiveEdit { key: format!("{:?}", Key(&self.key)) });
         }
