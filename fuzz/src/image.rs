@@ -103,7 +103,11 @@ fn sound() -> Image {
     let participant = store.participate();
     for number in 0..KEYS {
         let value = vec![number as u8; if number % 50 == 7 { 9000 } else { number as usize % 400 }];
-        let ttl = if number % 2 == 0 { Ttl::Never } else { Ttl::Seconds(60 + number) };
+        let ttl = match number % 4 {
+            1 => Ttl::Seconds(60 + number),
+            3 => Ttl::Until(NOW_MS / 1000 + u64::from(150 + number)),
+            _ => Ttl::Never,
+        };
         assert!(set(&store, &participant, number, &value, ttl, NOW_MS));
     }
     for number in 0..20 {

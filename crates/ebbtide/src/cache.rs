@@ -233,7 +233,7 @@ impl Cache {
 
     /// The TTL that ends when the wall clock reaches this many seconds since 1970. A manual clock's 1970 is a second
     /// before the start. An entry with it is never served later, and not lost a second earlier, unless the wall clock
-    /// is set meanwhile or the TTL is longer than 128 s (then up to 1/64 of it).
+    /// is set meanwhile.
     pub fn ttl_until(&self, unix_seconds: u64) -> Ttl {
         self.engine().clock.until(unix_seconds)
     }

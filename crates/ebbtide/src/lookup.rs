@@ -71,12 +71,23 @@ impl Access {
     #[inline(always)]
     pub fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
         match item {
-            Some(item) if !self.pool.clock.has_expired(item.expiry_seconds()) && !self.pool.is_removed() => {
+            Some(item) if !self.has_expired(&item) && !self.pool.is_removed() => {
                 Lookup::Hit(Item::in_memory(item, &self.pool.store))
             }
             Some(_) => self.expired(),
             None => Lookup::Miss,
         }
+    }
+
+    /// Most items live on by the earliest time of their expiry.
+    #[inline(always)]
+    fn has_expired(&self, item: &ebbtide_store::Item<'_>) -> bool {
+        self.pool.clock.has_expired(item.earliest_expiry_seconds()) && self.has_expired_exactly(item)
+    }
+
+    #[cold]
+    fn has_expired_exactly(&self, item: &ebbtide_store::Item<'_>) -> bool {
+        self.pool.clock.has_expired(item.expiry_seconds())
     }
 
     #[cold]

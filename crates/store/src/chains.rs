@@ -9,10 +9,10 @@
 
 use crate::error::Error;
 use crate::kill_point::{KillPoint, kill_point};
-use crate::segment::{Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
+use crate::segment::{ExactExpiry, Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Padded, lock, try_lock};
 use crate::time::Moment;
-use crate::ttl::{TtlBucket, TtlScale};
+use crate::ttl::{Lifetime, TtlBucket, TtlScale};
 use std::sync::OnceLock;
 
 /// All TTL buckets of a store.
@@ -72,10 +72,9 @@ pub struct OpenSegment {
 /// The space that a writer needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReserveRequest {
-    pub bucket: TtlBucket,
+    pub life: Lifetime,
     /// Bytes of the item.
     pub size: u32,
-    pub expiry_seconds: Option<u64>,
     /// A small number of the calling thread, to spread threads over stripes.
     pub writer: usize,
     /// The current flush generation.
@@ -97,6 +96,7 @@ pub struct Reservation<'c> {
     pub segment: SegmentId,
     pub offset: u32,
     pub expiry_byte: u8,
+    pub exact: Option<ExactExpiry>,
     size: u32,
 }
 
@@ -117,7 +117,7 @@ struct Space {
 impl Space {
     fn reserve<'c>(self, stripe: MutexGuard<'c, Option<OpenSegment>>, need: &ReserveRequest) -> Reservation<'c> {
         let Self { segment, offset, expiry_byte } = self;
-        Reservation { stripe, segment, offset, expiry_byte, size: need.size }
+        Reservation { stripe, segment, offset, expiry_byte, exact: need.life.exact, size: need.size }
     }
 }
 
@@ -126,7 +126,7 @@ impl Space {
 fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &ReserveRequest, moment: Moment) -> Option<Space> {
     let open = open.as_ref()?;
     let header = segments.header(open.segment);
-    let expiry_byte = header.expiry_byte(need.expiry_seconds)?;
+    let expiry_byte = header.expiry_byte(need.life.expiry_seconds)?;
     let fits = open.offset + need.size <= segments.segment_bytes()
         && moment.ms < open.seal_at_ms
         && header.generation.load(Ordering::Relaxed) == need.generation;
@@ -140,7 +140,7 @@ impl Reservation<'_> {
         let open = self.stripe.as_mut().expect("a reservation holds its stripe's open segment");
         open.offset = self.offset + self.size;
         let header = segments.header(self.segment);
-        header.append(open.offset, header.expiry_seconds(self.expiry_byte));
+        header.append(open.offset, header.expiry_seconds(self.expiry_byte, self.exact));
     }
 }
 
@@ -223,20 +223,20 @@ impl Chains {
         need: &ReserveRequest,
         moment: Moment,
     ) -> Result<Reservation<'_>, Error> {
-        let (number, mut stripe) = self.lock_stripe(need.bucket, need.writer);
+        let (number, mut stripe) = self.lock_stripe(need.life.bucket, need.writer);
         if let Some(space) = fit(segments, &stripe, need, moment) {
             return Ok(space.reserve(stripe, need));
         }
         self.seal(segments, &mut stripe);
         if self.open_count() >= self.open_limit() {
             if number > 0 {
-                self.chain(need.bucket).stripes_in_use.store(1, Ordering::Relaxed);
+                self.chain(need.life.bucket).stripes_in_use.store(1, Ordering::Relaxed);
             }
             if let Some(shared) = self.share(segments, need, number, moment) {
                 return shared;
             }
         }
-        self.open(segments, stripe, need.bucket, need, moment)
+        self.open(segments, stripe, need.life.bucket, need, moment)
     }
 
     /// Locks the stripe of a segment that may be open, for an item of this life that lies in it already. The caller
@@ -245,7 +245,7 @@ impl Chains {
         &self,
         segments: &Segments,
         segment: SegmentId,
-        (item_bucket, expiry_seconds): (TtlBucket, Option<u64>),
+        life: Lifetime,
         moment: Moment,
     ) -> Option<HeldOpen<'_>> {
         let header = segments.header(segment);
@@ -258,9 +258,9 @@ impl Chains {
             let stripe = lock(self.stripe(bucket, number));
             let Some(open) = stripe.as_ref().filter(|open| open.segment == segment) else { continue };
             // The same conditions as for a reservation, and no shorter TTL than the bucket's.
-            let fits = moment.ms < open.seal_at_ms && bucket.index() <= item_bucket.index();
-            let expiry_byte = header.expiry_byte(expiry_seconds).filter(|_| fits)?;
-            header.note_expiry(header.expiry_seconds(expiry_byte));
+            let fits = moment.ms < open.seal_at_ms && bucket.index() <= life.bucket.index();
+            let expiry_byte = header.expiry_byte(life.expiry_seconds).filter(|_| fits)?;
+            header.note_expiry(header.expiry_seconds(expiry_byte, life.exact));
             return Some(HeldOpen { _stripe: stripe, expiry_byte });
         }
         None
@@ -281,17 +281,18 @@ impl Chains {
         number: usize,
         moment: Moment,
     ) -> Option<Result<Reservation<'_>, Error>> {
-        let first = self.scale.first_that_holds(need.bucket).index();
-        let last = if number == 0 { need.bucket.index() } else { need.bucket.index() + 1 };
+        let item_bucket = need.life.bucket;
+        let first = self.scale.first_that_holds(item_bucket).index();
+        let last = if number == 0 { item_bucket.index() } else { item_bucket.index() + 1 };
         for index in (first..last).rev() {
             let Some(stripe) = try_lock(self.stripe(TtlBucket::from_index(index), 0)) else { continue };
             if let Some(space) = fit(segments, &stripe, need, moment) {
                 return Some(Ok(space.reserve(stripe, need)));
             }
         }
-        let base = self.scale.shared(need.bucket);
-        let units = need.expiry_seconds?.checked_sub(self.origin(base, moment))? >> self.scale.shift(base);
-        if base == need.bucket || units > u8::MAX.into() {
+        let base = self.scale.shared(item_bucket);
+        let units = need.life.expiry_seconds?.checked_sub(self.origin(base, moment))? >> self.scale.shift(base);
+        if base == item_bucket || units > u8::MAX.into() {
             return None;
         }
         let mut stripe = try_lock(self.stripe(base, 0))?;
@@ -321,8 +322,8 @@ impl Chains {
         let seal_at_ms = self.seal_at_ms(segments, bucket, moment);
         *stripe = Some(OpenSegment { segment, offset: 0, seal_at_ms });
         let expiry_byte =
-            header.expiry_byte(need.expiry_seconds).expect("a fresh segment spans every TTL of its bucket");
-        Ok(Reservation { stripe, segment, offset: 0, expiry_byte, size: need.size })
+            header.expiry_byte(need.life.expiry_seconds).expect("a fresh segment spans every TTL of its bucket");
+        Ok(Reservation { stripe, segment, offset: 0, expiry_byte, exact: need.life.exact, size: need.size })
     }
 
     /// The time until which a segment of a bucket opened now may stay open. A half-empty sealed segment wastes memory
@@ -416,7 +417,7 @@ impl Chains {
     }
 
     /// Puts a segment of an image behind those of its TTL bucket, and has the bucket looked at for what has expired.
-    /// False if there is no such bucket, or its unit is another.
+    /// False if there is no such bucket, its unit is another, or the origin is no multiple of it.
     pub fn restore(&self, segments: &Segments, segment: SegmentId) -> bool {
         let header = segments.header(segment);
         let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
@@ -424,7 +425,9 @@ impl Chains {
             return false;
         }
         let bucket = TtlBucket::from_index(index);
-        if self.scale.shift(bucket) != header.shift.load(Ordering::Relaxed) {
+        let origin_seconds = header.origin_seconds.load(Ordering::Relaxed);
+        let origin = self.origin(bucket, Moment { ms: origin_seconds * 1000, quantum: 0 });
+        if (self.scale.shift(bucket), origin) != (header.shift.load(Ordering::Relaxed), origin_seconds) {
             return false;
         }
         self.push(segments, bucket, segment, Moment { ms: header.opened_ms.load(Ordering::Relaxed), quantum: 0 });

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! byte  0      1      2      3           4        5
-//!     +------+---------------------------+--------+----------------+-----+-------+
-//!     | klen | vlen:20 flags:1 kind:2 0:1 | expiry | client flags   | key | value |
-//!     |  u8  |            u24            |   u8   | u32, if flags=1|     |       |
-//!     +------+---------------------------+--------+----------------+-----+-------+
+//!     +------+---------------------------+--------+----------------+----------------+-----+-------+
+//!     | klen | vlen:20 flags:1 kind:2    | expiry | client flags   | extension      | key | value |
+//!     |  u8  |        extended:1, u24    |   u8   | u32, if flags=1| if extended=1  |     | vlen  |
+//!     +------+---------------------------+--------+----------------+----------------+-----+-------+
+//!
+//! extension   stale:1 won:1 copied:1 tokened:1 annotated:1 exact:1 long:1 0:1 |
+//!             token u64, if tokened=1 | exact expiry, if exact=1: u16, or u32 if long=1
 //! ```
-//! `expiry` counts units of the segment's shift from the segment's origin: see `segment::Header`. `vlen` counts the
-//! bytes of the value part in the segment, which is, by kind:
+//! `expiry` counts units of the segment's shift from the segment's origin: see `segment::Header`. An exact expiry adds
+//! what is below a unit: see `segment::ExactExpiry`. `vlen` counts the bytes of the value part in the segment, which
+//! is, by kind:
 //! ```text
 //! plain     the client's bytes
 //! numeric   16 bytes: printed width u8, filler, an 8-aligned u64 (its place depends on the address), filler
@@ -21,7 +25,7 @@
 
 use crate::arena::Arena;
 use crate::flags::Flags;
-use crate::segment::{Location, SegmentId};
+use crate::segment::{ExactExpiry, Header, Location, SegmentId};
 use crate::sync::Ordering;
 
 /// Bytes of metadata in front of every item.
@@ -45,15 +49,20 @@ const KIND_SHIFT: u32 = 21;
 const KIND_MASK: u32 = 3;
 const EXTENDED_BIT: u32 = 1 << 23;
 /// The largest extension. An item may get one at any time, so items in one piece reserve space for it.
-pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES;
+pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES + ExactExpiry::BYTES_MAX as u32;
 const TOKEN_BYTES: u32 = 8;
+/// The lengths of an exact expiry, as bits of the length of an extension: the byte and the token are none of them.
+const EXACT_BYTES_MASK: u8 = 6;
 const STALE_BIT: u8 = 1;
 const WON_BIT: u8 = 2;
 const COPIED_BIT: u8 = 4;
 const TOKENED_BIT: u8 = 8;
 const ANNOTATED_BIT: u8 = 16;
+const EXACT_BIT: u8 = 32;
+/// With `EXACT_BIT` only.
+const LONG_BIT: u8 = 64;
 /// The first byte of an extension is less.
-const EXTENSION_END: u8 = 32;
+const EXTENSION_END: u8 = 128;
 
 /// The content of the value part of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,28 +94,50 @@ pub struct Extension {
 }
 
 impl Extension {
-    /// Bytes of the extension in the segment, of an item with such flags.
+    /// Bytes of the extension in the segment, of an item with such flags and such an expiry.
     #[inline(always)]
-    pub fn length(self, flags: Flags) -> u8 {
-        match self {
-            Self { stale: false, won: false, copied: false, token: None } => flags.is_annotation().into(),
-            Self { token: None, .. } => 1,
-            Self { token: Some(_), .. } => EXTENSION_BYTES_MAX as u8,
+    pub(crate) fn length(self, flags: Flags, exact: Option<ExactExpiry>) -> u8 {
+        let token = if self.token.is_some() { TOKEN_BYTES as u8 } else { 0 };
+        match token + exact.map_or(0, ExactExpiry::bytes) {
+            0 => (self.stale || self.won || self.copied || flags.is_annotation()).into(),
+            fields => 1 + fields,
         }
     }
 
     /// The encoded extension; only the first `length` bytes are used.
-    fn encode(self, flags: Flags) -> [u8; EXTENSION_BYTES_MAX as usize] {
+    fn encode(self, flags: Flags, exact: Option<ExactExpiry>) -> [u8; EXTENSION_BYTES_MAX as usize] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut bytes = [0; EXTENSION_BYTES_MAX as usize];
         bytes[0] = bit(self.stale, STALE_BIT)
             | bit(self.won, WON_BIT)
             | bit(self.copied, COPIED_BIT)
             | bit(flags.is_annotation(), ANNOTATED_BIT)
-            | bit(self.token.is_some(), TOKENED_BIT);
-        bytes[1..].copy_from_slice(&self.token.unwrap_or(0).to_le_bytes());
+            | bit(self.token.is_some(), TOKENED_BIT)
+            | bit(exact.is_some(), EXACT_BIT)
+            | bit(exact.is_some_and(|exact| exact.bytes() == ExactExpiry::BYTES_MAX), LONG_BIT);
+        let mut fields = &mut bytes[1..];
+        if let Some(token) = self.token {
+            fields[..TOKEN_BYTES as usize].copy_from_slice(&token.to_le_bytes());
+            fields = &mut fields[TOKEN_BYTES as usize..];
+        }
+        if let Some(exact) = exact {
+            fields[..ExactExpiry::BYTES_MAX.into()].copy_from_slice(&exact.encode());
+        }
         bytes
     }
+}
+
+/// Bytes of an extension that begins with this byte; `None` if none does.
+fn length_of_extension(bits: u8) -> Option<u8> {
+    let has = |bit: u8| bits & bit != 0;
+    let is_sound = (1..EXTENSION_END).contains(&bits) && (has(EXACT_BIT) || !has(LONG_BIT));
+    let token = if has(TOKENED_BIT) { TOKEN_BYTES as u8 } else { 0 };
+    let exact = match (has(EXACT_BIT), has(LONG_BIT)) {
+        (false, _) => 0,
+        (true, false) => ExactExpiry::SHORT_BYTES,
+        (true, true) => ExactExpiry::BYTES_MAX,
+    };
+    is_sound.then_some(1 + token + exact)
 }
 
 /// The decoded first bytes of an item.
@@ -170,6 +201,12 @@ impl ItemHeader {
         self.extension_offset() + u32::from(self.extension_length)
     }
 
+    /// Bytes of the exact expiry, which ends the extension; 0 if there is none.
+    #[inline(always)]
+    pub fn exact_bytes(self) -> u8 {
+        self.extension_length & EXACT_BYTES_MASK
+    }
+
     #[inline(always)]
     pub fn value_offset(self) -> u32 {
         self.key_offset() + u32::from(self.key_length)
@@ -181,6 +218,9 @@ impl ItemHeader {
         self.value_offset() + self.value_length
     }
 }
+
+/// What an item may have between its header and its key.
+pub(crate) type Metadata = (Flags, Extension, Option<ExactExpiry>);
 
 /// An item at its location, with its header decoded.
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +273,7 @@ impl ItemAt {
             // SAFETY: the byte is before `end`.
             let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
             let is_annotated = bits & ANNOTATED_BIT != 0;
-            if bits == 0 || bits >= EXTENSION_END || is_annotated && !header.has_flags {
+            if length_of_extension(bits).is_none() || is_annotated && !header.has_flags {
                 return None;
             }
         }
@@ -258,11 +298,34 @@ impl ItemAt {
     unsafe fn extension_length(arena: &Arena, at: Location, header: ItemHeader) -> u8 {
         // SAFETY: the caller's.
         let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
-        match bits {
-            1..EXTENSION_END if bits & TOKENED_BIT == 0 => 1,
-            1..EXTENSION_END => EXTENSION_BYTES_MAX as u8,
-            other => panic!("an extension of {other:#x}: the segment's bytes are damaged"),
+        length_of_extension(bits)
+            .unwrap_or_else(|| panic!("an extension of {bits:#x}: the segment's bytes are damaged"))
+    }
+
+    /// The second in which the item expires; `None` for never. `segment` is the header of its segment.
+    ///
+    /// # Safety
+    /// As `read`.
+    #[inline(always)]
+    pub unsafe fn expiry_seconds(self, arena: &Arena, segment: &Header) -> Option<u64> {
+        if self.header.exact_bytes() == 0 {
+            return segment.earliest_expiry_seconds(self.header.expiry);
         }
+        // SAFETY: the caller's.
+        segment.expiry_seconds(self.header.expiry, unsafe { self.exact_expiry(arena) })
+    }
+
+    /// The location of the exact expiry, or where it would be.
+    fn exact_at(self) -> Location {
+        self.at.plus(self.header.key_offset() - u32::from(self.header.exact_bytes()))
+    }
+
+    /// # Safety
+    /// As `read`.
+    #[cold]
+    unsafe fn exact_expiry(self, arena: &Arena) -> Option<ExactExpiry> {
+        // SAFETY: the caller's.
+        ExactExpiry::decode(unsafe { arena.slice(self.exact_at(), self.header.exact_bytes().into()) })
     }
 
     /// # Safety
@@ -283,9 +346,16 @@ impl ItemAt {
         let at = self.at.plus(self.header.extension_offset());
         // SAFETY: the caller's.
         let bytes = unsafe { arena.slice(at, self.header.extension_length.into()) };
-        let token = bytes.get(1..).and_then(|token| token.try_into().ok()).map(u64::from_le_bytes);
         let has = |bit: u8| bytes[0] & bit != 0;
+        let token = bytes[1..].first_chunk().filter(|_| has(TOKENED_BIT)).map(|token| u64::from_le_bytes(*token));
         Extension { stale: has(STALE_BIT), won: has(WON_BIT), copied: has(COPIED_BIT), token }
+    }
+
+    /// # Safety
+    /// As `read`.
+    pub unsafe fn metadata(self, arena: &Arena) -> Metadata {
+        // SAFETY: the caller's.
+        unsafe { (self.flags(arena), self.extension(arena), self.exact_expiry(arena)) }
     }
 
     /// Writes the part in front of the value: header, client flags, extension, key.
@@ -293,9 +363,10 @@ impl ItemAt {
     /// # Safety
     /// The caller must own the unpublished range of the item.
     #[inline(always)]
-    pub unsafe fn write_head(self, arena: &Arena, flags: Flags, extension: Extension, key: &[u8]) {
-        let Self { at, header } = self;
-        debug_assert!(header.has_flags == flags.is_present() && header.extension_length == extension.length(flags));
+    pub unsafe fn write_head(self, arena: &Arena, metadata: Metadata, key: &[u8]) {
+        let (Self { at, header }, (flags, extension, exact)) = (self, metadata);
+        debug_assert_eq!(header.has_flags, flags.is_present());
+        debug_assert_eq!(header.extension_length, extension.length(flags, exact));
         // SAFETY: the caller's.
         unsafe {
             arena.write(at, &header.encode());
@@ -303,7 +374,7 @@ impl ItemAt {
                 arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_parts().0.to_le_bytes());
             }
             if header.extension_length > 0 {
-                self.write_extension(arena, flags, extension);
+                self.write_extension(arena, metadata);
             }
             arena.write(at.plus(header.key_offset()), key);
         }
@@ -312,20 +383,25 @@ impl ItemAt {
     /// # Safety
     /// As `write_head`.
     #[cold]
-    unsafe fn write_extension(self, arena: &Arena, flags: Flags, extension: Extension) {
-        let bytes = extension.encode(flags);
+    unsafe fn write_extension(self, arena: &Arena, (flags, extension, exact): Metadata) {
+        let bytes = extension.encode(flags, exact);
         let at = self.at.plus(self.header.extension_offset());
         // SAFETY: the caller's.
         unsafe { arena.write(at, &bytes[..self.header.extension_length.into()]) };
     }
 
-    /// Gives an item another expiry.
+    /// Gives an item another expiry, exact if the present one is.
     ///
     /// # Safety
     /// As `write_head`.
-    pub unsafe fn write_expiry(self, arena: &Arena, expiry: u8) {
+    pub unsafe fn write_expiry(self, arena: &Arena, expiry: u8, exact: Option<ExactExpiry>) {
+        debug_assert_eq!(self.header.exact_bytes(), exact.map_or(0, ExactExpiry::bytes));
         // SAFETY: the caller's.
         unsafe { arena.write(self.at.plus(ITEM_HEADER_BYTES - 1), &[expiry]) };
+        if let Some(exact) = exact {
+            // SAFETY: the caller's.
+            unsafe { arena.write(self.exact_at(), &exact.encode()[..exact.bytes().into()]) };
+        }
     }
 
     pub fn value_at(self) -> Location {
@@ -483,7 +559,9 @@ pub fn number_digits(number: u64) -> u8 {
 const _: () = assert!(ITEM_HEADER_BYTES == 5);
 const _: () =
     assert!(8 << VALUE_LENGTH_BITS == 1 << 23 && EXTENDED_BIT == 1 << 23 && KIND_MASK << KIND_SHIFT == 3 << 21);
-const _: () = assert!(EXTENSION_END == 2 * ANNOTATED_BIT && ANNOTATED_BIT == 2 * TOKENED_BIT);
+const _: () = assert!(EXTENSION_END == 2 * LONG_BIT && EXACT_BIT == 2 * ANNOTATED_BIT && TOKENED_BIT < ANNOTATED_BIT);
+const _: () = assert!(ExactExpiry::SHORT_BYTES | ExactExpiry::BYTES_MAX == EXACT_BYTES_MASK);
+const _: () = assert!((1 + TOKEN_BYTES as u8) & EXACT_BYTES_MASK == 0 && 1 & EXACT_BYTES_MASK == 0);
 const _: () = assert!(1 + 7 + 8 <= NUMERIC_BYTES);
 
 #[cfg(all(test, not(loom)))]
@@ -491,7 +569,7 @@ mod tests {
     use super::*;
 
     fn header(kind: Kind, extension: Extension) -> ItemHeader {
-        let extension_length = extension.length(Flags::default());
+        let extension_length = extension.length(Flags::default(), None);
         ItemHeader { key_length: 3, value_length: 0xABCDE, has_flags: true, kind, expiry: 200, extension_length }
     }
 
@@ -514,21 +592,28 @@ mod tests {
         let at = Location::new(SegmentId::new(1), 100);
         let all = Extension { stale: true, won: true, copied: false, token: Some(0x0102) };
         let (client, annotation) = (Flags::from(0x0A0B0C0D), Flags::annotation(0x0A0B0C0D));
-        for (extension, flags, drawn) in [
-            (Extension::default(), client, &[][..]),
-            (Extension { stale: true, ..Extension::default() }, client, &[1]),
-            (Extension { won: true, ..Extension::default() }, client, &[2]),
-            (Extension { copied: true, ..Extension::default() }, client, &[4]),
-            (Extension { token: Some(0), ..Extension::default() }, client, &[8, 0, 0, 0, 0, 0, 0, 0, 0]),
-            (all, client, &[11, 2, 1, 0, 0, 0, 0, 0, 0]),
-            (Extension::default(), annotation, &[16]),
-            (all, annotation, &[27, 2, 1, 0, 0, 0, 0, 0, 0]),
+        let none = Extension::default();
+        let (short, long) = (ExactExpiry::new(8600, 5), ExactExpiry::new(0x0504_0302, 17));
+        for (extension, flags, exact, drawn) in [
+            (none, client, None, &[][..]),
+            (Extension { stale: true, ..none }, client, None, &[1]),
+            (Extension { won: true, ..none }, client, None, &[2]),
+            (Extension { copied: true, ..none }, client, None, &[4]),
+            (Extension { token: Some(0), ..none }, client, None, &[8, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (all, client, None, &[11, 2, 1, 0, 0, 0, 0, 0, 0]),
+            (none, annotation, None, &[16]),
+            (all, annotation, None, &[27, 2, 1, 0, 0, 0, 0, 0, 0]),
+            (none, client, short, &[32, 0x98, 0x21]),
+            (none, annotation, long, &[112, 2, 3, 4, 5]),
+            (Extension { copied: true, ..none }, client, short, &[36, 0x98, 0x21]),
+            (all, client, short, &[43, 2, 1, 0, 0, 0, 0, 0, 0, 0x98, 0x21]),
+            (all, annotation, long, &[123, 2, 1, 0, 0, 0, 0, 0, 0, 2, 3, 4, 5]),
         ] {
-            let extension_length = extension.length(flags);
+            let extension_length = extension.length(flags, exact);
             let header = ItemHeader { value_length: 2, extension_length, ..header(Kind::Plain, extension) };
             // SAFETY: nobody else has the arena.
             let (bytes, item) = unsafe {
-                ItemAt { at, header }.write_head(&arena, flags, extension, b"key");
+                ItemAt { at, header }.write_head(&arena, (flags, extension, exact), b"key");
                 (arena.slice(at, header.value_offset() as usize), ItemAt::read(&arena, at))
             };
             let extended = if drawn.is_empty() { 0x10 } else { 0x90 };
@@ -536,12 +621,20 @@ mod tests {
             assert_eq!(bytes, expected);
             assert_eq!(item.header, header);
             // SAFETY: as above.
-            assert_eq!(unsafe { (item.extension(&arena), item.flags(&arena)) }, (extension, flags));
+            assert_eq!(unsafe { item.metadata(&arena) }, (flags, extension, exact));
             // SAFETY: as above.
             let within = unsafe { ItemAt::read_within(&arena, at, at.offset() + header.size()) };
             assert_eq!(within.map(|item| item.header.size()), Some(header.size()));
             // SAFETY: as above.
             assert!(unsafe { item.has_key(&arena, b"key") });
+        }
+    }
+
+    #[test]
+    fn an_extension_begins_with_a_known_byte() {
+        for bits in 0..=u8::MAX {
+            let is_known = (1..EXTENSION_END).contains(&bits) && bits & 96 != LONG_BIT;
+            assert_eq!(length_of_extension(bits).is_some(), is_known, "{bits:#x}");
         }
     }
 

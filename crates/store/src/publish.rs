@@ -214,7 +214,7 @@ impl Store {
             Kind::Chained => self.body_bytes(unsafe { item.chained(&self.segments.arena) }.total - item.tail().1),
             _ => 0,
         };
-        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let expiry_seconds = self.expiry_seconds(item);
         (u64::from(item.header.size()) + bodies, expiry_seconds)
     }
 

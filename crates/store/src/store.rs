@@ -15,12 +15,12 @@ use crate::load_tickets::LoadTickets;
 use crate::lower_tier::LowerTier;
 use crate::options::Options;
 use crate::pause_point::{PausePoint, pause_point};
-use crate::segment::{Location, Segments};
+use crate::segment::{ExactExpiry, Location, Segments};
 use crate::stats::Counters;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
 use crate::token_table::TokenTable;
-use crate::ttl::{Ttl, TtlBucket};
+use crate::ttl::{Lifetime, Ttl};
 use std::sync::{Arc, OnceLock};
 
 /// A cache of TTL-indexed segments in memory.
@@ -77,9 +77,6 @@ pub(crate) enum Start {
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
-
-/// The TTL bucket of an item and the second at which it expires, `None` for never.
-pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 impl Store {
     /// An empty store with memory of its own.
@@ -279,8 +276,22 @@ impl Store {
     #[inline(always)]
     pub(crate) fn is_live_in(&self, generation: u64, item: &ItemAt, moment: Moment) -> bool {
         let header = self.segments.header(item.at.segment());
+        let is_before = |seconds: u64| moment.ms < seconds * 1000;
         header.generation.load(Ordering::Relaxed) == generation
-            && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
+            && (header.earliest_expiry_seconds(item.header.expiry).is_none_or(is_before)
+                || self.has_exact_life(item, moment))
+    }
+
+    /// Whether an item that has expired by its expiry byte lives for a part of a unit more.
+    #[cold]
+    fn has_exact_life(&self, item: &ItemAt, moment: Moment) -> bool {
+        item.header.exact_bytes() > 0 && self.expiry_seconds(item).is_none_or(|seconds| moment.ms < seconds * 1000)
+    }
+
+    /// The second in which an item expires; `None` for never. Protection as in `item`.
+    pub(crate) fn expiry_seconds(&self, item: &ItemAt) -> Option<u64> {
+        // SAFETY: as in `item`.
+        unsafe { item.expiry_seconds(&self.segments.arena, self.segments.header(item.at.segment())) }
     }
 
     /// Whether a flush has ended the generation of an item.
@@ -302,29 +313,28 @@ impl Store {
         unsafe { self.item(slot).has_key(&self.segments.arena, key) }
     }
 
-    /// The bucket and expiry of an item stored now; `None` if it has expired already.
+    /// The life of an item stored now; `None` if it has expired already.
     pub(crate) fn lifetime(&self, ttl: Ttl, moment: Moment) -> Option<Lifetime> {
         match ttl {
-            Ttl::Never => Some((TtlBucket::NEVER, None)),
+            Ttl::Never => Some(Lifetime::NEVER),
             Ttl::Expired | Ttl::Seconds(0) => None,
             Ttl::Seconds(seconds) => {
-                Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
+                let expiry_seconds = Some(moment.seconds() + u64::from(seconds));
+                Some(Lifetime { bucket: self.chains.scale.bucket(seconds), expiry_seconds, exact: None })
             }
             Ttl::Until(seconds) if seconds <= moment.seconds() => None,
             Ttl::Until(seconds) => {
                 // The latest expiry that a TTL can express.
-                let expiry_seconds = Some(seconds.min(moment.seconds() + u64::from(u32::MAX)));
-                Some((self.bucket_until(expiry_seconds, moment), expiry_seconds))
+                let latest = moment.seconds() + u64::from(u32::MAX);
+                Some(self.lifetime_until(Some(seconds.min(latest)), moment))
             }
         }
     }
 
-    /// The bucket for an item that keeps its expiry, by the time it has left.
-    pub(crate) fn bucket_until(&self, expiry_seconds: Option<u64>, moment: Moment) -> TtlBucket {
-        expiry_seconds.map_or(TtlBucket::NEVER, |seconds| {
-            let left = seconds.saturating_sub(moment.seconds()).clamp(1, u32::MAX.into());
-            self.chains.scale.bucket(left as u32)
-        })
+    /// The life of an item that expires exactly in this second, or keeps this expiry.
+    pub(crate) fn lifetime_until(&self, expiry_seconds: Option<u64>, moment: Moment) -> Lifetime {
+        let until = |seconds| self.chains.scale.lifetime_until(seconds, moment.seconds());
+        expiry_seconds.map_or(Lifetime::NEVER, until)
     }
 
     pub(crate) fn reserve(
@@ -335,9 +345,8 @@ impl Store {
         moment: Moment,
     ) -> Result<Reservation<'_>, Error> {
         let need = ReserveRequest {
-            bucket: life.0,
+            life,
             size,
-            expiry_seconds: life.1,
             writer: participant.number(),
             generation: self.generation.load(Ordering::Acquire),
         };
@@ -346,9 +355,10 @@ impl Store {
         reserved
     }
 
-    /// Writes an item up to its value into reserved space. Answers the location of the value.
+    /// Writes an item up to its value into space that was reserved for its life. Answers the location of the value.
     #[inline(always)]
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
+        debug_assert_eq!(reserved.exact, head.exact, "the reservation is for this life");
         let at = Location::new(reserved.segment, reserved.offset);
         let header = ItemHeader {
             key_length: u8::try_from(head.key.len()).expect("keys have at most 255 bytes"),
@@ -356,10 +366,11 @@ impl Store {
             has_flags: head.flags.is_present(),
             kind: head.kind,
             expiry: reserved.expiry_byte,
-            extension_length: head.extension.length(head.flags),
+            extension_length: head.extension.length(head.flags, head.exact),
         };
+        let metadata = (head.flags, head.extension, head.exact);
         // SAFETY: the reservation owns the range and nobody can reach it before its publication.
-        unsafe { ItemAt { at, header }.write_head(&self.segments.arena, head.flags, head.extension, head.key) };
+        unsafe { ItemAt { at, header }.write_head(&self.segments.arena, metadata, head.key) };
         at.plus(header.value_offset())
     }
 
@@ -425,10 +436,13 @@ impl Items for Store {
 }
 
 /// The part of an item in front of its value.
+#[derive(Clone, Copy)]
 pub(crate) struct Head<'a> {
     pub key: &'a [u8],
     pub flags: Flags,
     pub extension: Extension,
+    /// That of its life.
+    pub exact: Option<ExactExpiry>,
     pub kind: Kind,
     /// Bytes of the value part.
     pub value_length: u32,
@@ -437,7 +451,7 @@ pub(crate) struct Head<'a> {
 impl Head<'_> {
     /// Bytes of the whole item.
     pub fn size(&self) -> u64 {
-        self.size_with(self.extension.length(self.flags).into())
+        self.size_with(self.extension.length(self.flags, self.exact).into())
     }
 
     /// Whether a segment of `segment_bytes` holds the item in one piece, also with the longest extension.

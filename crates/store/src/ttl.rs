@@ -2,9 +2,10 @@
 //!
 //! The division is log-linear over all TTLs of a u32: every octave has the same number of buckets, a power of two from
 //! 1 to 32. Bucket 0 holds items that never expire. A bucket groups items; the expiry is stored in the item, in units
-//! of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket are in one octave, and so have one unit.
+//! of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket are in one octave, and so have one unit. Where the
+//! second of the expiry counts, the item has its lowest bits besides (`ExactExpiry`).
 
-use crate::segment::NO_EXPIRY;
+use crate::segment::{ExactExpiry, NO_EXPIRY};
 use std::time::Duration;
 
 /// Loom models have TTLs of one second only, as each bucket slows every execution.
@@ -22,7 +23,7 @@ pub enum Ttl {
     Never,
     /// Expires this many seconds from now. Zero is `Expired`.
     Seconds(u32),
-    /// Expires when the time of the operations reaches this second. If it already has: `Expired`.
+    /// Expires exactly when the time of the operations reaches this second. If it already has: `Expired`.
     Until(u64),
     /// Expired already: the entry replaces the present one and is absent at once.
     Expired,
@@ -57,6 +58,21 @@ impl TtlBucket {
     pub fn from_index(index: usize) -> Self {
         Self(u16::try_from(index).expect("at most 1025 buckets"))
     }
+}
+
+/// How long an item lives that is written now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    pub bucket: TtlBucket,
+    /// The second in which it expires; `None` for never.
+    pub expiry_seconds: Option<u64>,
+    /// The bits with which it expires exactly then. Without them it may expire up to a unit earlier, if that second is
+    /// no multiple of the unit.
+    pub exact: Option<ExactExpiry>,
+}
+
+impl Lifetime {
+    pub const NEVER: Self = Self { bucket: TtlBucket::NEVER, expiry_seconds: None, exact: None };
 }
 
 /// The division of all TTLs into buckets.
@@ -119,6 +135,14 @@ impl TtlScale {
     /// log2 of the expiry unit of a bucket in seconds: 1 s below a TTL of 128 s, then 1/64 to 1/128 of the TTL.
     pub fn shift(self, bucket: TtlBucket) -> u8 {
         self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(FINEST_OCTAVE) as u8)
+    }
+
+    /// The life of an item that expires exactly in the second `expiry_seconds`, after `now_seconds`.
+    pub fn lifetime_until(self, expiry_seconds: u64, now_seconds: u64) -> Lifetime {
+        let left = expiry_seconds.saturating_sub(now_seconds).clamp(1, u32::MAX.into());
+        let bucket = self.bucket(left as u32);
+        let exact = ExactExpiry::new(expiry_seconds, self.shift(bucket));
+        Lifetime { bucket, expiry_seconds: Some(expiry_seconds), exact }
     }
 
     /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this bucket: of half its unit.
@@ -206,6 +230,31 @@ mod tests {
                 (6..32).map(|octave| scale.shared(scale.bucket(1 << octave))).map(TtlBucket::index).collect();
             assert_eq!(shared.len(), 13, "two octaves share one");
         }
+    }
+
+    #[test]
+    fn an_exact_expiry_is_the_same_in_every_finer_unit() {
+        for scale in scales() {
+            for left in [1, 127, 128, 129, 255, 3600, 86_399, 2_592_001, 8_388_607, 8_388_609, 2_147_483_649, u32::MAX]
+            {
+                for now in [1, 12_345, (1 << 32) - 77, 1 << 40] {
+                    let expiry = now + u64::from(left);
+                    let life = scale.lifetime_until(expiry, now);
+                    assert_eq!((life.bucket, life.expiry_seconds), (scale.bucket(left), Some(expiry)));
+                    let coarsest = scale.shift(life.bucket);
+                    let is_multiple = expiry.is_multiple_of(1 << coarsest);
+                    assert_eq!(life.exact.is_none(), is_multiple, "{expiry} in units of 2^{coarsest}");
+                    let Some(exact) = life.exact else { continue };
+                    assert_eq!(exact.bytes() > 2, left >= 1 << 23, "{left}");
+                    let bytes = exact.encode();
+                    let read = ExactExpiry::decode(&bytes[..exact.bytes().into()]).unwrap();
+                    for shift in 0..=coarsest {
+                        assert_eq!(read.seconds(expiry >> shift << shift, shift), expiry, "{left} from {now}, {shift}");
+                    }
+                }
+            }
+        }
+        assert_eq!(ExactExpiry::decode(&[]), None);
     }
 
     #[test]

@@ -168,11 +168,9 @@ impl Store {
             // SAFETY: the store is quiet, and items lie one after the other up to the write offset.
             let item = unsafe { ItemAt::read(&self.segments.arena, at) };
             // SAFETY: as above.
-            let extension = unsafe { item.extension(&self.segments.arena) };
-            // SAFETY: as above.
-            let flags = unsafe { item.flags(&self.segments.arena) };
-            assert_eq!(extension.length(flags), item.header.extension_length, "the extension of {at:?}");
-            let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
+            let (flags, extension, exact) = unsafe { item.metadata(&self.segments.arena) };
+            assert_eq!(extension.length(flags, exact), item.header.extension_length, "the extension of {at:?}");
+            let expiry = self.expiry_seconds(&item).unwrap_or(u64::MAX);
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
             bytes += self.bytes_with_bodies(&item);
             expired_bytes += if expiry < header.next_expiry_seconds() { self.bytes_with_bodies(&item) } else { 0 };

@@ -193,9 +193,12 @@ impl Generator {
             (Lives::Short, _) => Life::Seconds(self.random.between(1, 10) as u32),
             (_, 3..30) => Life::Never,
             (_, 30..55) => Life::Seconds(self.random.between(1, 5) as u32),
-            (_, 55..80) => Life::Seconds(self.random.between(1, 300) as u32),
-            (_, 80..90) => Life::Seconds(self.random.between(300, 100_000) as u32),
-            (_, 90..97) => Life::Seconds((self.random.number() as u32 >> self.random.below(32)).max(1)),
+            (_, 55..70) => Life::Seconds(self.random.between(1, 300) as u32),
+            (_, 70..80) => Life::Exactly(self.random.between(1, 300) as u32),
+            (_, 80..85) => Life::Seconds(self.random.between(300, 100_000) as u32),
+            (_, 85..90) => Life::Exactly(self.random.between(300, 100_000) as u32),
+            (_, 90..94) => Life::Seconds((self.random.number() as u32 >> self.random.below(32)).max(1)),
+            (_, 94..97) => Life::Exactly((self.random.number() as u32 >> self.random.below(32)).max(1)),
             _ => Life::Seconds(u32::MAX),
         }
     }

@@ -1,8 +1,8 @@
 //! A cache as a plain map: the contract that every answer is judged by.
 //!
-//! A key is present, absent, or perhaps present: within the allowance before its expiry (1 s or 1.6 % of its TTL), and
-//! always if the cache may evict. An answer that reveals which it was settles it: what has been seen absent must not
-//! come back unless it is stored again.
+//! A key is present, absent, or perhaps present: within the allowance before its expiry (1 s or 1.6 % of its TTL, none
+//! for an exact one), and always if the cache may evict. An answer that reveals which it was settles it: what has been
+//! seen absent must not come back unless it is stored again.
 
 use crate::operation::{Answer, Hit, Life, Mode, Operation, Write};
 use std::collections::HashMap;
@@ -192,10 +192,18 @@ impl Model {
     }
 
     fn expiry(&self, life: Life) -> Option<Expiry> {
-        let Life::Seconds(seconds) = life else { return None };
-        let ttl_ms = u64::from(seconds) * 1000;
-        let latest_ms = self.now_ms + ttl_ms;
-        Some(Expiry { earliest_ms: latest_ms - (ttl_ms * 16 / 1000).max(1000), latest_ms })
+        match life {
+            Life::Never | Life::Past => None,
+            Life::Seconds(seconds) => {
+                let ttl_ms = u64::from(seconds) * 1000;
+                let latest_ms = self.now_ms + ttl_ms;
+                Some(Expiry { earliest_ms: latest_ms - (ttl_ms * 16 / 1000).max(1000), latest_ms })
+            }
+            Life::Exactly(seconds) => {
+                let end_ms = (self.now_ms / 1000 + u64::from(seconds)) * 1000;
+                Some(Expiry { earliest_ms: end_ms, latest_ms: end_ms })
+            }
+        }
     }
 
     /// Changes what an entry holds, if it is there: its tokens of before are void.
@@ -357,6 +365,19 @@ mod tests {
         model.judge(&get(), &hit(b"v", Some(latest)), None).unwrap();
         model.observe_time(latest);
         assert!(model.judge(&get(), &hit(b"v", Some(latest)), None).is_err(), "expired");
+    }
+
+    #[test]
+    fn an_exact_expiry_has_no_allowance() {
+        let mut model = Model::new(false, 100);
+        model.observe_time(500);
+        model.judge(&set(b"k", b"v", Life::Exactly(1000)), &Answer::Stored, None).unwrap();
+        assert!(model.judge(&get(), &hit(b"v", Some(999_000)), None).is_err(), "it says too short a life");
+        model.observe_time(999_999);
+        assert!(model.judge(&get(), &Answer::Lookup(None), None).is_err(), "too early");
+        model.judge(&get(), &hit(b"v", Some(1_000_000)), None).unwrap();
+        model.observe_time(1_000_000);
+        assert!(model.judge(&get(), &hit(b"v", Some(1_000_000)), None).is_err(), "expired");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 pub enum Life {
     Never,
     Seconds(u32),
+    /// Exactly until a second: this many after the one of the operation.
+    Exactly(u32),
     /// Over already.
     Past,
 }

@@ -433,27 +433,43 @@ mod tests {
     #[test]
     fn a_late_promotion_keeps_its_expiry() {
         for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
-            let folder = tempfile::tempdir().unwrap();
-            let cache = build(folder.path(), FlashPromotion::Always);
-            let pool = &*cache.engine().default_pool;
-            let flash = cache.engine().default_pool.flash.as_ref().unwrap();
-            let key = Key::new(b"key");
-            let object = Object { key, value: &[b"value"], client_flags: 7, is_annotated: false, expiry: 100 };
-            flash.tier.insert(&object, 2).unwrap();
-            let found = find(&cache, key.bytes);
-            cache.maintain(Duration::from_secs(late));
-            let item = pool.serve(flash, &found);
-            assert_eq!(item.is_some(), stored == Stored::Stored);
-            assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(
-                pool.promote_uncounted(flash, &found, PromotionKind::Required(Waiting::Answers(Patience::Spent))),
-                Ok(stored)
-            );
-            let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
-            assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
-            cache.maintain(Duration::from_secs(99));
-            assert!(!cache.get(b"key").is_hit(), "it has expired");
+            promote_late(100, late, stored);
         }
+        // In units of more than a second, too.
+        for (expiry, late) in [(1001, 2), (3601, 1000), (86_399, 2), (10_000_001, 2)] {
+            promote_late(expiry, late, Stored::Stored);
+        }
+    }
+
+    /// Promotes an object of this expiry after this many seconds, if it has not expired, and looks when it does.
+    fn promote_late(expiry: u32, late: u64, stored: Stored) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Always);
+        let pool = &*cache.engine().default_pool;
+        let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        let key = Key::new(b"key");
+        let object = Object { key, value: &[b"value"], client_flags: 7, is_annotated: false, expiry };
+        flash.tier.insert(&object, 2).unwrap();
+        let found = find(&cache, key.bytes);
+        // A manual clock begins a second before the start.
+        let since_start = u64::from(expiry) - 1;
+        let left = Duration::from_secs(since_start.saturating_sub(late));
+        cache.maintain(Duration::from_secs(late));
+        let item = pool.serve(flash, &found);
+        assert_eq!(item.is_some(), stored == Stored::Stored);
+        assert!(item.is_none_or(|item| item.ttl() == Some(left) && item.flags() == 7));
+        assert_eq!(
+            pool.promote_uncounted(flash, &found, PromotionKind::Required(Waiting::Answers(Patience::Spent))),
+            Ok(stored)
+        );
+        let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
+        assert_eq!(ttl, (stored == Stored::Stored).then_some(left));
+        if stored == Stored::Stored {
+            cache.maintain(Duration::from_millis(since_start * 1000 - 1));
+            assert!(cache.get(b"key").is_hit(), "{expiry} s: it expires with the next millisecond");
+        }
+        cache.maintain(Duration::from_secs(since_start));
+        assert!(!cache.get(b"key").is_hit(), "it has expired");
     }
 
     #[test]

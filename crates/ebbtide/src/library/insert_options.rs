@@ -109,7 +109,10 @@ impl Pool {
             Ttl::Never | Ttl::Expired => return None,
         };
         let left = end.checked_sub(now).filter(|left| *left < MAX_FRESH_SECONDS)?;
-        let ttl = Ttl::seconds(u32::try_from(left.saturating_add(window)).unwrap_or(u32::MAX));
+        let ttl = match ttl {
+            Ttl::Until(_) => Ttl::Until(end.saturating_add(window)),
+            _ => Ttl::seconds(u32::try_from(left.saturating_add(window)).unwrap_or(u32::MAX)),
+        };
         Some((ttl, EntryKind::served_stale(self.unix_seconds(end))))
     }
 

@@ -6,7 +6,7 @@ use super::pool::{Pool, has_value};
 use crate::edit::Decide;
 use crate::error::Error;
 use ebbtide_store::{Change, Changed, Count, Edit, Editable, Mode, Stored, Ttl};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Writes. A write that needs memory evicts; it waits for other threads within bounds, for ten seconds at most.
 impl Pool {
@@ -145,6 +145,23 @@ impl Pool {
     /// ```
     pub fn invalidate_all(&self) {
         self.commands.flush(Duration::ZERO);
+    }
+
+    /// The TTL of an entry that expires when the wall clock reaches `end`, rounded down to a whole second. The entry is
+    /// never served after it and not lost before it, however long it lives, unless the wall clock is set meanwhile. For
+    /// a manual clock 1970 is a second before the start.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// use std::time::{Duration, SystemTime};
+    /// let closing = SystemTime::now() + Duration::from_secs(8 * 3600);
+    /// cache.insert_with("menu", "soup", InsertOptions::new().ttl(cache.ttl_until(closing)))?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn ttl_until(&self, end: SystemTime) -> Ttl {
+        let unix = end.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.commands.0.pool.clock.until(unix.as_secs())
     }
 
     /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An

@@ -52,8 +52,17 @@ impl CacheSubject {
         Answer::Lookup(Some(hit))
     }
 
+    fn ttl(&self, life: Life) -> Ttl {
+        match life {
+            Life::Never => Ttl::Never,
+            Life::Past => Ttl::Expired,
+            Life::Seconds(seconds) => Ttl::seconds(seconds),
+            Life::Exactly(seconds) => Ttl::Until(self.now_ms / 1000 + u64::from(seconds)),
+        }
+    }
+
     fn write(&self, write: &Write) -> Result<Stored, Error> {
-        let (ttl, mode) = (ttl(write.life), mode(write.mode));
+        let (ttl, mode) = (self.ttl(write.life), mode(write.mode));
         let Some(bytes) = write.pieces else {
             return self.cache.insert(&write.key, &write.value).flags(write.flags).ttl(ttl).mode(mode).apply();
         };
@@ -101,9 +110,9 @@ impl CacheSubject {
             },
             Operation::Abandon { key, length, written } => self.abandon(key, *length, *written)?,
             Operation::Delete(key) => Answer::Was(cache.delete(key)),
-            Operation::Touch(key, life) => Answer::Was(cache.touch(key, ttl(*life))?),
+            Operation::Touch(key, life) => Answer::Was(cache.touch(key, self.ttl(*life))?),
             Operation::GetAndTouch(key, life) => {
-                let lookup = cache.get_and_touch(key, ttl(*life))?;
+                let lookup = cache.get_and_touch(key, self.ttl(*life))?;
                 Answer::Lookup(lookup.hit().map(|item| self.hit(&item)))
             }
             Operation::Increment(key, delta) => Answer::Number(cache.increment(key, *delta)?),
@@ -161,14 +170,6 @@ impl Subject for CacheSubject {
     fn verify(&mut self, _now_ms: u64) {
         self.look_at_held();
         self.cache.verify();
-    }
-}
-
-fn ttl(life: Life) -> Ttl {
-    match life {
-        Life::Never => Ttl::Never,
-        Life::Past => Ttl::Expired,
-        Life::Seconds(seconds) => Ttl::seconds(seconds),
     }
 }
 

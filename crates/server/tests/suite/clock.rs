@@ -117,10 +117,16 @@ fn is_served(server: &TestServer, key: &str) -> bool {
 
 #[test]
 fn unix_times_are_kept_to_the_second_by_every_command() {
-    const LIFE: u32 = 100;
+    // With units of expiry from a second to a day and a half.
+    for life in [100, 129, 1001, 3601, 86_399, 2_000_001, 9_000_001] {
+        unix_times_are_kept_with_a_life_of(life);
+    }
+}
+
+fn unix_times_are_kept_with_a_life_of(life: u32) {
     within_a_second(|started| {
         let server = server();
-        let end = started as u32 + LIFE;
+        let end = started as u32 + life;
         let lines = format!(
             "set set 0 {end} 1\r\nv\r\nset touch 0 0 1\r\nv\r\ntouch touch {end}\r\nset gat 0 0 1\r\nv\r\ngat {end} gat\r\n\
              ms ms 1 T{end}\r\nv\r\nset mg 0 0 1\r\nv\r\nmg mg T{end}\r\nmg made N{end}\r\nma ma N{end}\r\n\
@@ -139,13 +145,13 @@ fn unix_times_are_kept_to_the_second_by_every_command() {
             assert_eq!(status_of(&mut binary, &packet).0, packet::OK);
         }
         let keys = ["set", "touch", "gat", "ms", "mg", "made", "ma", "append", "binary", "btouch", "bgat"];
-        check(&server, &format!("debugtime {}\r\n", LIFE - 1), "OK\r\n");
+        check(&server, &format!("debugtime {}\r\n", life - 1), "OK\r\n");
         let early: Vec<_> = keys.iter().filter(|key| !is_served(&server, key)).collect();
         check(&server, "debugtime 1\r\n", "OK\r\n");
         let late: Vec<_> = keys.iter().filter(|key| is_served(&server, key)).collect();
         match early.is_empty() && late.is_empty() {
             true => Ok(()),
-            false => Err(format!("lost a second early: {early:?}; served late: {late:?}")),
+            false => Err(format!("of {life} s: lost a second early: {early:?}; served late: {late:?}")),
         }
     });
 }
@@ -204,24 +210,37 @@ fn a_flush_at_a_unix_time_is_on_time() {
     });
 }
 
-/// Lives from 128 s on are rounded down to whole units of their TTL bucket, relative and absolute ones alike.
+/// Lives from 128 s on that begin with a write are rounded down to whole units of their TTL bucket.
 #[test]
-fn long_lives_end_less_than_a_64th_early() {
+fn long_relative_lives_end_less_than_a_64th_early() {
     for life in [129_u64, 1000, 3600, 86_400, 2_000_000] {
-        within_a_second(|started| {
+        within_a_second(|_| {
             let server = server();
-            let line = format!("set unix 0 {} 1\r\nv\r\nset ttl 0 {life} 1\r\nv\r\n", started + life);
-            server.talk(line.as_bytes());
+            server.talk(format!("set k 0 {life} 1\r\nv\r\n").as_bytes());
             check(&server, &format!("debugtime {}\r\n", life - life / 64 - 1), "OK\r\n");
-            let early = ["unix", "ttl"].map(|key| !is_served(&server, key));
+            let early = !is_served(&server, "k");
             check(&server, &format!("debugtime {}\r\n", life / 64 + 1), "OK\r\n");
-            let late = ["unix", "ttl"].map(|key| is_served(&server, key));
-            match early == [false; 2] && late == [false; 2] {
-                true => Ok(()),
-                false => Err(format!("{life}: too early {early:?}, late {late:?}")),
+            match (early, is_served(&server, "k")) {
+                (false, false) => Ok(()),
+                (early, late) => Err(format!("{life}: too early {early}, late {late}")),
             }
         });
     }
+}
+
+#[test]
+fn dumps_and_meta_commands_tell_the_second_of_a_unix_time() {
+    within_a_second(|started| {
+        let (server, life) = (server(), 86_399);
+        let end = started + life;
+        server.talk(format!("set k 0 {end} 1\r\nv\r\n").as_bytes());
+        let (left, dump) = (left(&server, "k"), server.talk(b"lru_crawler metadump all\r\n"));
+        let dump = String::from_utf8_lossy(&dump).into_owned();
+        match (life - 1..=life).contains(&left) && dump.contains(&format!(" exp={end} ")) {
+            true => Ok(()),
+            false => Err(format!("{left} of {life} s are left; {end} is not in {dump}")),
+        }
+    });
 }
 
 #[test]

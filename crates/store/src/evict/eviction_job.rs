@@ -144,7 +144,7 @@ impl Eviction {
     /// False if there is no segment for the item, or it is not in the index any more.
     fn copy(&mut self, store: &Store, participant: &Participant, candidate: &Candidate, moment: Moment) -> bool {
         let item = &candidate.item;
-        let expiry = store.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let expiry = store.expiry_seconds(item);
         let size = item.header.size();
         let fit = self.destination.as_ref().and_then(|open| open.fit(store, size, expiry));
         let Some(byte) = fit.or_else(|| self.next_destination(store, size, expiry, moment)) else { return false };

@@ -8,7 +8,7 @@
 //!   counted at the last look     nothing expires in between                all has expired: dropped
 //! ```
 //! A search of a chain finds the segments whose next expiry has come. Their items are counted again, which reads the
-//! five bytes of each item and no index. The sum over all chains is the waiting memory. While it exceeds a 512th of all
+//! metadata of each item and no index. The sum over all chains is the waiting memory. While it exceeds a 512th of all
 //! memory, the segment with the best ratio of freed to copied bytes is emptied: its live items are relocated within the
 //! TTL bucket. Expiry comes before every eviction.
 
@@ -98,7 +98,7 @@ impl Store {
         while offset < end {
             // SAFETY: items are contiguous up to the write offset, and the caller keeps them in place.
             let item = unsafe { ItemAt::read(&self.segments.arena, Location::new(segment, offset)) };
-            let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
+            let expiry = self.expiry_seconds(&item).unwrap_or(u64::MAX);
             if expiry > moment.seconds() {
                 next = expiry.min(next);
             } else {

@@ -237,6 +237,10 @@ impl Lossless {
             4..6 => [127, 128, 255, 256, 511][dice.below(5) as usize],
             _ => 1 + dice.below(max),
         };
+        if dice.below(3) == 0 {
+            let until = self.run.now_ms / 1000 + seconds;
+            return (Ttl::Until(until), until * 1000, until * 1000);
+        }
         let end_ms = self.run.now_ms + 1000 * seconds;
         (Ttl::seconds(seconds as u32), end_ms - 1000.max(16 * seconds), end_ms)
     }

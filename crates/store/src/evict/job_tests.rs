@@ -68,6 +68,30 @@ fn a_job_with_an_old_time_keeps_all_items() {
 }
 
 #[test]
+fn an_item_is_relocated_in_its_last_unit() {
+    let (store, participant) = store();
+    let (key, hash) = (b"key", store.hash(b"key"));
+    // 32 s are a unit: by its expiry byte it has expired at 3584 s.
+    let (ttl, mode) = (Ttl::Until(3602), Mode::Set);
+    let write = Write { key, hash, value: b"value", flags: 0.into(), ttl, mode, token: None };
+    store.write(&participant, &write, 1000).unwrap();
+    for now_ms in [3_583_999, 3_584_000, 3_601_999] {
+        let moment = store.moment(now_ms);
+        store.seal_open(crate::chains::Seal::All);
+        let before = store.peek(&participant, key, hash, now_ms).expect("it lives on").item_at();
+        let mut job = store.claim_relocation(before.at.segment(), moment).unwrap();
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        let item = store.peek(&participant, key, hash, now_ms).expect("it lives on");
+        assert_eq!(item.expiry_seconds(), Some(3602));
+        assert_ne!(item.item_at().at, before.at, "it was copied");
+        drop(item);
+        store.verify(&participant, now_ms);
+    }
+    assert!(store.peek(&participant, key, hash, 3_602_000).is_none());
+}
+
+#[test]
 fn a_slice_bounds_the_copied_bytes() {
     let options = Options { memory_bytes: 64 << 20, segment_size: Some(1 << 20), ..Options::default() };
     let store = Store::new(options).unwrap();

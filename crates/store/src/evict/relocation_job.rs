@@ -71,7 +71,7 @@ impl Relocation {
         if !is_live {
             return false;
         }
-        let expiry = store.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let expiry = store.expiry_seconds(item);
         let size = item.header.size();
         let fit = self.destination.as_ref().and_then(|open| open.fit(store, size, expiry));
         let Some(byte) = fit.or_else(|| self.switch_to_spare(store, size, expiry)) else { return false };

@@ -160,15 +160,16 @@ impl Store {
         moment: Moment,
     ) -> Option<bool> {
         let arena = &self.segments.arena;
-        let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let life = self.lifetime_until(self.expiry_seconds(item), moment);
         // SAFETY: the caller holds a pin under which it found the item.
         let (key, flags, extension) = unsafe {
             let key = arena.slice(item.key_at(), item.header.key_length.into());
             (key, item.flags(arena), item.extension(arena))
         };
-        let head = Head { key, flags, extension, kind: Kind::Chained, value_length: item.header.value_length };
+        let (exact, kind, value_length) = (life.exact, Kind::Chained, item.header.value_length);
+        let head = Head { key, flags, extension, exact, kind, value_length };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, (self.bucket_until(expiry, moment), expiry), moment).ok()?;
+        let reserved = self.reserve(participant, size, life, moment).ok()?;
         let value_at = self.write_head(&reserved, &head);
         // SAFETY: the reservation owns the new range; the old one is pinned.
         unsafe {

@@ -180,7 +180,8 @@ impl<'s> CheckedSegments<'s> {
                 self.look_up(&mut batch, &mut live)?;
             }
             let bytes = u64::from(item.header.size()) + self.body_bytes(&item)?;
-            let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
+            // SAFETY: as above.
+            let expiry = unsafe { item.expiry_seconds(&self.segments.arena, header) }.unwrap_or(u64::MAX);
             if expiry > header.latest_expiry_seconds() {
                 return Err("an item expires after its segment");
             }

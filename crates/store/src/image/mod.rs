@@ -39,7 +39,7 @@ use crate::segment::{SegmentId, State};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 const MAGIC: [u8; 8] = *b"EBBSTORE";
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// The states that an image can tell of.
 fn state_of_word(word: u8) -> Option<State> {

@@ -141,7 +141,7 @@ fn a_reader_sees_no_torn_words() {
         assert!(header.size() <= 64 && header.value_offset() == ITEM_HEADER_BYTES + 1);
         // SAFETY: no slot points there.
         unsafe {
-            item.write_head(&store.segments.arena, 0.into(), Extension::default(), KEY);
+            item.write_head(&store.segments.arena, (0.into(), Extension::default(), None), KEY);
             item.write_content(&store.segments.arena, kind, &content);
         }
         let writer = {

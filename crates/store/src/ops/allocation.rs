@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::flags::Flags;
 use crate::item::{Extension, ItemAt, Kind};
 use crate::publish::NewItem;
-use crate::segment::Location;
+use crate::segment::{ExactExpiry, Location};
 use crate::store::{Head, Store};
 use crate::ttl::Ttl;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Store {
         let moment = self.moment(now_ms);
         let Some(life) = self.lifetime(ttl, moment).filter(|_| length as u64 <= segment_bytes) else { return Ok(None) };
         let (flags, extension, value_length) = (Flags::default(), Extension::default(), length as u32);
-        let head = Head { key, flags, extension, kind: Kind::Plain, value_length };
+        let head = Head { key, flags, extension, exact: life.exact, kind: Kind::Plain, value_length };
         if !head.fits(self.segments.segment_bytes()) {
             return Ok(None);
         }
@@ -123,15 +123,19 @@ impl Allocation {
         self.store.write(participant, &write, now_ms)
     }
 
-    /// `None`, with nothing changed, if the segment takes no live item any more.
+    /// `None`, with nothing changed, if the segment takes no live item any more, or none of this life.
     fn publish_in_place(&mut self, participant: &Participant, ttl: Ttl, now_ms: u64) -> Result<Option<Written>, Error> {
         let store = &*self.store;
         let moment = store.moment(now_ms);
         let Some(life) = store.lifetime(ttl, moment) else { return Ok(None) };
         let ItemAt { at, header } = self.item;
+        if life.exact.map_or(0, ExactExpiry::bytes) != header.exact_bytes() {
+            // The item has no place for this expiry.
+            return Ok(None);
+        }
         let Some(open) = store.chains.hold_open(&store.segments, at.segment(), life, moment) else { return Ok(None) };
         // SAFETY: the segment is open and its stripe locked: nobody else reads the header of an item without a slot.
-        unsafe { self.item.write_expiry(&store.segments.arena, open.expiry_byte) };
+        unsafe { self.item.write_expiry(&store.segments.arena, open.expiry_byte, life.exact) };
         let (size, is_copy, keeps_token) = (header.size(), false, false);
         let new = NewItem { at, size, body_bytes: 0, token: None, is_copy, keeps_token };
         let outcome = store.publish(participant, (self.key(), self.hash), Condition::Always, new, moment)?;
@@ -249,6 +253,20 @@ mod tests {
         subject.publish(&mut late);
         assert_eq!(subject.get().expect("it was published").1, Some(100));
         drop((allocation, late));
+        subject.verify();
+    }
+
+    #[test]
+    fn an_exact_expiry_has_a_place_from_the_start() {
+        let subject = Subject::new(4);
+        let until = Ttl::Until(subject.now_ms / 1000 + 3601);
+        for (ttl, is_in_place) in [(until, true), (Ttl::seconds(3601), false)] {
+            let mut allocation = subject.try_allocate(ttl).unwrap();
+            allocation.bytes_mut().fill(7);
+            allocation.publish(&subject.participant, until, subject.now_ms).unwrap();
+            let (at, left) = subject.get().expect("it was published");
+            assert_eq!((at == allocation.item.at, left), (is_in_place, Some(3601)), "{ttl:?}");
+        }
         subject.verify();
     }
 

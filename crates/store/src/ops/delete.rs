@@ -13,9 +13,9 @@ use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
 use crate::lower_copy::LowerCopy;
 use crate::publish::NewItem;
 use crate::segment::Location;
-use crate::store::{Head, Lifetime, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
-use crate::ttl::Ttl;
+use crate::ttl::{Lifetime, Ttl};
 
 /// The copy of an item that replaces it and takes over its bodies.
 pub(super) struct Successor<'i> {
@@ -159,13 +159,15 @@ impl Store {
         }
     }
 
-    /// Whether an item has the expiry of this lifetime already, in the unit of its bucket or in a finer one.
-    pub(super) fn expires_at(&self, item: &ItemAt, (bucket, expiry_seconds): Lifetime) -> bool {
-        let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
-        let shift = self.chains.scale.shift(bucket);
-        match (present, expiry_seconds) {
-            (Some(present), Some(seconds)) => (seconds >> shift << shift..=seconds).contains(&present),
-            (present, none) => present == none,
+    /// Whether an item has the expiry of this lifetime already: the second, or that in the unit of its bucket or in a
+    /// finer one.
+    pub(super) fn expires_at(&self, item: &ItemAt, life: Lifetime) -> bool {
+        let shift = self.chains.scale.shift(life.bucket);
+        match (self.expiry_seconds(item), life.expiry_seconds) {
+            (Some(present), Some(seconds)) if life.exact.is_none() => {
+                (seconds >> shift << shift..=seconds).contains(&present)
+            }
+            (present, wanted) => present == wanted,
         }
     }
 
@@ -183,7 +185,7 @@ impl Store {
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
         let (kind, value_length) = (item.header.kind, item.header.value_length);
-        let head = Head { key: target.0, flags, extension, kind, value_length };
+        let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, &head);

@@ -18,10 +18,10 @@ use crate::kill_point::{KillPoint, kill_point};
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Head, Lifetime, Store};
+use crate::store::{Head, Store};
 use crate::structured::{StructuredKind, WORDS_HEAD_BYTES};
 use crate::time::Moment;
-use crate::ttl::Ttl;
+use crate::ttl::{Lifetime, Ttl};
 
 /// The value that an edit finds.
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +150,7 @@ impl Store {
                 }
                 continue;
             }
-            let expiry = hit.expiry_seconds();
-            let life = (self.bucket_until(expiry, moment), expiry);
+            let life = self.lifetime_until(hit.expiry_seconds(), moment);
             let (flags, condition) = (hit.flags(), hit.unchanged());
             let new = NewContent { content: &content, spare, flags, life, condition };
             if self.publish_content(participant, (key, hash), &new, moment)?.is_done() {
@@ -195,8 +194,8 @@ impl Store {
         let &NewContent { content, spare, flags, life, condition } = new;
         let kind = StructuredKind::of(content).expect("an edit stores a structured value");
         let piece_bytes = self.segments.segment_bytes().min(VALUE_PART_BYTES_MAX);
-        let mut head =
-            Head { key: target.0, flags, extension: Extension::default(), kind: Kind::Structured, value_length: 0 };
+        let (extension, exact) = (Extension::default(), life.exact);
+        let mut head = Head { key: target.0, flags, extension, exact, kind: Kind::Structured, value_length: 0 };
         let overhead = head.size_max() + u64::from(kind.value_length(content.len(), 0)) - content.len() as u64;
         let limit = self.options.value_bytes_max.min(u64::from(piece_bytes).saturating_sub(overhead));
         if content.len() as u64 > limit {

@@ -35,7 +35,7 @@ impl Store {
             let value_length = u32::try_from(length).expect("values have at most 2^30 bytes");
             // The flags and the token of the old value do not apply to the new one.
             let extension = Extension { token: write.token, ..Extension::default() };
-            let head = Head { key: write.key, flags: item.flags(), extension, kind, value_length };
+            let head = Head { key: write.key, flags: item.flags(), extension, exact: None, kind, value_length };
             let outcome = if head.fits(self.segments.segment_bytes()) {
                 self.extend_plain(participant, write, item, &head, moment)?
             } else {
@@ -57,10 +57,11 @@ impl Store {
         head: &Head<'_>,
         moment: Moment,
     ) -> Result<Outcome, Error> {
-        let expiry = item.expiry_seconds();
+        let life = self.lifetime_until(item.expiry_seconds(), moment);
+        let head = Head { exact: life.exact, ..*head };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, (self.bucket_until(expiry, moment), expiry), moment)?;
-        let mut value_at = self.write_head(&reserved, head);
+        let reserved = self.reserve(participant, size, life, moment)?;
+        let mut value_at = self.write_head(&reserved, &head);
         let mut put = |bytes: &[u8]| {
             // SAFETY: the reservation owns the range; the old value lies elsewhere.
             unsafe { self.segments.arena.write(value_at, bytes) };

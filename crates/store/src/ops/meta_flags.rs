@@ -125,7 +125,7 @@ impl Store {
     ) -> Result<Option<u64>, Error> {
         let item = hit.item_at();
         let expiry = hit.expiry_seconds();
-        let kept = Some((self.bucket_until(expiry, moment), expiry));
+        let kept = Some(self.lifetime_until(expiry, moment));
         let life = match change.ttl.map(|ttl| self.lifetime(ttl, moment)) {
             None => kept,
             Some(Some(life)) if self.expires_at(&item, life) => kept,
@@ -137,7 +137,7 @@ impl Store {
             MetaFlags::Won => Extension { won: true, ..old },
             MetaFlags::Stale { token } => Extension { stale: true, won: false, copied: false, token },
         };
-        let is_same_lifetime = life.is_some_and(|(_, until)| until == expiry);
+        let is_same_lifetime = life.is_some_and(|life| life.expiry_seconds == expiry);
         if is_same_lifetime && extension == old && !matches!(change.flags, MetaFlags::Stale { .. }) {
             return Ok(Some(hit.token()));
         }
@@ -170,7 +170,8 @@ impl Store {
             return Ok((!is_void).then(|| token.unwrap_or_else(|| self.token(0))));
         };
         let extension = Extension { won: true, token, ..Extension::default() };
-        let head = Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: 0 };
+        let (flags, exact, kind) = (Flags::default(), life.exact, Kind::Plain);
+        let head = Head { key: target.0, flags, extension, exact, kind, value_length: 0 };
         let condition = ticket.map_or(Condition::Absent, Condition::Load);
         match self.write_plain(participant, &head, target, b"", (life, condition), moment)? {
             Outcome::Done { token } => {

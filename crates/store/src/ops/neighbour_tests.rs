@@ -12,7 +12,7 @@ use crate::ops::Item;
 use crate::options::Options;
 use crate::store::{Head, Store};
 use crate::time::Moment;
-use crate::ttl::{Ttl, TtlBucket};
+use crate::ttl::{Lifetime, Ttl};
 
 const NOW_MS: u64 = 1000;
 const MOMENT: Moment = Moment { ms: NOW_MS, quantum: 0 };
@@ -83,9 +83,8 @@ impl Bucket {
     }
 
     fn overwrite(&self, condition: Condition) -> Outcome {
-        let head =
-            Head { key: KEY, flags: 0.into(), extension: Extension::default(), kind: Kind::Plain, value_length: 3 };
-        let life = (TtlBucket::NEVER, None);
+        let (life, extension, kind) = (Lifetime::NEVER, Extension::default(), Kind::Plain);
+        let head = Head { key: KEY, flags: 0.into(), extension, exact: None, kind, value_length: 3 };
         let outcome =
             self.store.write_plain(&self.participant, &head, self.target(), b"new", (life, condition), MOMENT);
         outcome.unwrap()
@@ -124,7 +123,7 @@ fn a_copy_gets_the_present_number() {
     let bucket = Bucket::new(b"100");
     let hit = bucket.look();
     let item = hit.item_at();
-    let life = (bucket.store.chains.scale.bucket(100), Some(101));
+    let life = bucket.store.lifetime_until(Some(101), MOMENT);
     let successor =
         Successor { of: &item, word: SeenWord::Any, life, extension: Extension::default(), keeps_token: true };
     bucket.count(&bucket.neighbour);

@@ -15,10 +15,10 @@ use crate::item::{
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Head, Lifetime, Store};
+use crate::store::{Head, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
-use crate::ttl::Ttl;
+use crate::ttl::{Lifetime, Ttl};
 
 /// The change of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Store {
         pair.mark_changed(&place);
         self.forget_issued_token(hash);
         let token = self.token(pair.next_sequence());
-        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let expiry_seconds = self.expiry_seconds(&item);
         Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
     }
 
@@ -165,13 +165,13 @@ impl Store {
         };
         let mut digits = [0; NUMBER_TEXT_BYTES];
         let length = print_number(value, 0, &mut digits);
-        let head =
-            Head { key: target.0, flags: Flags::default(), extension, kind: Kind::Plain, value_length: length as u32 };
+        let (flags, exact, value_length) = (Flags::default(), life.exact, length as u32);
+        let head = Head { key: target.0, flags, extension, exact, kind: Kind::Plain, value_length };
         let terms = (life, count.ticket.map_or(Condition::Absent, Condition::Load));
         match self.write_plain(participant, &head, target, &digits[..length], terms, moment)? {
             Outcome::Done { token } => {
                 self.counters.add(participant.number(), Counter::Stored, 1);
-                Ok(Some(Changed::Done(Number { value, token, expiry_seconds: life.1, is_new: true })))
+                Ok(Some(Changed::Done(Number { value, token, expiry_seconds: life.expiry_seconds, is_new: true })))
             }
             _ if count.ticket.is_some_and(|ticket| !self.is_load_valid(target.1, ticket)) => Ok(Some(Changed::Absent)),
             Outcome::Absent | Outcome::Present | Outcome::Flushed => Ok(None),
@@ -218,8 +218,8 @@ impl Store {
             true => Extension { token: count.token, ..Extension::default() },
             false => Extension { token: count.token, copied: false, ..old },
         };
-        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
-        let kept = || Some((self.bucket_until(expiry_seconds, moment), expiry_seconds));
+        let expiry_seconds = self.expiry_seconds(&item);
+        let kept = || Some(self.lifetime_until(expiry_seconds, moment));
         let word = match count.expected {
             Some(_) => SeenWord::Uncounted { sequence },
             None => SeenWord::Equal(number),
@@ -254,7 +254,7 @@ impl Store {
             if is_numeric { (Kind::Numeric, NUMERIC_BYTES) } else { (Kind::Plain, width as u32) };
         // SAFETY: the caller has pinned the item.
         let flags = unsafe { item.flags(arena) };
-        let head = Head { key: target.0, flags, extension, kind, value_length };
+        let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, &head);

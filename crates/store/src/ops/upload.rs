@@ -91,9 +91,7 @@ impl Store {
             if write.mode.appends() {
                 upload.write(&mut &*write.value)?;
             }
-            let expiry = item.expiry_seconds();
-            let moment = self.moment(now_ms);
-            let life = Some((self.bucket_until(expiry, moment), expiry));
+            let life = Some(self.lifetime_until(item.expiry_seconds(), self.moment(now_ms)));
             let extension = Extension { token: write.token, ..Extension::default() };
             let terms = Terms { condition: item.unchanged_for(write.mode), life, extension };
             upload.publish(participant, &terms, now_ms)
@@ -117,7 +115,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let segment_bytes = u64::from(store.segments.segment_bytes());
         let rest = length % segment_bytes;
         let value_length = CHAINED_PREFIX_BYTES + rest as u32;
-        let head = Head { key, flags, extension: Extension::default(), kind: Kind::Chained, value_length };
+        let (extension, kind) = (Extension::default(), Kind::Chained);
+        let head = Head { key, flags, extension, exact: None, kind, value_length };
         let has_tail = length > segment_bytes && head.fits(store.segments.segment_bytes());
         let in_tail = if has_tail { rest } else { 0 };
         let in_bodies = length - in_tail;
@@ -238,7 +237,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let first = self.first.expect("a value longer than a segment has a body");
         let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
         let (extension, kind) = (terms.extension, Kind::Chained);
-        let head = Head { key: &self.key, flags: self.flags, extension, kind, value_length };
+        let head = Head { key: &self.key, flags: self.flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
         loop {
             let reserved = store.reserve(participant, size, life, moment)?;

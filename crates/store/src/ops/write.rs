@@ -9,9 +9,9 @@ use crate::lower_copy::LowerCopy;
 use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Head, Lifetime, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
-use crate::ttl::Ttl;
+use crate::ttl::{Lifetime, Ttl};
 
 /// The storage commands of memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,8 +158,8 @@ impl Store {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
         }
         let extension = write.mode.extension(write.token);
-        let mut head =
-            Head { key: write.key, flags: write.flags, extension, kind: Kind::Plain, value_length: length as u32 };
+        let (flags, value_length) = (write.flags, length as u32);
+        let mut head = Head { key: write.key, flags, extension, exact: None, kind: Kind::Plain, value_length };
         if !head.fits(self.segments.segment_bytes()) && !is_over {
             return self.write_chained(participant, write, now_ms);
         }
@@ -177,6 +177,7 @@ impl Store {
                     _ => Outcome::Absent,
                 },
                 Some(life) => {
+                    head.exact = life.exact;
                     self.write_plain(participant, &head, target, write.value, (life, terms.condition), moment)?
                 }
             };
@@ -208,7 +209,7 @@ impl Store {
             Mode::Cas(token) => Condition::Token(token),
             Mode::Promote { copy, until } => {
                 let is_over = until.is_some_and(|seconds| seconds <= moment.seconds());
-                let life = (!is_over).then(|| (self.bucket_until(until, moment), until));
+                let life = (!is_over).then(|| self.lifetime_until(until, moment));
                 return Ok(Terms { condition: Condition::Copy(copy), life, extension });
             }
             Mode::CasOrStale(expected) => {
@@ -226,8 +227,7 @@ impl Store {
                     return Err(Stored::Exists);
                 }
                 if expected < present && !is_present {
-                    let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
-                    let life = Some((self.bucket_until(expiry, moment), expiry));
+                    let life = Some(self.lifetime_until(self.expiry_seconds(&item), moment));
                     // SAFETY: the caller is pinned.
                     let won = unsafe { item.extension(&self.segments.arena) }.won;
                     // Tokens only increase: the expected one stays lower.

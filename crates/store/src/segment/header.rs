@@ -7,10 +7,11 @@
 //!                              body bytes u64 | written items u32 | dead link u32 | next expiry u64 |
 //!                              expired bytes u64 | is listed u8 | has memory u8
 //! ```
-//! The expiry of an item is `origin + (byte << shift)` seconds. The shift is that of the TTL bucket, and origins are
-//! multiples of the unit `1 << shift`. So a relocation to another segment of the bucket, or to a finer one, changes no
-//! expiry.
+//! The expiry of an item is `origin + (byte << shift)` seconds, and less than a unit later with an exact expiry. The
+//! shift is that of the TTL bucket, and origins are multiples of the unit `1 << shift`. So a relocation to another
+//! segment of the bucket, or to a finer one, changes no expiry.
 
+use super::exact_expiry::ExactExpiry;
 use super::state::State;
 use crate::mapping::Zeroed;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -250,11 +251,18 @@ impl Header {
         self.rounds.load(Ordering::Relaxed) == 0
     }
 
-    /// When an item with this expiry byte expires; `None` for never.
+    /// When an item with this expiry byte expires at the earliest, and without an exact expiry; `None` for never.
     #[inline(always)]
-    pub fn expiry_seconds(&self, byte: u8) -> Option<u64> {
+    pub fn earliest_expiry_seconds(&self, byte: u8) -> Option<u64> {
         let shift = self.shift.load(Ordering::Relaxed);
         (shift != NO_EXPIRY).then(|| self.origin_seconds.load(Ordering::Relaxed) + (u64::from(byte) << shift))
+    }
+
+    /// When an item with this expiry byte, and these bits if it has any, expires; `None` for never.
+    #[inline(always)]
+    pub fn expiry_seconds(&self, byte: u8, exact: Option<ExactExpiry>) -> Option<u64> {
+        let earliest = self.earliest_expiry_seconds(byte)?;
+        Some(exact.map_or(earliest, |exact| exact.seconds(earliest, self.shift.load(Ordering::Relaxed))))
     }
 
     /// The expiry byte for an expiry in seconds, rounded down; `None` if it is too far from the origin.

@@ -2,12 +2,14 @@
 
 mod ahead;
 mod dead_stack;
+mod exact_expiry;
 mod frame_list;
 mod header;
 mod life;
 mod limit;
 mod state;
 
+pub use exact_expiry::ExactExpiry;
 #[cfg(not(loom))]
 pub use header::HeaderWords;
 pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};

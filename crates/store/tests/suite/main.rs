@@ -6,6 +6,7 @@ mod common;
 mod budget;
 mod cost;
 mod engine_memory;
+mod exact_expiry;
 mod expired_memory;
 mod flush;
 mod full_memory;

@@ -16,13 +16,15 @@ pub struct StoreSubject {
     pub store: Arc<Store>,
     pub participant: Participant,
     held: Vec<(Handle, Vec<u8>)>,
+    /// The latest time of an operation: the time of the store.
+    latest_ms: u64,
 }
 
 impl StoreSubject {
     pub fn new(options: Options) -> Self {
         let store = Arc::new(Store::new(options).expect("the options can work"));
         let participant = store.participate();
-        Self { store, participant, held: Vec::new() }
+        Self { store, participant, held: Vec::new(), latest_ms: 0 }
     }
 
     /// Repeats a write with evictions until there is memory.
@@ -61,11 +63,20 @@ impl StoreSubject {
         Answer::Lookup(Some(hit))
     }
 
+    fn ttl(&self, life: Life, now_ms: u64) -> Ttl {
+        match life {
+            Life::Never => Ttl::Never,
+            Life::Past => Ttl::Expired,
+            Life::Seconds(seconds) => Ttl::seconds(seconds),
+            Life::Exactly(seconds) => Ttl::Until(self.latest_ms.max(now_ms) / 1000 + u64::from(seconds)),
+        }
+    }
+
     /// A write; a set that fails leaves no old value.
     pub fn write(&self, write: &Write, now_ms: u64) -> Result<Stored, Error> {
         let (store, participant) = (&self.store, &self.participant);
         let (key, hash) = (&*write.key, store.hash(&write.key));
-        let (flags, ttl, mode) = (write.flags.into(), ttl(write.life), mode(write.mode));
+        let (flags, ttl, mode) = (write.flags.into(), self.ttl(write.life, now_ms), mode(write.mode));
         let in_pieces = write
             .pieces
             .filter(|_| !mode.extends() && write.value.len() > store.contiguous_value_bytes(write.key.len()));
@@ -102,8 +113,8 @@ impl StoreSubject {
     }
 
     fn touch(&self, key: &[u8], life: Life, now_ms: u64) -> Result<bool, Error> {
-        let hash = self.store.hash(key);
-        self.retry_with_eviction(now_ms, || self.store.touch(&self.participant, key, hash, ttl(life), now_ms))
+        let (hash, ttl) = (self.store.hash(key), self.ttl(life, now_ms));
+        self.retry_with_eviction(now_ms, || self.store.touch(&self.participant, key, hash, ttl, now_ms))
     }
 
     fn revise(&self, key: &[u8], now_ms: u64, mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
@@ -203,6 +214,7 @@ impl Subject for StoreSubject {
     fn apply(&mut self, operation: &Operation, now_ms: u64) -> Answer {
         // Handles and uploads take no time: a get passes it.
         self.get(b"no such key", now_ms);
+        self.latest_ms = self.latest_ms.max(now_ms);
         match self.try_apply(operation, now_ms) {
             Ok(answer) => answer,
             Err(Error::TooLarge { .. }) => Answer::TooLarge,
@@ -215,14 +227,6 @@ impl Subject for StoreSubject {
     fn verify(&mut self, now_ms: u64) {
         self.look_at_held();
         self.store.verify(&self.participant, now_ms);
-    }
-}
-
-fn ttl(life: Life) -> Ttl {
-    match life {
-        Life::Never => Ttl::Never,
-        Life::Past => Ttl::Expired,
-        Life::Seconds(seconds) => Ttl::seconds(seconds),
     }
 }
 
