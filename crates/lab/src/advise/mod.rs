@@ -30,7 +30,7 @@ use crate::capture::{CaptureOptions, capture};
 use crate::generate::rate;
 use crate::mrc::{TraceLoad, one_byte};
 use crate::trace::loaded::LoadedTrace;
-use crate::trace::{Format, PoolsBy, STANDARD_INPUT, write_report};
+use crate::trace::{Format, PoolsBy, ReportFile, STANDARD_INPUT};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
@@ -144,11 +144,13 @@ impl FromStr for Ratio {
 /// Those of reading a trace, and arguments that contradict each other.
 pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     check(args)?;
+    let inputs: Vec<&Path> = args.trace.iter().map(PathBuf::as_path).collect();
+    let page = ReportFile::open("--html", args.html.as_deref(), args.overwrite, &inputs)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let load = TraceLoad::of(workload(args)?, jobs)?;
     let advice = advise(args, &load, jobs)?;
-    if let Some(path) = &args.html {
-        write_report(path, args.overwrite, html::page(&advice, &load)?.as_bytes())?;
+    if let Some(page) = page {
+        page.write(html::page(&advice, &load)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     match args.json {

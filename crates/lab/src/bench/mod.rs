@@ -38,14 +38,18 @@ pub use report::{BenchPoolReport, BenchReport, DrawnReport, Latency, LatencyBuck
 pub use tally::OtherWrites;
 
 use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
 
 use self::args::MAX_RELATIVE_TTL;
 use self::plan::Plan;
 use crate::Error;
-use crate::trace::write_report;
+use crate::trace::{ReportFile, check_is_no_input};
 
 /// `ebbtide bench`: prints the report.
 pub fn run(args: BenchArgs) -> Result<(), Error> {
+    let inputs: Vec<&Path> = [&args.trace, &args.cachebench].into_iter().flatten().map(PathBuf::as_path).collect();
+    args.hdr.iter().try_for_each(|path| check_is_no_input("--hdr", path, &inputs))?;
+    let csv = ReportFile::open("--csv", args.csv.as_deref(), args.overwrite, &inputs)?;
     let report = bench(&args)?;
     let out = &mut stdout().lock();
     match args.target {
@@ -55,8 +59,8 @@ pub fn run(args: BenchArgs) -> Result<(), Error> {
     if !args.json {
         writeln!(out, "{}", report.conclusion())?;
     }
-    if let Some(path) = &args.csv {
-        write_report(path, args.overwrite, crate::report::csv(&[&report])?.as_bytes())?;
+    if let Some(csv) = csv {
+        csv.write(crate::report::csv(&[&report])?.as_bytes())?;
     }
     Ok(())
 }

@@ -110,7 +110,8 @@ pub(crate) struct Captured {
 /// # Errors
 /// Those of the connection. What was captured before the server closed it is written.
 pub fn run(args: &CaptureArgs) -> Result<(), Error> {
-    // Opened first, so that a minute of capturing does not end with a file that cannot be written.
+    // Opened first, so that a minute of capturing does not end with a file that cannot be written. Until the end the
+    // file is none, and an older one stays.
     let mut output = Output::create(&args.output, args.overwrite)?;
     let captured = capture(&args.target, &args.options, args.by.map(|by| by.labels(args.delimiter)))?;
     let report = &captured.report;

@@ -33,10 +33,10 @@ pub use workload::Workload;
 pub(crate) use workload::pool_name;
 
 use std::io::{stderr, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::trace::{Output, STANDARD_INPUT, say_if_replaced};
+use crate::trace::{Output, STANDARD_INPUT, check_is_no_input, say_if_replaced};
 
 /// `ebbtide generate`: writes the trace and prints a report.
 pub fn run(args: GenerateArgs) -> Result<(), Error> {
@@ -50,6 +50,9 @@ pub fn run(args: GenerateArgs) -> Result<(), Error> {
 
 /// Writes the trace.
 pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
+    let inputs = [&args.workload.cluster_table, &args.workload.cachebench];
+    let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    check_is_no_input("--output", &args.output, &inputs)?;
     let workload = Workload::new(&args.workload)?;
     // The same arguments make the same trace again, so an earlier one is no loss.
     if !args.overwrite {

@@ -34,7 +34,7 @@ use crate::memory_size::MemorySize;
 use crate::progress::Progress;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::{Format, LabelBy, loaded::LoadedTrace, write_report};
+use crate::trace::{Format, LabelBy, ReportFile, loaded::LoadedTrace};
 use group::{By, RequestGroup};
 pub(crate) use planning::{GroupLoad, TraceLoad};
 use policy::CurvePolicy;
@@ -103,6 +103,9 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
         Some(By::Pool) => Some(LabelBy::Pool),
         Some(By::Class) | None => None,
     };
+    let file =
+        |option, path: &Option<PathBuf>| ReportFile::open(option, path.as_deref(), args.overwrite, &[&args.trace]);
+    let (csv, picture) = (file("--csv", &args.csv)?, file("--svg", &args.svg)?);
     let workload = LoadedTrace::read(&args.trace, args.format, args.strict, labels)?.with_gets()?;
     let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
     let groups = args.by.map(|by| group::split(&workload, by));
@@ -111,11 +114,11 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
         Some(groups) => groups.iter().map(|(group, part)| CurveInput { group: Some(group), workload: part }).collect(),
     };
     let report = Report::new(&workload, args.exact, curves(args, &parts, &sizes)?);
-    if let Some(path) = &args.csv {
-        write_report(path, args.overwrite, report.csv().as_bytes())?;
+    if let Some(csv) = csv {
+        csv.write(report.csv().as_bytes())?;
     }
-    if let Some(path) = &args.svg {
-        write_report(path, args.overwrite, svg::draw(&report)?.as_bytes())?;
+    if let Some(picture) = picture {
+        picture.write(svg::draw(&report)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     if args.json {

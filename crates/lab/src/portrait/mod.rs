@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use crate::Error;
 use crate::trace::loaded::LoadedTrace;
-use crate::trace::{Format, write_report};
+use crate::trace::{Format, ReportFile};
 use measure::Portrait;
 use report::PortraitReport;
 
@@ -50,14 +50,18 @@ pub(crate) struct InfoArgs {
 
 /// `ebbtide trace info`.
 pub(crate) fn run(args: &InfoArgs) -> Result<(), Error> {
+    if let Some(directory) = &args.svg {
+        let failed = |source| Error::Write { trace: directory.display().to_string(), source };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
     let trace = LoadedTrace::read(&args.trace, args.format, args.strict, None)?;
     let portrait = Portrait::of(&trace);
     let report = PortraitReport::new(&trace, &portrait);
     if let Some(directory) = &args.svg {
-        let failed = |path: &PathBuf, source| Error::Write { trace: path.display().to_string(), source };
-        std::fs::create_dir_all(directory).map_err(|source| failed(directory, source))?;
         for (name, picture) in svg::draw(&trace, &portrait)? {
-            write_report(&directory.join(name), args.overwrite, picture.as_bytes())?;
+            let path = directory.join(name);
+            let file = ReportFile::open("--svg", Some(&path), args.overwrite, &[&args.trace])?;
+            file.map_or(Ok(()), |file| file.write(picture.as_bytes()))?;
         }
     }
     let mut out = io::stdout().lock();

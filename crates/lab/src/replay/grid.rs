@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -15,7 +16,7 @@ use super::run::replay;
 use crate::Error;
 use crate::progress::Progress;
 use crate::report;
-use crate::trace::{STANDARD_INPUT, write_report};
+use crate::trace::{ReportFile, STANDARD_INPUT, check_is_no_input};
 
 impl ReplayArgs {
     /// Every size under every policy, in the order of the arguments.
@@ -39,6 +40,10 @@ impl ReplayArgs {
 
 /// `ebbtide replay`: prints a report for each cell, in their order, and fails if an audit does.
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
+    let inputs = [&args.trace, &args.cachebench, &args.pools];
+    let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    args.segments.iter().try_for_each(|path| check_is_no_input("--segments", path, &inputs))?;
+    let csv = ReportFile::open("--csv", args.csv.as_deref(), args.overwrite, &inputs)?;
     let mut out = std::io::stdout().lock();
     let cells = args.cells()?;
     if cells.len() > 1 && args.is_standard_input() {
@@ -73,7 +78,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
             if let Some(Err(broken)) = report.audit.as_ref().map(AuditReport::verdict) {
                 verdict = Err(broken);
             }
-            rows.extend(args.csv.is_some().then_some(report));
+            rows.extend(csv.is_some().then_some(report));
             Ok(())
         },
     )?;
@@ -83,8 +88,8 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
     if let Some(sentence) = conclusion(found).filter(|_| !args.json) {
         writeln!(out, "{sentence}")?;
     }
-    if let Some(path) = &args.csv {
-        write_report(path, args.overwrite, report::csv(&rows)?.as_bytes())?;
+    if let Some(csv) = csv {
+        csv.write(report::csv(&rows)?.as_bytes())?;
     }
     verdict
 }

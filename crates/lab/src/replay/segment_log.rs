@@ -9,15 +9,14 @@
 //! A look is as exact as a batch: 1024 requests, or a second of the trace.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use ebbtide::memcached::{Cache, SegmentView};
 
 use crate::Error;
-use crate::trace::new_file;
+use crate::trace::NewFile;
 
 /// The columns. Bytes of objects are with key and metadata; `left_age_s` and `live_*` of a segment that left are those
 /// of the last look at it.
@@ -26,7 +25,7 @@ live_bytes_at_seal,left_age_s,live_objects,live_bytes";
 
 /// Segments by place and stamp, and the file.
 pub(super) struct SegmentLog {
-    out: BufWriter<File>,
+    out: BufWriter<NewFile>,
     seen: HashMap<(u32, u64), Seen>,
     looks: u64,
 }
@@ -41,7 +40,7 @@ struct Seen {
 
 impl SegmentLog {
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, Error> {
-        let mut out = BufWriter::new(new_file(path, overwrite)?);
+        let mut out = BufWriter::new(NewFile::create(path, overwrite)?);
         writeln!(out, "{HEADER}")?;
         Ok(Self { out, seen: HashMap::new(), looks: 0 })
     }
@@ -76,11 +75,11 @@ impl SegmentLog {
         for seen in &left {
             line(&mut self.out, seen, None)?;
         }
-        Ok(self.out.flush()?)
+        Ok(self.out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?)
     }
 }
 
-fn line(out: &mut impl Write, seen: &Seen, left_age_ms: Option<u64>) -> std::io::Result<()> {
+fn line(out: &mut impl Write, seen: &Seen, left_age_ms: Option<u64>) -> io::Result<()> {
     let Seen { view, sealed, .. } = seen;
     let or_empty = |number: Option<String>| number.unwrap_or_default();
     let seconds = |ms: u64| format!("{:.3}", ms as f64 / 1000.0);

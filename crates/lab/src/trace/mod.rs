@@ -23,6 +23,7 @@ mod kvcache;
 mod labels;
 mod lines;
 pub(crate) mod loaded;
+mod new_file;
 mod oracle;
 mod output;
 mod reader;
@@ -37,8 +38,9 @@ pub use labels::{LabelBy, NO_LABEL, PoolsBy};
 pub(crate) use labels::{Labels, PoolRules};
 pub use reader::TraceReader;
 
+pub(crate) use new_file::{NewFile, check_is_no_input};
 pub(crate) use oracle::encode as oracle_record;
-pub(crate) use output::{Output, new_file, say_if_replaced, write_report};
+pub(crate) use output::{Output, ReportFile, say_if_replaced};
 pub(crate) use reader::{SAMPLE_MARK, STANDARD_INPUT};
 pub(crate) use writer::{OutputFormat, TraceWriter};
 

@@ -1,29 +1,65 @@
-//! Files that commands write, compressed by their name; `-` is standard output.
+//! Files that commands write, compressed by their name; `-` is standard output. None is seen before it is complete.
 //!
 //! A trace that is captured or made of others is never replaced unless that is asked for. A report can be made again
 //! from its trace, and a generated trace from its seed: they are replaced, and a line on standard error says so. An
 //! empty file is not worth a word.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::write::GzEncoder;
 
 use super::STANDARD_INPUT;
+use super::new_file::{NewFile, check_is_no_input};
 use crate::Error;
 
 const BUFFER: usize = 1 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
-/// A stream to a file or to standard output. Call [`Output::finish`]: compressed files have an end.
+/// A stream to a file or to standard output. Without [`Output::finish`] there is no file.
 pub(crate) enum Output {
     Plain(BufWriter<Sink>),
     Gzip(BufWriter<GzEncoder<Sink>>),
     Zstd(BufWriter<zstd::stream::write::Encoder<'static, Sink>>),
 }
 
-type Sink = Box<dyn Write>;
+/// Where bytes go.
+pub(crate) enum Sink {
+    Standard(io::Stdout),
+    File(NewFile),
+}
+
+impl Sink {
+    fn create(path: &Path, overwrite: bool) -> Result<Self, Error> {
+        match path == Path::new(STANDARD_INPUT) {
+            true => Ok(Self::Standard(io::stdout())),
+            false => NewFile::create(path, overwrite).map(Self::File),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Standard(mut out) => out.flush(),
+            Self::File(file) => file.finish(),
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(out) => out.write(bytes),
+            Self::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(out) => out.flush(),
+            Self::File(file) => file.flush(),
+        }
+    }
+}
 
 impl Output {
     /// Opens the file, compressed if it is named `.zst` or `.gz`; `-` is standard output, not compressed.
@@ -31,13 +67,8 @@ impl Output {
     /// # Errors
     /// [`Error::Exists`] for a file that is there, unless `overwrite`. Devices and pipes are written to.
     pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, Error> {
-        if path == Path::new(STANDARD_INPUT) {
-            let sink: Sink = Box::new(io::stdout());
-            return Ok(Self::Plain(BufWriter::new(sink)));
-        }
-        let name = path.display().to_string();
-        let failed = |source| Error::Write { trace: name.clone(), source };
-        let sink: Sink = Box::new(new_file(path, overwrite)?);
+        let sink = Sink::create(path, overwrite)?;
+        let failed = |source| Error::Write { trace: path.display().to_string(), source };
         Ok(match path.extension().and_then(|extension| extension.to_str()) {
             Some("zst") => {
                 let encoder = zstd::stream::write::Encoder::new(sink, ZSTD_LEVEL).map_err(failed)?;
@@ -50,17 +81,17 @@ impl Output {
         })
     }
 
-    /// Writes what is left, and the end of a compressed stream.
+    /// Writes what is left and the end of a compressed stream, and gives the file its place.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
-            Self::Plain(mut plain) => plain.flush(),
+            Self::Plain(plain) => plain.into_inner().map_err(io::IntoInnerError::into_error)?.finish(),
             Self::Gzip(gzip) => {
                 let encoder = gzip.into_inner().map_err(io::IntoInnerError::into_error)?;
-                encoder.finish().and_then(|mut sink| sink.flush())
+                encoder.finish().and_then(Sink::finish)
             }
             Self::Zstd(zstd) => {
                 let encoder = zstd.into_inner().map_err(io::IntoInnerError::into_error)?;
-                encoder.finish().and_then(|mut sink| sink.flush())
+                encoder.finish().and_then(Sink::finish)
             }
         }
     }
@@ -84,27 +115,6 @@ impl Write for Output {
     }
 }
 
-/// Creates a file. One that holds data is replaced only if `overwrite`; what is no regular file is opened as it is.
-pub(crate) fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
-    let name = || path.display().to_string();
-    let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
-    let mut options = OpenOptions::new();
-    options.write(true);
-    match (is_special, overwrite || is_empty(path)) {
-        (true, _) => &mut options,
-        (false, true) => options.create(true).truncate(true),
-        (false, false) => options.create_new(true),
-    };
-    options.open(path).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => Error::Exists { path: name() },
-        _ => Error::Write { trace: name(), source },
-    })
-}
-
-fn is_empty(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
-}
-
 /// The line on standard error for a file that holds data and is replaced.
 pub(crate) fn say_if_replaced(path: &Path) {
     if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
@@ -112,21 +122,47 @@ pub(crate) fn say_if_replaced(path: &Path) {
     }
 }
 
-/// Writes a report; `-` is standard output. A file that holds data is replaced, with a line on standard error unless
-/// `overwrite` asks for that.
-pub(crate) fn write_report(path: &Path, overwrite: bool, bytes: &[u8]) -> Result<(), Error> {
-    if path == Path::new(STANDARD_INPUT) {
-        return io::stdout().write_all(bytes).map_err(Error::Output);
+/// The file of a report, opened before the work whose result it holds; `-` is standard output.
+pub(crate) struct ReportFile {
+    path: PathBuf,
+    overwrite: bool,
+    sink: Sink,
+}
+
+impl ReportFile {
+    /// Opens the file that `option` names, if it names one. A file that holds data is replaced, with a line on standard
+    /// error unless `overwrite` asks for that.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or that is one of the `inputs`.
+    pub(crate) fn open(
+        option: &'static str,
+        path: Option<&Path>,
+        overwrite: bool,
+        inputs: &[&Path],
+    ) -> Result<Option<Self>, Error> {
+        let Some(path) = path else { return Ok(None) };
+        check_is_no_input(option, path, inputs)?;
+        Ok(Some(Self { path: path.to_owned(), overwrite, sink: Sink::create(path, true)? }))
     }
-    if !overwrite {
-        say_if_replaced(path);
+
+    /// Writes the report.
+    pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Error> {
+        let is_standard = matches!(self.sink, Sink::Standard(_));
+        if !self.overwrite && !is_standard {
+            say_if_replaced(&self.path);
+        }
+        let written = self.sink.write_all(bytes).and_then(|()| self.sink.finish());
+        written.map_err(|source| match is_standard {
+            true => Error::Output(source),
+            false => Error::Write { trace: self.path.display().to_string(), source },
+        })
     }
-    let written = new_file(path, true)?.write_all(bytes);
-    written.map_err(|source| Error::Write { trace: path.display().to_string(), source })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Read;
 
     use super::*;
@@ -154,12 +190,15 @@ mod tests {
         std::fs::write(&path, "precious").unwrap();
         assert!(matches!(Output::create(&path, false), Err(Error::Exists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        drop(Output::create(&path, true).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious", "what is not finished replaces nothing");
         Output::create(&path, true).unwrap().finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         // The file that mktemp made holds nothing that could be lost.
         Output::create(&path, false).unwrap().finish().unwrap();
-        write_report(&path, false, b"first").unwrap();
-        write_report(&path, false, b"new").unwrap();
+        for text in ["first", "new"] {
+            ReportFile::open("--csv", Some(&path), false, &[]).unwrap().unwrap().write(text.as_bytes()).unwrap();
+        }
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         Output::create(Path::new("/dev/null"), false).unwrap().finish().unwrap();
     }

@@ -69,6 +69,7 @@ impl FilterArgs {
 }
 
 pub(super) fn run(args: &FilterArgs) -> Result<(), Error> {
+    args.output.check_is_no_input(&[&args.trace])?;
     let mut source = Source::open(&args.trace, &args.input)?;
     if let Some(prefix) = &args.prefix {
         source.label_by(LabelBy::Prefix(args.delimiter), "--prefix", prefix)?;

@@ -57,6 +57,7 @@ pub(super) fn run(args: &MergeArgs) -> Result<(), Error> {
         let reason = "standard input is one trace; name files for the others".to_owned();
         return Err(Error::Configuration { option: "TRACES", value: STANDARD_INPUT.to_owned(), reason });
     }
+    args.output.check_is_no_input(&args.traces.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     let mut parts = args.traces.iter().map(|path| Part::open(path, args)).collect::<Result<Vec<_>, _>>()?;
     let sample = parts[0].source.sample();
     if let Some(other) = parts.iter().find(|part| part.source.sample() != sample) {

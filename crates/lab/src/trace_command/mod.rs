@@ -96,6 +96,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Error> {
         TraceCommand::Info(args) => portrait::run(args),
         TraceCommand::Head(args) => head(args),
         TraceCommand::Convert(args) => {
+            args.output.check_is_no_input(&[&args.trace])?;
             let mut source = Source::open(&args.trace, &args.input)?;
             let mut destination = Destination::create(&args.output, source.has_pools(), source.sample())?;
             while let Some(request) = source.next()? {
@@ -110,6 +111,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Error> {
 }
 
 fn head(args: &HeadArgs) -> Result<(), Error> {
+    args.output.check_is_no_input(&[&args.trace])?;
     let mut source = Source::open(&args.trace, &args.input)?;
     let mut destination = Destination::create(&args.output, source.has_pools(), source.sample())?;
     for _ in 0..args.requests.0 {
@@ -120,6 +122,7 @@ fn head(args: &HeadArgs) -> Result<(), Error> {
 }
 
 fn sample(args: &SampleArgs) -> Result<(), Error> {
+    args.output.check_is_no_input(&[&args.trace])?;
     let mut source = Source::open(&args.trace, &args.input)?;
     let sample = source.sample().saturating_mul(args.one_of.get());
     let mut destination = Destination::create(&args.output, source.has_pools(), sample)?;

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use super::input::Source;
 use crate::Error;
-use crate::trace::{Output, OutputFormat, Request, STANDARD_INPUT, TraceWriter};
+use crate::trace::{Output, OutputFormat, Request, STANDARD_INPUT, TraceWriter, check_is_no_input};
 
 /// Where a trace is written.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,6 +17,13 @@ pub(super) struct OutputArgs {
     /// Replace the file if it exists
     #[arg(long, visible_alias = "force")]
     overwrite: bool,
+}
+
+impl OutputArgs {
+    /// Refuses to write one of the traces that are read.
+    pub(super) fn check_is_no_input(&self, inputs: &[&Path]) -> Result<(), Error> {
+        check_is_no_input("--output", &self.output, inputs)
+    }
 }
 
 /// A trace that is written.
