@@ -1,5 +1,6 @@
 //! Which pools or prefixes deserve what: the memory divided where it earns hits.
 
+use ebbtide_control::check_name;
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;
 
@@ -12,6 +13,11 @@ const STEPS: u64 = 1024;
 /// Pools that gain less than this part of all gets are not worth their flags.
 const WORTHWHILE: f64 = 0.005;
 const MIB: u64 = 1 << 20;
+/// The pool of all keys without a pool of their own.
+const DEFAULT_POOL: &str = "default";
+/// The largest weight of a pool, and the part by which rounding may change one.
+const WEIGHT_MAX: u64 = 1_000_000;
+const WEIGHT_ERROR: f64 = 0.02;
 /// Pools with options of their own that a line of flags lists.
 const LISTED: usize = 8;
 
@@ -112,42 +118,130 @@ pub(super) fn advise(
     })
 }
 
-/// Flags of a server whose pools have this memory: the weight of a pool is its memory in MiB.
+/// The command of a server whose pools have this memory. Every argument is one word of a shell.
 fn flags(pools: &[PoolShare], memory_bytes: u64, delimiter: u8) -> String {
-    let is_plain = |pool: &&PoolShare| {
-        pool.name != NO_LABEL && !pool.name.contains([' ', ',', '\\', ':']) && !pool.name.ends_with(" others")
-    };
-    let listed: Vec<&PoolShare> = pools.iter().filter(is_plain).take(LISTED).collect();
-    let mib = |bytes: u64| (bytes / MIB).max(1);
-    let flag = |pool: &&PoolShare| {
-        let (name, weight) = (&pool.name, mib(pool.memory_bytes));
-        format!(" --pool {name}:prefix={name}{},weight={weight}", char::from(delimiter))
-    };
+    // The label of a key that is not text is no prefix.
+    let has_prefix =
+        |pool: &&PoolShare| pool.name != NO_LABEL && !pool.name.contains('\\') && !pool.name.ends_with(" others");
+    let listed: Vec<&PoolShare> = pools.iter().filter(has_prefix).take(LISTED).collect();
     let rest = memory_bytes.saturating_sub(listed.iter().map(|pool| pool.memory_bytes).sum());
-    let flags: String = listed.iter().map(flag).collect();
-    format!("ebbtide -m {}{flags} --pool default:weight={}", mib(memory_bytes), mib(rest))
+    let bytes: Vec<u64> = listed.iter().map(|pool| pool.memory_bytes).chain([rest]).collect();
+    let weights = weights(&bytes);
+    let names = names(&listed);
+    let of_pools = listed.iter().zip(names.iter().zip(&weights)).map(|(pool, (name, weight))| {
+        let prefix = format!("{}{}", pool.name, char::from(delimiter));
+        format!("{}:prefix={},weight={weight}", escaped(name, &[':', ',']), escaped(&prefix, &[',']))
+    });
+    let of_default = weights.last().map(|weight| format!("{DEFAULT_POOL}:weight={weight}"));
+    let flags: String = of_pools.chain(of_default).map(|pool| format!(" --pool {}", shell_word(&pool))).collect();
+    format!("ebbtide -m {}{flags}", memory_bytes.div_ceil(MIB))
+}
+
+/// A name for each pool: its prefix, or a number where that is no name.
+fn names(pools: &[&PoolShare]) -> Vec<String> {
+    let is_name = |name: &str| name != DEFAULT_POOL && check_name(name).is_ok();
+    let is_taken = |name: &String| pools.iter().any(|pool| pool.name == *name);
+    let mut numbered = (1..).map(|number| format!("pool{number}")).filter(|name| !is_taken(name));
+    let name = |pool: &&PoolShare| match is_name(&pool.name) {
+        true => pool.name.clone(),
+        false => numbered.next().expect("numbers do not end"),
+    };
+    pools.iter().map(name).collect()
+}
+
+/// Weights in the largest unit in which the ratios hold.
+fn weights(bytes: &[u64]) -> Vec<u64> {
+    let in_unit = |unit: f64| move |bytes: &u64| (*bytes as f64 / unit).round() as u64;
+    let holds = |unit: f64| {
+        bytes.iter().all(|&bytes| {
+            let weight = in_unit(unit)(&bytes);
+            weight <= WEIGHT_MAX && (weight as f64 * unit - bytes as f64).abs() <= WEIGHT_ERROR * bytes as f64
+        })
+    };
+    let largest = bytes.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let units = [MIB as f64, 1024.0, 1.0];
+    let unit = units.into_iter().find(|&unit| holds(unit)).unwrap_or(largest / WEIGHT_MAX as f64);
+    bytes.iter().map(in_unit(unit)).map(|weight| weight.max(1)).collect()
+}
+
+/// A text as `--pool` reads it, with a backslash before what would end it.
+fn escaped(text: &str, ends: &[char]) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        if character == '\\' || ends.contains(&character) {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+/// One word of a shell.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn flags_name_the_pools_and_leave_the_rest_to_default() {
-        let pool = |name: &str, mib: u64| PoolShare {
+    fn pool(name: &str, kib: u64) -> PoolShare {
+        PoolShare {
             name: name.to_owned(),
             share_of_gets: 0.5,
             objects: 1,
             footprint_bytes: 1,
-            memory_bytes: mib * MIB,
+            memory_bytes: kib << 10,
             price: 0.0,
             hit_ratio: 0.5,
             hits_per_million_of_next_mib: 0.0,
-        };
-        let pools = [pool("users", 40), pool("feed", 20), pool(NO_LABEL, 4)];
+        }
+    }
+
+    #[test]
+    fn flags_name_the_pools_and_leave_the_rest_to_default() {
+        let pools = [pool("users", 40 << 10), pool("feed", 20 << 10), pool(NO_LABEL, 4 << 10)];
         assert_eq!(
             flags(&pools, 64 * MIB, b':'),
             "ebbtide -m 64 --pool users:prefix=users:,weight=40 --pool feed:prefix=feed:,weight=20 --pool default:weight=4"
         );
+    }
+
+    #[test]
+    fn every_argument_is_one_word_of_a_shell() {
+        let hostile = ["$(id)", "`w`", "x;y|z", "it's", "a b", "a,b"];
+        let pools: Vec<PoolShare> = hostile.iter().map(|name| pool(name, 1024)).collect();
+        assert_eq!(
+            flags(&pools, 8 * MIB, b':'),
+            "ebbtide -m 8 --pool '$(id):prefix=$(id):,weight=1' --pool '`w`:prefix=`w`:,weight=1' \
+             --pool 'x;y|z:prefix=x;y|z:,weight=1' --pool 'it'\\''s:prefix=it'\\''s:,weight=1' \
+             --pool 'pool1:prefix=a b:,weight=1' --pool 'a\\,b:prefix=a\\,b:,weight=1' --pool default:weight=2"
+        );
+    }
+
+    #[test]
+    fn a_prefix_that_is_no_name_gets_a_number() {
+        let long = "x".repeat(65);
+        let pools = [pool("default", 1024), pool("pool1", 1024), pool(&long, 1024)];
+        assert_eq!(
+            flags(&pools, 4 * MIB, b'/'),
+            format!(
+                "ebbtide -m 4 --pool pool2:prefix=default/,weight=1 --pool pool1:prefix=pool1/,weight=1 \
+                 --pool pool3:prefix={long}/,weight=1 --pool default:weight=1"
+            )
+        );
+    }
+
+    #[test]
+    fn weights_keep_the_ratios_of_the_memory() {
+        assert_eq!(weights(&[497 << 10, 103 << 10]), [497, 103]);
+        assert_eq!(weights(&[5 * MIB, 3 * MIB, 0]), [5, 3, 1]);
+        for bytes in [[497 << 10, 103 << 10], [7 * MIB + 512 * 1024, 900], [100 << 30, 30 << 20], [1, 3]] {
+            let found = weights(&bytes);
+            let (found, real) = (found[0] as f64 / found[1] as f64, bytes[0] as f64 / bytes[1] as f64);
+            assert!((found / real - 1.0).abs() < 0.05, "{bytes:?}");
+        }
+        assert!(weights(&[1 << 50, 1]).iter().all(|weight| (1..=WEIGHT_MAX).contains(weight)));
     }
 }

@@ -11,13 +11,16 @@ use crate::trace::loaded::{LoadedTrace, Step, is_get};
 const ITEM_BYTES: u64 = 56;
 /// A larger item is refused, unless `-I` says otherwise.
 const ITEM_BYTES_MAX: u64 = 1 << 20;
+/// Classes of memcached at most, beside the last one of half a page.
+const CLASSES_MAX: usize = 62;
 /// Points of the curve of a class.
 const POINTS: u64 = 48;
 
-/// Classes of chunks: `smallest` bytes, then by `factor`, in multiples of eight, up to 512 KiB and the rest.
+/// Classes of chunks: `smallest` bytes, then by `factor`, in multiples of eight, up to 512 KiB and the rest. Where a
+/// small factor would make too many, the last one takes what is larger than those before it.
 fn chunk_sizes(smallest: f64, factor: f64) -> Vec<u64> {
     let (mut sizes, mut size) = (Vec::new(), smallest.max(8.0));
-    while size < f64::from(1 << 19) {
+    while size < f64::from(1 << 19) && sizes.len() < CLASSES_MAX {
         sizes.push((size / 8.0).ceil() as u64 * 8);
         size = (size * factor).max(size + 8.0);
     }
@@ -106,5 +109,7 @@ mod tests {
         assert_eq!(sizes.last(), Some(&(1 << 19)));
         assert!(sizes.is_sorted());
         assert_eq!(&chunk_sizes(64.0, 2.0)[..4], [64, 128, 256, 512]);
+        let many = chunk_sizes(48.0, 1.001);
+        assert_eq!((many.len(), many[61], many[62]), (63, 48 + 61 * 8, 1 << 19));
     }
 }
