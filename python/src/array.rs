@@ -60,6 +60,12 @@ impl FixedArray {
         }
     }
 
+    /// Elements have numbers from 0 on.
+    fn position(index: isize) -> PyResult<usize> {
+        let wrong = |_| PyIndexError::new_err(format!("index {index}: elements are counted from 0, not from the end"));
+        usize::try_from(index).map_err(wrong)
+    }
+
     fn absent(&self) -> PyErr {
         PyKeyError::new_err(String::from_utf8_lossy(&self.key).into_owned())
     }
@@ -95,8 +101,8 @@ impl FixedArray {
 
     /// Replaces an element by what `function` makes of it, as one operation, and answers it. `function` is called again
     /// if another edit comes first.
-    fn update<'py>(&self, index: usize, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (python, function) = (function.py(), function.clone().unbind());
+    fn update<'py>(&self, index: isize, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (python, function, index) = (function.py(), function.clone().unbind(), Self::position(index)?);
         with_elements!(self.typecode, Element => {
             let mut refused = None;
             let edited = self.pool.get().write(python, |pool| {
@@ -115,14 +121,16 @@ impl FixedArray {
         })
     }
 
-    fn __getitem__<'py>(&self, python: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(&self, python: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        let index = Self::position(index)?;
         with_elements!(self.typecode, Element => {
             let read = self.pool.get().read(python, |pool| pool.fixed_array::<Element>(&self.key).get(index))?;
             Ok(self.element(read)?.into_pyobject(python)?.into_any())
         })
     }
 
-    fn __setitem__(&self, index: usize, element: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn __setitem__(&self, index: isize, element: &Bound<'_, PyAny>) -> PyResult<()> {
+        let index = Self::position(index)?;
         with_elements!(self.typecode, Element => {
             let new: Element = element.extract()?;
             let set = |pool: &ebbtide::Pool| in_bounds(pool.fixed_array::<Element>(&self.key).set(index, &new));

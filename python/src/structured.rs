@@ -9,6 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ops;
 
+/// The largest number of words of a value.
+const WORDS_MAX: usize = 64;
+
 /// The words of a key: see `Pool.words`.
 #[pyclass(frozen, module = "ebbtide")]
 pub struct Words {
@@ -22,6 +25,7 @@ impl Words {
     #[pyo3(signature = (words, ttl=None))]
     fn create(&self, python: Python<'_>, words: Vec<u64>, ttl: Option<f64>) -> PyResult<bool> {
         let options = options(ttl)?;
+        check_count(words.len())?;
         self.pool.get().write(python, |pool| pool.words(&self.key).create(&words, options))
     }
 
@@ -35,6 +39,7 @@ impl Words {
     #[pyo3(signature = (deltas, ttl=None))]
     fn add(&self, python: Python<'_>, deltas: Vec<u64>, ttl: Option<f64>) -> PyResult<Vec<u64>> {
         let options = options(ttl)?;
+        check_count(deltas.len())?;
         let zeros = vec![0; deltas.len()];
         let added = self.pool.get().write(python, |pool| {
             pool.words(&self.key).edit_or_create(&zeros, options, |words| {
@@ -61,6 +66,14 @@ impl Words {
             Ok(new)
         };
         self.pool.get().write(python, |pool| pool.words(&self.key).edit(&call))?.transpose()
+    }
+}
+
+/// Refuses what words cannot be.
+fn check_count(count: usize) -> PyResult<()> {
+    match count {
+        1..=WORDS_MAX => Ok(()),
+        _ => Err(crate::error::value(format!("{count} words: a value has 1 to {WORDS_MAX}"))),
     }
 }
 

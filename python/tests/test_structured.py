@@ -22,6 +22,10 @@ def test_words_are_changed_together(cache):
     assert words.get() == [2, 1000]
     with pytest.raises(ValueError, match="2 words"):
         words.add([1])
+    for wrong in ([], [1] * 65):
+        for refuse in (words.add, words.create):
+            with pytest.raises(ValueError, match=f"{len(wrong)} words: a value has 1 to 64"):
+                refuse(wrong)
     with pytest.raises(ValueError, match="3 words for 2"):
         words.edit(lambda old: [1, 2, 3])
     with pytest.raises(ZeroDivisionError):
@@ -115,6 +119,9 @@ def test_an_array_keeps_its_numbers(cache, typecode):
     assert scores[1] == 7 and scores.update(2, lambda score: score + 5) == 105 and scores.get() == [1, 7, 105]
     for refused in (lambda: scores[3], lambda: scores.update(3, abs), lambda: scores.__setitem__(3, 0)):
         with pytest.raises(IndexError, match="index 3 is outside a structured value of 3 elements"):
+            refused()
+    for refused in (lambda: scores[-1], lambda: scores.update(-1, abs), lambda: scores.__setitem__(-1, 0)):
+        with pytest.raises(IndexError, match="index -1: elements are counted from 0"):
             refused()
     with pytest.raises(ZeroDivisionError):
         scores.update(0, lambda score: 1 / 0)
