@@ -10,12 +10,15 @@ from ._ebbtide import (
     Error,
     FixedArray,
     Items,
+    KnownFailure,
+    LoadTimeout,
     Map,
     Negative,
     NotNumeric,
     OutOfMemory,
     Pool,
     RangeMap,
+    RecursiveLoad,
     Ticket,
     TooLarge,
     UnknownPool,
@@ -24,6 +27,7 @@ from ._ebbtide import (
     __version__,
 )
 from .curves import Curve, Profile
+from .loading import get_or_load_async
 from .memoize import memoize
 from .traces import Trace, read_trace, write_trace
 
@@ -37,6 +41,8 @@ __all__ = [
     "Error",
     "FixedArray",
     "Items",
+    "KnownFailure",
+    "LoadTimeout",
     "Map",
     "NEGATIVE",
     "Negative",
@@ -45,6 +51,7 @@ __all__ = [
     "Pool",
     "Profile",
     "RangeMap",
+    "RecursiveLoad",
     "Ticket",
     "TooLarge",
     "Trace",
@@ -56,3 +63,5 @@ __all__ = [
     "read_trace",
     "write_trace",
 ]
+
+Pool.get_or_load_async = get_or_load_async

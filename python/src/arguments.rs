@@ -45,6 +45,12 @@ pub fn ttl(seconds: f64) -> PyResult<Ttl> {
     }
 }
 
+/// Seconds above 0.
+pub fn duration(seconds: f64, name: &str) -> PyResult<Duration> {
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| error::value(format!("{name} = {seconds}: seconds above 0, or None")))
+}
+
 /// A number of bytes, or text such as `64m`.
 pub fn size(object: &Bound<'_, PyAny>, name: &str) -> PyResult<ByteSize> {
     if let Ok(text) = object.cast::<PyString>() {

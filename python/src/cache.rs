@@ -1,11 +1,12 @@
 //! A cache: its options, its pools, its end.
 
-use crate::arguments::{size, ttl};
+use crate::arguments::{duration, size, ttl};
 use crate::compact::CompactPool;
 use crate::error::{closed, of, value};
-use crate::pool::Pool;
+use crate::pool::{Pool, statistics};
 use ebbtide::{Policy, PoolOptions};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,12 +30,17 @@ impl Cache {
 impl Cache {
     /// Opens a cache. With a memory file or flash it begins with what these hold.
     #[new]
-    #[pyo3(signature = (memory=None, *, default_ttl=None, max_value=None, policy=None, memory_file=None, flash=None, flash_size=None))]
+    #[pyo3(signature = (
+        memory=None, *, default_ttl=None, time_to_idle=None, load_timeout=None, max_value=None, policy=None,
+        memory_file=None, flash=None, flash_size=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the keyword arguments of the Python class")]
     fn new(
         python: Python<'_>,
         memory: Option<Bound<'_, PyAny>>,
         default_ttl: Option<f64>,
+        time_to_idle: Option<f64>,
+        load_timeout: Option<f64>,
         max_value: Option<Bound<'_, PyAny>>,
         policy: Option<&str>,
         memory_file: Option<PathBuf>,
@@ -47,6 +53,12 @@ impl Cache {
         }
         if let Some(seconds) = default_ttl {
             builder = builder.default_ttl(ttl(seconds)?);
+        }
+        if let Some(seconds) = time_to_idle {
+            builder = builder.time_to_idle(duration(seconds, "time_to_idle")?);
+        }
+        if let Some(seconds) = load_timeout {
+            builder = builder.load_timeout(duration(seconds, "load_timeout")?);
         }
         if let Some(max_value) = max_value {
             builder = builder.max_value(size(&max_value, "max_value")?);
@@ -127,6 +139,12 @@ impl Cache {
     fn remove_pool(&self, python: Python<'_>, name: &str) -> PyResult<()> {
         let cache = self.open()?;
         python.detach(|| cache.remove_pool(name)).map_err(of)
+    }
+
+    /// Counters since the start, and gauges: the sums of all pools, compact ones included. `pool("default").stats()`
+    /// has those of the pool that the cache's own operations are of.
+    fn stats<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        statistics(python, &self.open()?.stats())
     }
 
     /// Changes the memory of all pools together.

@@ -10,6 +10,7 @@ mod array;
 mod cache;
 mod compact;
 mod error;
+mod load;
 mod pool;
 mod profile;
 mod structured;
@@ -21,6 +22,7 @@ fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::Cache>()?;
     module.add_class::<pool::Pool>()?;
     module.add_class::<pool::Items>()?;
+    module.add_class::<load::LoadTask>()?;
     module.add_class::<structured::Words>()?;
     module.add_class::<structured::Map>()?;
     module.add_class::<structured::RangeMap>()?;

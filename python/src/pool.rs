@@ -3,13 +3,15 @@
 use crate::arguments;
 use crate::array::FixedArray;
 use crate::error::{closed, of};
+use crate::load::{self, LoadTask};
 use crate::structured::{AppendBuffer, Map, RangeMap, Words};
-use ebbtide::{InsertOptions, Value};
-use pyo3::exceptions::PyKeyError;
+use ebbtide::memcached::Changed;
+use ebbtide::{Error, InsertOptions, Stats, Value};
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use std::sync::Arc;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A pool of a cache; see `Cache.pool`. A `Cache` has the same operations, on its pool `default`.
 #[pyclass(frozen, subclass, module = "ebbtide")]
@@ -43,12 +45,12 @@ impl Pool {
     pub fn write<T: Send>(
         &self,
         python: Python<'_>,
-        mut write: impl FnMut(&ebbtide::Pool) -> Result<T, ebbtide::Error> + Send,
+        mut write: impl FnMut(&ebbtide::Pool) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         self.check_open()?;
         if !self.has_flash {
             match write(&self.without_waiting) {
-                Err(ebbtide::Error::WouldWait { .. }) => {}
+                Err(Error::WouldWait { .. }) => {}
                 written => return written.map_err(of),
             }
         }
@@ -65,6 +67,52 @@ impl Pool {
         self.check_open()?;
         Ok(self.pool.with(&*key, |value| PyBytes::new(python, value)))
     }
+
+    fn iterate(&self, python: Python<'_>, part: Part) -> PyResult<Items> {
+        let entries = self.read(python, ebbtide::Pool::iter)?.map_err(of)?;
+        Ok(Items { entries: Mutex::new(entries), part })
+    }
+}
+
+/// Removes a key and returns its value, as one operation.
+fn take(pool: &ebbtide::Pool, key: &[u8]) -> Result<Option<Value>, Error> {
+    // Ends: a token is only refused after a change by another thread.
+    loop {
+        let token = pool.memcached().get_with_token(key).hit().map(|item| item.cas());
+        let Some(value) = pool.get(key) else { return Ok(None) };
+        match token {
+            Some(token) => match pool.memcached().delete_if(key, token)? {
+                Changed::Done(()) => return Ok(Some(value)),
+                Changed::Absent => return Ok(None),
+                Changed::Exists => {}
+            },
+            // Memory has no place for a value of flash, so there is no token. Or it was written since: once more.
+            None if pool.remove(key) => return Ok(Some(value)),
+            None => {}
+        }
+    }
+}
+
+/// Statistics as a dict.
+pub fn statistics<'py>(python: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(python);
+    for (name, value) in [
+        ("hits", stats.hits),
+        ("negative_hits", stats.negative_hits),
+        ("misses", stats.misses),
+        ("loads", stats.loads),
+        ("failed_loads", stats.failed_loads),
+        ("entries", stats.entries),
+        ("memory_limit_bytes", stats.memory_limit_bytes),
+        ("memory_used_bytes", stats.memory_used_bytes),
+        ("inserts", stats.inserts),
+        ("evictions", stats.evictions),
+        ("expirations", stats.expirations),
+    ] {
+        found.set_item(name, value)?;
+    }
+    found.set_item("hit_ratio", stats.hit_ratio())?;
+    Ok(found)
 }
 
 #[pymethods]
@@ -181,31 +229,109 @@ impl Pool {
         Ok(())
     }
 
-    /// Iterates over (key, value) of all entries, in no order. An entry that is written or removed meanwhile may be
-    /// met or not.
+    /// Iterates over (key, value) of all entries, in no order. An entry that exists during the whole iteration is met
+    /// at least once; one that is written or removed meanwhile may be met or not.
     fn items(&self, python: Python<'_>) -> PyResult<Items> {
-        let entries = self.read(python, ebbtide::Pool::iter)?.map_err(of)?;
-        Ok(Items { entries: std::sync::Mutex::new(entries) })
+        self.iterate(python, Part::Items)
     }
 
-    /// Counters since the start, and gauges.
-    fn stats<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.read(python, |pool| pool.stats())?;
-        let found = PyDict::new(python);
-        for (name, value) in [
-            ("hits", stats.hits),
-            ("misses", stats.misses),
-            ("entries", stats.entries),
-            ("memory_limit_bytes", stats.memory_limit_bytes),
-            ("memory_used_bytes", stats.memory_used_bytes),
-            ("inserts", stats.inserts),
-            ("evictions", stats.evictions),
-            ("expirations", stats.expirations),
-        ] {
-            found.set_item(name, value)?;
+    /// As `items`, with the keys only.
+    fn keys(&self, python: Python<'_>) -> PyResult<Items> {
+        self.iterate(python, Part::Keys)
+    }
+
+    /// As `items`, with the values only.
+    fn values(&self, python: Python<'_>) -> PyResult<Items> {
+        self.iterate(python, Part::Values)
+    }
+
+    /// Removes a key and returns its value: of several callers one gets it. `default`, or a KeyError without one, if
+    /// the key is absent.
+    #[pyo3(signature = (key, *default))]
+    fn pop<'py>(&self, key: &Bound<'py, PyAny>, default: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let python = key.py();
+        if default.len() > 1 {
+            return Err(PyTypeError::new_err(format!("pop takes a key and a default, not {} defaults", default.len())));
         }
-        found.set_item("hit_ratio", stats.hit_ratio())?;
-        Ok(found)
+        let bytes = arguments::key(key)?;
+        match self.write(python, |pool| take(pool, &bytes))? {
+            Some(value) => Ok(PyBytes::new(python, &value).into_any()),
+            None => default.get_item(0).map_err(|_| PyKeyError::new_err(key.clone().unbind())),
+        }
+    }
+
+    /// The value of a key; if it is absent, `default`, which is inserted.
+    #[pyo3(signature = (key, default, ttl=None))]
+    fn setdefault<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        default: &Bound<'py, PyAny>,
+        ttl: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (python, options) = (key.py(), options(ttl)?);
+        let (key, value) = (arguments::key(key)?, arguments::value(default)?);
+        // Ends: each round follows a change by another thread.
+        let found = self.write(python, |pool| {
+            loop {
+                if let Some(found) = pool.get(&*key) {
+                    return Ok(Some(found));
+                }
+                if pool.insert_if_absent(&*key, &*value, options)? {
+                    return Ok(None);
+                }
+            }
+        })?;
+        Ok(PyBytes::new(python, found.as_deref().unwrap_or(&value)))
+    }
+
+    /// Inserts all entries of a mapping, or of pairs, one after the other.
+    #[pyo3(signature = (entries, ttl=None))]
+    fn update(&self, entries: &Bound<'_, PyAny>, ttl: Option<f64>) -> PyResult<()> {
+        let all = PyDict::new(entries.py());
+        all.call_method1("update", (entries,))?;
+        self.set_many(&all, ttl)
+    }
+
+    /// The value of a key as bytes. If it is absent, `load()` is called for it: of several callers that miss a key at
+    /// one time one calls its loader, and all return what that returns; if it fails, the next one calls its own. The
+    /// value is inserted unless the key was written or removed meanwhile. None if the loader returns None.
+    ///
+    /// With `stale_while_revalidate` a value stays for these seconds after its TTL: one caller loads it anew, and the
+    /// others get the older one. With `negative_ttl` it is remembered for these seconds that a loader returned None or
+    /// failed: then calls return None, or fail with `KnownFailure`.
+    #[pyo3(signature = (key, load, ttl=None, *, stale_while_revalidate=None, negative_ttl=None))]
+    fn get_or_load<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        load: &Bound<'py, PyAny>,
+        ttl: Option<f64>,
+        stale_while_revalidate: Option<f64>,
+        negative_ttl: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.check_open()?;
+        let options = load::options(ttl, stale_while_revalidate, negative_ttl)?;
+        let value = load::get_or_load(&self.pool, key, load, options, self.has_flash)?;
+        Ok(value.map(|value| PyBytes::new(key.py(), &value)))
+    }
+
+    /// The native half of `get_or_load_async`.
+    fn _begin_load(
+        &self,
+        key: &Bound<'_, PyAny>,
+        wake: Py<PyAny>,
+        ttl: Option<f64>,
+        stale_while_revalidate: Option<f64>,
+        negative_ttl: Option<f64>,
+    ) -> PyResult<LoadTask> {
+        self.check_open()?;
+        let options = load::options(ttl, stale_while_revalidate, negative_ttl)?;
+        let key = arguments::key(key)?.into_owned();
+        Ok(LoadTask::new(self.pool.clone(), key, wake, options, self.has_flash))
+    }
+
+    /// Counters since the start, and gauges, of this pool.
+    fn stats<'py>(&self, python: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        statistics(python, &self.read(python, |pool| pool.stats())?)
     }
 
     /// The words of a key: 1 to 64 numbers of 64 bits that are read and changed together. Creates nothing.
@@ -271,6 +397,10 @@ impl Pool {
         self.read(python, |pool| pool.entry_count() as usize)
     }
 
+    fn __iter__(&self, python: Python<'_>) -> PyResult<Items> {
+        self.keys(python)
+    }
+
     fn __repr__(&self) -> String {
         let state = if self.is_closed.load(Ordering::Acquire) { "closed" } else { "open" };
         format!("<ebbtide pool {:?}, {state}>", self.pool.name())
@@ -285,13 +415,19 @@ pub fn options(ttl: Option<f64>) -> PyResult<InsertOptions> {
     })
 }
 
-/// The iterator of `items()`.
-#[pyclass(frozen, module = "ebbtide")]
-pub struct Items {
-    entries: std::sync::Mutex<ebbtide::Iter>,
+/// What an iteration gives of an entry.
+enum Part {
+    Keys,
+    Values,
+    Items,
 }
 
-type Entry<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+/// The iterator of `items()`, `keys()` and `values()`.
+#[pyclass(frozen, module = "ebbtide")]
+pub struct Items {
+    entries: Mutex<ebbtide::Iter>,
+    part: Part,
+}
 
 #[pymethods]
 impl Items {
@@ -299,9 +435,14 @@ impl Items {
         this
     }
 
-    fn __next__<'py>(&self, python: Python<'py>) -> Option<Entry<'py>> {
+    fn __next__<'py>(&self, python: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         // The lock is taken without the interpreter lock, so that two threads cannot wait for each other's.
         let next: Option<(Box<[u8]>, Value)> = python.detach(|| self.entries.lock().expect("no step panics").next());
-        next.map(|(key, value)| (PyBytes::new(python, &key), PyBytes::new(python, &value)))
+        let Some((key, value)) = next else { return Ok(None) };
+        Ok(Some(match self.part {
+            Part::Keys => PyBytes::new(python, &key).into_any(),
+            Part::Values => PyBytes::new(python, &value).into_any(),
+            Part::Items => (PyBytes::new(python, &key), PyBytes::new(python, &value)).into_pyobject(python)?.into_any(),
+        }))
     }
 }

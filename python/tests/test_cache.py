@@ -27,6 +27,51 @@ def test_a_cache_is_like_a_dict(cache):
         del cache["key"]
 
 
+def test_entries_are_iterated_as_those_of_a_dict(cache):
+    entries = {f"key {number}".encode(): str(number).encode() for number in range(1000)}
+    cache.update(entries)
+    assert set(cache) == set(cache.keys()) == set(entries) and dict(cache.items()) == entries
+    assert sorted(cache.values()) == sorted(entries.values()) and len(cache) == len(entries)
+    # What is removed meanwhile may be met or not; all else is met.
+    for number, key in enumerate(cache):
+        assert key in entries
+        if number == 0:
+            del cache["key 5" if key == b"key 7" else "key 7"]
+    iterations = [iter(cache) for _ in range(8)]
+    with pytest.raises(ebbtide.Error, match="8 scans"):
+        cache.keys()
+    assert len(iterations) == 8
+
+
+def test_entries_are_changed_as_those_of_a_dict(cache):
+    cache.update([("a", b"1"), (b"b", b"2")], ttl=60)
+    cache.update({"c": b"3"})
+    assert cache.pop("a") == b"1" and "a" not in cache and cache.pop("a", None) is None and cache.pop("a", 5) == 5
+    with pytest.raises(KeyError, match="a"):
+        cache.pop("a")
+    with pytest.raises(TypeError, match="2 defaults"):
+        cache.pop("a", 1, 2)
+    assert cache.setdefault("b", b"other") == b"2" and cache.setdefault("d", b"4", ttl=60) == b"4" == cache["d"]
+    with pytest.raises(ValueError):
+        cache.update("text")
+    assert dict(cache.items()) == {b"b": b"2", b"c": b"3", b"d": b"4"}
+
+
+def test_one_thread_pops_an_entry(cache):
+    popped = []
+    cache.update({f"key {number}": b"first" for number in range(2000)})
+
+    def pop():
+        popped.extend(number for number in range(2000) if cache.pop(f"key {number}", None) is not None)
+
+    threads = [threading.Thread(target=pop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(popped) == list(range(2000)) and len(cache) == 0
+
+
 def test_keys_are_text_or_any_bytes(cache):
     cache.set("é", b"text")
     assert cache.get("é".encode()) == b"text"
@@ -80,6 +125,9 @@ def test_lives_are_seconds(cache):
 
 
 def test_what_cannot_work_is_refused_by_name(cache):
+    for write in (cache.set, cache.add, cache.setdefault):
+        with pytest.raises(ValueError, match="the key has 0 bytes"):
+            write("", b"")
     with pytest.raises(ebbtide.TooLarge, match="300"):
         cache.set("k" * 300, b"")
     with pytest.raises(ebbtide.TooLarge, match="max_value"):
@@ -185,6 +233,29 @@ def test_statistics_count(cache):
     stats = cache.stats()
     assert (stats["hits"], stats["misses"], stats["entries"], stats["hit_ratio"]) == (1, 1, 1, 0.5)
     cache.resize("32m")
+
+
+def test_statistics_of_a_cache_are_those_of_all_pools(cache):
+    users, negatives = cache.add_pool("users"), cache.add_compact_pool("negatives", key=4)
+    users["key"] = b"value"
+    negatives.set_negative("none")
+    assert users.get("key") and not negatives.get("none") and cache.get("key") is None
+    names = ("hits", "negative_hits", "misses", "hit_ratio")
+    assert [cache.stats()[name] for name in names] == [1, 1, 1, 2 / 3]
+    assert [cache.pool("default").stats()[name] for name in names] == [0, 0, 1, 0]
+    assert users.stats()["memory_limit_bytes"] < cache.stats()["memory_limit_bytes"]
+
+
+def test_an_entry_lives_as_long_as_it_is_used():
+    with ebbtide.Cache("16m", time_to_idle=2) as cache:
+        cache.update({"used": b"1", "idle": b"2"})
+        deadline = time.monotonic() + 60
+        while "idle" in cache:
+            assert time.monotonic() < deadline and cache["used"] == b"1"
+            time.sleep(0.2)
+        assert cache["used"] == b"1"
+    with pytest.raises(ValueError, match="time_to_idle"):
+        ebbtide.Cache("16m", time_to_idle=0)
 
 
 def test_a_result_that_the_cache_refuses_is_returned():

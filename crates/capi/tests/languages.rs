@@ -93,10 +93,11 @@ fn of_python() -> BTreeSet<String> {
         if let Some(name) = line.strip_prefix("class ") {
             class = match word(name) {
                 "_Entries" => "Map".to_owned(),
+                "_Memoized" => "memoize".to_owned(),
                 name => name.to_owned(),
             };
         }
-        if let Some(name) = line.strip_prefix("    def ") {
+        if let Some(name) = ["    def ", "    async def "].iter().find_map(|start| line.strip_prefix(start)) {
             let name = word(name);
             if !name.starts_with("__") || SPECIAL.contains(&name) {
                 found.insert(format!("{class}.{name}"));

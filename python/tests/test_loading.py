@@ -1,0 +1,371 @@
+"""Loads and remembered results: which call answers which, and how often a function is called."""
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import pytest
+
+import ebbtide
+
+
+@pytest.fixture
+def cache():
+    with ebbtide.Cache("16m") as cache:
+        yield cache
+
+
+def in_threads(count, function):
+    """The results of `function(number)`, called by these threads at one time."""
+    results, start = [None] * count, threading.Barrier(count)
+
+    def run(number):
+        start.wait(60)
+        results[number] = function(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return results
+
+
+def test_functions_of_one_scope_are_told_apart(cache):
+    one, two = ebbtide.memoize(cache)(lambda: 1), ebbtide.memoize(cache)(lambda: 2)
+    assert (one(), two(), one(), two()) == (1, 2, 1, 2)
+
+    def of(number):
+        return ebbtide.memoize(cache)(lambda: number)
+
+    assert [of(3)(), of(4)()] == [3, 4]
+
+    class Number:
+        def __init__(self, number):
+            self.number = number
+
+        def get(self):
+            return self.number
+
+    assert [ebbtide.memoize(cache)(Number(number).get)() for number in (5, 6)] == [5, 6]
+
+
+def test_named_functions_of_one_name_are_told_apart(cache):
+    def define(body):
+        scope = {"__name__": "module"}
+        exec(textwrap.dedent(body), scope)
+        return ebbtide.memoize(cache)(scope["load"])
+
+    assert define("def load():\n    return 'a'")() == "a"
+    assert define("def load():\n    return 'b'")() == "b"
+    # The same function, defined once more.
+    again = define("def load():\n    return 'a'")
+    hits = cache.stats()["hits"]
+    assert again() == "a" and cache.stats()["hits"] == hits + 1
+
+
+def test_named_functions_keep_their_results_over_a_restart(tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+        import sys
+        import ebbtide
+
+        cache = ebbtide.Cache("16m", memory_file=sys.argv[1])
+
+        @ebbtide.memoize(cache)
+        def load(word):
+            print("called", word)
+            return word in {"red", "green", "blue"}
+
+        @ebbtide.memoize(cache)
+        def other(word, mode="r"):
+            print("other", word)
+
+        local = ebbtide.memoize(cache)(lambda: print("local"))
+        load("red"), other("red"), local()
+        cache.close()
+        """)
+    )
+
+    def run(seed):
+        command = [sys.executable, "program.py", "memory"]
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path))}
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert run("1") == "called red\nother red\nlocal\n"
+    assert run("2") == "local\n"
+
+
+def test_a_result_that_was_forgotten_during_its_load_is_not_kept(cache):
+    numbers, is_loading, may_end = iter((1, 2)), threading.Event(), threading.Event()
+
+    @ebbtide.memoize(cache)
+    def load():
+        number = next(numbers)
+        if number == 1:
+            is_loading.set()
+            assert may_end.wait(60)
+        return number
+
+    older = []
+    thread = threading.Thread(target=lambda: older.append(load()))
+    thread.start()
+    assert is_loading.wait(60)
+    load.forget()
+    may_end.set()
+    thread.join(60)
+    assert older == [1] and load() == 2 and load() == 2
+
+
+def test_a_result_that_cannot_be_pickled_is_returned(cache):
+    calls = []
+
+    @ebbtide.memoize(cache)
+    def load():
+        calls.append(1)
+        return lambda: 7
+
+    @ebbtide.memoize(cache)
+    async def fetch():
+        return threading.Lock()
+
+    with pytest.warns(RuntimeWarning, match="a result of .*load is not remembered"):
+        assert load()() == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load()() == 7 and calls == [1, 1]
+    with pytest.warns(RuntimeWarning, match="fetch"):
+        assert not asyncio.run(fetch()).locked()
+    assert len(cache) == 0
+
+
+def test_threads_with_one_missing_key_call_the_function_once(cache):
+    calls = []
+
+    @ebbtide.memoize(cache)
+    def load(user):
+        calls.append(user)
+        time.sleep(0.2)
+        return user * 2
+
+    assert in_threads(8, lambda number: load(21)) == [42] * 8 and calls == [21]
+
+
+def test_tasks_and_threads_share_a_load(cache):
+    calls = []
+
+    @ebbtide.memoize(cache, key=lambda user: user)
+    async def load(user):
+        calls.append(user)
+        await asyncio.sleep(0.2)
+        return user * 2
+
+    async def many():
+        return await asyncio.gather(*(load("ab") for _ in range(8)))
+
+    assert in_threads(2, lambda number: asyncio.run(many())) == [["abab"] * 8] * 2 and calls == ["ab"]
+
+
+def test_an_error_releases_those_who_wait(cache):
+    calls = []
+
+    @ebbtide.memoize(cache)
+    def load():
+        calls.append(1)
+        time.sleep(0.05)
+        if len(calls) == 1:
+            raise OSError("down")
+        return "up"
+
+    def call(number):
+        try:
+            return load()
+        except OSError:
+            return "failed"
+
+    assert sorted(in_threads(8, call)) == ["failed"] + ["up"] * 7 and len(calls) == 2
+
+
+def test_a_wait_for_a_load_has_a_bound():
+    with ebbtide.Cache("16m", load_timeout=0.2) as cache:
+        is_loading, may_end = threading.Event(), threading.Event()
+
+        @ebbtide.memoize(cache)
+        def load():
+            if is_loading.is_set():
+                return "second"
+            is_loading.set()
+            assert may_end.wait(60)
+            return "first"
+
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(load()))
+        thread.start()
+        assert is_loading.wait(60)
+        assert load() == "second"
+        may_end.set()
+        thread.join(60)
+        assert answers == ["first"]
+
+
+def test_a_load_that_asks_for_its_own_key_does_not_wait_for_itself(cache):
+    @ebbtide.memoize(cache, key=lambda *_: "one key")
+    def load(depth):
+        return load(depth - 1) + 1 if depth else 0
+
+    @ebbtide.memoize(cache, key=lambda *_: "one key")
+    async def fetch(depth):
+        return await fetch(depth - 1) + 1 if depth else 0
+
+    assert load(3) == 3 and asyncio.run(fetch(3)) == 3
+    with pytest.raises(ebbtide.RecursiveLoad):
+        cache.get_or_load("key", lambda: cache.get_or_load("key", bytes))
+
+
+def test_a_cancelled_task_leaves_its_load_to_another(cache):
+    calls = []
+
+    @ebbtide.memoize(cache)
+    async def load():
+        calls.append(1)
+        await asyncio.sleep(60 if len(calls) == 1 else 0)
+        return "loaded"
+
+    async def run():
+        first, second = asyncio.create_task(load()), asyncio.create_task(load())
+        await asyncio.sleep(0.05)
+        first.cancel()
+        return await asyncio.wait_for(second, 30)
+
+    assert asyncio.run(run()) == "loaded" and len(calls) == 2
+
+
+def test_the_loop_goes_on_while_a_result_waits_for_memory():
+    """An edit keeps the memory of its value from reuse. A result that needs this memory waits until the edit ends."""
+    with ebbtide.Cache("8m", max_value="2m") as cache:
+        words = cache.words("words")
+        words.create([1])
+        is_editing, may_end = threading.Event(), threading.Event()
+
+        def edit(values):
+            is_editing.set()
+            may_end.wait(60)
+            return values
+
+        editor = threading.Thread(target=words.edit, args=(edit,))
+        editor.start()
+        assert is_editing.wait(60)
+
+        @ebbtide.memoize(cache)
+        async def load(number):
+            return bytes(1 << 20)
+
+        async def fill():
+            ticks, loads = 0, asyncio.ensure_future(load_all())
+            while not loads.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+                if ticks == 30:
+                    may_end.set()
+            await loads
+            return ticks
+
+        async def load_all():
+            for number in range(40):
+                await load(number)
+
+        assert asyncio.run(fill()) >= 30 and may_end.is_set()
+        editor.join()
+
+
+def test_a_value_is_loaded_once_and_none_is_remembered(cache):
+    calls = []
+
+    def load(answer):
+        calls.append(answer)
+        return answer
+
+    for answer in (b"value", b"another"):
+        assert cache.get_or_load("key", lambda: load(answer), 60) == b"value"
+    for _ in range(2):
+        assert cache.get_or_load("absent", lambda: load(None), negative_ttl=60) is None
+    assert cache.get("absent") is None and calls == [b"value", None]
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_load("failed", lambda: 1 / 0, negative_ttl=60)
+    with pytest.raises(ebbtide.KnownFailure, match="failed"):
+        cache.get_or_load("failed", lambda: b"value", negative_ttl=60)
+    stats = cache.stats()
+    assert (stats["loads"], stats["failed_loads"]) == (2, 1)
+    with pytest.raises(TypeError, match="str"):
+        cache.get_or_load("text", lambda: "text")
+    with pytest.raises(ValueError, match="negative_ttl = 0"):
+        cache.get_or_load("key", bytes, negative_ttl=0)
+
+
+def test_coroutines_load_as_functions_do(cache):
+    async def value():
+        return b"value"
+
+    async def none():
+        return None
+
+    async def fail():
+        raise OSError("down")
+
+    async def run():
+        assert await cache.get_or_load_async("key", value) == b"value" == await cache.get_or_load_async("key", none)
+        assert await cache.get_or_load_async("absent", none, negative_ttl=60) is None
+        assert await cache.get_or_load_async("absent", value) is None
+        with pytest.raises(OSError, match="down"):
+            await cache.get_or_load_async("failed", fail, negative_ttl=60)
+        with pytest.raises(ebbtide.KnownFailure):
+            await cache.get_or_load_async("failed", value)
+
+    asyncio.run(run())
+
+
+def test_a_stale_result_is_returned_while_one_caller_loads(cache):
+    calls, may_end = [], threading.Event()
+
+    @ebbtide.memoize(cache, ttl=1, stale_while_revalidate=60)
+    def load():
+        calls.append(1)
+        if len(calls) > 1:
+            assert may_end.wait(60)
+        return len(calls)
+
+    assert load() == 1
+    deadline = time.monotonic() + 30
+    reload = threading.Thread(target=load)
+    while len(calls) == 1:
+        assert time.monotonic() < deadline
+        if not reload.is_alive():
+            reload = threading.Thread(target=load)
+            reload.start()
+        time.sleep(0.05)
+    assert load() == 1 and len(calls) == 2
+    may_end.set()
+    reload.join(60)
+    assert load() == 2
+
+
+def test_loads_with_flash_are_single(tmp_path):
+    with ebbtide.Cache("16m", flash=tmp_path / "flash", flash_size="128m") as cache:
+        calls = []
+
+        @ebbtide.memoize(cache)
+        async def load(number):
+            calls.append(number)
+            return bytes(4000)
+
+        async def all_of():
+            return [len(await load(number)) for number in range(8000)]
+
+        assert asyncio.run(all_of()) == [4000] * 8000 == asyncio.run(all_of())
+        assert len(calls) < 13_000
+        assert in_threads(4, lambda number: cache.get_or_load("key", lambda: b"value")) == [b"value"] * 4
