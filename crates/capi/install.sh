@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the C interface: header, both libraries, and what pkg-config tells of them.
+# Installs the C interface: header, both libraries, and what pkg-config tells of them. Programs that were linked with the
+# shared library look for it by its SONAME, which has the version of the interface.
 #   crates/capi/install.sh PREFIX [LIBRARIES]
 # LIBRARIES is the folder that cargo has built them into; target/release without it.
 set -euo pipefail
@@ -7,10 +8,15 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 prefix="${1:?usage: install.sh PREFIX [LIBRARIES]}"
 libraries="${2:-$here/../../target/release}"
 install -D -m 644 "$here/include/ebbtide.h" "$prefix/include/ebbtide.h"
-install -D -m 755 "$libraries/libebbtide_c.so" "$prefix/lib/libebbtide_c.so"
+version="$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml")"
+case "$version" in
+    0.*) interface="${version%.*}" ;;
+    *) interface="${version%%.*}" ;;
+esac
+install -D -m 755 "$libraries/libebbtide_c.so" "$prefix/lib/libebbtide_c.so.$interface"
+ln -sfn "libebbtide_c.so.$interface" "$prefix/lib/libebbtide_c.so"
 install -D -m 644 "$libraries/libebbtide_c.a" "$prefix/lib/libebbtide_c.a"
 mkdir -p "$prefix/lib/pkgconfig"
-version="$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml")"
 cat > "$prefix/lib/pkgconfig/ebbtide.pc" <<END
 prefix=$prefix
 Name: ebbtide

@@ -124,7 +124,9 @@ static void numbers(struct ebbtide_cache *cache)
 static void wrong(struct ebbtide_cache *cache)
 {
     struct ebbtide_options options;
-    struct ebbtide_cache *none = NULL;
+    /* Whatever these point to is overwritten by null. */
+    struct ebbtide_cache *none = cache;
+    struct ebbtide_compact *no_pool = (struct ebbtide_compact *)cache;
     struct ebbtide_value *value = NULL;
     uint8_t key[300] = {0};
     EXPECT(ebbtide_get(NULL, KEY("key"), &value), EBBTIDE_STATUS_INVALID_ARGUMENT);
@@ -139,7 +141,11 @@ static void wrong(struct ebbtide_cache *cache)
     EXPECT(ebbtide_open(&options, &none), EBBTIDE_STATUS_INVALID_ARGUMENT);
     options.size = 1;
     EXPECT(ebbtide_open(&options, &none), EBBTIDE_STATUS_INVALID_ARGUMENT);
-    HOLD(none == NULL && ebbtide_value_data(NULL) == NULL && ebbtide_value_length(NULL) == 0);
+    HOLD(none == NULL);
+    none = cache;
+    EXPECT(ebbtide_pool(cache, "none such", &none), EBBTIDE_STATUS_UNKNOWN_POOL);
+    EXPECT(ebbtide_compact_pool(cache, "none such", &no_pool), EBBTIDE_STATUS_UNKNOWN_POOL);
+    HOLD(none == NULL && no_pool == NULL && ebbtide_value_data(NULL) == NULL && ebbtide_value_length(NULL) == 0);
     ebbtide_value_free(NULL);
     ebbtide_free(NULL);
 }
@@ -147,6 +153,7 @@ static void wrong(struct ebbtide_cache *cache)
 static void pools(void)
 {
     struct ebbtide_cache *cache = open_cache(NULL), *users = NULL;
+    struct ebbtide_statistics whole, own;
     struct ebbtide_pool_options options;
     struct ebbtide_value *value = NULL;
     ebbtide_pool_options_init(&options);
@@ -157,6 +164,10 @@ static void pools(void)
     EXPECT(ebbtide_insert(users, KEY("key"), KEY("value"), EBBTIDE_TTL_DEFAULT), EBBTIDE_STATUS_OK);
     EXPECT(ebbtide_get(cache, KEY("key"), &value), EBBTIDE_STATUS_MISS);
     EXPECT(ebbtide_contains(users, KEY("key")), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_stats(cache, &whole), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_stats(users, &own), EBBTIDE_STATUS_OK);
+    HOLD(whole.entries == 1 && whole.misses == 1 && own.entries == 1 && own.misses == 0);
+    HOLD(own.memory_limit_bytes < whole.memory_limit_bytes);
     EXPECT(ebbtide_pool_remove(cache, "users"), EBBTIDE_STATUS_OK);
     EXPECT(ebbtide_insert(users, KEY("key"), KEY("value"), EBBTIDE_TTL_DEFAULT), EBBTIDE_STATUS_UNKNOWN_POOL);
     ebbtide_free(users);

@@ -114,6 +114,8 @@ typedef struct ebbtide_options {
     uint64_t max_value_bytes;
     // Milliseconds that an entry lives which is inserted with the TTL `EBBTIDE_TTL_DEFAULT`. 0: for ever.
     uint64_t default_ttl_ms;
+    // Milliseconds after its last use that an entry lives which is inserted without a TTL. 0: for ever.
+    uint64_t time_to_idle_ms;
     // A file that `ebbtide_close` saves the entries to, and the next cache with the same file begins with.
     const char *memory_file;
     // A file or block device that is the flash tier.
@@ -175,6 +177,8 @@ typedef bool (*ebbtide_map_visitor)(const uint8_t *key,
 typedef struct ebbtide_statistics {
     // Lookups that found a value.
     uint64_t hits;
+    // Lookups that found a negative result of a compact pool.
+    uint64_t negative_hits;
     // Lookups that found none.
     uint64_t misses;
     // Entries in memory.
@@ -283,7 +287,7 @@ enum ebbtide_status ebbtide_array_edit(const struct ebbtide_cache *cache,
                                        ebbtide_element_editor edit,
                                        void *context);
 
-// Opens a cache. With a memory file or flash it begins with what these hold.
+// Opens a cache. With a memory file or flash it begins with what these hold. After a failure `cache` is null.
 //
 // # Safety
 // `options` is null (then the defaults are taken) or was filled by `ebbtide_options_init`; `cache` points to memory
@@ -403,6 +407,7 @@ enum ebbtide_status ebbtide_compact_add(const struct ebbtide_cache *cache,
                                         const struct ebbtide_pool_options *options);
 
 // A handle of a compact pool, to be freed by `ebbtide_compact_free`. `ebbtide_pool_remove` removes such a pool, too.
+// After a failure `pool` is null.
 //
 // # Safety
 // As `ebbtide_pool_add`; `pool` points to memory for a pointer.
@@ -568,7 +573,7 @@ enum ebbtide_status ebbtide_pool_add(const struct ebbtide_cache *cache,
                                      const struct ebbtide_pool_options *options);
 
 // A handle of a pool, for all functions that take a cache; to be freed by `ebbtide_free`. The first handle of a cache
-// is of its pool `default`.
+// is of its pool `default`. After a failure `pool` is null.
 //
 // # Safety
 // As `ebbtide_pool_add`; `pool` points to memory for a pointer.
@@ -637,7 +642,8 @@ enum ebbtide_status ebbtide_range_map_each(const struct ebbtide_cache *cache,
                                            ebbtide_map_visitor visit,
                                            void *context);
 
-// The statistics of the pool of this handle.
+// The statistics of the whole cache, which are the sums of all pools, compact ones included; with a handle that
+// `ebbtide_pool` has given, those of its pool.
 //
 // # Safety
 // `cache` is null or a handle that was not freed; `statistics` is null or points to memory for the struct.

@@ -19,6 +19,8 @@ pub const EBBTIDE_TTL_NEVER: u64 = u64::MAX;
 pub struct ebbtide_cache {
     pub(crate) cache: Cache,
     pub(crate) pool: Pool,
+    /// The handle that `ebbtide_open` has given: its statistics are those of all pools.
+    pub(crate) is_whole: bool,
     /// Shared by the handles of all pools of the cache.
     pub(crate) is_closed: Arc<AtomicBool>,
 }
@@ -62,11 +64,22 @@ pub(crate) unsafe fn bytes<'a>(data: *const u8, length: usize, name: &str) -> Re
     }
 }
 
+/// Memory for a pointer, with null in it until `publish`.
+///
+/// # Safety
+/// `pointer` is null or points to memory for a pointer.
+pub(crate) unsafe fn no_handle<T>(pointer: *mut *mut T, name: &str) -> Result<*mut *mut T, Failure> {
+    let out = not_null(pointer, name)?;
+    // SAFETY: the caller promises memory for the pointer.
+    unsafe { out.write(std::ptr::null_mut()) };
+    Ok(out)
+}
+
 pub(crate) fn not_null<T>(pointer: *mut T, name: &str) -> Result<*mut T, Failure> {
     if pointer.is_null() { Err(Failure::argument(format!("{name} is null"))) } else { Ok(pointer) }
 }
 
-/// Opens a cache. With a memory file or flash it begins with what these hold.
+/// Opens a cache. With a memory file or flash it begins with what these hold. After a failure `cache` is null.
 ///
 /// # Safety
 /// `options` is null (then the defaults are taken) or was filled by `ebbtide_options_init`; `cache` points to memory
@@ -77,7 +90,8 @@ pub unsafe extern "C" fn ebbtide_open(
     cache: *mut *mut ebbtide_cache,
 ) -> ebbtide_status {
     guard(|| {
-        let out = not_null(cache, "cache")?;
+        // SAFETY: the caller promises memory for the pointer.
+        let out = unsafe { no_handle(cache, "cache")? };
         // SAFETY: the caller promises options that were filled in.
         let cache = match unsafe { options.as_ref() } {
             // SAFETY: the caller promises the strings of the options.
@@ -85,7 +99,7 @@ pub unsafe extern "C" fn ebbtide_open(
             None => Cache::builder().build()?,
         };
         let pool = cache.pool("default")?;
-        Ok(ebbtide_cache { cache, pool, is_closed: Arc::default() }.publish(out))
+        Ok(ebbtide_cache { cache, pool, is_whole: true, is_closed: Arc::default() }.publish(out))
     })
 }
 

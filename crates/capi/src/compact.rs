@@ -1,6 +1,6 @@
 //! Compact pools: keys of one length, values of one length, and negative results.
 
-use crate::cache::{bytes, ebbtide_cache, found, insert_options, not_null};
+use crate::cache::{bytes, ebbtide_cache, found, insert_options, no_handle, not_null};
 use crate::options::text;
 use crate::pool::{ebbtide_pool_options, pool_name, pool_options};
 use crate::status::{Failure, ebbtide_status, guard};
@@ -92,6 +92,7 @@ pub unsafe extern "C" fn ebbtide_compact_add(
 }
 
 /// A handle of a compact pool, to be freed by `ebbtide_compact_free`. `ebbtide_pool_remove` removes such a pool, too.
+/// After a failure `pool` is null.
 ///
 /// # Safety
 /// As `ebbtide_pool_add`; `pool` points to memory for a pointer.
@@ -102,7 +103,8 @@ pub unsafe extern "C" fn ebbtide_compact_pool(
     pool: *mut *mut ebbtide_compact,
 ) -> ebbtide_status {
     guard(|| {
-        let out = not_null(pool, "pool")?;
+        // SAFETY: the caller promises memory for the pointer.
+        let out = unsafe { no_handle(pool, "pool")? };
         // SAFETY: the caller promises handle and string.
         let (handle, name) = unsafe { (ebbtide_cache::open(cache)?, text(name, "name")?) };
         let pool = handle.cache.compact_pool(name.ok_or_else(|| Failure::argument("name is null"))?)?;

@@ -22,6 +22,8 @@ pub struct ebbtide_options {
     pub max_value_bytes: u64,
     /// Milliseconds that an entry lives which is inserted with the TTL `EBBTIDE_TTL_DEFAULT`. 0: for ever.
     pub default_ttl_ms: u64,
+    /// Milliseconds after its last use that an entry lives which is inserted without a TTL. 0: for ever.
+    pub time_to_idle_ms: u64,
     /// A file that `ebbtide_close` saves the entries to, and the next cache with the same file begins with.
     pub memory_file: *const c_char,
     /// A file or block device that is the flash tier.
@@ -65,6 +67,9 @@ impl ebbtide_options {
         if self.default_ttl_ms > 0 {
             builder = builder.default_ttl(Duration::from_millis(self.default_ttl_ms));
         }
+        if self.time_to_idle_ms > 0 {
+            builder = builder.time_to_idle(Duration::from_millis(self.time_to_idle_ms));
+        }
         // SAFETY: the caller promises the strings.
         let (file, flash, policy) = unsafe {
             (text(self.memory_file, "memory_file")?, text(self.flash_path, "flash_path")?, text(self.policy, "policy")?)
@@ -94,6 +99,7 @@ pub unsafe extern "C" fn ebbtide_options_init(options: *mut ebbtide_options) {
         memory_ceiling_bytes: 0,
         max_value_bytes: 0,
         default_ttl_ms: 0,
+        time_to_idle_ms: 0,
         memory_file: ptr::null(),
         flash_path: ptr::null(),
         flash_bytes: 0,

@@ -1,6 +1,6 @@
 //! Pools.
 
-use crate::cache::{ebbtide_cache, not_null};
+use crate::cache::{ebbtide_cache, no_handle};
 use crate::options::text;
 use crate::status::{Failure, ebbtide_status, guard};
 use ebbtide::{ByteSize, PoolOptions};
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn ebbtide_pool_add(
 }
 
 /// A handle of a pool, for all functions that take a cache; to be freed by `ebbtide_free`. The first handle of a cache
-/// is of its pool `default`.
+/// is of its pool `default`. After a failure `pool` is null.
 ///
 /// # Safety
 /// As `ebbtide_pool_add`; `pool` points to memory for a pointer.
@@ -87,12 +87,13 @@ pub unsafe extern "C" fn ebbtide_pool(
     pool: *mut *mut ebbtide_cache,
 ) -> ebbtide_status {
     guard(|| {
-        let out = not_null(pool, "pool")?;
+        // SAFETY: the caller promises memory for the pointer.
+        let out = unsafe { no_handle(pool, "pool")? };
         // SAFETY: the caller promises handle and string.
         let (handle, name) = unsafe { (ebbtide_cache::open(cache)?, pool_name(name)?) };
         let pool = handle.cache.pool(name)?;
         let is_closed = Arc::clone(&handle.is_closed);
-        Ok(ebbtide_cache { cache: handle.cache.clone(), pool, is_closed }.publish(out))
+        Ok(ebbtide_cache { cache: handle.cache.clone(), pool, is_whole: false, is_closed }.publish(out))
     })
 }
 

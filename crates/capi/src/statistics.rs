@@ -9,6 +9,8 @@ use crate::status::{ebbtide_status, guard};
 pub struct ebbtide_statistics {
     /// Lookups that found a value.
     pub hits: u64,
+    /// Lookups that found a negative result of a compact pool.
+    pub negative_hits: u64,
     /// Lookups that found none.
     pub misses: u64,
     /// Entries in memory.
@@ -25,7 +27,8 @@ pub struct ebbtide_statistics {
     pub expirations: u64,
 }
 
-/// The statistics of the pool of this handle.
+/// The statistics of the whole cache, which are the sums of all pools, compact ones included; with a handle that
+/// `ebbtide_pool` has given, those of its pool.
 ///
 /// # Safety
 /// `cache` is null or a handle that was not freed; `statistics` is null or points to memory for the struct.
@@ -37,9 +40,11 @@ pub unsafe extern "C" fn ebbtide_stats(
     guard(|| {
         let out = not_null(statistics, "statistics")?;
         // SAFETY: the caller promises a handle that lives.
-        let stats = unsafe { ebbtide_cache::open(cache)? }.pool.stats();
+        let handle = unsafe { ebbtide_cache::open(cache)? };
+        let stats = if handle.is_whole { handle.cache.stats() } else { handle.pool.stats() };
         let statistics = ebbtide_statistics {
             hits: stats.hits,
+            negative_hits: stats.negative_hits,
             misses: stats.misses,
             entries: stats.entries,
             memory_limit_bytes: stats.memory_limit_bytes,

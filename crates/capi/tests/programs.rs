@@ -19,6 +19,14 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
+/// The name by which programs look for the shared library.
+fn soname() -> &'static str {
+    match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => concat!("libebbtide_c.so.0.", env!("CARGO_PKG_VERSION_MINOR")),
+        _ => concat!("libebbtide_c.so.", env!("CARGO_PKG_VERSION_MAJOR")),
+    }
+}
+
 /// Compiles an example with a library, and runs it under valgrind.
 fn compiled(compiler: &str, example: &str, shared: bool, arguments: &[&Path]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -28,7 +36,8 @@ fn compiled(compiler: &str, example: &str, shared: bool, arguments: &[&Path]) ->
     compile.args(["-Wall", "-Wextra", "-Werror", "-g", "-o"]).arg(&program).arg(folder.join("examples").join(example));
     compile.arg("-I").arg(folder.join("include"));
     if shared {
-        compile.arg("-L").arg(libraries()).arg("-lebbtide_c").arg(format!("-Wl,-rpath,{}", libraries().display()));
+        std::os::unix::fs::symlink(libraries().join("libebbtide_c.so"), scratch.path().join(soname())).unwrap();
+        compile.arg("-L").arg(libraries()).arg("-lebbtide_c").arg(format!("-Wl,-rpath,{}", scratch.path().display()));
     } else {
         compile.arg(libraries().join("libebbtide_c.a")).args(SYSTEM_LIBRARIES);
     }
@@ -70,15 +79,27 @@ fn threads_of_a_cpp_program_share_a_cache() {
     assert_eq!(out, "every increment was counted\n");
 }
 
+/// The first block of code of a language in the README.
+fn block(readme: &str, language: &str) -> String {
+    let (_, rest) = readme.split_once(&format!("```{language}\n")).expect("a block of this language");
+    rest.split_once("```").expect("its end").0.to_owned()
+}
+
 #[test]
-fn pkg_config_finds_the_installed_library() {
+fn the_program_of_the_readme_is_built_as_it_says() {
     let (folder, prefix) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().unwrap());
     run(Command::new(folder.join("install.sh")).arg(prefix.path()).arg(libraries()));
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    std::fs::write(prefix.path().join("program.c"), block(&readme, "c")).unwrap();
+    let commands = block(&readme, "sh");
+    let compile = commands.lines().find(|line| line.starts_with("cc ")).expect("a compiler's command");
+    // A linker that takes libraries for what stands before them only, as those of some distributions do.
+    let compile = compile.replacen("cc ", "cc -Wall -Wextra -Werror -Wl,--as-needed ", 1);
     let found = prefix.path().join("lib/pkgconfig");
-    let flags = run(Command::new("pkg-config").args(["--cflags", "--libs", "ebbtide"]).env("PKG_CONFIG_PATH", found));
-    let program = prefix.path().join("program");
-    run(Command::new("cc").arg("-o").arg(&program).arg(folder.join("examples/cache.c")).args(flags.split_whitespace()));
-    let memory = prefix.path().join("memory");
-    let out = run(Command::new(&program).arg(memory).env("LD_LIBRARY_PATH", prefix.path().join("lib")));
-    assert_eq!(out, "everything holds\n");
+    run(Command::new("sh").args(["-c", &compile]).env("PKG_CONFIG_PATH", found).current_dir(prefix.path()));
+    let library = prefix.path().join("lib");
+    let mut program = Command::new(prefix.path().join("program"));
+    assert_eq!(run(program.env("LD_LIBRARY_PATH", &library)), "Ada\n");
+    let tags = run(Command::new("readelf").arg("-d").arg(library.join("libebbtide_c.so")));
+    assert!(tags.contains(&format!("Library soname: [{}]", soname())), "{tags}");
 }
