@@ -121,7 +121,9 @@ class Pool:
     def pop(self, key: Key, default: Default) -> bytes | Default: ...
     def setdefault(self, key: Key, default: Buffer, ttl: float | None = None) -> bytes: ...
     def update(
-        self, entries: Mapping[Key, Buffer] | Iterable[tuple[Key, Buffer]], ttl: float | None = None
+        self,
+        entries: Mapping[str, Buffer] | Mapping[bytes, Buffer] | Iterable[tuple[Key, Buffer]],
+        ttl: float | None = None,
     ) -> None: ...
     def get_or_load(
         self,
