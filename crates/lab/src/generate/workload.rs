@@ -11,6 +11,7 @@ use super::fitted::Fitted;
 use super::plain::Plain;
 use super::preset::{Preset, WEEK_SECONDS};
 use crate::Error;
+use crate::keys::MAX_KEY_SIZE;
 use crate::trace::Request;
 use crate::workload::{Popularity, SizeDistribution};
 
@@ -142,12 +143,22 @@ fn plain(args: &PlainArgs, popularity: Popularity, extent: TraceExtent) -> Plain
         dispersion: args.dispersion,
         keys: args.keys.map_or(DEFAULT_KEYS, |CountArg(keys)| keys),
         churn: args.churn.unwrap_or(0.0),
-        key_size: args.key_size.unwrap_or(SizeDistribution::Fixed(20)),
+        key_size: args.key_size.map_or(SizeDistribution::Fixed(20), key_sizes),
         value_size: args.value_size.unwrap_or(SizeDistribution::Fixed(100)),
         ttl_seconds: args.ttl.unwrap_or(0),
         set_ratio: args.set_ratio.unwrap_or(0.0),
         span_seconds: args.span.unwrap_or(WEEK_SECONDS),
         extent,
+    }
+}
+
+/// Sizes of keys: the tail of a lognormal distribution is cut to the longest key.
+fn key_sizes(sizes: SizeDistribution) -> SizeDistribution {
+    match sizes {
+        SizeDistribution::LogNormal { median, sigma, max } => {
+            SizeDistribution::LogNormal { median, sigma, max: max.min(MAX_KEY_SIZE as u32) }
+        }
+        fixed => fixed,
     }
 }
 
@@ -173,6 +184,9 @@ fn check(args: &WorkloadArgs) -> Result<(), Error> {
         if let Some(value) = given.filter(|_| !meant) {
             return Err(refused(option, value, "this workload has its own; leave it out".into()));
         }
+    }
+    if let Some(sizes) = key_size.map(key_sizes).filter(|sizes| sizes.largest() > MAX_KEY_SIZE as u32) {
+        return Err(refused("--key-size", sizes, format!("keys have at most {MAX_KEY_SIZE} bytes")));
     }
     let limits = [
         ("--alpha", *alpha, 0.0, 100.0),

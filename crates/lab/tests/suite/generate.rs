@@ -260,6 +260,7 @@ fn options_that_do_not_fit_the_workload_are_refused() {
         ("--preset zipf --alpha=-1", "--alpha -1: it is from 0 to 100"),
         ("--preset zipf --set-ratio 2", "--set-ratio 2: it is from 0 to 1"),
         ("--preset zipf --churn NaN", "--churn NaN"),
+        ("--preset zipf --key-size 20-300", "--key-size 20-300: keys have at most 250 bytes"),
         ("--preset c --requests 5g", "--requests 5000000000: it is from 1 to 4294967295"),
     ] {
         let error = try_requests(flags).err().unwrap().to_string();
