@@ -64,7 +64,7 @@ def test_the_limits_of_the_memory_monitor_are_looked_at():
     found = next(finding for finding in report["findings"] if finding["name"] == "memory monitor")
     assert found["verdict"] == "problem" and "give a smaller lower" in found["advice"]
     refused = doctor(*words, "free,lower=1m")
-    assert refused.returncode == 1 and "--memory-monitor free,lower=1m" in refused.stderr
+    assert refused.returncode == 2 and "--memory-monitor free,lower=1m" in refused.stderr
 
 
 def test_the_memory_file_is_looked_at(tmp_path):

@@ -231,6 +231,72 @@ def test_a_path_for_no_file_is_refused_with_advice(tmp_path, path, named):
         assert named in message and path in message, message
 
 
+def as_a_start_and_a_check(*flags):
+    line = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", *map(str, flags)]
+    return [subprocess.run([*line, *more], capture_output=True, text=True, timeout=PATIENCE_SECONDS) for more in ([], ["--check"])]
+
+
+def test_a_check_refuses_the_files_that_a_start_refuses(tmp_path):
+    foreign, short = tmp_path / "foreign", tmp_path / "short"
+    foreign.write_bytes(b"letters")
+    short.write_bytes(b"EBB")
+    for path in (foreign, short):
+        path.chmod(0o600)
+    open_to_all = tmp_path / "open"
+    open_to_all.touch()
+    open_to_all.chmod(0o666)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "absent")
+    admin = ["--admin", f"127.0.0.1:{free_port()}"]
+    cases = [["-e", path] for path in (tmp_path, foreign, short, open_to_all, link)]
+    cases += [[*admin, "--history-file", path] for path in (tmp_path, foreign, tmp_path / "absent/history")]
+    before = sorted((path.name, path.lstat().st_mtime_ns) for path in tmp_path.iterdir())
+    for flags in cases:
+        started, checked = as_a_start_and_a_check(*flags)
+        assert started.returncode == checked.returncode != 0, (flags, started.stderr, checked.stdout)
+        assert checked.stderr.strip().splitlines()[-1] == started.stderr.strip().splitlines()[-1], flags
+    assert sorted((path.name, path.lstat().st_mtime_ns) for path in tmp_path.iterdir()) == before
+
+
+def test_a_start_that_is_refused_leaves_no_file():
+    if not memory_folder_has(1):
+        pytest.skip("there is no /dev/shm")
+    found = os.statvfs("/dev/shm")
+    megabytes = (found.f_blocks * found.f_frsize >> 20) + 100
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = pathlib.Path(folder) / "memory"
+        for prepare in (lambda: None, path.touch):
+            prepare()
+            is_there = path.exists()
+            if is_there:
+                path.chmod(0o600)
+            started, checked = as_a_start_and_a_check("-m", megabytes, "-e", path)
+            assert started.returncode == checked.returncode == 64, (started.stderr, checked.stderr)
+            assert "its file system has" in checked.stderr
+            assert path.exists() == is_there, "the file of somebody else stays"
+
+
+def test_a_start_says_that_it_waits_for_the_file(tmp_path):
+    path = tmp_path / "memory"
+    line = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-e", str(path)]
+    with Server(EBBTIDE, "-e", path) as server:
+        checked = subprocess.run([*line, "--check"], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert checked.returncode == 0 and "in use: a start waits up to 30s" in checked.stdout, checked.stderr
+        waiting = subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            assert f"-e {path}: waiting up to 30s" in first(waiting.stderr, "waiting")
+            server.process.send_signal(signal.SIGTERM)
+            assert "memory is warm" in first(waiting.stderr, "memory ")
+        finally:
+            waiting.send_signal(signal.SIGTERM)
+            waiting.communicate(timeout=PATIENCE_SECONDS)
+
+
+def first(lines, part):
+    """The first of these lines that has the part."""
+    return next((line for line in lines if part in line), "")
+
+
 def test_check_names_the_file_and_the_monitor(tmp_path):
     command = [EBBTIDE, *USER, "--check", "-e", str(tmp_path / "memory"), "--memory-monitor", "free,lower=64m,upper=256m"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)

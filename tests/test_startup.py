@@ -12,6 +12,7 @@ import time
 import pytest
 
 from harness import EBBTIDE, MEMCACHED, PATIENCE_SECONDS, USER, Connection, Server, free_port, wait_for
+from tls import Authority
 
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists() and "lo" in pathlib.Path("/proc/net/if_inet6").read_text()
 
@@ -422,6 +423,72 @@ def test_pid_file(tmp_path):
         wait_for(path.exists, "its file")
         assert int(path.read_text()) == server.process.pid
     assert not path.exists()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, b"shutdown\r\n"])
+@pytest.mark.parametrize("closes", ["before the start", "while it serves"])
+def test_a_server_whose_log_nobody_reads_serves_and_stops(tmp_path, stop, closes):
+    port, pid_file = free_port(), tmp_path / "pid"
+    line = [EBBTIDE, *USER, "-p", str(port), "-l", "127.0.0.1", "-vv", "-A", "-P", str(pid_file), "-e", str(tmp_path / "memory")]
+    reader, writer = os.pipe()
+    if closes == "before the start":
+        os.close(reader)
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=writer) as process:
+        os.close(writer)
+        try:
+            wait_for(lambda: reachable(("127.0.0.1", port)), "it listens")
+            if closes != "before the start":
+                os.close(reader)
+            process.send_signal(signal.SIGHUP)
+            with Connection(("127.0.0.1", port)) as connection:
+                assert connection.ask(b"set key 0 0 5\r\nvalue\r\n") == b"STORED\r\n"
+                if isinstance(stop, bytes):
+                    connection.send(stop)
+                else:
+                    process.send_signal(stop)
+                assert process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            process.kill()
+    assert not pid_file.exists()
+    with Server(EBBTIDE, "-e", tmp_path / "memory") as server, server.connect() as connection:
+        assert "memory is warm: 1 objects" in server.messages()
+        assert connection.ask(b"get key\r\n", b"END\r\n") == b"VALUE key 0 5\r\nvalue\r\nEND\r\n"
+
+
+def test_a_daemon_reads_relative_files_again(tmp_path):
+    port = free_port()
+    users, flags, config = (tmp_path / name for name in ("users", "ebbtide.conf", "ebbtide.toml"))
+    users.write_text("user:old\n")
+    flags.write_text("-Y users\n-P pid\n")
+    config.write_text('[[pool]]\nname = "first"\nprefix = "a:"\n')
+    chain, key = Authority(tmp_path).issue("server")
+    tls = ["-Z", "-o", f"ssl_chain_cert={chain.name},ssl_key={key.name}", "-l", f"notls:127.0.0.1:{port}"]
+    files = ["--flags-file", "ebbtide.conf", "--config", "ebbtide.toml", "-e", "memory"]
+    with open(tmp_path / "log", "wb") as log:
+        line = [EBBTIDE, *USER, "-d", "-v", *files, *tls]
+        started = subprocess.run(line, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=log, timeout=PATIENCE_SECONDS)
+    told = (tmp_path / "log").read_text
+    assert started.returncode == 0, told()
+    pid = int((tmp_path / "pid").read_text())
+
+    def pools(password):
+        words = f"user {password}".encode()
+        with Connection(("127.0.0.1", port)) as connection:
+            if connection.ask(b"set login 0 0 %d\r\n%s\r\n" % (len(words), words)) != b"STORED\r\n":
+                return b""
+            return connection.ask(b"stats pools\r\n", b"END\r\n")
+
+    try:
+        assert b"first" in pools("old")
+        users.write_text("user:new\n")
+        config.write_text(config.read_text() + '[[pool]]\nname = "second"\nprefix = "b:"\n')
+        os.kill(pid, signal.SIGHUP)
+        wait_for(lambda: b"second" in pools("new") or "refused" in told(), "the files are read again")
+        assert "refused" not in told()
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not (tmp_path / "pid").exists(), "it stops")
+    assert (tmp_path / "memory").stat().st_size > 0
 
 
 def test_daemon(tmp_path):

@@ -12,6 +12,7 @@ mod links;
 mod lockfile;
 mod modules;
 mod phrases;
+mod printing;
 mod problem;
 mod size;
 mod source;
@@ -45,6 +46,7 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
         let source = Source::new(text);
         problems.extend(size::check(path, &source));
         problems.extend(phrases::check(path, &source));
+        problems.extend(printing::check(path, &source));
         problems.extend(width::check(path, &source));
         problems.extend(words::check(path, &source));
     }

@@ -9,6 +9,7 @@ mod extended;
 mod flash;
 mod line;
 mod other_words;
+mod paths;
 mod pools;
 pub mod pressure;
 mod table;
@@ -330,6 +331,7 @@ impl Settings {
             self.port = self.udp_port;
         }
         self.check()?;
+        self.make_paths_absolute();
         if self.udp_port != 0 && self.unix_socket.is_some() {
             self.warn(format!("-U {} is ignored: with -s there is only the unix socket", self.udp_port));
         }

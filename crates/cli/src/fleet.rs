@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use ebbtide_server::ebbtide::message;
 use ebbtide_server::{FleetOptions, run_fleet};
 
 use crate::flags::DEFAULT_PORT;
@@ -38,11 +39,11 @@ fn node(text: &str) -> Result<String, String> {
 pub fn run(args: FleetArgs) -> ExitCode {
     let options = FleetOptions { listen: args.listen, nodes: args.nodes };
     let count = options.nodes.len();
-    let started = |address| eprintln!("the page of {count} nodes is at http://{address}/");
+    let started = |address| message!("the page of {count} nodes is at http://{address}/");
     match run_fleet(&options, started) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ebbtide: {error}; --listen puts the page elsewhere");
+            message!("ebbtide: {error}; --listen puts the page elsewhere");
             ExitCode::from(CANNOT_LISTEN)
         }
     }

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::error::Error;
 use crate::flags::pressure;
 use crate::fleet;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
+use ebbtide_server::ebbtide::message;
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -82,8 +84,9 @@ pub fn run(args: &[OsString]) -> ExitCode {
             match monitor.transpose() {
                 Ok(monitor) => doctor::run(args, monitor.flatten()),
                 Err(error) => {
-                    eprintln!("ebbtide: {error}");
-                    return ExitCode::FAILURE;
+                    let error = Error::Usage(error.to_string());
+                    message!("ebbtide: {error}");
+                    return error.exit_code();
                 }
             }
         }
@@ -93,7 +96,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ebbtide: {error}");
+            message!("ebbtide: {error}");
             ExitCode::from(error.exit_code())
         }
     }

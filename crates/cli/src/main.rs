@@ -23,6 +23,8 @@ use std::process::ExitCode;
 
 use config::Request;
 use error::Error;
+use ebbtide_server::ebbtide::message;
+
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
     match answer(&mut args) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ebbtide: {error}");
+            message!("ebbtide: {error}");
             error.exit_code()
         }
     }
@@ -82,7 +84,9 @@ fn server(args: &[OsString]) -> Result<ExitCode, Error> {
         }
         Request::Serve(settings) => {
             let args = args.to_vec();
-            serve::run(*settings, move || config::read_pools(args.iter().cloned()))?;
+            // A server in the background leaves it. Without one, relative names are refused when they are read.
+            let folder = std::env::current_dir().unwrap_or_default();
+            serve::run(*settings, move || config::read_pools(&folder, args.iter().cloned()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use ebbtide_server::ebbtide::message;
 use nix::time::{ClockId, clock_gettime};
 
 /// How long the last answers may take.
@@ -25,7 +26,7 @@ impl Supervisor {
                 Some(name) => SocketAddr::from_abstract_name(name),
                 None => SocketAddr::from_pathname(&name),
             };
-            parsed.inspect_err(|error| eprintln!("ebbtide: warning: NOTIFY_SOCKET: {error}")).ok()
+            parsed.inspect_err(|error| message!("ebbtide: warning: NOTIFY_SOCKET: {error}")).ok()
         });
         Self { address }
     }
@@ -62,7 +63,7 @@ impl Supervisor {
         };
         let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), address));
         if let Err(error) = sent.map(drop).or_else(gone) {
-            eprintln!("ebbtide: warning: the service manager cannot be told: {error}");
+            message!("ebbtide: warning: the service manager cannot be told: {error}");
         }
     }
 }

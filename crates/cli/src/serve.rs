@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode, FlashMemory};
-use ebbtide_server::ebbtide::{self, ByteSize};
+use ebbtide_server::ebbtide::memcached::{Cache, CacheBuilder, ControllerMode, FlashMemory, is_memory_file_held};
+use ebbtide_server::ebbtide::{self, ByteSize, message};
 use ebbtide_server::{BoundServer, PoolRule, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -22,7 +22,7 @@ use crate::{daemon, listeners, startup};
 /// Serves until a signal or a client that may ends it. `pools` reads the pools of the settings again.
 pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> + Send + 'static) -> Result<(), Error> {
     for warning in &settings.warnings {
-        eprintln!("ebbtide: warning: {warning}");
+        message!("ebbtide: warning: {warning}");
     }
     if daemon::is_copy() {
         daemon::detach()?;
@@ -35,15 +35,15 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     let options = ServerOptions { listeners: opened.listeners().to_vec(), ..options };
     let exposure = startup::exposure(&options);
     for warning in opened.warnings().iter().cloned().chain(startup::unseen_history(&settings, &options)) {
-        eprintln!("ebbtide: warning: {warning}");
+        message!("ebbtide: warning: {warning}");
     }
     become_other(&settings, user.as_ref())?;
     let cache = cache(&settings)?;
     if let Some(start) = cache.memory_start() {
-        eprintln!("ebbtide: {start}");
+        message!("ebbtide: {start}");
     }
     for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
-        eprintln!("ebbtide: flash: {notice}");
+        message!("ebbtide: flash: {notice}");
     }
     // Threads that wait for signals hold the server's to the end.
     let kept = cache.clone();
@@ -51,7 +51,7 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
         PidFile::write(path)
             .inspect_err(|error| {
-                eprintln!("ebbtide: warning: -P {}: Could not write the pid file: {error}", path.display());
+                message!("ebbtide: warning: -P {}: Could not write the pid file: {error}", path.display());
             })
             .ok()
     });
@@ -72,8 +72,8 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     let closed = kept.close();
     drop(pid_file);
     if let Ok(report) = &closed {
-        report.saved.iter().for_each(|saved| eprintln!("ebbtide: {saved}"));
-        report.drained.iter().for_each(|drained| eprintln!("ebbtide: {drained}"));
+        report.saved.iter().for_each(|saved| message!("ebbtide: {saved}"));
+        report.drained.iter().for_each(|drained| message!("ebbtide: {drained}"));
     }
     result.map_err(|error| Error::System(error.to_string()))?;
     closed.map(drop).map_err(|error| Error::System(error.to_string()))
@@ -82,11 +82,11 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
 /// Says what is served, and with `-v` by which settings.
 fn announce(settings: &Settings, options: &ServerOptions, cache: &Cache, exposure: Option<String>) {
     if let Some(warning) = exposure {
-        eprintln!("ebbtide: warning: {warning}");
+        message!("ebbtide: warning: {warning}");
     }
-    eprintln!("{}", startup::summary(settings, options, cache));
+    message!("{}", startup::summary(settings, options, cache));
     if settings.verbosity > 0 {
-        startup::settings_table(settings, options.admin).iter().for_each(|row| eprintln!("  {row}"));
+        startup::settings_table(settings, options.admin).iter().for_each(|row| message!("  {row}"));
     }
 }
 
@@ -109,17 +109,17 @@ fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
     match user {
         Some(user) => process::become_user(user)?,
         None if process::is_root() => {
-            eprintln!("ebbtide: warning: running as root; -u <user> gives that up once the addresses are open");
+            message!("ebbtide: warning: running as root; -u <user> gives that up once the addresses are open");
         }
         None => {}
     }
     if let Some(user) = settings.user.as_deref().filter(|user| !process::is_root() && !process::is_user(user)) {
-        eprintln!("ebbtide: warning: -u {user} is ignored: only root can become somebody else");
+        message!("ebbtide: warning: -u {user} is ignored: only root can become somebody else");
     }
     if settings.lock_memory
         && let Err(refusal) = process::lock_memory()
     {
-        eprintln!("ebbtide: warning: {refusal}");
+        message!("ebbtide: warning: {refusal}");
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ pub fn close_limit(settings: &Settings) -> Result<Duration, Error> {
     cache_builder(settings).map(|builder| builder.close_limit())
 }
 
-fn cache_builder(settings: &Settings) -> Result<CacheBuilder, Error> {
+pub fn cache_builder(settings: &Settings) -> Result<CacheBuilder, Error> {
     let mut builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
     if let Some(path) = &settings.memory_file {
         builder = builder.memory_file(path);
@@ -149,6 +149,9 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
         ebbtide::flash::remove_stale_wal_buffers();
+    }
+    if let Some(path) = settings.memory_file.as_deref().filter(|path| is_memory_file_held(path)) {
+        message!("ebbtide: -e {}: waiting up to 30s for the process that holds it", path.display());
     }
     builder.build().map_err(|error| not_made(settings, error))
 }
@@ -327,14 +330,14 @@ fn obey_signals(
             for signal in signals.forever() {
                 if signal == SIGHUP {
                     if let Err(error) = supervisor.reloading(|| reload_all(&reload, &pools)) {
-                        eprintln!("ebbtide: SIGHUP: what is refused stays as it was: {error}");
+                        message!("ebbtide: SIGHUP: what is refused stays as it was: {error}");
                     }
                     continue;
                 }
                 if signal == SIGUSR1 {
-                    eprintln!("Gracefully stopping");
+                    message!("Gracefully stopping");
                 } else {
-                    eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
+                    message!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
                 }
                 supervisor.stopping(close_limit);
                 stop.stop();

@@ -1,6 +1,7 @@
 //! The program itself: each command that the help lists is one, and a word that is none is refused by its name.
 
-use std::process::{Command, Output};
+use std::io::PipeWriter;
+use std::process::{Command, Output, Stdio};
 
 fn ebbtide(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ebbtide")).args(words).output().expect("the program starts")
@@ -74,5 +75,42 @@ fn exit_codes_say_why_a_command_failed() {
     ] {
         let done = ebbtide(&words);
         assert_eq!(done.status.code(), Some(code), "{words:?}: {}", self::text(&done.stderr));
+    }
+}
+
+/// A stream whose reader is gone, as that of `| true` is.
+fn unread() -> PipeWriter {
+    std::io::pipe().expect("a pipe").1
+}
+
+#[test]
+fn a_command_whose_reader_is_gone_ends_with_its_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trace = path("trace.csv");
+    std::fs::write(&trace, "timestamp_s,key_id,key_size,value_size,op,ttl_s\nbad\n0,1,8,9,get,0\n").unwrap();
+    let generate = ["generate", "--preset", "zipf", "--requests", "10", "--keys", "5", "--overwrite", "--output"];
+    for (words, code) in [
+        (vec!["help"], 0),
+        (vec!["--frob"], 1),
+        (vec!["-p", "70000"], 64),
+        (vec!["doctor", "-m", "100t"], 1),
+        (vec!["doctor", "--memory-monitor", "bad"], 2),
+        (vec!["trace", "convert", &trace, "--overwrite", "--output", &path("out.csv")], 0),
+        (vec!["trace", "convert", &trace], 0),
+        ([&generate[..], &[path("made.csv").as_str()]].concat(), 0),
+        ([&generate[..], &["-"]].concat(), 0),
+        (vec!["replay", &trace, "--memory", "64m"], 0),
+        (vec!["replay", &path("none"), "--memory", "64m"], 66),
+    ] {
+        for (out, error) in [
+            (Stdio::null(), Stdio::from(unread())),
+            (Stdio::from(unread()), Stdio::null()),
+            (Stdio::from(unread()), Stdio::from(unread())),
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ebbtide"));
+            let status = command.args(&words).stdout(out).stderr(error).status().expect("the program starts");
+            assert_eq!(status.code(), Some(code), "{words:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::{FlashTier, FlashWaits};
 use crate::live_profiles::LiveProfiles;
 use crate::maintenance;
-use crate::memory_file::{FinishedMemory, Memory};
+use crate::memory_file::{FinishedMemory, Memory, MemoryFileMode, check_memory_file};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
@@ -293,23 +293,40 @@ impl CacheBuilder {
         }
     }
 
+    /// The options of the engine beside this memory of flash, and its pools.
+    fn plan_beside(&self, flash_memory_bytes: u64) -> Result<(Options, Plan), Error> {
+        let Self { mut options, max_value, seed, .. } = self.clone();
+        options.memory_bytes -= flash_memory_bytes;
+        options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
+        options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+        options.memory_bytes_max = Some(options.effective_memory_bytes_max());
+        let plan = self.plan(&options)?;
+        Ok((options, plan))
+    }
+
+    /// How the memory file would be used, or why it would be refused; `None` without one. Nothing is made or changed.
+    ///
+    /// # Errors
+    /// Those of `build` that are about flash, pools and the memory file.
+    pub fn check_memory_file(&self) -> Result<Option<MemoryFileMode>, Error> {
+        let Some(path) = &self.memory_file else { return Ok(None) };
+        let flash_memory_bytes = self.check_flash()?.planned.as_bytes();
+        let (_, plan) = self.plan_beside(flash_memory_bytes)?;
+        check_memory_file(path, plan.memory_bytes()).map(Some)
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory = self.check_flash()?;
         let flash_memory_bytes = flash_memory.planned.as_bytes();
-        let Self { mut options, max_value, clock, seed, .. } = self.clone();
-        options.memory_bytes -= flash_memory_bytes;
-        options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
-        options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-        let configured_bytes = options.memory_bytes + flash_memory_bytes;
+        let (clock, configured_bytes) = (self.clock, self.options.memory_bytes);
         let monitor = self.memory_monitor.map(|pressure| MemoryMonitor::new(pressure, configured_bytes));
         let monitor = monitor.transpose().map_err(|error| Error::Configuration {
             option: "memory_monitor",
             value: self.memory_monitor.map_or_else(String::new, |options| options.to_string()),
             reason: error.to_string(),
         })?;
-        options.memory_bytes_max = Some(options.effective_memory_bytes_max());
-        let plan = self.plan(&options)?;
+        let (options, plan) = self.plan_beside(flash_memory_bytes)?;
         let shares: Vec<_> = plan.stores.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let has_compact = !plan.compact.is_empty();
         let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock)?;

@@ -59,6 +59,7 @@ pub mod memcached;
 mod memory_file;
 mod memory_monitor;
 mod memory_waiters;
+mod message;
 mod meta_flags;
 mod policy_models;
 mod pool;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
+use ebbtide::message;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::format;
@@ -41,7 +42,7 @@ impl Progress {
             }
             None if Instant::now() >= self.next_line.get() => {
                 self.next_line.set(Instant::now() + LINE_INTERVAL);
-                eprintln!("{}{}", self.words(count), self.left(position));
+                message!("{}{}", self.words(count), self.left(position));
             }
             None => {}
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ebbtide::message;
 use ebbtide_protocol::reply;
 use mio::{Events, Poll, Token};
 
@@ -80,7 +81,7 @@ impl Acceptor {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     _ => {
                         if self.shared.logs(1) {
-                            eprintln!("failed to accept a connection: {error}");
+                            message!("failed to accept a connection: {error}");
                         }
                         self.shared.listen_disabled.fetch_add(1, Ordering::Relaxed);
                         return false;
@@ -101,13 +102,13 @@ impl Acceptor {
             return;
         }
         if shared.logs(2) {
-            eprintln!("<{peer} new connection");
+            message!("<{peer} new connection");
         }
         let stream = match self.protect(stream, listener) {
             Ok(stream) => stream,
             Err(error) => {
                 if shared.logs(1) {
-                    eprintln!("failed to begin TLS with {peer}: {error}");
+                    message!("failed to begin TLS with {peer}: {error}");
                 }
                 return;
             }

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ebbtide::flash::{DeviceStats, Health};
+use ebbtide::message;
 
 use crate::Error;
 use crate::shared::Shared;
@@ -39,7 +40,7 @@ impl HealthLog {
                 let health_line = (tier.device.health != report.health)
                     .then(|| report.health_line(tier.device.health, errors(&tier.device)));
                 for line in lost.into_iter().chain(health_line) {
-                    eprintln!("ebbtide: {line}");
+                    message!("ebbtide: {line}");
                 }
             }
         };

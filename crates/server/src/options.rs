@@ -6,6 +6,7 @@ use std::time::Duration;
 use ebbtide::memcached::ControllerMode;
 
 use crate::auth::Auth;
+use crate::observe::HistoryFile;
 use crate::tls::Certificates;
 use crate::{Error, FlashRating, PoolRule, TlsOptions};
 
@@ -167,7 +168,10 @@ impl ServerOptions {
     /// together, and the files that they name can be used.
     pub fn check(&self) -> Result<(), Error> {
         self.validate()?;
-        self.tls.as_ref().map(Certificates::load).transpose().map(drop)
+        self.tls.as_ref().map(Certificates::load).transpose()?;
+        // Without the admin HTTP there is no history.
+        let Some(path) = self.history_file.as_ref().filter(|_| self.admin.is_some()) else { return Ok(()) };
+        HistoryFile::check(path).map_err(|source| Error::History { path: path.clone(), source })
     }
 
     /// The protocol that is spoken, as `stats settings` names it.

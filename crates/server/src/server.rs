@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use ebbtide::message;
 use mio::Poll;
 
 use crate::acceptor::Acceptor;
@@ -37,10 +38,10 @@ impl Server {
         // Printed first: a client that could connect finds these lines printed.
         if options.verbosity > 1 {
             for listener in &*listeners {
-                eprintln!("<{} server listening ({})", listener.file_number(), options.binding_protocol());
+                message!("<{} server listening ({})", listener.file_number(), options.binding_protocol());
             }
             for socket in self.udp.iter().flat_map(Udp::sockets) {
-                eprintln!("<{} server listening (udp)", socket.file_number());
+                message!("<{} server listening (udp)", socket.file_number());
             }
         }
         for (index, listener) in listeners.iter_mut().enumerate() {

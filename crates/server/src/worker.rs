@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
 use ebbtide::memcached::Cache;
+use ebbtide::message;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -282,7 +283,7 @@ impl Worker {
                 }
                 Err(error) => {
                     if self.shared.logs(1) {
-                        eprintln!("failed to serve {}: {error}", arrival.info.peer);
+                        message!("failed to serve {}: {error}", arrival.info.peer);
                     }
                     self.forget(arrival.id);
                 }
@@ -340,7 +341,7 @@ impl Worker {
         // Fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.stream.source());
         if self.shared.logs(2) {
-            eprintln!("<{} connection closed", connection.info.peer);
+            message!("<{} connection closed", connection.info.peer);
         }
         self.forget(connection.id);
     }

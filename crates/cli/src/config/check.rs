@@ -2,11 +2,9 @@
 //! changes nothing, so it can run beside the server that it is about; of flash it says then that it is in use.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use ebbtide_server::ServerOptions;
-use ebbtide_server::ebbtide;
-use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy, PressureOptions, check_memory_file};
+use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy, PressureOptions, is_memory_file_held};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
@@ -31,9 +29,8 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     if let Some(user) = &user {
         process::become_user(user)?;
     }
-    let memory_file = settings.memory_file.as_deref().map(memory_file).transpose();
-    let memory_file = memory_file.map_err(|error| serve::not_made(settings, error))?;
     let (cache, for_flash) = serve::cache_without_flash(settings)?;
+    let memory_file = memory_file(settings)?;
     let stats = cache.stats();
     let mut report = Report::default();
     let pid_file = settings.pid_file.as_deref().and_then(PidFile::refusal);
@@ -65,7 +62,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report
             .line("  of the memory", format!("{at_start} at the start, up to {planned} as its indexes grow, {growth}"));
     }
-    report.line("memory-file", memory_file.unwrap_or("none".to_owned()));
+    report.line("memory-file", memory_file);
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; systemd is told, other managers must wait as long", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
@@ -146,7 +143,14 @@ fn memory(limit: u64) -> String {
     }
 }
 
-/// The path of a memory file, and how a start would use it.
-fn memory_file(path: &Path) -> Result<String, ebbtide::Error> {
-    check_memory_file(path).map(|mode| format!("{}, {mode}", path.display()))
+/// The path of the memory file, and how a start would use it.
+fn memory_file(settings: &Settings) -> Result<String, Error> {
+    let mode = serve::cache_builder(settings)?.check_memory_file();
+    let mode = mode.map_err(|error| serve::not_made(settings, error))?;
+    let (Some(path), Some(mode)) = (&settings.memory_file, mode) else { return Ok("none".to_owned()) };
+    let holder = match is_memory_file_held(path) {
+        true => "; in use: a start waits up to 30s for the process that holds it",
+        false => "",
+    };
+    Ok(format!("{}, {mode}{holder}", path.display()))
 }

@@ -10,6 +10,7 @@ mod pool_table;
 mod toml_file;
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use ebbtide_server::PoolRule;
 
@@ -38,6 +39,11 @@ struct PlacedValue {
 
 /// Reads the arguments, without the name of the program, and the files that they name.
 pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
+    read_in(Path::new(""), args)
+}
+
+/// The same, with relative names of files from `folder`.
+pub fn read_in(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let is_long = args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--he")));
     let line = flags::read_line(args)?;
@@ -49,10 +55,10 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> 
     }
     let mut settings = Settings::default();
     for given in &line {
-        let path = given.value.as_ref();
+        let path = folder.join(&given.value);
         match given.flag.long {
-            "flags-file" => take(&mut settings, flags_file::read(path)?)?,
-            "config" => take(&mut settings, toml_file::read(path)?)?,
+            "flags-file" => take(&mut settings, flags_file::read(&path)?)?,
+            "config" => take(&mut settings, toml_file::read(&path)?)?,
             _ => {}
         }
     }
@@ -63,9 +69,9 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> 
     Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
 }
 
-/// The pools that the arguments of a server and their files say now.
-pub fn read_pools(args: impl IntoIterator<Item = OsString>) -> Result<Vec<PoolRule>, Error> {
-    match read(args)? {
+/// The pools that the arguments of a server and their files say now. `folder`: where the server was started.
+pub fn read_pools(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Vec<PoolRule>, Error> {
+    match read_in(folder, args)? {
         Request::Serve(settings) => settings.pool_rules(),
         other => unreachable!("a server was started by these arguments: {other:?}"),
     }
@@ -100,7 +106,7 @@ fn take(settings: &mut Settings, layer: Vec<PlacedValue>) -> Result<(), Error> {
 }
 
 /// The text of a file of settings.
-fn text(flag: &str, path: &std::path::Path) -> Result<String, Error> {
+fn text(flag: &str, path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|error| {
         Error::System(format!("{flag} {}: {error}; give a text file that this user may read", path.display()))
     })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ebbtide_server::{Auth, Protocol, UserFile, UserFormat};
 
 use super::Settings;
+use super::values::absolute;
 use crate::error::Error;
 
 /// Names the file of SASL users, as it does for memcached.
@@ -49,7 +50,9 @@ pub fn auth(settings: &Settings) -> Result<Option<Auth>, Error> {
         (Some(path), false) => load("-Y", path, UserFormat::WholeLine).map(|users| Some(Auth::Ascii(users))),
         (Some(path), true) => load("-Y", path, UserFormat::WholeLine).map(|users| Some(Auth::Sasl(users))),
         (None, true) => match std::env::var_os(USERS_VARIABLE) {
-            Some(path) => load(USERS_VARIABLE, path.as_ref(), UserFormat::Fields).map(|users| Some(Auth::Sasl(users))),
+            Some(path) => {
+                load(USERS_VARIABLE, &absolute(&path.into()), UserFormat::Fields).map(|users| Some(Auth::Sasl(users)))
+            }
             None => Err(Error::Illegal(format!(
                 "-S: there are no users; name a file of user:password lines with -Y <file> or in {USERS_VARIABLE}"
             ))),

@@ -48,6 +48,11 @@ pub struct FlashFlags {
 }
 
 impl FlashFlags {
+    /// The paths of devices and of the deletion log.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.paths.iter_mut().map(|(path, _)| path).chain(&mut self.deletion_log)
+    }
+
     /// Takes a flag of ours. `long` is its name in the table, `name` the same for messages.
     pub fn set(&mut self, long: &str, name: &str, value: &str) -> Result<(), Error> {
         if long == "flash" {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ebbtide_server::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 
-use super::values;
+use super::values::{self, absolute};
 use crate::error::Error;
 
 /// Kilobytes of encrypted output that a connection may hold: from one small record to far more than a socket takes.
@@ -88,7 +88,6 @@ impl Tls {
             ));
         }
         // The files are read again later, when the process may have gone to another folder.
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let mut options = self.options.clone();
         options.chain_cert = absolute(&options.chain_cert);
         options.key = options.key.as_ref().map(absolute);

@@ -80,6 +80,11 @@ pub fn objective(text: &str) -> Result<Objective, String> {
     }
 }
 
+/// The same path from the root. One that cannot be made so stays: opening it tells why.
+pub fn absolute(path: &std::path::PathBuf) -> std::path::PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! How a memory file is used, by the file system on which it lies.
 
-use rustix::fs::{AtFlags, StatVfs, StatxFlags, fstatfs, fstatvfs, statfs, statx};
+use rustix::fs::{AtFlags, StatVfs, StatxFlags, fstatfs, fstatvfs, statfs, statvfs, statx};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -41,8 +41,7 @@ impl MemoryFileMode {
     /// # Errors
     /// Neither the file nor its folder can be looked at. `Unsupported`: no memory file can lie there.
     pub fn of_path(path: &Path) -> io::Result<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let existing = if path.symlink_metadata().is_ok() { path } else { folder };
+        let existing = if path.symlink_metadata().is_ok() { path } else { folder_of(path) };
         let is_dax = statx(rustix::fs::CWD, existing, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
             .is_ok_and(|attributes| attributes.stx_attributes.bits() & DAX != 0);
         let device = existing.symlink_metadata()?.dev();
@@ -100,9 +99,22 @@ fn is_huge_mount(line: &str, device: &str) -> bool {
 
 /// Bytes that a file can have: those that it has, and those that are free. `None` if the file system has no bound.
 pub(super) fn available_bytes(file: &File) -> io::Result<Option<u64>> {
-    let StatVfs { f_blocks, f_bavail, f_frsize, .. } = fstatvfs(file)?;
     let has_bytes = file.metadata()?.blocks() * 512;
-    Ok((f_blocks > 0).then(|| has_bytes.saturating_add(f_bavail.saturating_mul(f_frsize))))
+    Ok(free_bytes(&fstatvfs(file)?).map(|free| free.saturating_add(has_bytes)))
+}
+
+/// The same for a file that is not there yet.
+pub(super) fn available_bytes_in(folder: &Path) -> io::Result<Option<u64>> {
+    Ok(free_bytes(&statvfs(folder)?))
+}
+
+fn free_bytes(StatVfs { f_blocks, f_bavail, f_frsize, .. }: &StatVfs) -> Option<u64> {
+    (*f_blocks > 0).then(|| f_bavail.saturating_mul(*f_frsize))
+}
+
+/// The folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -39,8 +39,9 @@ use bounded_file::BoundedFile;
 use ebbtide_flash::Tier;
 use ebbtide_store::{CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
 pub use medium::MemoryFileMode;
-pub use open::check as check_memory_file;
-use open::{Opened, open, refused};
+pub(crate) use open::check as check_memory_file;
+pub use open::is_held as is_memory_file_held;
+use open::{Opened, check_space, open, refused};
 use pool_images::LoadedPools;
 pub(crate) use pool_images::QuietPools;
 use std::fs::File;
@@ -188,7 +189,8 @@ impl Memory {
     pub fn begin(path: Option<&Path>, plan: Plan, clock: Clock) -> Result<Self, Error> {
         let opened = path.map(open).transpose()?;
         if let Some(opened) = &opened {
-            check_space(&opened.path, &opened.file, opened.mode, plan.memory_bytes())?;
+            let available = medium::available_bytes(&opened.file);
+            check_space(&opened.path, opened.mode, available, plan.memory_bytes())?;
         }
         let runs = opened.as_ref().map_or_else(RunRecord::default, |opened| superblock::runs(&opened.file));
         let restored = opened.as_ref().map(|opened| opened.load(&plan, clock));
@@ -268,26 +270,6 @@ impl Memory {
     }
 }
 
-/// Refuses memory that a mapped file has no space for.
-fn check_space(path: &Path, file: &File, mode: MemoryFileMode, memory_bytes: u64) -> Result<(), Error> {
-    if !mode.is_mapped() {
-        return Ok(());
-    }
-    let available = medium::available_bytes(file).map_err(|error| refused(path, error.to_string()))?;
-    let needed = memory_bytes + FRAMES_OFFSET;
-    match available {
-        Some(bytes) if bytes < needed => {
-            let (bytes, needed) = (ByteSize::bytes(bytes), ByteSize::bytes(needed));
-            let reason = format!(
-                "its file system has {bytes} for it, and this memory needs {needed}: lower the memory, or mount it \
-                 with a larger size"
-            );
-            Err(refused(path, reason))
-        }
-        _ => Ok(()),
-    }
-}
-
 impl Opened {
     /// Loads what the last run left; or says why there is nothing.
     fn load(&self, plan: &Plan, clock: Clock) -> Result<Restored, String> {
@@ -345,7 +327,7 @@ impl Opened {
         (save_limit, runs): (Duration, RunRecord),
         memory: &EngineMemory,
     ) -> Result<MemoryFile, Error> {
-        let Self { path, file, mode } = self;
+        let Self { path, file, mode, made } = self;
         let image_offset = Superblock::read(&file).map_or(0, |superblock| superblock.image_offset());
         let invalidate = || {
             kill_point(KillPoint::StartLoaded);
@@ -366,6 +348,9 @@ impl Opened {
         };
         invalidate().map_err(|error| refused(&path, format!("cannot be invalidated: {error}")))?;
         memory.use_file();
+        if let Some(made) = made {
+            made.keep();
+        }
         Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs })
     }
 }
@@ -381,7 +366,8 @@ impl MemoryFile {
     /// `Configuration` tells the space.
     pub fn check_space(&self, memory_bytes: u64) -> Result<(), Error> {
         let file = self.file.lock().expect("no holder of the lock panics");
-        file.as_ref().map_or(Ok(()), |file| check_space(&self.path, file, self.mode, memory_bytes))
+        file.as_ref()
+            .map_or(Ok(()), |file| check_space(&self.path, self.mode, medium::available_bytes(file), memory_bytes))
     }
 
     /// Writes all pools, which nobody changes any more, and lets go of the file. `None` if that has happened already. A

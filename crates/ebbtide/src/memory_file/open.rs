@@ -2,10 +2,12 @@
 //!
 //! A start trusts the owner of a file and not its content: see [`open`].
 
-use super::medium::MemoryFileMode;
-use super::superblock;
+use super::medium::{MemoryFileMode, available_bytes, available_bytes_in, folder_of};
+use super::superblock::{self, FRAMES_OFFSET};
+use crate::byte_size::ByteSize;
 use crate::error::Error;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{Access, FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -21,23 +23,97 @@ pub(super) struct Opened {
     pub path: PathBuf,
     pub file: File,
     pub mode: MemoryFileMode,
+    /// That this start has made the file, until it is in use.
+    pub made: Option<MadeFile>,
+}
+
+/// A file that a start has made. Dropped before the start is done, it removes the file: a refused start leaves none.
+pub(super) struct MadeFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl MadeFile {
+    /// The file stays.
+    pub fn keep(mut self) {
+        self.path.clear();
+    }
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        // The lock is held: nobody else uses a file at this path.
+        if is_at(&self.path, &self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 pub(super) fn refused(path: &Path, reason: impl Into<String>) -> Error {
     Error::Configuration { option: "memory_file", value: path.display().to_string(), reason: reason.into() }
 }
 
-/// The mode of a memory file at this path, or why there can be none. Nothing is made.
+/// The mode of a memory file at this path for `memory_bytes`, or why there can be none. Nothing is made or changed, and
+/// a file in use passes.
 ///
 /// # Errors
-/// [`Error::Configuration`] if the path lies in no folder, or where no file stays.
-pub fn check(path: &Path) -> Result<MemoryFileMode, Error> {
-    MemoryFileMode::of_path(path).map_err(|error| refused(path, reason(&error)))
+/// Those of [`open`], but for the wait, and a file system that is too small.
+pub(crate) fn check(path: &Path, memory_bytes: u64) -> Result<MemoryFileMode, Error> {
+    let refuse = |error: io::Error| refused(path, reason(&error));
+    let mode = match MemoryFileMode::of_path(path) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return Err(refuse(error)),
+        mode => mode,
+    };
+    let available = match open_options().open(path) {
+        Ok(file) => {
+            check_owner(path, &file)?;
+            check_content(path, &file)?;
+            available_bytes(&file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && mode.is_ok() => {
+            let folder = folder_of(path);
+            rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| refuse(error.into()))?;
+            available_bytes_in(folder)
+        }
+        Err(error) => return Err(refuse(error)),
+    };
+    let mode = mode.map_err(refuse)?;
+    check_space(path, mode, available, memory_bytes).map(|()| mode)
+}
+
+/// Whether another process holds the memory file at a path: a start waits for it.
+pub fn is_held(path: &Path) -> bool {
+    let is_locked = |file: File| flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+    open_options().open(path).is_ok_and(is_locked)
+}
+
+/// Refuses memory that a mapped file has no space for. `available`: the space, `None` for no bound.
+pub(super) fn check_space(
+    path: &Path,
+    mode: MemoryFileMode,
+    available: io::Result<Option<u64>>,
+    memory_bytes: u64,
+) -> Result<(), Error> {
+    if !mode.is_mapped() {
+        return Ok(());
+    }
+    let available = available.map_err(|error| refused(path, error.to_string()))?;
+    let needed = memory_bytes + FRAMES_OFFSET;
+    match available {
+        Some(bytes) if bytes < needed => {
+            let (bytes, needed) = (ByteSize::bytes(bytes), ByteSize::bytes(needed));
+            let reason = format!(
+                "its file system has {bytes} for it, and this memory needs {needed}: lower the memory, or mount it \
+                 with a larger size"
+            );
+            Err(refused(path, reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What to change where the system refuses to open the file.
 fn reason(error: &io::Error) -> String {
-    use rustix::io::Errno;
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         None => error.to_string(),
         Some(Errno::LOOP) => "it is a symbolic link; name the file itself".to_owned(),
@@ -65,8 +141,8 @@ pub(super) fn open(path: &Path) -> Result<Opened, Error> {
         return Err(refused(path, error.to_string()));
     }
     let deadline = Instant::now() + LOCK_WAIT;
-    let file = loop {
-        let file = open_or_make(path)?;
+    let (file, is_made) = loop {
+        let (file, is_made) = open_or_make(path)?;
         check_owner(path, &file)?;
         lock(path, &file, deadline)?;
         // While this start waited for the lock the file may have been removed or replaced. A stop into a file without
@@ -74,37 +150,48 @@ pub(super) fn open(path: &Path) -> Result<Opened, Error> {
         if is_at(path, &file) {
             // It may have another name or mode by now.
             check_owner(path, &file)?;
-            break file;
+            break (file, is_made);
         }
         // Ends: at the deadline.
         if Instant::now() > deadline {
             return Err(refused(path, format!("another process has replaced it for {LOCK_WAIT:?}: stop that first")));
         }
     };
-    if !superblock::is_ours(&file) {
-        return Err(refused(
-            path,
-            "it holds something else, which would be lost: name another path, or remove the file",
-        ));
-    }
+    check_content(path, &file)?;
     let mode = MemoryFileMode::of(&file).map_err(|error| refused(path, error.to_string()))?;
-    Ok(Opened { path: path.to_owned(), file, mode })
+    let cannot = |error: io::Error| refused(path, error.to_string());
+    let made = is_made.then(|| file.try_clone().map(|file| MadeFile { path: path.to_owned(), file }));
+    Ok(Opened { path: path.to_owned(), made: made.transpose().map_err(cannot)?, file, mode })
 }
 
-fn open_or_make(path: &Path) -> Result<File, Error> {
+fn check_content(path: &Path, file: &File) -> Result<(), Error> {
+    let reason = "it holds something else, which would be lost: name another path, or remove the file";
+    if superblock::is_ours(file) { Ok(()) } else { Err(refused(path, reason)) }
+}
+
+/// Opens what is there, and makes nothing.
+fn open_options() -> OpenOptions {
     // NONBLOCK: a pipe would wait for its other end.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(flags.bits() as i32);
+    options
+}
+
+/// The file, and whether this call has made it.
+fn open_or_make(path: &Path) -> Result<(File, bool), Error> {
+    let options = open_options();
     let mut file = options.open(path);
+    let mut is_made = false;
     if is_error(&file, io::ErrorKind::NotFound) {
         file = options.clone().create_new(true).open(path);
+        is_made = file.is_ok();
     }
     if is_error(&file, io::ErrorKind::AlreadyExists) {
         // Another start has made it since.
         file = options.open(path);
     }
-    file.map_err(|error| refused(path, reason(&error)))
+    file.map(|file| (file, is_made)).map_err(|error| refused(path, reason(&error)))
 }
 
 fn is_error<T>(result: &io::Result<T>, kind: io::ErrorKind) -> bool {
@@ -155,7 +242,7 @@ pub(super) fn explain_lock(holder: Option<u32>) -> String {
 
 fn lock(path: &Path, file: &File, deadline: Instant) -> Result<(), Error> {
     while let Err(error) = flock(file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
+        if error != Errno::WOULDBLOCK && error != Errno::INTR {
             return Err(refused(path, format!("cannot be locked: {error}")));
         }
         if Instant::now() > deadline {

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ebbtide::ByteSize;
+use ebbtide::{ByteSize, message};
 
 use crate::Error;
 use crate::capture::{CaptureOptions, capture};
@@ -169,9 +169,10 @@ fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
         return LoadedTrace::read(trace, args.format, false, labels);
     };
     let captured = capture(target, &args.capture, labels)?;
-    captured.report.print(false, &mut io::stderr().lock())?;
+    // The advice goes to standard output, whether or not anybody reads this.
+    let _ = captured.report.print(false, &mut io::stderr().lock());
     if let Err(ended) = captured.report.ended_early() {
-        eprintln!("ebbtide: warning: {ended}");
+        message!("ebbtide: warning: {ended}");
     }
     let loaded = LoadedTrace::of_requests(target.clone(), "a capture", &captured.requests, captured.report.sample);
     Ok(loaded.with_labels(captured.labels, captured.label_names))

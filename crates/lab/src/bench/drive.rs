@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ebbtide::message;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::interval::{Interval, IntervalBoard, Publisher};
@@ -201,7 +202,7 @@ impl Intervals<'_, '_> {
         if !self.bar.is_hidden() {
             self.bar.println(std::mem::take(&mut self.unshown).line(seconds, 1));
         } else if seconds >= self.shown + SECONDS_OF_A_LINE {
-            eprintln!("{}", std::mem::take(&mut self.unshown).line(seconds, seconds - self.shown));
+            message!("{}", std::mem::take(&mut self.unshown).line(seconds, seconds - self.shown));
             self.shown = seconds;
         }
         Ok(())

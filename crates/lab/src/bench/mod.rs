@@ -51,6 +51,9 @@ pub fn run(args: BenchArgs) -> Result<(), Error> {
     args.hdr.iter().try_for_each(|path| check_is_no_input("--hdr", path, &inputs))?;
     let csv = ReportFile::open("--csv", args.csv.as_deref(), args.overwrite, &inputs)?;
     let report = bench(&args)?;
+    if let Some(csv) = csv {
+        csv.write(crate::report::csv(&[&report])?.as_bytes())?;
+    }
     let out = &mut stdout().lock();
     match args.target {
         Some(_) if !args.json => table::print(&report, out)?,
@@ -58,9 +61,6 @@ pub fn run(args: BenchArgs) -> Result<(), Error> {
     }
     if !args.json {
         writeln!(out, "{}", report.conclusion())?;
-    }
-    if let Some(csv) = csv {
-        csv.write(crate::report::csv(&[&report])?.as_bytes())?;
     }
     Ok(())
 }

@@ -118,12 +118,11 @@ pub fn run(args: &CaptureArgs) -> Result<(), Error> {
     write_trace(&mut output, &captured)
         .and_then(|()| output.finish())
         .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
-    if args.output == Path::new(STANDARD_INPUT) {
-        report.print(args.json, &mut stderr().lock())?;
-    } else {
-        report.print(args.json, &mut stdout().lock())?;
-    }
-    report.ended_early()
+    let printed = match args.output == Path::new(STANDARD_INPUT) {
+        true => report.print(args.json, &mut stderr().lock()).or(Ok(())),
+        false => report.print(args.json, &mut stdout().lock()),
+    };
+    report.ended_early().and_then(|()| printed.map_err(Error::Output))
 }
 
 /// Captures the load of a server; `by` labels the requests.

@@ -74,9 +74,10 @@ fn server_memory(text: &str) -> Result<ByteSize, String> {
 /// Prints the findings; an error if any of them is a problem. `monitor`: what `args.memory_monitor` says.
 pub fn run(args: DoctorArgs, monitor: Option<PressureOptions>) -> Result<(), Error> {
     let findings = examine(&args, monitor.as_ref(), &Machine::this());
-    finding::print(&findings, args.json, &mut io::stdout().lock())?;
+    let printed = finding::print(&findings, args.json, &mut io::stdout().lock());
+    // A reader that has seen enough does not change the verdict.
     match findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count() {
-        0 => Ok(()),
+        0 => Ok(printed?),
         problems => Err(Error::Problems { problems }),
     }
 }

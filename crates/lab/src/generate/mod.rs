@@ -42,10 +42,10 @@ use crate::trace::{Output, STANDARD_INPUT, check_is_no_input, say_if_replaced};
 pub fn run(args: GenerateArgs) -> Result<(), Error> {
     let report = generate(&args)?;
     match args.output == Path::new(STANDARD_INPUT) {
-        true => crate::report::print(&report, args.json, &mut stderr().lock())?,
-        false => crate::report::print(&report, args.json, &mut stdout().lock())?,
+        // The trace is written, whether or not anybody reads what it is like.
+        true => crate::report::print(&report, args.json, &mut stderr().lock()).or(Ok(())),
+        false => crate::report::print(&report, args.json, &mut stdout().lock()).map_err(Error::Output),
     }
-    Ok(())
 }
 
 /// Writes the trace.

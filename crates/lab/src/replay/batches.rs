@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use ebbtide::message;
+
 use crate::Error;
 use crate::trace::Request;
 
@@ -105,7 +107,7 @@ impl<S: FnMut() -> Result<Option<Routed>, Error>> Batches<S> {
                 Err(error @ Error::Malformed { .. }) if !self.strict => {
                     self.malformed += 1;
                     if self.malformed <= REPORTED_LINES {
-                        eprintln!("{error}; skipped");
+                        message!("{error}; skipped");
                     }
                 }
                 result => return result,

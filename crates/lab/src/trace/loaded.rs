@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use ebbtide::ByteSize;
+use ebbtide::{ByteSize, message};
 
 use super::{Format, LabelBy, Op, Request, TraceReader};
 use crate::Error;
@@ -127,7 +127,7 @@ impl LoadedTrace {
                 Err(error @ Error::Malformed { .. }) if !strict => {
                     loaded.malformed_lines += 1;
                     if loaded.malformed_lines <= REPORTED_LINES {
-                        eprintln!("{error}; skipped");
+                        message!("{error}; skipped");
                     }
                 }
                 Err(error) => return Err(error),

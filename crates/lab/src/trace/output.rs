@@ -7,6 +7,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use ebbtide::message;
 use flate2::write::GzEncoder;
 
 use super::STANDARD_INPUT;
@@ -118,7 +119,7 @@ impl Write for Output {
 /// The line on standard error for a file that holds data and is replaced.
 pub(crate) fn say_if_replaced(path: &Path) {
     if path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0) {
-        eprintln!("ebbtide: {} is replaced", path.display());
+        message!("ebbtide: {} is replaced", path.display());
     }
 }
 

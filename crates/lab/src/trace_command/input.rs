@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use ebbtide::message;
+
 use crate::Error;
 use crate::trace::{ColumnMap, Format, LabelBy, Request, TraceReader};
 
@@ -57,7 +59,7 @@ impl Source {
                 Err(error @ Error::Malformed { .. }) if !self.strict => {
                     self.malformed += 1;
                     if self.malformed <= REPORTED_LINES {
-                        eprintln!("{error}; skipped");
+                        message!("{error}; skipped");
                     }
                 }
                 Err(error) => return Err(error),

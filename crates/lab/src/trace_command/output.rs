@@ -1,6 +1,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ebbtide::message;
+
 use super::input::Source;
 use crate::Error;
 use crate::trace::{Output, OutputFormat, Request, STANDARD_INPUT, TraceWriter, check_is_no_input};
@@ -54,7 +56,7 @@ impl Destination {
         let skipped = if malformed > 0 { format!("; {malformed} malformed lines skipped") } else { String::new() };
         let name =
             if path == Path::new(STANDARD_INPUT) { "standard output".into() } else { path.display().to_string() };
-        eprintln!("{written} of {read} requests written to {name}{skipped}");
+        message!("{written} of {read} requests written to {name}{skipped}");
         Ok(())
     }
 }

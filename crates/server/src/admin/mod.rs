@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::{fmt, io};
 
+use ebbtide::message;
 use tokio::sync::oneshot;
 
 use crate::observe::HistoryFile;
@@ -103,7 +104,7 @@ impl AdminListener {
 }
 
 fn warn(message: fmt::Arguments<'_>) {
-    eprintln!("ebbtide: warning: {message}");
+    message!("ebbtide: warning: {message}");
 }
 
 /// The thread; it ends when this is dropped.

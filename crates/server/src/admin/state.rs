@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebbtide::message;
+
 use super::key_search::KeySearches;
 use crate::observe::{
     Census, CensusClock, CommandKind, DriveWrites, EventKind, Facts, FlashSnapshot, GetCounts, HistoryFile,
@@ -71,7 +73,7 @@ impl AdminState {
         };
         drop(observer);
         if let Some(decision) = self.shared.sizing.update(gets, hits) {
-            eprintln!("ebbtide: {decision}");
+            message!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
         }
         lock(&self.searches).forget_idle();

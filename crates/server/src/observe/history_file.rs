@@ -17,13 +17,15 @@
 //! the process.
 
 use std::cell::Cell;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use ebbtide::message;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{AccessFlags, access};
 
 use super::event_record::{self, EVENT_RECORD};
 use super::events::{Event, EventKind, PLACES};
@@ -39,7 +41,7 @@ const RECORD: usize = (WORDS + 1) * 8;
 
 #[derive(Debug)]
 pub struct HistoryFile {
-    file: Flock<std::fs::File>,
+    file: Flock<File>,
     /// The last write failed, which was reported.
     is_failing: Cell<bool>,
 }
@@ -60,18 +62,25 @@ impl HistoryFile {
             ),
             error => error.into(),
         })?;
-        let mut start = [0; MAGIC.len()];
-        let length = (file.metadata()?.len() as usize).min(start.len());
-        file.read_exact_at(&mut start[..length], 0)?;
-        let start = &start[..length];
-        if start != MAGIC {
-            // A kill while a new file was made leaves a part of the magic number.
-            if start != MAGIC_BEFORE && !MAGIC.starts_with(start) {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, refusal(start)));
-            }
+        if !is_current(&file)? {
             file.write_all_at(MAGIC, 0)?;
         }
         Ok(Self { file, is_failing: Cell::new(false) })
+    }
+
+    /// Whether `open` would take this path. Nothing is made or changed, and the file of another server passes.
+    ///
+    /// # Errors
+    /// Those of `open`, but `ResourceBusy`.
+    pub fn check(path: &Path) -> io::Result<()> {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => is_current(&file).map(drop),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                access(folder, AccessFlags::W_OK | AccessFlags::X_OK).map_err(io::Error::from)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The minutes that the file holds, of the week up to `now_unix_ms`, oldest first.
@@ -121,11 +130,25 @@ impl HistoryFile {
         if let Err(error) = written
             && !was_failing
         {
-            eprintln!(
-                "ebbtide: warning: --history-file: {error}; the history is kept in memory until a write succeeds"
-            );
+            message!("ebbtide: warning: --history-file: {error}; the history is kept in memory until a write succeeds");
         }
     }
+}
+
+/// Whether a file has the magic number of this version; one that has a part of it, or that of version 1, gets it.
+///
+/// # Errors
+/// `InvalidData` for a file that holds something else or is of another version.
+fn is_current(file: &File) -> io::Result<bool> {
+    let mut start = [0; MAGIC.len()];
+    let length = (file.metadata()?.len() as usize).min(start.len());
+    file.read_exact_at(&mut start[..length], 0)?;
+    let start = &start[..length];
+    // A kill while a new file was made leaves a part of the magic number.
+    if start == MAGIC_BEFORE || MAGIC.starts_with(start) {
+        return Ok(start == MAGIC);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, refusal(start)))
 }
 
 /// Why a file that begins with `start` is none of this version.
@@ -301,6 +324,7 @@ mod tests {
         std::fs::write(&path, b"EBBHIST3 and what follows").unwrap();
         let refused = HistoryFile::open(&path).unwrap_err().to_string();
         assert!(refused.contains("version 3") && refused.contains("version 2"), "{refused}");
+        assert_eq!(HistoryFile::check(&path).unwrap_err().to_string(), refused);
     }
 
     #[test]
@@ -324,6 +348,7 @@ mod tests {
     fn two_servers_do_not_share_a_file() {
         let (_folder, path) = file_with(&[]);
         let first = HistoryFile::open(&path).unwrap();
+        HistoryFile::check(&path).unwrap();
         let refused = HistoryFile::open(&path).unwrap_err();
         assert!(refused.to_string().contains("another server"), "{refused}");
         drop(first);
