@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 const LEFT: usize = 30;
 
 /// The commands, each with what it does.
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 16] = [
     ("[serve] [flags]", "start the server"),
     ("replay TRACE", "the miss ratio of a trace"),
     ("mrc TRACE", "the miss ratio of a trace by the memory of the cache"),
@@ -29,6 +29,7 @@ const COMMANDS: [(&str, &str); 15] = [
     ("bench", "load, on the engine or on a server"),
     ("top [HOST:PORT]", "what a live server does"),
     ("dashboard --nodes LIST", "one page for several servers"),
+    ("health", "whether the server in this container serves"),
     ("doctor", "what of this machine should be otherwise"),
     ("help [COMMAND]", "all of this, or the help of a command"),
     ("version", "the version"),
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_command_of_the_lab() {
-        for (name, text) in crate::lab::NAMES.iter().flat_map(|name| [(name, usage(true)), (name, usage(false))]) {
+        for (name, text) in crate::commands::NAMES.iter().flat_map(|name| [(name, usage(true)), (name, usage(false))]) {
             assert!(text.contains(&format!("\n  {name}")), "{name}");
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::error::Error;
 use crate::flags::pressure;
-use crate::fleet;
+use crate::{fleet, health};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 use ebbtide_server::ebbtide::message;
@@ -34,20 +34,13 @@ enum LabCommand {
     Doctor(doctor::DoctorArgs),
     /// Show several servers on one page: verdict, hits, memory and skew of each
     Dashboard(fleet::FleetArgs),
+    /// Say whether the server in this container serves, for its health check
+    Health(health::HealthArgs),
 }
 
 /// One line of it would be wider than a terminal.
 const GENERATE_USAGE: &str = "ebbtide generate [OPTIONS] --output <FILE>
        <--preset <PRESET>|--cluster <NUMBER>|--cachebench <FILE>>";
-
-/// The commands of the lab.
-pub const NAMES: [&str; 10] =
-    ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor", "dashboard"];
-
-/// All words that a command line may begin with.
-pub fn commands() -> impl Iterator<Item = &'static str> {
-    NAMES.into_iter().chain(["serve", "help", "version", "completions", "man"])
-}
 
 /// Columns of the help at most.
 const WIDTH: usize = 80;
@@ -55,11 +48,6 @@ const WIDTH: usize = 80;
 /// The commands as clap knows them.
 pub fn command() -> clap::Command {
     LabCommand::command().max_term_width(WIDTH)
-}
-
-/// Whether `word` is a command of the lab.
-pub fn knows(word: &OsString) -> bool {
-    NAMES.iter().any(|name| word == name)
 }
 
 /// Runs the command that `args` begins with.
@@ -91,6 +79,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
             }
         }
         LabCommand::Dashboard(args) => return fleet::run(args),
+        LabCommand::Health(args) => return health::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,6 +94,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::knows;
 
     #[test]
     fn the_arguments_hold_together() {

@@ -1,11 +1,13 @@
 //! The binary `ebbtide`: reads the command line and hands over to the server or, for its commands, to the lab.
 #![forbid(unsafe_code)]
 
+mod commands;
 mod config;
 mod daemon;
 mod error;
 mod flags;
 mod fleet;
+mod health;
 mod help;
 mod lab;
 mod listeners;
@@ -21,18 +23,18 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use config::Request;
-use error::Error;
 use ebbtide_server::ebbtide::message;
 
+use config::Request;
+use error::Error;
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if args.first().is_some_and(lab::knows) {
+    if args.first().is_some_and(commands::knows) {
         return lab::run(&args);
     }
     // `ebbtide help trace info` is `ebbtide trace info --help`.
-    if args.first().is_some_and(|first| first == "help") && args.get(1).is_some_and(lab::knows) {
+    if args.first().is_some_and(|first| first == "help") && args.get(1).is_some_and(commands::knows) {
         args.remove(0);
         args.push("--help".into());
         return lab::run(&args);
@@ -57,7 +59,7 @@ fn answer(args: &mut Vec<OsString>) -> Result<ExitCode, Error> {
             Some("help") => show("ebbtide help [COMMAND] shows the help of the server, or of a command"),
             Some("man") => show("ebbtide man DIRECTORY writes a man page for the server and for each command"),
             Some(other) => {
-                let hint = similar::hint(other, lab::commands());
+                let hint = similar::hint(other, commands::all());
                 return Err(Error::Usage(format!("help {other}: not a command; `ebbtide -h` lists them{hint}")));
             }
         },

@@ -72,7 +72,7 @@ mod tests {
     fn every_command_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
         pages(Some(folder.path())).unwrap();
-        for name in lab::NAMES {
+        for name in crate::commands::NAMES {
             assert!(folder.path().join(format!("ebbtide-{name}.1")).exists(), "{name}");
         }
         let page = std::fs::read_to_string(folder.path().join("ebbtide.1")).unwrap();

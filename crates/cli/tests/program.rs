@@ -40,7 +40,7 @@ fn a_word_that_is_no_command_is_refused_by_its_name() {
 
 #[test]
 fn the_help_of_every_command_fits_80_columns() {
-    let commands = "replay mrc advise capture generate bench top doctor dashboard";
+    let commands = "replay mrc advise capture generate bench top doctor dashboard health";
     let of_trace = ["info", "head", "convert", "filter", "sample", "merge"].map(|word| vec!["help", "trace", word]);
     for words in commands.split(' ').map(|word| vec!["help", word]).chain(of_trace) {
         let help = ebbtide(&words);
