@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -147,10 +148,70 @@ def test_each_pool_has_a_curve_at_its_own_level():
         assert curve()["measured_miss_ratio"] == 0 and "; 0.0 % misses" in curve()["verdict"]
         cold = curve("?pool=cold")
         assert cold["pool"] == "cold" and cold["measured_miss_ratio"] == 1 and "100.0 % misses" in cold["verdict"]
-        assert server.stat("size_verdict", "stats ebbtide") == curve()["verdict"]
+        pool, verdict = server.stat("size_verdict", "stats ebbtide").split(": ", 1)
+        assert verdict == curve(f"?pool={pool}")["verdict"]
         with pytest.raises(urllib.error.HTTPError) as refusal:
             curve("?pool=nobody")
         assert refusal.value.code == 404 and b"/api/pools" in refusal.value.read()
+
+
+@contextlib.contextmanager
+def one_busy_pool(name):
+    """A server with two pools of 32 MiB, of which only this one is used: a loop of 25 MB."""
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--pool", "a:prefix=a:") as server:
+
+        def api(path):
+            with urllib.request.urlopen(f"http://{admin}/api/{path}", timeout=PATIENCE_SECONDS) as answer:
+                return json.load(answer)
+
+        prefix, value = (b"a:" if name == "a" else b""), b"v" * VALUE_BYTES
+        with server.connect() as connection:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not (api(f"curves?pool={name}")["points"] and api("overview")["verdict"]):
+                assert time.monotonic() < deadline, (api("overview")["verdict"], api(f"curves?pool={name}"))
+                for number in range(250):
+                    if connection.ask(b"get %skey%d\r\n" % (prefix, number), b"END\r\n") == b"END\r\n":
+                        command = b"set %skey%d 0 0 %d\r\n%s\r\n" % (prefix, number, VALUE_BYTES, value)
+                        assert connection.ask(command) == b"STORED\r\n"
+        yield server, api, f"http://{admin}"
+
+
+@pytest.mark.parametrize("name", ["default", "a"])
+def test_the_verdict_is_of_the_busiest_pool_and_its_memory(name):
+    with one_busy_pool(name) as (server, api, _):
+        headline = api("overview")["headline"]
+        present = api(f"curves?pool={name}")["present"]["memory_bytes"]
+        assert headline["pool"] == name and present < 40 << 20
+        for part, field in ((0.5, "half"), (1, "present"), (2, "twice")):
+            point = api(f"curves?pool={name}&memory={int(present * part)}")["what_if"]
+            assert headline[f"hit_ratio_{field}_memory"] == pytest.approx(1 - point["miss_ratio"], abs=0.02), field
+        # Half of the loop's pool hits little; half of the cache would hold all.
+        assert headline["hit_ratio_half_memory"] < headline["hit_ratio_twice_memory"] - 0.1, headline
+        assert api("overview")["verdict"].startswith(f"{name}: ")
+        assert server.stat("size_verdict", "stats ebbtide").startswith(f"{name}: ")
+        top = subprocess.run(
+            [EBBTIDE, "top", f"127.0.0.1:{server.port}", "--once"], capture_output=True, text=True, timeout=60
+        )
+        assert f"{name}: " in top.stdout, top
+
+
+def test_the_panel_has_a_choice_of_the_pool(browser):  # noqa: F811
+    with one_busy_pool("a") as (server, api, origin):
+        dashboard = Dashboard(browser, server, origin)
+        dashboard.open()
+        dashboard.until(lambda: dashboard.find("#curve").is_displayed(), "the panel")
+        assert dashboard.find("#curve-pool").get_property("value") == "a"
+        assert dashboard.text("verdict").startswith("a: ")
+        assert "Hits of a with half of it" in dashboard.find("#headline").text
+        present = api("curves?pool=a")["present"]["memory_bytes"]
+        assert dashboard.value("curve-memory-bytes") == present
+        dashboard.script(
+            "const node = document.getElementById('curve-pool'); node.value = 'default'; node.dispatchEvent(new Event('change'))"
+        )
+        dashboard.until(lambda: dashboard.find("#curve-none").is_displayed(), "default has no curve")
+        assert dashboard.console() == []
+        browser.get("about:blank")
 
 
 @pytest.fixture

@@ -170,6 +170,13 @@ impl PoolController {
         self.pools.iter().find(|profiled| profiled.name == pool).map(|profiled| &profiled.profile)
     }
 
+    /// Among the pools that have a curve the one with the most gets since the start. `None` before any has one.
+    pub fn busiest(&self) -> Option<(&str, &CacheProfile)> {
+        let with_curve = self.pools.iter().filter(|pool| pool.profile.curve_gets() >= MIN_GETS);
+        let busiest = with_curve.max_by(|one, other| one.profile.gets().total_cmp(&other.profile.gets()));
+        busiest.map(|pool| (pool.name.as_str(), &pool.profile))
+    }
+
     /// Profiles the pools that there are.
     fn follow_pools(&mut self) {
         // A profile holds its pool: one that was removed is let go.

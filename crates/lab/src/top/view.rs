@@ -423,6 +423,8 @@ mod tests {
         ] {
             assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
         }
+        let of_pool = view(&format!("version 0.1.0\nsize_verdict sessions: {text}"));
+        assert!(starts(&super::tests::screen(&of_pool, 80, 26), "Size sessions: full; 14.0 % misses;"));
     }
 
     #[test]

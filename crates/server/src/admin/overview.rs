@@ -32,8 +32,8 @@ pub fn overview(state: &AdminState) -> Value {
     let readings = Readings::of(shared);
     let flash = flash::overview(state, readings.totals.get_hits);
     let (level, sentence) = lock(&shared.headline).clone();
-    let memory_limit = shared.cache.stats().memory_limit_bytes;
-    let [half, present, twice] = shared.sizing.hit_ratios_by_memory(memory_limit);
+    let ratios = shared.sizing.hit_ratios();
+    let ratios = ratios.as_ref();
     let recent = *lock(&shared.recent);
     let observer = lock(&state.observer);
     let rate = recent.per_second_or_zero(Window::accesses);
@@ -55,9 +55,10 @@ pub fn overview(state: &AdminState) -> Value {
         "headline": {
             "level": level,
             "sentence": sentence,
-            "hit_ratio_half_memory": half,
-            "hit_ratio_present_memory": present,
-            "hit_ratio_twice_memory": twice,
+            "pool": ratios.map(|ratios| &ratios.pool),
+            "hit_ratio_half_memory": ratios.map(|ratios| ratios.half),
+            "hit_ratio_present_memory": ratios.map(|ratios| ratios.present),
+            "hit_ratio_twice_memory": ratios.map(|ratios| ratios.twice),
         },
         "verdict": shared.sizing.verdict(),
         "division": shared.sizing.division(),

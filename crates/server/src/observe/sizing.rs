@@ -26,10 +26,23 @@ pub struct Sizing {
     policies: Mutex<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// The verdict on the pool with the most gets.
+#[derive(Clone, Debug, Default)]
 struct LatestVerdict {
+    /// Empty before any pool has a curve.
+    pool: String,
+    is_of_one_pool: bool,
     verdict: Option<Verdict>,
     miss_ratio: Option<f64>,
+}
+
+/// Hit ratios of a pool by its memory.
+#[derive(Clone, Debug)]
+pub struct HitRatios {
+    pub pool: String,
+    pub half: f64,
+    pub present: f64,
+    pub twice: f64,
 }
 
 impl Sizing {
@@ -48,13 +61,15 @@ impl Sizing {
             Ok(decision) => decision.map(words),
             Err(error) => Some(format!("the controller of pools was refused: {error}")),
         };
-        let profile = controller.profile(DEFAULT_POOL);
-        let miss_ratio = match controller.is_of_one_pool() {
+        let is_of_one_pool = controller.is_of_one_pool();
+        let (pool, profile) = controller.busiest().unzip();
+        let miss_ratio = match is_of_one_pool {
             true => (gets >= MIN_CURVE_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64),
             false => profile.and_then(CacheProfile::recent_miss_ratio),
         };
         let verdict = profile.and_then(|profile| profile.verdict(miss_ratio));
-        *lock(&self.latest) = LatestVerdict { verdict, miss_ratio };
+        let pool = pool.unwrap_or_default().to_owned();
+        *lock(&self.latest) = LatestVerdict { pool, is_of_one_pool, verdict, miss_ratio };
         controller.state().clone_into(&mut lock(&self.division));
         *lock(&self.policies) = policies_in_words(controller);
         said
@@ -89,41 +104,49 @@ impl Sizing {
             "decisions": newest })
     }
 
-    /// The verdict in a line; `None` before enough was seen, and without an admin interface.
+    /// The verdict in a line, which begins with the pool where there are several; `None` before enough was seen, and
+    /// without an admin interface.
     pub fn verdict(&self) -> Option<String> {
-        lock(&self.latest).verdict.map(|verdict| verdict.to_string())
+        let LatestVerdict { pool, is_of_one_pool, verdict, .. } = lock(&self.latest).clone();
+        let verdict = verdict?;
+        Some(if is_of_one_pool { verdict.to_string() } else { format!("{pool}: {verdict}") })
     }
 
     /// What more or less memory would give, in words.
     pub fn advice(&self) -> Option<String> {
-        let verdict = lock(&self.latest).verdict?;
+        let LatestVerdict { pool, is_of_one_pool, verdict, .. } = lock(&self.latest).clone();
+        let verdict = verdict?;
         let step = ByteSize::bytes(verdict.step_bytes);
+        let of_pool = |word: &str| if is_of_one_pool { String::new() } else { format!(" {word} pool {pool}") };
         Some(match verdict.saved_points {
-            _ if !verdict.is_full => "memory is not full.".to_owned(),
-            points if points < 0.05 => format!("{step} more memory would save nothing."),
-            points => format!("{step} more memory would save {points:.1} points of misses."),
+            _ if !verdict.is_full => format!("memory{} is not full.", of_pool("of")),
+            points if points < 0.05 => format!("{step} more memory{} would save nothing.", of_pool("for")),
+            points => {
+                let misses = if is_of_one_pool { "misses" } else { "its misses" };
+                format!("{step} more memory{} would save {points:.1} points of {misses}.", of_pool("for"))
+            }
         })
     }
 
-    /// Hit ratios with half, the present and twice the memory; `None` for what is not known.
-    pub fn hit_ratios_by_memory(&self, memory_bytes: u64) -> [Option<f64>; 3] {
-        let LatestVerdict { miss_ratio, .. } = *lock(&self.latest);
+    /// Hit ratios of the pool of the verdict with half, the present and twice its memory; `None` before enough was seen.
+    pub fn hit_ratios(&self) -> Option<HitRatios> {
+        let LatestVerdict { pool, miss_ratio, .. } = lock(&self.latest).clone();
         let controller = lock(&self.controller);
-        let profile = controller.as_ref().and_then(|controller| controller.profile(DEFAULT_POOL));
-        [memory_bytes / 2, memory_bytes, memory_bytes * 2].map(|bytes| {
-            let point = profile.as_ref()?.what_if(ByteSize::bytes(bytes), miss_ratio)?;
-            Some(rounded(1.0 - point.miss_ratio))
-        })
+        let profile = controller.as_ref()?.profile(&pool)?;
+        let present = profile.curve(miss_ratio)?.present;
+        let with = |bytes| Some(rounded(1.0 - profile.what_if(ByteSize::bytes(bytes), miss_ratio)?.miss_ratio));
+        let (half, twice) = (with(present.memory_bytes / 2)?, with(present.memory_bytes.saturating_mul(2))?);
+        Some(HitRatios { pool, half, present: rounded(1.0 - present.miss_ratio), twice })
     }
 
     /// The curve of a pool as JSON, and the point at `memory_bytes`, if one is asked for. `None` if there is no such
     /// pool.
     pub fn curve(&self, pool: &str, memory_bytes: Option<u64>) -> Option<Value> {
-        let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);
+        let LatestVerdict { pool: latest, verdict, miss_ratio, .. } = lock(&self.latest).clone();
         let controller = lock(&self.controller);
         let Some(controller) = controller.as_ref() else { return Some(no_curve(pool, "no pool is profiled")) };
         let profile = controller.profile(pool)?;
-        let (verdict, miss_ratio) = match pool == DEFAULT_POOL {
+        let (verdict, miss_ratio) = match pool == latest {
             true => (verdict, miss_ratio),
             false => {
                 let miss_ratio = profile.recent_miss_ratio();

@@ -8,20 +8,53 @@ const FLASH_STEPS = 8;
 const GIB = 2 ** 30;
 const MONTH_SECONDS = 30.4375 * 86_400;
 
-const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, moved: false };
+// Looks at the gets of the pools, for their rates.
+const POOL_LOOKS = 60;
+
+// `pool` is null until the reader chooses one: then the curve is that of the pool of the verdict.
+const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, moved: false, pool: null, verdictPool: null, poolGets: [] };
 
 function showVerdict(overview) {
   byId("verdict").hidden = !overview.verdict;
   setText(byId("verdict"), overview.verdict ?? "");
   byId("division").hidden = !overview.division;
   setText(byId("division"), overview.division ?? "");
-  curve.flashBytes = overview.flash?.capacity_bytes ?? 0;
+  showPools(overview);
+  // The curve of one pool of several is that of its memory.
+  curve.flashBytes = curve.poolGets.length ? 0 : overview.flash?.capacity_bytes ?? 0;
+}
+
+// Pools with a store have a curve each.
+function showPools(overview) {
+  const pools = (overview.pools ?? []).filter((pool) => pool.kind === "store");
+  const isDivided = pools.length > 1;
+  byId("curve-pool-row").hidden = !isDivided;
+  curve.poolGets = isDivided ? [...curve.poolGets.slice(1 - POOL_LOOKS), { time: overview.time_unix_ms, gets: new Map(pools.map((pool) => [pool.name, pool.hits + pool.misses])) }] : [];
+  const [select, names] = [byId("curve-pool"), pools.map((pool) => pool.name)];
+  if (names.join() !== [...select.options].map((option) => option.value).join()) select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
+  if (!names.includes(curve.pool)) curve.pool = null;
+  if (curve.verdictPool !== overview.headline.pool && curve.pool === null) curve.askedAt = null;
+  curve.verdictPool = overview.headline.pool;
+  select.value = shownPool();
+}
+
+function shownPool() {
+  return curve.pool ?? curve.verdictPool ?? "default";
+}
+
+// Gets of the pool in a second, between the first and the last look that have it.
+function poolRate(name) {
+  const seen = curve.poolGets.filter((look) => look.gets.has(name));
+  const [first, last] = [seen[0], seen[seen.length - 1]];
+  return seen.length > 1 && last.time > first.time ? Math.max(0, (1000 * (last.gets.get(name) - first.gets.get(name))) / (last.time - first.time)) : null;
 }
 
 async function askCurve() {
   curve.askedAt = performance.now();
   try {
-    showCurve(await ask("/api/curves"));
+    const pool = shownPool();
+    const data = await ask(`/api/curves?pool=${encodeURIComponent(pool)}`);
+    if (pool === shownPool()) showCurve(data);
   } catch {
     // The next answer of the overview says whether the server is there.
   }
@@ -36,7 +69,8 @@ function showCurve(data) {
   slider.max = String(data.points.length - 1);
   if (!curve.moved) slider.value = String(data.points.findIndex((point) => point.memory_bytes === data.present.memory_bytes));
   const recent = live.points.slice(-60);
-  curve.getsPerSecond = recent.length ? recent.reduce((sum, point) => sum + (point.gets ?? 0), 0) / recent.length : null;
+  const all = recent.length ? recent.reduce((sum, point) => sum + (point.gets ?? 0), 0) / recent.length : null;
+  curve.getsPerSecond = curve.poolGets.length ? poolRate(data.pool) : all;
   byId("curve-flash-row").hidden = byId("curve-flash-price-row").hidden = curve.flashBytes === 0;
   answerWhatIf();
 }
@@ -94,4 +128,10 @@ function drawCurve(points, present, chosen) {
 }
 
 byId("curve-memory").addEventListener("input", () => { curve.moved = true; });
+byId("curve-pool").addEventListener("change", () => {
+  curve.pool = byId("curve-pool").value;
+  curve.moved = false;
+  showCurve({ points: [] });
+  askCurve();
+});
 for (const id of ["curve-memory", "curve-flash", "curve-price", "curve-flash-price", "curve-miss-price"]) byId(id).addEventListener("input", answerWhatIf);

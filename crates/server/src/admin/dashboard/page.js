@@ -206,12 +206,14 @@ function showFacts(listId, facts) {
 }
 
 // The verdict, and three numbers: hits now, and what the curve says of other sizes.
-function showHeadline({ headline, now }) {
+function showHeadline({ headline, now, pools }) {
   byId("headline").className = `headline ${headline.level}`;
   setText(byId("headline-text"), headline.sentence);
   show("headline-now", now.hit_ratio, percent(now.hit_ratio));
-  for (const [id, value] of [["headline-twice", headline.hit_ratio_twice_memory], ["headline-half", headline.hit_ratio_half_memory]]) {
+  const of = headline.pool !== null && (pools ?? []).filter((pool) => pool.kind === "store").length > 1 ? `Hits of ${headline.pool} with` : "With";
+  for (const [id, value, memory] of [["headline-twice", headline.hit_ratio_twice_memory, "twice the memory"], ["headline-half", headline.hit_ratio_half_memory, "half of it"]]) {
     byId(id).closest("div").hidden = !isNumber(value);
+    setText(byId(id).closest("div").firstElementChild, `${of} ${memory}`);
     show(id, value, percent(value));
   }
 }
