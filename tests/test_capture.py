@@ -4,6 +4,7 @@ import collections
 import csv
 import gzip
 import json
+import signal
 import subprocess
 import time
 
@@ -187,6 +188,31 @@ def test_a_server_that_goes_away_leaves_what_was_captured(binary, tmp_path):
     assert code == 1 and "100 requests were captured until then" in error
     assert len(rows_of(path)) == 100 and "captured 100 requests" in out
     assert "100 gets have a size of 0" in path.read_text()
+
+
+def test_a_signal_ends_a_capture_with_what_it_has(ebbtide, tmp_path):
+    for number, name in (signal.SIGINT, "int.csv"), (signal.SIGTERM, "term.csv"):
+        path = tmp_path / name
+        with Capture(ebbtide, "--output", path, "--seconds", 200, "--sample", 1) as capture:
+            sent = int(ebbtide.stat("log_watcher_sent"))
+            with ebbtide.connect() as connection:
+                for key in range(100):
+                    connection.ask(b"get k%d\r\n" % key, b"END\r\n")
+            wait_for(lambda: int(ebbtide.stat("log_watcher_sent")) >= sent + 100, "all lines are sent")
+            capture.process.send_signal(number)
+            code, out, error = capture.finish()
+        assert code == 0, error
+        assert len(rows_of(path)) == 100 and "captured" in out
+
+
+def test_a_failed_capture_leaves_what_was_there(ebbtide, tmp_path):
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("precious")
+    for target in (f"127.0.0.1:{free_port()}", f"127.0.0.1:{ebbtide.port}"):
+        for path in (old, new):
+            failed = run("capture", target, "--output", path, "--overwrite", "--seconds", 1, "--sample", 1)
+            assert failed.returncode in (1, 74), failed
+    assert old.read_text() == "precious" and list(tmp_path.iterdir()) == [old]
 
 
 def test_advice_for_a_live_server_is_that_for_its_load(ebbtide, tmp_path):

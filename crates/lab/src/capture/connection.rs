@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use super::line::{self, EventStream};
 use super::recorder::Recorder;
@@ -15,6 +16,8 @@ use crate::progress::Progress;
 
 /// A server that takes longer to connect, or to answer, counts as gone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After a signal the lines that have arrived are read, at most for this time.
+const PATIENCE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 /// How long a read waits before the clock is looked at.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A longer line is no line of a watched server: keys have 250 bytes, encoded three times as many.
@@ -77,15 +80,21 @@ impl Watching {
         recorder: &mut Recorder,
     ) -> Result<(Ended, Duration), Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+        for signal in [SIGINT, SIGTERM] {
+            // After the first signal, or after the capture, a signal ends the program.
+            flag::register_conditional_default(signal, Arc::clone(&interrupted))?;
+            flag::register(signal, Arc::clone(&interrupted))?;
+        }
         let started = Instant::now();
         let progress = Progress::new("requests", limit.as_secs());
         let mut line = Vec::new();
+        let mut drain_began: Option<Instant> = None;
         let ended = loop {
             if started.elapsed() >= limit {
                 break Ended::Time;
             }
-            if interrupted.load(Ordering::Relaxed) {
+            let is_interrupted = interrupted.load(Ordering::Relaxed);
+            if is_interrupted && drain_began.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_AFTER_SIGNAL {
                 break Ended::Interrupted;
             }
             if recorder.requests() >= max_requests {
@@ -97,12 +106,13 @@ impl Watching {
                     recorder.note(&line::parse(&line));
                     line.clear();
                 }
+                Ok(false) if is_interrupted => break Ended::Interrupted,
                 Ok(false) => {}
                 Err(error) => break Ended::Closed(error.to_string()),
             }
         };
         progress.finish();
-        signal_hook::low_level::unregister(handler);
+        interrupted.store(true, Ordering::Relaxed);
         Ok((ended, started.elapsed()))
     }
 
