@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -191,6 +192,8 @@ def test_the_page_is_drawn_and_fits_each_screen(trace, tmp_path, browser):  # no
         (["--dram-price", "0"], "--dram-price"),
         (["--flash-dwpd", "0"], "--flash-dwpd"),
         (["--slab-factor", "1"], "--slab-factor"),
+        (["--budget", "1e308", "--dram-price", "1"], "--budget 1e308: give a number from 1e-9 to 1e12"),
+        (["--dram-price", "1e-300"], "--dram-price 1e-300: give a number from 1e-9"),
         (["--slab-chunk", "8"], "--slab-chunk"),
         (["--hit-ms=-5"], "--hit-ms"),
         (["--miss-ms", "nan"], "--miss-ms"),
@@ -287,3 +290,67 @@ def test_prices_have_the_unit_that_was_given(trace):
     assert re.search(r"^for 0.0200 EUR, .* of DRAM, at 0.0200 EUR hit", text, re.M) and "USD" not in text
     head = next(line for line in text.splitlines() if line.startswith("DRAM"))
     assert head.split()[:2] == ["DRAM", "EUR"]
+
+
+def test_a_hit_ratio_that_little_memory_reaches_is_not_given_much(tmp_path):
+    """Half of the gets are of fifty small objects; objects that nobody asks for again have all bytes, 1.1 GB."""
+    path = tmp_path / "head.csv"
+    rows = (f"{n // 100},{1000 + n},20,20000,get,0\n" if n % 2 else f"{n // 100},{n // 2 % 50},20,500,get,0\n" for n in range(110_000))
+    path.write_text(HEADER + "".join(rows))
+    found = advice(path, "--hit-ratio", "40%")
+    first, wanted = found["footprint_bytes"] / 1000, found["wanted"]["dram"]["dram_bytes"]
+    assert first > 1_000_000 and wanted < first / 2, (first, wanted)
+    real = json.loads(run("replay", path, "--memory", round(wanted), "--json").stdout)
+    assert real["miss_ratio"] < 0.62
+
+
+def test_the_network_limits_dram_as_well_as_flash(trace):
+    flags = ["--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "1000"]
+    rate = advice(trace, *flags)["wanted"]
+    narrow = advice(trace, *flags, "--network", f"{10 * rate['dram']['network_used'] / 2:.12f}")
+    wanted = narrow["wanted"]
+    assert rate["flash_pays"] and wanted["flash_pays"] and wanted["hybrid"] is not None
+    assert abs(wanted["dram"]["network_used"] - 2) < 0.01 and wanted["dram"]["binding"] == "network"
+    assert not any("stay with DRAM" in sentence for sentence in narrow["verdict"])
+    assert any("of DRAM, at" in sentence and "with 2.0 times the network" in sentence for sentence in narrow["verdict"])
+    # Flash that fails by itself is refused for that.
+    worn = advice(trace, *flags[:-1], "0.001", "--network", f"{10 * rate['dram']['network_used'] / 2:.12f}")
+    assert any("stay with DRAM" in sentence and "endurance" in sentence for sentence in worn["verdict"])
+
+
+def test_objects_without_bytes_are_named(tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text(HEADER + "0,1,0,0,get,0\n" * 10)
+    refused = run("advise", path, check=False)
+    assert refused.returncode == 2 and "have no bytes" in refused.stderr and "--sizes" not in refused.stderr, refused
+
+
+def test_memcached_has_at_most_63_classes(trace):
+    slabs = advice(trace, "--slab-factor", "1.001", "--slab-chunk", "48")["slabs"]
+    # All objects are larger than the 62 classes before the last one.
+    assert [one["chunk_bytes"] for one in slabs["classes"]] == [512 << 10]
+
+
+def test_the_advised_command_starts_a_server_in_a_shell(tmp_path):
+    """Prefixes that mean something to a shell, that are no names of pools, and memory of much less than a MiB."""
+    path = tmp_path / "hostile.csv"
+    prefixes = ["$(touch pwned)", "`touch pwned`", "x;y|z", "default", "l" * 70]
+    lines = []
+    for number in range(60_000):
+        prefix = prefixes[number % 5] if number % 2 else f"feed{number % 3}"
+        key = f"{prefix}:{number // 2 % 397 if number % 2 else number}"
+        lines.append(f"{number // 20},{key},{len(key)},500,1,get,0")
+    path.write_text("\n".join(lines) + "\n")
+    found = advice(path, "--by", "prefix", "--format", "twitter", "--memory", "700k")["pools"]
+    assert found["pays"], found
+    words = shlex.split(found["flags"])
+    assert words[0] == "ebbtide" and words[1] == "-m"
+    echoed = subprocess.run(["sh", "-c", f"ebbtide() {{ printf '%s\\n' \"$@\"; }}; {found['flags']}"], cwd=tmp_path, capture_output=True, text=True)
+    assert echoed.stdout.splitlines() == words[1:] and not (tmp_path / "pwned").exists()
+    checked = subprocess.run([EBBTIDE, "--check", "-m", "64", *words[3:]], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked
+    weights = {word.split(":prefix=")[1].rsplit(":,", 1)[0]: int(word.rsplit("=", 1)[1]) for word in words if ":prefix=" in word}
+    memory = {pool["name"]: pool["memory_bytes"] for pool in found["pools"] if pool["memory_bytes"] > 0}
+    unit = max(weights[name] / memory[name] for name in weights if name in memory)
+    for name in weights.keys() & memory.keys():
+        assert abs(weights[name] / memory[name] / unit - 1) < 0.05, (name, weights, memory)

@@ -252,6 +252,20 @@ def test_a_policy_that_is_named_twice_has_one_curve(loop):
 def test_sizes_at_which_no_curve_has_a_point_are_an_error(loop):
     result = mrc(loop, "--policy", "ebbtide", "--sizes", "500,1k")
     assert result.returncode == 2 and result.stdout == "" and "--sizes 1 KiB" in result.stderr, result.stderr
+    assert "at least 262144 bytes" in result.stderr
+    large = mrc(loop, "--policy", "ebbtide", "--sizes", "100t")
+    assert large.returncode == 2 and "4 TiB" in large.stderr and "larger" not in large.stderr, large.stderr
+    both, _ = curves(loop, "--policy", "ebbtide", "--sizes", "1k,1m,100t")
+    note = both["curves"][0]["note"]
+    assert "no engine of 1 KiB or less" in note and "no engine of 102400 GiB or more" in note
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("not a trace\n")
+    for option in ("--csv", "--svg"):
+        result = mrc(path, option, tmp_path / "nowhere" / "file")
+        assert result.returncode == 73 and "nowhere" in result.stderr, result
 
 
 def test_an_object_larger_than_the_cache_is_refused_by_lru_too(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import struct
 import subprocess
 
@@ -161,6 +162,58 @@ def test_nothing_is_replaced_unasked(trace, tmp_path):
     assert refused.returncode == 73 and b"--overwrite" in refused.stderr and other.read_text() == "precious"
     made("convert", trace, "--output", other, "--overwrite")
     assert other.read_bytes() == trace.read_bytes()
+
+
+WRITERS = [
+    ("trace", "filter", "{in}", "--ops", "get", "--overwrite", "--output", "{out}"),
+    ("trace", "convert", "{in}", "--overwrite", "--output", "{out}"),
+    ("trace", "sample", "{in}", "--one-of", "2", "--overwrite", "--output", "{out}"),
+    ("trace", "head", "{in}", "--overwrite", "--output", "{out}"),
+    ("trace", "merge", "{other}", "{in}", "--overwrite", "--output", "{out}"),
+    ("replay", "{in}", "--memory", "1m", "--csv", "{out}"),
+    ("replay", "{in}", "--memory", "1m", "--overwrite", "--segments", "{out}"),
+    ("mrc", "{in}", "--csv", "{out}"),
+    ("mrc", "{in}", "--svg", "{out}"),
+    ("advise", "{in}", "--html", "{out}"),
+    ("bench", "--trace", "{in}", "--requests", "10", "--csv", "{out}"),
+    ("bench", "--trace", "{in}", "--requests", "10", "--overwrite", "--hdr", "{out}"),
+]
+
+
+@pytest.mark.parametrize("words", WRITERS, ids=lambda words: " ".join(word for word in words if "{" not in word))
+@pytest.mark.parametrize("name", ["trace.csv", "link.csv"])
+def test_a_trace_is_no_output_of_itself(trace, tmp_path, words, name):
+    other, link = tmp_path / "other.csv", tmp_path / "link.csv"
+    other.write_bytes(trace.read_bytes())
+    link.symlink_to(trace)
+    places = {"in": trace, "out": tmp_path / name, "other": other}
+    refused = subprocess.run([EBBTIDE, *(word.format(**places) for word in words)], capture_output=True, timeout=60)
+    assert refused.returncode == 2 and refused.stdout == b"", refused
+    assert f" {places['out']}: ".encode() in refused.stderr and f" {trace},".encode() in refused.stderr, refused.stderr
+    assert trace.read_text() == text_of(ROWS) and sorted(tmp_path.iterdir()) == [link, other, trace]
+
+
+def test_a_failure_leaves_the_old_file_and_no_new_one(trace, tmp_path):
+    broken, old = tmp_path / "broken.csv", tmp_path / "old.csv"
+    broken.write_text(text_of(ROWS) + "not a request\n")
+    old.write_text("precious")
+    for output in (old, tmp_path / "new.csv"):
+        failed = run("convert", broken, "--strict", "--overwrite", "--output", output)
+        assert failed.returncode == 66, failed
+    assert old.read_text() == "precious" and sorted(tmp_path.iterdir()) == [broken, old, trace]
+
+
+def test_a_signal_leaves_the_old_file(tmp_path):
+    old = tmp_path / "old.csv"
+    old.write_text("precious")
+    words = [EBBTIDE, "trace", "convert", "-", "--overwrite", "--output", str(old)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        # More than all buffers hold, so that a part is written.
+        child.stdin.write(text_of(ROWS * 100_000).encode())
+        child.stdin.flush()
+        child.terminate()
+        child.wait(60)
+    assert child.returncode == -signal.SIGTERM and old.read_text() == "precious"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(trace):

@@ -36,6 +36,10 @@ use planner::Planner;
 use report::Advice;
 use search::Budget;
 
+/// Limits of prices and other numbers: beyond them the results are no numbers.
+const MIN_NUMBER: f64 = 1e-9;
+const MAX_NUMBER: f64 = 1e12;
+
 /// The arguments of `ebbtide advise`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AdviseArgs {
@@ -147,7 +151,12 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     let inputs: Vec<&Path> = args.trace.iter().map(PathBuf::as_path).collect();
     let page = ReportFile::open("--html", args.html.as_deref(), args.overwrite, &inputs)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let load = TraceLoad::of(workload(args)?, jobs)?;
+    let mut load = TraceLoad::of(workload(args)?, jobs)?;
+    let (wanted, money) = (args.hit_ratio.map(|ratio| ratio.0), args.budget);
+    load.begin_lower(jobs, |first| {
+        wanted.is_some_and(|wanted| first.miss_ratio < 1.0 - wanted)
+            || money.is_some_and(|money| search::dram_bytes(money, args.dram_price) < first.memory_bytes as f64)
+    })?;
     let advice = advise(args, &load, jobs)?;
     if let Some(page) = page {
         page.write(html::page(&advice, &load)?.as_bytes())?;
@@ -178,6 +187,15 @@ fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
     Ok(loaded.with_labels(captured.labels, captured.label_names))
 }
 
+/// A number without hundreds of digits.
+fn shown(number: f64) -> String {
+    if number == 0.0 || (MIN_NUMBER..=MAX_NUMBER).contains(&number.abs()) {
+        number.to_string()
+    } else {
+        format!("{number:e}")
+    }
+}
+
 fn check(args: &AdviseArgs) -> Result<(), Error> {
     let positive = [
         ("--dram-price", args.dram_price),
@@ -190,9 +208,9 @@ fn check(args: &AdviseArgs) -> Result<(), Error> {
         ("--gets-per-second", args.gets_per_second.unwrap_or(1.0)),
     ];
     for (option, number) in positive {
-        if !(number.is_finite() && number > 0.0) {
-            let reason = "give a number above 0".to_owned();
-            return Err(Error::Configuration { option, value: number.to_string(), reason });
+        if !(MIN_NUMBER..=MAX_NUMBER).contains(&number) {
+            let reason = format!("give a number from {MIN_NUMBER:e} to {MAX_NUMBER:e}");
+            return Err(Error::Configuration { option, value: shown(number), reason });
         }
     }
     let not_negative = [
@@ -202,9 +220,9 @@ fn check(args: &AdviseArgs) -> Result<(), Error> {
         ("--miss-ms", args.miss_ms),
     ];
     for (option, number) in not_negative {
-        if !(number.is_finite() && number >= 0.0) {
-            let reason = "give 0 or a number above it".to_owned();
-            return Err(Error::Configuration { option, value: number.to_string(), reason });
+        if !(0.0..=MAX_NUMBER).contains(&number) {
+            let reason = format!("give a number from 0 to {MAX_NUMBER:e}");
+            return Err(Error::Configuration { option, value: shown(number), reason });
         }
     }
     if !(48..=512 << 10).contains(&args.slab_chunk) {

@@ -133,11 +133,20 @@ pub(super) struct Plan {
     /// What is used up first, and how much of it is used.
     pub binding: &'static str,
     pub binding_used: f64,
+    /// How much of the network is used.
+    pub network_used: f64,
+    /// The same of what only flash uses.
+    #[serde(skip)]
+    pub device_binding: &'static str,
+    #[serde(skip)]
+    pub device_used: f64,
 }
 
-const GIB: f64 = (1_u64 << 30) as f64;
+pub(super) const GIB: f64 = (1_u64 << 30) as f64;
 const DAY_SECONDS: f64 = 86_400.0;
 
+/// The limit that DRAM and flash share: it counts all hits.
+pub(super) const NETWORK: &str = "network";
 /// The limit of a drive that is written too often.
 pub(super) const ENDURANCE: &str = "endurance of the flash device";
 
@@ -175,13 +184,15 @@ pub(super) fn plan(
     };
     let wear = drive_writes * device_amplification;
     let network = (1.0 - misses) * demand.gets_per_second * demand.hit_bytes * 8.0 / hardware.network_bits;
-    let used = [
+    let of_flash = [
         ("RAM for the index of flash", index_bytes / dram_bytes.max(1.0)),
         ("reads of the flash device", reads / hardware.flash_iops),
-        ("network", network),
         (ENDURANCE, wear / hardware.flash_dwpd),
     ];
-    let (binding, binding_used) = used.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).expect("four limits");
+    let of_flash = of_flash.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let (device_binding, device_used) = of_flash.expect("three limits");
+    let (binding, binding_used) =
+        if network >= device_used { (NETWORK, network) } else { (device_binding, device_used) };
     Plan {
         dram_bytes,
         flash_bytes,
@@ -202,6 +213,9 @@ pub(super) fn plan(
         flash_life_years: (wear > 0.0).then(|| hardware.flash_years * hardware.flash_dwpd / wear),
         binding,
         binding_used,
+        network_used: network,
+        device_binding,
+        device_used,
     }
 }
 

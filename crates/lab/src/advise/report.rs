@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::plan::{Demand, ENDURANCE, Hardware, Latencies, Overheads, Plan, ram_per_item};
+use super::plan::{Demand, ENDURANCE, Hardware, Latencies, NETWORK, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
 use super::search::{Budget, MIN_DRAM, MIN_DRAM_WITH_FLASH, Wanted};
@@ -87,9 +87,10 @@ impl Advice {
         let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref(), currency);
         verdict.extend(smallest.map(|plan| {
             format!(
-                "more than {} hardly pays: {} hit, and all DRAM adds less than a point",
+                "more than {} hardly pays: {} hit{}, and all DRAM adds less than a point",
                 words(&plan, currency),
-                percent(plan.hit_ratio)
+                percent(plan.hit_ratio),
+                over_network(&plan)
             )
         }));
         verdict.extend(pools.as_ref().map(about_pools));
@@ -168,7 +169,7 @@ fn about_hit_ratio(wanted: &Wanted, currency: &str) -> Vec<String> {
         )),
         (dram, hybrid) => {
             if let Some(dram) = dram {
-                verdict.push(format!("a hit ratio of {ratio} takes {}", words(dram, currency)));
+                verdict.push(format!("a hit ratio of {ratio} takes {}{}", words(dram, currency), over_network(dram)));
             }
             match hybrid {
                 Some(hybrid) if wanted.flash_pays => verdict.push(format!(
@@ -193,13 +194,15 @@ fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
     match &budget.dram {
         Some(dram) => {
             let ratio = percent(dram.hit_ratio);
-            verdict.push(format!("for {money} {currency}, {} hit {ratio}", words(dram, currency)));
+            let over = over_network(dram);
+            verdict.push(format!("for {money} {currency}, {} hit {ratio}{over}", words(dram, currency)));
         }
         None => verdict.push(format!("{money} {currency} buy less DRAM than a cache has at least, {}", size(MIN_DRAM))),
     }
     match budget.hybrid {
         Some(hybrid) if budget.flash_pays => {
-            verdict.push(format!("flash pays: {} hit {}", words(&hybrid, currency), percent(hybrid.hit_ratio)));
+            let (ratio, over) = (percent(hybrid.hit_ratio), over_network(&hybrid));
+            verdict.push(format!("flash pays: {} hit {ratio}{over}", words(&hybrid, currency)));
         }
         _ => verdict.extend(match &budget.beyond_limit {
             Some(plan) => Some(beyond_limit(plan, &format!("hit {}", percent(plan.hit_ratio)), currency)),
@@ -209,11 +212,22 @@ fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
     verdict
 }
 
+/// The network that hits need, if that is more than there is.
+fn over_network(plan: &Plan) -> String {
+    match plan.network_used > 1.0 {
+        true => format!(" with {:.1} times the network", plan.network_used),
+        false => String::new(),
+    }
+}
+
 /// Why a mixture that would pay is not advised.
 fn beyond_limit(plan: &Plan, earns: &str, currency: &str) -> String {
-    let times = plan.binding_used;
+    let (limit, times) = match plan.device_used > 1.0 {
+        true => (plan.device_binding, plan.device_used),
+        false => (NETWORK, plan.network_used),
+    };
     let life = match plan.flash_life_years {
-        Some(years) if plan.binding == ENDURANCE => format!(
+        Some(years) if limit == ENDURANCE => format!(
             ", so that a drive of {} lasts {:.0} days; as a part of one of {} or more it would do (--flash-drive)",
             size(plan.drive_bytes),
             years * 365.0,
@@ -221,11 +235,7 @@ fn beyond_limit(plan: &Plan, earns: &str, currency: &str) -> String {
         ),
         _ => String::new(),
     };
-    format!(
-        "stay with DRAM: {} would {earns}, but takes {times:.1} times the {}{life}",
-        words(plan, currency),
-        plan.binding
-    )
+    format!("stay with DRAM: {} would {earns}, but takes {times:.1} times the {limit}{life}", words(plan, currency))
 }
 
 /// The first plan by memory within a hundredth of the best hit ratio.

@@ -4,7 +4,7 @@ use ebbtide::flash::MIN_SINGLE_PATH_BYTES;
 use ebbtide::memcached::MEMORY_BYTES_MIN;
 use serde::Serialize;
 
-use super::plan::Plan;
+use super::plan::{GIB, Plan};
 use super::planner::Planner;
 
 /// Sizes of DRAM that are tried with flash, and shares of a budget.
@@ -48,9 +48,14 @@ pub(super) struct Budget {
     pub beyond_limit: Option<Plan>,
 }
 
-/// Whether hardware carries it.
-fn is_possible(plan: &Plan) -> bool {
-    plan.binding_used <= 1.0
+/// Whether hardware carries it. A network that DRAM alone would exceed as well is no reason against flash.
+fn is_possible(plan: &Plan, dram: Option<&Plan>) -> bool {
+    plan.device_used <= 1.0 && (plan.network_used <= 1.0 || dram.is_some_and(|dram| dram.network_used > 1.0))
+}
+
+/// Bytes of DRAM for this money.
+pub(super) fn dram_bytes(money: f64, dram_price: f64) -> f64 {
+    money / dram_price * GIB
 }
 
 pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
@@ -64,7 +69,7 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
         let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
         smallest_flash(planner, (alone * share).max(MIN_DRAM_WITH_FLASH), hit_ratio)
     });
-    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(is_possible);
+    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(|plan| is_possible(plan, dram.as_ref()));
     let cheapest = |plans: Vec<Plan>| plans.into_iter().min_by(|one, other| one.price.total_cmp(&other.price));
     let (hybrid, beyond) = (cheapest(possible), cheapest(beyond));
     let pays = |plan: &Plan| dram.is_none_or(|dram| plan.price < dram.price * (1.0 - WORTHWHILE));
@@ -96,16 +101,15 @@ fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Opt
 }
 
 pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
-    const GIB: f64 = (1_u64 << 30) as f64;
     let of = |dram_share: f64| {
-        let dram = money * dram_share / planner.hardware.dram_price * GIB;
+        let dram = dram_bytes(money * dram_share, planner.hardware.dram_price);
         let flash = money * (1.0 - dram_share) / planner.hardware.flash_price * GIB;
         planner.plan(dram, flash)
     };
     let dram = Some(of(1.0)).filter(|plan| plan.dram_bytes >= MIN_DRAM);
     let can_be_built = |plan: &Plan| plan.dram_bytes >= MIN_DRAM_WITH_FLASH && plan.flash_bytes >= MIN_FLASH;
     let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(can_be_built);
-    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(is_possible);
+    let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(|plan| is_possible(plan, dram.as_ref()));
     let best = |plans: Vec<Plan>| plans.into_iter().max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
     let (hybrid, beyond) = (best(possible), best(beyond));
     let misses = 1.0 - dram.map_or(0.0, |plan| plan.hit_ratio);

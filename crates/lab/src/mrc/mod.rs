@@ -186,6 +186,10 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
         },
     )?;
     progress.finish();
+    let refusal = points.iter().flatten().rev().find_map(|found| match found {
+        simulate::Found::Refused { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
     let joined = lines
         .iter()
         .zip(points)
@@ -195,8 +199,10 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
         return Err(Error::Configuration {
             option: "--sizes",
             value: ByteSize::bytes(sizes.last().copied().unwrap_or(0)).to_string(),
-            reason: "the engine needs more than any of the sizes; give a larger one, or a policy that is no engine's"
-                .to_owned(),
+            reason: format!(
+                "there is no engine of any of the sizes ({}); give other ones, or a policy that is no engine's",
+                refusal.unwrap_or_default()
+            ),
         });
     }
     Ok(curves)

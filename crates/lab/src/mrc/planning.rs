@@ -26,6 +26,8 @@ pub(crate) struct GroupLoad {
     pub(crate) curve: Curve,
 }
 
+/// Memory of the next smaller cache of a curve that begins too high.
+const LOWER: f64 = 0.7;
 /// Bytes beside key and value of an object in a cache that is too small for a curve of the engine.
 const OBJECT_OVERHEAD: f64 = 17.0;
 
@@ -83,6 +85,10 @@ impl TraceLoad {
     pub(crate) fn of(workload: LoadedTrace, jobs: usize) -> Result<Self, Error> {
         let workload = workload.with_gets()?;
         let sample = u64::from(workload.sample);
+        if workload.footprint_bytes == 0 {
+            let reason = "its objects have no bytes, so there is no size to advise".to_owned();
+            return Err(Error::Configuration { option: "the trace", value: workload.trace, reason });
+        }
         let sizes = sizes::resolve(&[MemorySize::Auto], workload.footprint_bytes)?;
         // The engine needs more than the objects: the whole footprint fits 1.5 times it.
         let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
@@ -108,6 +114,27 @@ impl TraceLoad {
             sample: workload.sample,
             workload,
         })
+    }
+
+    /// Adds smaller caches to the engine's curve while `is_too_large` holds for its first point.
+    ///
+    /// # Errors
+    /// Those of a replay.
+    pub(crate) fn begin_lower(&mut self, jobs: usize, is_too_large: impl Fn(&Point) -> bool) -> Result<(), Error> {
+        let sample = u64::from(self.sample);
+        while let Some(first) = self.engine.points().first().filter(|first| is_too_large(first)) {
+            let size = ((first.memory_bytes / sample) as f64 * LOWER).max(MIN_MEMORY as f64) as u64;
+            if size * sample >= first.memory_bytes {
+                break;
+            }
+            let lower = curve(CurvePolicy::Engine(Policy::default()), &self.workload, &[size], jobs)?;
+            if lower.points().is_empty() {
+                break;
+            }
+            let lower = scaled(&lower, sample);
+            self.engine = Curve::new(lower.points().iter().chain(self.engine.points()).copied().collect());
+        }
+        Ok(())
     }
 
     /// What makes the result less than it seems.

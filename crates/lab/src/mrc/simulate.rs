@@ -33,9 +33,10 @@ pub(super) enum Found {
     Points(Vec<Point>),
     /// Of the model of segments.
     Modelled(Point),
-    /// The engine cannot be that small.
-    TooSmall {
+    /// There is no engine of this memory.
+    Refused {
         memory_bytes: u64,
+        reason: String,
     },
 }
 
@@ -75,7 +76,7 @@ pub(super) fn joined(
     workload: &LoadedTrace,
     found: Vec<Found>,
 ) -> Labelled {
-    let (mut points, mut too_small, mut modelled) = (Vec::new(), Vec::new(), 0);
+    let (mut points, mut refused, mut modelled) = (Vec::<Point>::new(), Vec::new(), 0);
     for found in found {
         match found {
             Found::Points(more) => points.extend(more),
@@ -83,14 +84,21 @@ pub(super) fn joined(
                 modelled += 1;
                 points.push(point);
             }
-            Found::TooSmall { memory_bytes } => too_small.push(memory_bytes),
+            Found::Refused { memory_bytes, reason } => refused.push((memory_bytes, reason)),
         }
     }
     let mean_bytes = workload.footprint_bytes as f64 / workload.objects().max(1) as f64;
-    let too_small = too_small.last().map(|&bytes| format!("no engine of {} or less", ByteSize::bytes(bytes)));
+    let first = points.first().map(|point| point.memory_bytes);
+    let (below, above): (Vec<_>, Vec<_>) =
+        refused.iter().partition(|(bytes, _)| first.is_none_or(|first| *bytes < first));
+    let below = below.last().map(|(bytes, reason)| match first {
+        Some(_) => format!("no engine of {} or less", ByteSize::bytes(*bytes)),
+        None => format!("no engine of {}: {reason}", ByteSize::bytes(*bytes)),
+    });
+    let above = above.first().map(|(bytes, _)| format!("no engine of {} or more", ByteSize::bytes(*bytes)));
     let modelled = (modelled > 0)
         .then(|| format!("{modelled} of {} points by a model of segments; --exact replays the trace", points.len()));
-    let notes: Vec<String> = too_small.into_iter().chain(modelled).collect();
+    let notes: Vec<String> = below.into_iter().chain(above).chain(modelled).collect();
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     Labelled {
         policy: policy.to_string(),
@@ -113,7 +121,7 @@ fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) 
             let point = Point::exact(memory_bytes, report.miss_ratio, report.byte_miss_ratio);
             Ok(Found::Points(vec![point]))
         }
-        Err(Error::Cache(ebbtide::Error::Configuration { .. })) => Ok(Found::TooSmall { memory_bytes }),
+        Err(Error::Cache(ebbtide::Error::Configuration { reason, .. })) => Ok(Found::Refused { memory_bytes, reason }),
         Err(error) => Err(error),
     }
 }

@@ -67,6 +67,11 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         |index| replay(&args, cells[index]),
         |index, report| {
             let report = report?;
+            // Segments are looked at without gets, too.
+            if report.gets == 0 && args.segments.is_none() {
+                let (trace, requests) = (report.trace, report.requests as usize);
+                return Err(Error::NoGets { trace, requests });
+            }
             if let Some(progress) = &progress {
                 progress.show(index as u64 + 1, index as u64 + 1);
             }

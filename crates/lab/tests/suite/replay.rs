@@ -39,6 +39,15 @@ fn audited(report: &ReplayReport) -> &ebbtide_lab::replay::AuditReport {
 }
 
 #[test]
+fn a_trace_without_gets_is_an_error() {
+    let trace = file(b"timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,16,100,set,0\n");
+    let line = ["replay", trace.path().to_str().unwrap(), "--memory", "1m"];
+    let error = ebbtide_lab::replay::run(Line::<ReplayArgs>::parse_from(line).args).unwrap_err();
+    assert!(error.to_string().contains("none of the 1 requests is a get"), "{error}");
+    assert_eq!(error.exit_code(), 66);
+}
+
+#[test]
 fn a_get_that_misses_is_followed_by_a_set() {
     let report = csv("0,1,16,100,get,0\n0,2,16,300,get,0\n1,1,16,100,get,0\n2,1,16,100,get,0\n", "");
     assert_eq!(outcome(&report), (4, 2, 2));
