@@ -128,7 +128,8 @@ impl Sizing {
         })
     }
 
-    /// Hit ratios of the pool of the verdict with half, the present and twice its memory; `None` before enough was seen.
+    /// Hit ratios of the pool of the verdict with half, the present and twice its memory; `None` before enough was
+    /// seen.
     pub fn hit_ratios(&self) -> Option<HitRatios> {
         let LatestVerdict { pool, miss_ratio, .. } = lock(&self.latest).clone();
         let controller = lock(&self.controller);
