@@ -265,8 +265,24 @@ mod tests {
     use std::fs;
     use std::sync::Barrier;
 
+    /// The number of the file that a start opens and uses.
     fn locked_inode(path: &Path) -> u64 {
-        open(path).unwrap().file.metadata().unwrap().ino()
+        let opened = open(path).unwrap();
+        if let Some(made) = opened.made {
+            made.keep();
+        }
+        opened.file.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn a_start_that_is_refused_leaves_no_file_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        drop(open(&path).unwrap());
+        assert!(!path.exists());
+        let inode = locked_inode(&path);
+        drop(open(&path).unwrap());
+        assert_eq!(path.metadata().unwrap().ino(), inode, "a file that was there stays");
     }
 
     #[test]
@@ -296,7 +312,7 @@ mod tests {
             let opened = std::thread::scope(|scope| {
                 let start = scope.spawn(|| {
                     waiting.wait();
-                    open(&path).map(|opened| opened.file)
+                    open(&path)
                 });
                 waiting.wait();
                 // Whether the other start has opened the file already or not: it must end with the one at the path.
@@ -309,7 +325,7 @@ mod tests {
                 drop(held);
                 start.join().unwrap().unwrap()
             });
-            assert!(is_at(&path, &opened), "replaced: {is_replaced}");
+            assert!(is_at(&path, &opened.file), "replaced: {is_replaced}");
         }
     }
 }
