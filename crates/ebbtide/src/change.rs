@@ -451,22 +451,22 @@ mod tests {
         cache.verify();
     }
 
-    /// Memory keeps an expiry in coarser units than flash, so a promoted item may expire before its copy.
+    /// What memory says of a key's end holds, should a copy on flash end later.
     #[test]
-    fn a_key_is_absent_once_its_promoted_item_has_expired() {
+    fn a_key_is_absent_once_its_item_in_memory_has_expired() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path());
         let handle = cache.without_waiting();
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
+        cache.insert(KEY, b"1").ttl(Ttl::seconds(100_500)).apply().unwrap();
         let key = flash.key(KEY);
-        let object = Object { key, value: &[b"1"], client_flags: 0, is_annotated: false, expiry: 100_500 };
+        let object = Object { key, value: &[b"1"], client_flags: 0, is_annotated: false, expiry: 104_000 };
         flash.tier.insert(&object, 2).unwrap();
-        assert!(cache.get_with_token(KEY).is_hit());
         // Its segment has items that live longer, so that maintenance leaves it alone.
         for number in 0..100_u32 {
             cache.insert(&number.to_be_bytes(), &[9; 600]).ttl(Ttl::seconds(104_000)).apply().unwrap();
         }
-        cache.maintain(Duration::from_secs(100_400));
+        cache.maintain(Duration::from_secs(100_600));
         assert!(!cache.peek(KEY).is_hit() && flash.probe(KEY).is_some());
         search(&handle);
         assert_eq!(handle.touch(KEY, LIFE), Ok(false));
