@@ -85,7 +85,7 @@ fn words(pid: u32) -> Result<Vec<OsString>, String> {
     Ok(words)
 }
 
-/// What `/healthz` says, in one line; `Err` inside for a server that stops.
+/// Requests `/healthz` and returns its message in one line. The inner `Err` is the message of a server that stops.
 fn health_of(address: SocketAddr) -> io::Result<Result<String, String>> {
     let mut stream = connect(address)?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;

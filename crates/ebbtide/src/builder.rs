@@ -307,7 +307,7 @@ impl CacheBuilder {
     /// How the memory file would be used, or why it would be refused; `None` without one. Nothing is made or changed.
     ///
     /// # Errors
-    /// Those of `build` that are about flash, pools and the memory file.
+    /// The errors of `build` for flash, pools and the memory file.
     pub fn check_memory_file(&self) -> Result<Option<MemoryFileMode>, Error> {
         let Some(path) = &self.memory_file else { return Ok(None) };
         let flash_memory_bytes = self.check_flash()?.planned.as_bytes();

@@ -451,7 +451,7 @@ mod tests {
         cache.verify();
     }
 
-    /// What memory says of a key's end holds, should a copy on flash end later.
+    /// An item in memory decides when its key expires, even if a copy on flash expires later.
     #[test]
     fn a_key_is_absent_once_its_item_in_memory_has_expired() {
         let folder = tempfile::tempdir().unwrap();

@@ -42,7 +42,7 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> 
     read_in(Path::new(""), args)
 }
 
-/// The same, with relative names of files from `folder`.
+/// As [`read`], with relative paths of the files resolved in `folder`.
 pub fn read_in(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let is_long = args.iter().any(|arg| arg.to_str().is_some_and(|arg| arg.starts_with("--he")));

@@ -80,7 +80,7 @@ pub fn objective(text: &str) -> Result<Objective, String> {
     }
 }
 
-/// The same path from the root. One that cannot be made so stays: opening it tells why.
+/// The absolute form of a path. If there is none the path is returned unchanged, and opening it reports the reason.
 pub fn absolute(path: &std::path::PathBuf) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.clone())
 }

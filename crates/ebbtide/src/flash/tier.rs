@@ -246,8 +246,8 @@ impl FlashTier {
     }
 
     /// Whether evictions ahead of need, which have waited for `waited`, wait on for flash that has been full for
-    /// `full`: as long as a write does if writes or an index wait for them, and not at all if the memory is to get
-    /// smaller for anything else. Then what flash cannot take is lost.
+    /// `full`: as long as a write does if writes or an index wait for them. For a memory limit that was lowered they
+    /// do not wait, unless the index of flash takes the memory. Objects that flash cannot take then are dropped.
     pub fn waits_ahead_of_need(&self, store: &Store, waited: Duration, full: Duration) -> bool {
         match () {
             () if !store.resize_done() && !self.memory_split.is_growing() => false,

@@ -1,4 +1,4 @@
-//! What a loader returns, and how long it is kept.
+//! The results of loaders: values with their TTL, stale window and cost.
 
 use super::insert_options::InsertOptions;
 use super::value::Value;
@@ -37,7 +37,7 @@ impl LoadOptions {
         self
     }
 
-    /// What a miss costs: see [`InsertOptions::cost`].
+    /// The cost of a miss: see [`InsertOptions::cost`].
     pub fn cost(mut self, cost: f64) -> Self {
         self.insert = self.insert.cost(cost);
         self
@@ -67,7 +67,7 @@ impl Loaded {
         self
     }
 
-    /// What a miss costs: see [`InsertOptions::cost`].
+    /// The cost of a miss: see [`InsertOptions::cost`].
     pub fn cost(mut self, cost: f64) -> Self {
         self.options = self.options.cost(cost);
         self
@@ -80,7 +80,7 @@ impl<T: Into<Value>> From<T> for Loaded {
     }
 }
 
-/// What the loader of a [`crate::TypedCache`] returns: a value, or a value with options of its own.
+/// The result of a loader of a [`crate::TypedCache`]: a value, with or without insert options.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedLoaded<V> {
     pub(super) value: V,

@@ -344,7 +344,7 @@ impl Look {
         }
     }
 
-    /// The same, if the caller can use the value.
+    /// Turns a value that the caller refuses into [`Self::Refused`]; everything else is returned unchanged.
     fn accepted(self, accepts: &impl Fn(&[u8]) -> bool) -> Self {
         match self {
             Self::Value(value) | Self::Stale(value) if !accepts(&value) => Self::Refused,

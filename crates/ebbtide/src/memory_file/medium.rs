@@ -103,7 +103,7 @@ pub(super) fn available_bytes(file: &File) -> io::Result<Option<u64>> {
     Ok(free_bytes(&fstatvfs(file)?).map(|free| free.saturating_add(has_bytes)))
 }
 
-/// The same for a file that is not there yet.
+/// As [`available_bytes`], for a file of this folder that does not exist yet.
 pub(super) fn available_bytes_in(folder: &Path) -> io::Result<Option<u64>> {
     Ok(free_bytes(&statvfs(folder)?))
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
-/// Free regions that groups may be about to open.
+/// Free regions that the expiry groups may be about to open, and one more.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
