@@ -8,35 +8,25 @@ FOLDER lies on the disk that flash is on. All objects fit on flash; after a seco
 import argparse
 import pathlib
 import random
-import socket
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compare"))
-from servers import EBBTIDE, free_port
+from servers import EBBTIDE, Server
 
 SIZES = ((30_000, 100), (30_000, 1000), (6_000, 8000))
 PIPELINES = (1, 32)
 FLASH = "256m"
 
 
-def connect(port):
-    for _ in range(200):
-        try:
-            return socket.create_connection(("127.0.0.1", port))
-        except OSError:
-            time.sleep(0.05)
-    sys.exit(f"no server answers on port {port}")
-
-
-def fill(command, port, count, size, pipeline):
+def fill(program, flags, count, size, pipeline):
     """Sets a second, and objects that are not found afterwards."""
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = Server(program, ["-m", 16, *flags])
     try:
-        connection = connect(port)
-        answers, value = connection.makefile("rb"), random.Random(size).randbytes(size)
+        connection, value = server.connection, random.Random(size).randbytes(size)
+        answers = connection.makefile("rb")
         began = time.monotonic()
         for first in range(0, count, pipeline):
             batch = range(first, min(first + pipeline, count))
@@ -54,8 +44,7 @@ def fill(command, port, count, size, pipeline):
                 assert answers.read(size + 2) == value + b"\r\n" and answers.readline() == b"END\r\n"
         return rate, lost
     finally:
-        server.terminate()
-        server.wait()
+        server.stop()
 
 
 def main():
@@ -64,22 +53,23 @@ def main():
     parser.add_argument("--ebbtide", default=EBBTIDE)
     parser.add_argument("--rounds", type=int, default=4)
     given = parser.parse_args()
-    file, port = given.folder / "fill.flash", free_port()
-    common = ["-u", "root", "-l", "127.0.0.1", "-U", "0", "-p", port, "-m", "16"]
-    servers = {"ebbtide": [given.ebbtide, *common, "--admin=off", "--flash", f"{file}:{FLASH}"],
-               "extstore": ["memcached", *common, "-o", f"ext_path={file}:{FLASH}"]}
     print("| objects | bytes | pipeline | server | sets/s, median | lost in each round |\n|---|---|---|---|---|---|")
-    for count, size in SIZES:
-        for pipeline in PIPELINES:
-            runs = {name: [] for name in servers}
-            for _ in range(given.rounds):
-                for name, command in servers.items():
-                    file.unlink(missing_ok=True)
-                    runs[name].append(fill(list(map(str, command)), port, count, size, pipeline))
-            for name, done in runs.items():
-                rate, lost = statistics.median(rate for rate, _ in done), ", ".join(str(lost) for _, lost in done)
-                print(f"| {count} | {size} | {pipeline} | {name} | {rate:.0f} | {lost} |", flush=True)
-    file.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        file = pathlib.Path(folder) / "flash"
+        # Started by root, the servers run as another user.
+        file.parent.chmod(0o777)
+        servers = {"ebbtide": (given.ebbtide, ["--admin=off", "--flash", f"{file}:{FLASH}"]),
+                   "extstore": ("memcached", ["-o", f"ext_path={file}:{FLASH}"])}
+        for count, size in SIZES:
+            for pipeline in PIPELINES:
+                runs = {name: [] for name in servers}
+                for _ in range(given.rounds):
+                    for name, (program, flags) in servers.items():
+                        file.unlink(missing_ok=True)
+                        runs[name].append(fill(program, flags, count, size, pipeline))
+                for name, done in runs.items():
+                    rate, lost = statistics.median(rate for rate, _ in done), ", ".join(str(lost) for _, lost in done)
+                    print(f"| {count} | {size} | {pipeline} | {name} | {rate:.0f} | {lost} |", flush=True)
 
 
 if __name__ == "__main__":
