@@ -136,8 +136,9 @@ impl Cache {
         self.engine().pools.names()
     }
 
-    /// Adds a pool. Waits, half a minute at most, until the other pools have freed its smallest budget;
-    /// the rest of its memory comes in the background.
+    /// Adds a pool. Waits, half a minute at most, until the other pools have freed its first budget: 32 segments, at
+    /// least its minimum. After half of that time its smallest budget is enough. It gets the rest of its memory in the
+    /// background.
     ///
     /// # Errors
     /// `PoolExists`; `Configuration` if the name or the shares cannot work; `OutOfMemory` if the others cannot free
