@@ -114,3 +114,27 @@ fn a_command_whose_reader_is_gone_ends_with_its_code() {
         }
     }
 }
+
+#[test]
+fn a_replay_takes_the_servers_flags_of_flash() {
+    let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+    let (trace, flash) = (folder.path().join("trace.csv"), folder.path().join("flash"));
+    let rows = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,20,100,get,60\n1,1,20,100,get,60\n";
+    std::fs::write(&trace, rows).expect("the folder is writable");
+    let (trace, flash) = (trace.to_str().expect("UTF-8"), flash.to_str().expect("UTF-8"));
+    let replay = |flags: &[&str]| {
+        let words = ["replay", trace, "--memory", "1m,2m", "--flash", flash, "--flash-size", "6m"];
+        ebbtide(&[words.as_slice(), flags].concat())
+    };
+    let combined =
+        ["--flash-admission=all,min-ttl:5", "--flash-reclaim=lru,discard", "--flash-small-threshold=2,share:50"];
+    let done = replay(&combined);
+    assert!(done.status.success() && !text(&done.stderr).contains("old spelling"), "{done:?}");
+    let old = replay(&["--flash-least-ttl", "5"]);
+    let warnings = text(&old.stderr).matches("--flash-least-ttl is an old spelling").count();
+    assert!(old.status.success() && warnings == 1, "two replays, one warning: {old:?}");
+    let refused = replay(&["--flash-demotion-wait", "5"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let message = text(&refused.stderr);
+    assert!(message.contains("--flash-demotion-wait") && message.contains("no client waits here"), "{message}");
+}

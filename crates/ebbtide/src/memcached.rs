@@ -11,7 +11,8 @@ pub use crate::curve_joints::corrected as corrected_curve;
 pub use crate::error::{Error, WaitReason};
 pub use crate::flash::drain::{DrainEnd, FlashDrained};
 pub use crate::flash::options::{
-    FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission,
+    FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, FlashSmallObjects, NotAReclaim, NotAnAdmission,
+    NotSmallObjects,
 };
 pub use crate::flash::promotion::{FlashPromotion, NotAPromotion};
 pub use crate::flash::read::{FlashProbe, FlashReads, ReadWake};

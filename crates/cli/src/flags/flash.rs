@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ebbtide_server::ebbtide::flash::DiskOptions;
+use ebbtide_server::ebbtide::flash::{DiskOptions, Reclaim};
 use ebbtide_server::ebbtide::memcached::{
-    FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion,
+    FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion, FlashSmallObjects,
 };
 use ebbtide_server::{Endurance, FlashRating};
 
@@ -30,7 +31,7 @@ pub struct FlashFlags {
     threads: Option<usize>,
     admission: Option<FlashAdmission>,
     reinsertion: Option<FlashReinsertion>,
-    reclaim: Option<FlashReclaim>,
+    reclaim: Option<Reclaim>,
     discard: bool,
     promotion: Option<FlashPromotion>,
     min_ttl_seconds: Option<u32>,
@@ -38,7 +39,7 @@ pub struct FlashFlags {
     drain_limit: Option<Duration>,
     min_value_bytes: u32,
     max_idle_seconds: Option<u32>,
-    small_share: Option<f64>,
+    small_share_percent: Option<u8>,
     small_log_percent: Option<u8>,
     small_threshold: Option<u8>,
     deletion_log: Option<PathBuf>,
@@ -61,21 +62,21 @@ impl FlashFlags {
         }
         match long {
             "flash-admission" => {
-                let (admission, min_ttl) = without_part(value, "min-ttl");
-                if let Some(seconds) = min_ttl {
-                    self.set_min_ttl(name, seconds)?;
-                }
-                self.admission = Some(words(name, &admission)?);
+                let admission: FlashAdmission = words(name, value)?;
+                self.min_ttl_seconds = admission.min_ttl_seconds.or(self.min_ttl_seconds);
+                self.admission = Some(admission);
             }
             "flash-reinsertion" => self.reinsertion = Some(words(name, value)?),
             "flash-reclaim" => {
-                let order = value.strip_suffix(",discard");
-                self.discard |= order.is_some();
-                self.reclaim = Some(words(name, order.unwrap_or(value))?);
+                let FlashReclaim { order, discard } = words(name, value)?;
+                self.discard |= discard;
+                self.reclaim = Some(order);
             }
             "flash-discard" => self.discard = true,
             "flash-promotion" => self.promotion = Some(words(name, value)?),
-            "flash-least-ttl" => self.set_min_ttl(name, value)?,
+            "flash-least-ttl" => {
+                self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+            }
             "flash-demotion-wait" => {
                 let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
                 self.demotion_wait = Some(Duration::from_millis(ms));
@@ -85,14 +86,17 @@ impl FlashFlags {
                 self.drain_limit = Some(Duration::from_secs(seconds));
             }
             "flash-small-threshold" => {
-                let (rest, share) = without_part(value, "share");
-                let (threshold, log) = without_part(&rest, "log");
-                share.map_or(Ok(()), |share| self.set_small_share(name, share))?;
-                log.map_or(Ok(()), |log| self.set_small_log(name, log))?;
-                self.small_threshold = Some(values::number(name, &threshold, 1..=255)? as u8);
+                let small: FlashSmallObjects = words(name, value)?;
+                self.small_threshold = Some(small.rewrite_threshold);
+                self.small_share_percent = small.share_percent.or(self.small_share_percent);
+                self.small_log_percent = small.log_percent.or(self.small_log_percent);
             }
-            "flash-small-share" => self.set_small_share(name, value)?,
-            "flash-small-log" => self.set_small_log(name, value)?,
+            "flash-small-share" => {
+                self.small_share_percent = Some(percent(name, value, FlashSmallObjects::SHARE_PERCENTS)?);
+            }
+            "flash-small-log" => {
+                self.small_log_percent = Some(percent(name, value, FlashSmallObjects::LOG_PERCENTS)?);
+            }
             "flash-deletion-log" | "flash-removals" => self.deletion_log = Some(value.into()),
             "flash-endurance" => {
                 let (rating, spare) = without_part(value, "spare");
@@ -103,21 +107,6 @@ impl FlashFlags {
             other => unreachable!("{other} is in the table as a flag of flash"),
         }
         self.detail.get_or_insert_with(|| name.to_owned());
-        Ok(())
-    }
-
-    fn set_min_ttl(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
-        Ok(())
-    }
-
-    fn set_small_share(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0);
-        Ok(())
-    }
-
-    fn set_small_log(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        self.small_log_percent = Some(values::number(name, value, 0..=50)? as u8);
         Ok(())
     }
 
@@ -189,22 +178,22 @@ impl FlashFlags {
 
     pub fn options(&self) -> FlashOptions {
         let defaults = FlashOptions::default();
-        let mut admission = self.admission.unwrap_or_default().0;
+        let mut admission = self.admission.unwrap_or_default().options;
         admission.min_value_bytes = self.min_value_bytes;
         if let Some(seconds) = self.min_ttl_seconds {
             admission.min_ttl_seconds = seconds;
         }
         let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
         let disk = DiskOptions { pool_threads, ..defaults.disk };
-        let small_share = self.small_share.or(defaults.small_share);
+        let small_share = self.small_share_percent.map(|percent| f64::from(percent) / 100.0);
         FlashOptions {
             admission,
             disk,
-            small_share,
+            small_share: small_share.or(defaults.small_share),
             log_percent: self.small_log_percent.unwrap_or(defaults.log_percent),
             rewrite_threshold: self.small_threshold.unwrap_or(defaults.rewrite_threshold),
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
-            reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
+            reclaim: self.reclaim.unwrap_or(defaults.reclaim),
             discard: self.discard,
             deletion_log: self.deletion_log.clone(),
             ..defaults
@@ -218,6 +207,11 @@ fn without_part<'a>(list: &'a str, name: &str) -> (String, Option<&'a str>) {
     let value = list.split(',').skip(1).find_map(value_of);
     let rest: Vec<_> = list.split(',').enumerate().filter(|(at, part)| *at == 0 || value_of(part).is_none()).collect();
     (rest.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(","), value)
+}
+
+fn percent(name: &str, value: &str, range: RangeInclusive<u8>) -> Result<u8, Error> {
+    let range = u64::from(*range.start())..=u64::from(*range.end());
+    Ok(values::number(name, value, range)? as u8)
 }
 
 /// A value that the cache's own library reads.
@@ -282,7 +276,7 @@ fn decimal(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_server::ebbtide::flash::{AdmissionPolicy, Reclaim, Reinsertion, WriteBudget};
+    use ebbtide_server::ebbtide::flash::{AdmissionPolicy, Reinsertion, WriteBudget};
 
     const GIB: u64 = 1 << 30;
 
@@ -367,7 +361,7 @@ mod tests {
             ("flash-endurance", "0tbw"),
             ("flash-spare", "0"),
             ("flash-admission", "all,min-ttl:x"),
-            ("flash-admission", "all,min-ttl:1,min-ttl:2,x"),
+            ("flash-admission", "all,min-ttl:1,min-ttl:2"),
             ("flash-reclaim", "discard"),
             ("flash-reclaim", "lru,trim"),
             ("flash-small-threshold", "2,share:100"),

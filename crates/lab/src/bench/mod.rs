@@ -47,6 +47,7 @@ use crate::trace::{ReportFile, check_is_no_input};
 
 /// `ebbtide bench`: prints the report.
 pub fn run(args: BenchArgs) -> Result<(), Error> {
+    args.flash.warn_of_old_spellings();
     let inputs: Vec<&Path> = [&args.trace, &args.cachebench].into_iter().flatten().map(PathBuf::as_path).collect();
     args.hdr.iter().try_for_each(|path| check_is_no_input("--hdr", path, &inputs))?;
     let csv = ReportFile::open("--csv", args.csv.as_deref(), args.overwrite, &inputs)?;

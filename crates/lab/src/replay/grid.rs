@@ -40,6 +40,7 @@ impl ReplayArgs {
 
 /// `ebbtide replay`: prints a report for each cell, in their order, and fails if an audit does.
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
+    args.flash.warn_of_old_spellings();
     let inputs = [&args.trace, &args.cachebench, &args.pools];
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     args.segments.iter().try_for_each(|path| check_is_no_input("--segments", path, &inputs))?;
