@@ -36,6 +36,10 @@ pub struct FlashPool {
     refused_bytes: AtomicU64,
     /// Bytes of its share of flash.
     share_bytes: AtomicU64,
+    /// Its part of the bytes of all objects on flash, and of those of all large objects, by the shares of the pools
+    /// that have some ([`LivePools::update_limits`]).
+    max_bytes: AtomicU64,
+    max_large_bytes: AtomicU64,
     /// A flush is pending.
     pub(crate) flush_is_pending: AtomicBool,
 }
@@ -68,6 +72,8 @@ impl FlashPool {
             refused_by_share: AtomicU64::new(0),
             refused_bytes: AtomicU64::new(0),
             share_bytes: AtomicU64::new(u64::MAX),
+            max_bytes: AtomicU64::new(u64::MAX),
+            max_large_bytes: AtomicU64::new(u64::MAX),
             flush_is_pending: AtomicBool::new(false),
         })
     }
@@ -116,9 +122,11 @@ impl FlashPool {
         self.share_bytes.store(bytes, Relaxed);
     }
 
-    /// Whether the pool has more bytes on flash than its share.
-    pub fn is_above_share(&self) -> bool {
-        self.bytes() > self.share_bytes()
+    /// Whether the pool has more than its share, both of all objects on flash and of the large ones: a pool whose small
+    /// objects fill their area still has its part of the log of large objects.
+    pub(crate) fn is_above_share(&self) -> bool {
+        self.bytes() > self.max_bytes.load(Relaxed)
+            && self.large_bytes.load(Relaxed) > self.max_large_bytes.load(Relaxed)
     }
 
     /// A lookup has found an object.
@@ -262,11 +270,34 @@ impl LivePools {
         above.map(|(number, ..)| *number).collect()
     }
 
-    /// The incarnations of which at least `min_bytes` were refused since the last call that returned them.
+    /// Divides the bytes on flash, and those of the large objects, by the shares of the pools that have some.
+    pub(crate) fn update_limits(&self) {
+        let pools = self.pools.read().expect(UNHARMED);
+        let divide = |bytes: fn(&FlashPool) -> u64, limit: fn(&FlashPool) -> &AtomicU64| {
+            let with_bytes = || pools.values().filter(|pool| bytes(pool) > 0);
+            let all_bytes: u128 = with_bytes().map(|pool| u128::from(bytes(pool))).sum();
+            let all_shares: u128 = with_bytes().map(|pool| u128::from(pool.share_bytes())).sum();
+            for pool in pools.values() {
+                let part = all_bytes.saturating_mul(pool.share_bytes().into()) / all_shares.max(1);
+                limit(pool).store(u64::try_from(part).unwrap_or(u64::MAX), Relaxed);
+            }
+        };
+        divide(FlashPool::bytes, |pool| &pool.max_bytes);
+        divide(|pool| pool.large_bytes.load(Relaxed), |pool| &pool.max_large_bytes);
+    }
+
+    /// The incarnations above their share of which at least `min_bytes` were refused since the last call that returned
+    /// them.
     pub(crate) fn take_refused(&self, min_bytes: u64) -> Vec<u16> {
         let pools = self.pools.read().expect(UNHARMED);
-        let less = |before: u64| before.checked_sub(min_bytes);
-        let is_due = |pool: &FlashPool| pool.refused_bytes.fetch_update(Relaxed, Relaxed, less).is_ok();
+        let is_due = |pool: &FlashPool| {
+            if !pool.is_above_share() {
+                pool.refused_bytes.store(0, Relaxed);
+                return false;
+            }
+            let less = |before: u64| before.checked_sub(min_bytes);
+            pool.refused_bytes.fetch_update(Relaxed, Relaxed, less).is_ok()
+        };
         pools.iter().filter(|(_, pool)| is_due(pool)).map(|(number, _)| *number).collect()
     }
 

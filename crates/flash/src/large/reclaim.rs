@@ -34,6 +34,10 @@ const SPARES_WITH_COPIES: usize = 3;
 /// but at most one part in this many of the log.
 const SHARE_OF_SPARES: usize = 16;
 
+/// A region of which a pool above its share has less, in eighths, is not reclaimed for it: for each byte gained, seven
+/// of others would be written again.
+const MIN_EIGHTHS: u64 = 1;
+
 /// A log with at most one part in this many of its regions free is full. Maintenance keeps half of that free.
 const SHARE_FREE: usize = 16;
 
@@ -140,35 +144,44 @@ impl LargeLog {
         }
         chosen.retain(|&(region, cause)| self.claim(region, cause));
         self.reinsert_some(&chosen, now);
-        let buried = chosen.into_iter().filter_map(|(region, cause)| Some((region, self.mark_dead(region, cause)?)));
+        self.reclaim_claimed(&chosen);
+    }
+
+    fn reclaim_claimed(self: &Arc<Self>, claimed: &[(u32, ReclaimCause)]) {
+        let buried = claimed.iter().filter_map(|&(region, cause)| Some((region, self.mark_dead(region, cause)?)));
         let buried: Vec<_> = buried.collect();
         self.sweep(&buried);
         self.free(&buried);
     }
 
-    /// Reclaims the least recently hit region of which more than half belongs to this pool: the pool's objects are
-    /// replaced, and other pools lose little. Waits for the device.
+    /// Reclaims a region for a pool above its share: the least recently hit one of which at least half belongs to the
+    /// pool, otherwise the one of which most does. The objects of other pools in it are reinserted. Waits for the
+    /// device.
     pub fn reclaim_of_pool(self: &Arc<Self>, pool: u16, now: u32) {
         let _one = self.reclaiming.lock().unwrap();
         // Acquire: with `checkpoint`.
         if self.is_closed.load(Acquire) {
             return;
         }
-        let is_mostly_of_pool = |region: u32| {
-            let pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
-            let bytes = |only: bool| -> u64 {
-                pools.iter().filter(|(number, _)| !only || *number == pool).map(|(_, bytes)| u64::from(*bytes)).sum()
-            };
-            2 * bytes(true) > bytes(false)
+        let rank = |number: u32| {
+            let region = &self.regions[number as usize];
+            let eighths = if region.state() == RegionState::Sealed { self.eighths_of_pool(number, pool) } else { 0 };
+            (eighths >= MIN_EIGHTHS).then(|| (4_u64.saturating_sub(eighths), region.last_hit(), region.sequence()))
         };
-        let regions = (0..self.regions.len() as u32).filter(|&region| {
-            self.regions[region as usize].state() == RegionState::Sealed && is_mostly_of_pool(region)
-        });
-        let oldest = regions.min_by_key(|&region| {
-            let region = &self.regions[region as usize];
-            (region.last_hit(), region.sequence())
-        });
-        self.reclaim_chosen(oldest.map(|region| (region, ReclaimCause::Space)).into_iter().collect(), now);
+        let ranked = (0..self.regions.len() as u32).filter_map(|number| Some((rank(number)?, number)));
+        let Some((_, number)) = ranked.min() else { return };
+        if self.claim(number, ReclaimCause::Space) {
+            self.reinsert_others(number, pool, now);
+            self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
+        }
+    }
+
+    /// The pool's part of the bytes that were written to a region, in eighths.
+    fn eighths_of_pool(&self, region: u32, pool: u16) -> u64 {
+        let pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
+        let of_pool = pools.iter().find(|(number, _)| *number == pool).map_or(0, |&(_, bytes)| u64::from(bytes));
+        let all: u64 = pools.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+        8 * of_pool / all.max(1)
     }
 
     /// Whether new objects displace others.

@@ -65,15 +65,22 @@ struct VictimRegion {
     sequence: u64,
 }
 
+/// Which objects of a reclaimed region are copied.
+#[derive(Clone, Copy)]
+enum Chosen {
+    /// Those whose copies pay. `turn`: turns of the log until now.
+    ByValue { copies_pay: bool, turn: u64 },
+    /// All of pools other than this one, which has more than its share.
+    OfOthers(u16),
+}
+
 /// The conditions of all copies of one reclaim.
 #[derive(Clone, Copy)]
 struct ReinsertTerms {
     now: u32,
-    copies_pay: bool,
+    chosen: Chosen,
     /// Maximum length of an object to copy.
     max_object_bytes: usize,
-    /// Turns of the log until now.
-    turn: u64,
     /// Deadline for waits for buffers.
     until: Instant,
 }
@@ -92,39 +99,61 @@ impl LargeLog {
         let regions = self.log_regions().len();
         let max_debt = regions * self.geometry.region_bytes / SHARE_OWED;
         let copies_pay = self.reinsertion_value.copies_pay(victims.len() as f64 / regions as f64, max_debt);
-        let max_wait = if self.may_reclaim_for_inserts() { self.options.max_buffer_wait } else { MAX_RECLAIM_WAIT };
         let turn = self.free_lists().next_sequence / regions as u64;
         let is_forced = self.options.reinsertion.is_forced();
         let max_object_bytes = if is_forced { usize::MAX } else { self.reinsertion_value.max_object_bytes() };
-        let until = Instant::now() + max_wait.min(MAX_RECLAIM_WAIT);
-        let terms = ReinsertTerms { now, copies_pay, max_object_bytes, turn, until };
+        let chosen = Chosen::ByValue { copies_pay, turn };
+        let terms = ReinsertTerms { now, chosen, max_object_bytes, until: self.copy_deadline() };
         for region in victims {
-            let mut survivor = self.survivors(region, terms);
-            let wanted = survivor.len();
-            survivor.sort_unstable_by_key(|object| object.begin);
-            let (done, has_space) = self.reinsert_all(region, &survivor, &mut space, terms);
-            self.counters.reinsertions_dropped.add((wanted - done) as u64);
-            if !has_space {
+            if !self.reinsert_region(region, &mut space, terms) {
                 return;
             }
         }
+    }
+
+    /// Reinserts the objects of a region that belong to pools other than this one, as far as there are buffers and free
+    /// regions.
+    pub(super) fn reinsert_others(self: &Arc<Self>, number: u32, pool: u16, now: u32) {
+        let region = VictimRegion { number, sequence: self.regions[number as usize].sequence() };
+        let chosen = Chosen::OfOthers(pool);
+        let terms = ReinsertTerms { now, chosen, max_object_bytes: usize::MAX, until: self.copy_deadline() };
+        self.reinsert_region(region, &mut self.geometry.region_bytes.clone(), terms);
+    }
+
+    fn copy_deadline(&self) -> Instant {
+        let max_wait = if self.may_reclaim_for_inserts() { self.options.max_buffer_wait } else { MAX_RECLAIM_WAIT };
+        Instant::now() + max_wait.min(MAX_RECLAIM_WAIT)
+    }
+
+    /// Reinserts the chosen objects of a region. False if buffers or regions ran out.
+    fn reinsert_region(self: &Arc<Self>, region: VictimRegion, space: &mut usize, terms: ReinsertTerms) -> bool {
+        let mut survivors = self.survivors(region, terms);
+        survivors.sort_unstable_by_key(|object| object.begin);
+        let (done, has_space) = self.reinsert_all(region, &survivors, space, terms);
+        self.counters.reinsertions_dropped.add((survivors.len() - done) as u64);
+        has_space
     }
 
     /// The current objects of a region that are to be reinserted.
     fn survivors(&self, region: VictimRegion, terms: ReinsertTerms) -> Vec<Survivor> {
         let reinsertion = self.options.reinsertion;
         let was_hit = self.regions[region.number as usize].was_hit();
-        if !was_hit && !reinsertion.is_forced() {
+        if !was_hit && !reinsertion.is_forced() && matches!(terms.chosen, Chosen::ByValue { .. }) {
             return Vec::new();
         }
         let survivor = |entry: FooterEntry| {
             let identity = IndexKey::of(entry.hash);
             let address = self.index.lock(identity.shard).get(identity.tag)?;
             let is_current = self.geometry.split(address.unit()) == (region.number, entry.position);
-            // A number that differs between objects and between turns of the log.
-            let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
-            let is_chosen = is_reinserted(reinsertion, terms.copies_pay, address.hits(), drawn)
-                && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes);
+            let is_chosen = match terms.chosen {
+                Chosen::ByValue { copies_pay, turn } => {
+                    // A number that differs between objects and between turns of the log.
+                    let drawn = mix(entry.order.wrapping_add(turn << 48)) >> 32;
+                    is_reinserted(reinsertion, copies_pay, address.hits(), drawn)
+                        && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes)
+                }
+                Chosen::OfOthers(pool) => entry.pool != pool,
+            };
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let survivor = Survivor { hash: entry.hash, address, begin, end };
@@ -212,7 +241,8 @@ impl LargeLog {
         let draft =
             ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
         let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest)?;
-        if terms.copies_pay && !self.options.reinsertion.is_forced() {
+        let pays = matches!(terms.chosen, Chosen::ByValue { copies_pay: true, .. });
+        if pays && !self.options.reinsertion.is_forced() {
             self.reinsertion_value.add_debt(header.object_bytes());
         }
         let identity = IndexKey::of(survivor.hash);

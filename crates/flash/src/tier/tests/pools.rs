@@ -87,6 +87,11 @@ fn fill(tier: &Tier, pools: &[Arc<FlashPool>], pool: usize, version: u64) {
     (0..12).for_each(|key| assert!(put(tier, &pools[pool], key, &value(pool, version, key))));
 }
 
+/// How many of these objects a pool has.
+fn hits(tier: &Tier, pool: &FlashPool, keys: std::ops::Range<u64>) -> usize {
+    keys.filter(|&key| get(tier, pool, key).is_some()).count()
+}
+
 #[test]
 fn pools_keep_their_objects_over_stops_and_kills() {
     let mut world = World::new();
@@ -208,18 +213,67 @@ fn a_pool_above_its_share_displaces_only_its_objects() {
         });
         quiet.set_share_bytes(5 << 20);
         loud.set_share_bytes(2 << 20);
-        let hits =
-            |pool: &FlashPool, keys: std::ops::Range<u64>| keys.filter(|&key| get(&tier, pool, key).is_some()).count();
-        let before = hits(quiet, 0..keys);
+        let before = hits(&tier, quiet, 0..keys);
         assert!(before as u64 > keys / 2, "{before} of {keys}");
         flood(0, 20 * keys);
-        let after = hits(quiet, 0..keys);
+        let after = hits(&tier, quiet, 0..keys);
         assert!(after * 50 >= before * 49, "{after} of {before} objects of {bytes} bytes are left");
         assert!(tier.pool_stats(loud).refused_by_share > 0, "{:?}", tier.pool_stats(loud));
-        let newest = hits(loud, 19 * keys..20 * keys);
+        let newest = hits(&tier, loud, 19 * keys..20 * keys);
         assert!(newest > 0, "what it has turns over: {:?}", tier.pool_stats(loud));
         tier.verify();
     }
+}
+
+#[test]
+fn a_pool_above_its_share_turns_over_among_idle_pools() {
+    let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+    let pools = tier.open_pools(&NAMES).unwrap();
+    let put = |pool: usize, key: u64| {
+        let is_taken = put(&tier, &pools[pool], key, &stamped(key, 1, 6000));
+        tier.settle(NOW);
+        is_taken
+    };
+    (0..1800).for_each(|key| _ = put(key as usize % 3, key / 3));
+    assert!((0..3).all(|pool| hits(&tier, &pools[pool], 0..600) > 300), "all regions have objects of all pools");
+    for (pool, mebibytes) in pools.iter().zip([7, 7, 2]) {
+        pool.set_share_bytes(mebibytes << 20);
+    }
+    let idle = || hits(&tier, &pools[0], 0..600) + hits(&tier, &pools[1], 0..600);
+    let before = idle();
+    let taken = (600..3600).filter(|&key| put(2, key)).count();
+    assert!(taken > 300, "{taken} of 3000 objects were taken: {:?}", tier.pool_stats(&pools[2]));
+    assert!(hits(&tier, &pools[2], 3000..3600) > 0, "the newest are there");
+    let after = idle();
+    assert!(after * 50 >= before * 49, "{after} of {before} objects of idle pools are left");
+    tier.verify();
+}
+
+#[test]
+fn small_objects_above_a_share_leave_a_pool_its_part_of_the_large_ones() {
+    let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+    let pools = tier.open_pools(&NAMES).unwrap();
+    for (pool, mebibytes) in pools.iter().zip([6, 6, 4]) {
+        pool.set_share_bytes(mebibytes << 20);
+    }
+    (0..40_000).for_each(|key| {
+        put(&tier, &pools[2], key, &stamped(key, 1, 200));
+        if key % 16 == 0 {
+            tier.settle(NOW);
+        }
+    });
+    (0..3000).for_each(|key| {
+        put(&tier, &pools[1], key, &stamped(key, 1, 6000));
+        tier.settle(NOW);
+    });
+    assert!(pools[2].bytes() > 4 << 20, "{:?}", tier.pool_stats(&pools[2]));
+    (50_000..52_000).for_each(|key| {
+        put(&tier, &pools[2], key, &stamped(key, 1, 6000));
+        tier.settle(NOW);
+    });
+    let (has, large) = (hits(&tier, &pools[2], 50_000..52_000), hits(&tier, &pools[1], 0..3000));
+    assert!(5 * has > large, "{has} large objects beside {large} of a pool with one and a half times the share");
+    tier.verify();
 }
 
 #[test]
