@@ -507,6 +507,11 @@ mod tests {
         assert!(large().misses_refused > 0, "{:?}", large());
         let would_wait = Error::WouldWait { reason: WaitReason::Eviction };
         assert_eq!(handle.insert(KEY, &[2; 6000]).mode(Mode::Add).apply(), Err(would_wait));
+        let is_evicted =
+            |key: &[u8]| !cache.peek(key).is_hit() && handle.probe_flash(&FlashReads::default(), key).is_some();
+        let evicted = (100..3000_u32).map(u32::to_le_bytes).find(|key| is_evicted(key)).expect("most of them are");
+        let deleted = handle.try_delete(&mut FlashReads::default(), &evicted, || Box::new(|| ()));
+        assert_eq!(deleted, Some(true), "the answer is that of the index");
         drop(others);
         device.resume();
         // A get misses while the queue is full.

@@ -4,7 +4,7 @@
 //! in memory? -- yes --> removed, with its copy on flash
 //!     | no
 //! flash may have it? -> read ---> found, and still the key's value --> removed
-//!                         ^  |--> found, and moved or changed since --> read again
+//!                         ^  |--> found, and moved or changed since, or not found and undecided --> read again
 //!                         +--+
 //!                            +--> not found --> absent
 //! ```
@@ -64,6 +64,9 @@ impl Access {
         let keys = read_keys(FlashProbe { hash, pool, place: None }, std::slice::from_ref(&key), ReadPurpose::Answer);
         let now = flash.seconds(self.pool.clock.now_ms());
         reads.run(&flash.reads, &keys, now, &|_| None, waiter, |_, ended, is_last| {
+            if ended.as_ref().is_some_and(|ended| ended.read.is_undecided()) {
+                return is_last.then(|| self.remove_unread(key));
+            }
             let copy = ended.and_then(|ended| ended.read.value().map(|value| flash.copy_of(value)));
             self.delete_found(key, copy).or_else(|| is_last.then(|| self.remove_unread(key)))
         })

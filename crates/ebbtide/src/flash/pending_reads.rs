@@ -59,7 +59,8 @@ pub(crate) enum Start {
 #[derive(Clone, Default)]
 pub(crate) struct FlashRead {
     held: Option<Arc<HeldValue>>,
-    /// There is no value, though flash may have one: lookups were given up meanwhile, this one or others.
+    /// There is no value, though flash may have one: lookups were given up meanwhile, this one or others, or the read
+    /// began before its caller asked.
     is_undecided: bool,
 }
 
@@ -138,8 +139,15 @@ struct Queued {
 
 /// The callers that wait for a key.
 struct Waiters {
-    is_queued: bool,
+    /// The number of callers that asked before the read began. `None`: it is queued.
+    asked_before: Option<usize>,
     callbacks: Vec<OnRead>,
+}
+
+impl Waiters {
+    fn is_queued(&self) -> bool {
+        self.asked_before.is_none()
+    }
 }
 
 impl FlashRead {
@@ -225,10 +233,10 @@ impl PendingReads {
         let of_waiters = key.of_waiters();
         let mut state = self.state();
         match state.waiters.get_mut(&of_waiters) {
-            Some(waiters) if waiters.is_queued && when_busy == WhenBusy::Refuse => return Start::Refused,
+            Some(waiters) if waiters.is_queued() && when_busy == WhenBusy::Refuse => return Start::Refused,
             Some(waiters) => {
                 waiters.callbacks.push(on_read);
-                return if waiters.is_queued { Start::Queued } else { Start::Reading };
+                return if waiters.is_queued() { Start::Queued } else { Start::Reading };
             }
             None => {}
         }
@@ -236,7 +244,8 @@ impl PendingReads {
         if is_queued && when_busy == WhenBusy::Refuse {
             return Start::Refused;
         }
-        state.waiters.insert(of_waiters, Waiters { is_queued, callbacks: vec![on_read] });
+        let asked_before = (!is_queued).then_some(1);
+        state.waiters.insert(of_waiters, Waiters { asked_before, callbacks: vec![on_read] });
         if is_queued {
             state.queue.push_back(Queued { key, now });
             return Start::Queued;
@@ -285,9 +294,11 @@ impl PendingReads {
         let ReadKey { bytes: key, hash, pool, range } = key;
         let value = found.map(|found| Arc::new(ReadValue { key, hash, pool, range, found }));
         let held = value.map(|value| Arc::new(HeldValue { value, _permit: permit }));
-        let read = FlashRead { held, is_undecided };
-        for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
-            call(on_read, read.clone());
+        let Some(waiters) = waiters else { return };
+        let asked_before = waiters.asked_before.unwrap_or(0);
+        for (number, on_read) in waiters.callbacks.into_iter().enumerate() {
+            let began_earlier = held.is_none() && number >= asked_before;
+            call(on_read, FlashRead { held: held.clone(), is_undecided: is_undecided || began_earlier });
         }
     }
 
@@ -322,7 +333,7 @@ impl PendingReads {
             }
             let Queued { key, now } = state.queue.pop_front().expect("it has a front");
             if let Some(waiters) = state.waiters.get_mut(&key.of_waiters()) {
-                waiters.is_queued = false;
+                waiters.asked_before = Some(waiters.callbacks.len());
             }
             drop(state);
             self.read(key, place, now, bytes);

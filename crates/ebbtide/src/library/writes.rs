@@ -5,6 +5,7 @@ use super::insert_options::InsertOptions;
 use super::pool::{Pool, has_value};
 use crate::edit::Decide;
 use crate::error::Error;
+use crate::lookup::Item;
 use ebbtide_store::{Change, Changed, Count, Edit, Editable, Mode, Stored, Ttl};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -70,12 +71,17 @@ impl Pool {
         let (key, value) = (key.as_ref(), value.as_ref());
         // Ends: each round follows a change by another thread.
         loop {
-            let stored = self.write(key, value, options, Mode::Add)?;
-            let Some(negative) = self.negative_token(key).filter(|_| stored != Stored::Stored) else {
-                return Ok(stored == Stored::Stored);
-            };
-            if self.write(key, value, options, Mode::Cas(negative))? == Stored::Stored {
+            if self.write(key, value, options, Mode::Add)? == Stored::Stored {
                 return Ok(true);
+            }
+            match self.occupant(key)? {
+                Occupant::Value => return Ok(false),
+                Occupant::Negative(token) => {
+                    if self.write(key, value, options, Mode::Cas(token))? == Stored::Stored {
+                        return Ok(true);
+                    }
+                }
+                Occupant::Nothing => {}
             }
         }
     }
@@ -199,7 +205,7 @@ impl Pool {
     /// `NotNumeric` if the value is no decimal number; `OutOfMemory`.
     pub fn increment(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
         let key = key.as_ref();
-        self.absent_if_negative(key, self.commands.increment(key, delta))
+        self.change_number(key, || self.commands.increment(key, delta))
     }
 
     /// Subtracts from the decimal number that is the value of a key, down to 0, and returns the difference. `None` if
@@ -219,7 +225,7 @@ impl Pool {
     /// As `increment`.
     pub fn decrement(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
         let key = key.as_ref();
-        self.absent_if_negative(key, self.commands.decrement(key, delta))
+        self.change_number(key, || self.commands.decrement(key, delta))
     }
 
     /// Adds to a number, or writes `initial` if the key is absent. Of several threads that count an absent key, one
@@ -248,11 +254,15 @@ impl Pool {
         let count = Count { initial: Some((initial, self.life(options).ttl)), ..Count::plain(Change::Add(delta)) };
         // Ends: each round removes a negative result; only another load of the key can store a new one.
         loop {
-            match (self.commands.count(key, &count), self.negative_token(key)) {
-                (Ok(Changed::Done(number)), _) => return Ok(number.value),
-                (Ok(_), _) => unreachable!("an absent number is created, and no token is compared"),
-                (Err(Error::NotNumeric), Some(negative)) => _ = self.commands.delete_if(key, negative)?,
-                (Err(error), _) => return Err(error),
+            match self.commands.count(key, &count) {
+                Ok(Changed::Done(number)) => return Ok(number.value),
+                Ok(_) => unreachable!("an absent number is created, and no token is compared"),
+                Err(Error::NotNumeric) => match self.occupant(key)? {
+                    Occupant::Value => return Err(Error::NotNumeric),
+                    Occupant::Negative(token) => _ = self.commands.delete_if(key, token)?,
+                    Occupant::Nothing => {}
+                },
+                Err(error) => return Err(error),
             }
         }
     }
@@ -279,8 +289,8 @@ impl Pool {
                 }
                 return Ok(());
             }
-            if let Some(negative) = self.negative_token(key) {
-                self.commands.delete_if(key, negative)?;
+            if let Occupant::Negative(token) = self.occupant(key)? {
+                self.commands.delete_if(key, token)?;
             }
         }
     }
@@ -296,15 +306,36 @@ impl Pool {
         self.life(options).write(&self.commands, key, value, mode)
     }
 
-    /// The CAS token of a remembered negative result, which other writes take for an absent key.
-    fn negative_token(&self, key: &[u8]) -> Option<u64> {
-        self.commands.peek(key).item().filter(|item| !has_value(item)).map(|item| item.cas())
+    /// What a change has met at a key.
+    fn occupant(&self, key: &[u8]) -> Result<Occupant, Error> {
+        let of = |item: &Item<'_>| if has_value(item) { Occupant::Value } else { Occupant::Negative(item.cas()) };
+        match self.commands.peek(key).hit() {
+            Some(item) => Ok(of(&item)),
+            // It may have been evicted to flash since.
+            None => Ok(self.commands.0.find(key)?.hit().as_ref().map_or(Occupant::Nothing, of)),
+        }
     }
 
-    fn absent_if_negative(&self, key: &[u8], number: Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
-        number.or_else(|error| match error {
-            Error::NotNumeric if self.negative_token(key).is_some() => Ok(None),
-            error => Err(error),
-        })
+    /// Changes a number. A remembered negative result is an absent key.
+    fn change_number(&self, key: &[u8], change: impl Fn() -> Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
+        // Ends: each round follows a change by another thread.
+        loop {
+            match change() {
+                Err(Error::NotNumeric) => match self.occupant(key)? {
+                    Occupant::Value => return Err(Error::NotNumeric),
+                    Occupant::Negative(_) => return Ok(None),
+                    Occupant::Nothing => {}
+                },
+                changed => return changed,
+            }
+        }
     }
+}
+
+/// What a key has.
+enum Occupant {
+    /// A remembered negative result with this token. Writes take it for an absent key.
+    Negative(u64),
+    Value,
+    Nothing,
 }

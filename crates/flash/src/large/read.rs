@@ -138,7 +138,7 @@ impl LargeLog {
         }
     }
 
-    /// Lookups that ended as misses because the device's queue was full.
+    /// Lookups that ended as misses because the device's queue was full, or because the object moved repeatedly.
     pub fn undecided_lookups(&self) -> u64 {
         self.counters.misses_refused.get()
     }
@@ -175,10 +175,14 @@ impl LargeLog {
     fn advance(self: &Arc<Self>, mut reading: Reading, mut located: Option<Located>, done: OnLookup) -> ReadProgress {
         loop {
             let known = located.take().or_else(|| self.locate(reading.wanted(), reading.part_check()));
-            let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
+            let Some(located) = known else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };
+            if reading.moves > MOVES {
+                self.counters.misses_refused.one();
+                return ReadProgress::Finished(None, done);
+            }
             let Some(slot) = located.slot else { return self.submit_read(reading, located, done) };
             match self.in_buffer(located, slot, |header, bytes| {
                 self.step(&mut reading, located, header, ReadBytes::Borrowed(bytes))

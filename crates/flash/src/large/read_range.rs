@@ -88,10 +88,14 @@ impl LargeLog {
     ) -> ReadProgress {
         loop {
             let known = located.take().or_else(|| self.locate(reading.wanted(), reading.part_check()));
-            let Some(located) = known.filter(|_| reading.moves <= MOVES) else {
+            let Some(located) = known else {
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };
+            if reading.moves > MOVES {
+                self.counters.misses_refused.one();
+                return ReadProgress::Finished(None, done);
+            }
             let Some(slot) = located.slot else { return self.submit_front(reading, located, None, done) };
             match self.in_buffer(located, slot, |header, object| self.take(&mut reading, located, header, object)) {
                 // The address may be an old one, which the caller had.

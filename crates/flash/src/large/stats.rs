@@ -77,7 +77,7 @@ counters! {
     /// The device returned wrong bytes.
     misses_corrupt,
     misses_error,
-    /// The device's queue had no space for the read.
+    /// The device's queue had no space for the read, or the object moved repeatedly during the lookup.
     misses_refused,
     removes,
     /// Objects that a walk found damaged.

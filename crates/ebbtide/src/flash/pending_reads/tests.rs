@@ -153,6 +153,20 @@ fn a_miss_returns_its_permit() {
     assert_eq!(permits(&reads), (0, 0));
 }
 
+/// A read that began earlier does not see what was stored since.
+#[test]
+fn a_miss_is_certain_for_callers_that_asked_before_the_read_began() {
+    let (reads, device) = with_keys_on_flash(&[b"a", b"b"], 1);
+    let started: Vec<_> = [b"a", b"a", b"b", b"b"].iter().map(|&key| start(&reads, key, WhenBusy::Queue).1).collect();
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    reads.tier.remove(Key::new(b"b").hash);
+    device.drain();
+    let results: Vec<_> = started.iter().map(|result| result.try_recv().unwrap()).collect();
+    assert!(results.iter().all(|read| read.value().is_none()));
+    let undecided: Vec<_> = results.iter().map(FlashRead::is_undecided).collect();
+    assert_eq!(undecided, [false, true, false, false]);
+}
+
 #[test]
 fn cancelled_reads_are_misses() {
     let (reads, device) = with_keys_on_flash(&[b"a", b"b"], 1);
