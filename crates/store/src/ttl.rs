@@ -73,6 +73,11 @@ pub struct Lifetime {
 
 impl Lifetime {
     pub const NEVER: Self = Self { bucket: TtlBucket::NEVER, expiry_seconds: None, exact: None };
+
+    /// Whether an item with it has expired at this time.
+    pub fn is_over(self, now_ms: u64) -> bool {
+        self.expiry_seconds.is_some_and(|seconds| seconds * 1000 <= now_ms)
+    }
 }
 
 /// The division of all TTLs into buckets.

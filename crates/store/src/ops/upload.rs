@@ -234,6 +234,10 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let moment = store.moment(now_ms);
         let target = (&*self.key, self.hash);
         let life = terms.life.expect("an expired value is not published");
+        if life.is_over(moment.ms) {
+            // It ended while the value was copied.
+            return Ok(store.write_expired(participant, target, terms, moment));
+        }
         let first = self.first.expect("a value longer than a segment has a body");
         let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
         let (extension, kind) = (terms.extension, Kind::Chained);
@@ -282,5 +286,38 @@ impl<S: Deref<Target = Store>> Drop for Upload<S> {
         if let Some(first) = self.first {
             self.store.segments.retire(first);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::condition::Condition;
+    use crate::options::Options;
+
+    const KEY: &[u8] = b"key";
+
+    #[test]
+    fn a_life_that_ends_while_the_value_is_copied_removes_the_key() {
+        let store = Arc::new(
+            Store::new(Options { memory_bytes: 32 << 20, value_bytes_max: 4 << 20, ..Options::default() }).unwrap(),
+        );
+        let (participant, hash) = (store.participate(), store.hash(KEY));
+        let set = |value: &[u8], now_ms| {
+            let write =
+                Write { key: KEY, hash, value, flags: 0.into(), ttl: Ttl::Seconds(1), mode: Mode::Set, token: None };
+            store.write(&participant, &write, now_ms).unwrap();
+        };
+        set(b"old", 1000);
+        let mut upload = store.upload(KEY, hash, 0.into(), 3 << 20).unwrap();
+        upload.write(&mut &vec![7; 3 << 20][..]).unwrap();
+        let life = store.lifetime(Ttl::Seconds(1), store.moment(1000));
+        let terms = Terms { condition: Condition::Always, life, extension: Extension::default() };
+        assert!(upload.publish(&participant, &terms, 6000).unwrap().is_done());
+        drop(upload);
+        assert!(store.peek(&participant, KEY, hash, 6000).is_none());
+        set(b"new", 6000);
+        assert!(store.peek(&participant, KEY, hash, 6000).is_some());
+        store.verify(&participant, 6000);
     }
 }
