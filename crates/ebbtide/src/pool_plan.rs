@@ -47,6 +47,11 @@ pub(crate) fn share_of(template: &Options, options: &PoolOptions) -> Result<Shar
         let reason = "the pool default has keys of all lengths; give the compact pool another name".to_owned();
         return Err(Error::Configuration { option: "pool", value: options.name.clone(), reason });
     }
+    if options.flash_share.is_some() {
+        let reason =
+            "a compact pool has no share of flash, as nothing of it goes there: leave the share out".to_owned();
+        return Err(Error::Configuration { option: "pool", value: options.name.escape_debug().to_string(), reason });
+    }
     let min_bytes = CompactTable::min_bytes(sizes).map_err(|error| Error::Configuration {
         option: "pool",
         value: options.name.escape_debug().to_string(),

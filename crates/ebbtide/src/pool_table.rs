@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::flash_shares;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
-use crate::pool_options::DEFAULT_POOL;
+use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_plan::{floor_bytes, refuse};
 use crate::pool_state::PoolState;
 use crate::pool_stats::add_counters;
@@ -248,11 +248,14 @@ impl PoolTable {
         held.saturating_add(self.flash_bytes()) <= self.memory_bytes
     }
 
-    /// The shares of flash of all pools on flash, with this one of the pool of this name, which may be a new one.
-    pub fn flash_shares_with(&self, name: &str, share: Option<u8>) -> Vec<(String, Option<u8>)> {
+    /// Whether the shares of flash can be had together with that of these options, for a pool of this name, which may be
+    /// a new one.
+    pub fn check_flash_shares_with(&self, name: &str, options: &PoolOptions) -> Result<(), Error> {
         let others = self.entries.iter().filter(|entry| entry.share.name != name);
-        let others = others.map(|entry| (entry.share.name.clone(), entry.flash_share));
-        others.chain([(name.to_owned(), share)]).collect()
+        let others = others.map(|entry| (entry.share.name.as_str(), entry.flash_share));
+        // Nothing of a compact pool goes to flash.
+        let own = options.compact.is_none().then_some((name, options.flash_share));
+        flash_shares::check(&others.chain(own).collect::<Vec<_>>())
     }
 
     pub fn set_flash_share(&mut self, name: &str, share: Option<u8>) {

@@ -9,7 +9,6 @@ use crate::compact_state::{CompactPlan, CompactState};
 use crate::error::Error;
 use crate::flash::memory_split::ItemMemory;
 use crate::flash::tier::FlashTier;
-use crate::flash_shares;
 use crate::memory_file::QuietPools;
 use crate::pool_budgets::PoolEntry;
 use crate::pool_options::PoolOptions;
@@ -234,8 +233,7 @@ impl Pools {
             let reason = format!("the cache has {MAX_POOLS} pools, as many as it can: remove one");
             return Err(Error::Configuration { option: "pool", value: share.name, reason });
         }
-        let flash_shares = table.flash_shares_with(&share.name, options.flash_share);
-        flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
+        table.check_flash_shares_with(&share.name, options)?;
         let flash_share = options.flash_share;
         let shares: Vec<Share> = table.shares().chain([share.clone()]).collect();
         let bytes = table.division_of(&shares).map_err(|error| refuse(&share.name, &error))?;
@@ -360,8 +358,7 @@ impl Pools {
     pub fn configure(&self, pool: PoolRef<'_>, options: &PoolOptions) -> Result<(), Error> {
         let mut table = self.table();
         let name = pool.present_name(&table)?;
-        let flash_shares = table.flash_shares_with(name, options.flash_share);
-        flash_shares::check(&flash_shares.iter().map(|(name, share)| (name.as_str(), *share)).collect::<Vec<_>>())?;
+        table.check_flash_shares_with(name, options)?;
         let share = table.share_mut(name)?;
         let before = share.clone();
         *share = Share { name: before.name.clone(), ..options.share(before.floor_bytes) };
@@ -750,6 +747,20 @@ mod tests {
         }
         // Pools that go take their floors with them.
         assert_eq!(pools.check(&[new(left + 1)]), Ok(()));
+    }
+
+    #[test]
+    fn a_compact_pool_takes_no_share_of_flash() {
+        let folder = tempfile::tempdir().unwrap();
+        let half = |name: &str| PoolOptions::named(name).flash_share(50);
+        let compact = |name: &str| PoolOptions::named(name).compact(10, 0);
+        let builder = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual);
+        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(256));
+        let cache = builder.pool(half("default")).pool(half("a")).pool(compact("c")).build().unwrap();
+        cache.compact_pool("c").unwrap().configure(&compact("c").weight(2)).unwrap();
+        cache.add_pool(&compact("d")).unwrap();
+        let refusal = cache.add_pool(&compact("e").flash_share(1)).unwrap_err().to_string();
+        assert!(refusal.contains("a compact pool has no share of flash"), "{refusal}");
     }
 
     #[test]
