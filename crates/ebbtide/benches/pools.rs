@@ -23,6 +23,8 @@ const VALUE: [u8; 230] = [7; 230];
 /// Key, metadata and index of an object beside its value.
 const OVERHEAD_BYTES: u64 = 8 + 5 + 10;
 const ROUNDS: usize = 5;
+/// The share of flash of each of the five tenants beside a flood: their objects and the flood do not fit.
+const FLASH_PERCENT: u8 = 18;
 /// A wait of more than this is a failure.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -260,7 +262,7 @@ fn shrink(scale: u64) {
 /// Hits of four tenants while a fifth writes ten times its memory, or nothing.
 fn hits_beside(builder: CacheBuilder, pool_bytes: u64, is_flooded: bool, rounds: u64) -> [u64; 4] {
     let size = ByteSize::bytes(pool_bytes);
-    let named = |name: String| PoolOptions::named(name).min(size).max(size);
+    let named = |name: String| PoolOptions::named(name).min(size).max(size).flash_share(FLASH_PERCENT);
     let builder = (0..5).fold(builder, |builder, tenant| builder.pool(named(format!("tenant-{tenant}"))));
     let cache = builder.build().expect("the machine has the memory");
     let pools: Vec<_> = (0..5).map(|tenant| cache.pool(&format!("tenant-{tenant}")).expect("it was made")).collect();
@@ -293,7 +295,7 @@ fn isolation(scale: u64) {
     let folder = tempfile::tempdir().expect("there is a folder for files");
     let flash = |name: &str| {
         let path = folder.path().join(name);
-        builder().flash(path, ByteSize::bytes(20 * pool_bytes))
+        builder().flash(path, ByteSize::bytes(8 * pool_bytes))
     };
     let pair = |name: &str, builder: &dyn Fn(&str) -> CacheBuilder| {
         let [quiet, flooded] =

@@ -36,9 +36,10 @@ impl Pool {
     /// comes back to memory. [`Pool::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
-        match (self.0.get_in_memory(key), &self.0.pool.flash) {
-            (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_from_flash(flash, key),
-            (lookup, _) => lookup,
+        let lookup = self.0.get_in_memory(key);
+        match &self.0.pool.flash {
+            Some(flash) if self.0.waits && !lookup.is_hit() => self.0.get_from_flash(flash, key),
+            _ => lookup,
         }
     }
 
@@ -46,9 +47,10 @@ impl Pool {
     /// [`Item::range_to_vec`] copies. Of a long value on flash only the blocks that hold the range are read. Ranges
     /// that together have read as many bytes as the value has count as one get, which may promote it.
     pub fn get_range(&self, key: &[u8], range: ByteRange) -> Lookup<'_> {
-        match (self.0.get_in_memory(key), &self.0.pool.flash) {
-            (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_range_from_flash(flash, key, range),
-            (lookup, _) => lookup,
+        let lookup = self.0.get_in_memory(key);
+        match &self.0.pool.flash {
+            Some(flash) if self.0.waits && !lookup.is_hit() => self.0.get_range_from_flash(flash, key, range),
+            _ => lookup,
         }
     }
 

@@ -355,10 +355,12 @@ impl Look {
 
 impl Pool {
     pub(super) fn look(&self, key: &[u8]) -> Look {
-        let hit = self.commands.get(key).hit();
-        let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
-        let look = hit.map_or(Look::Missing, |item| Look::of(self, &item));
+        let lookup = self.commands.get(key);
+        let is_idle = lookup.item().is_some_and(|item| self.is_half_idle(item));
+        let look = lookup.item().map_or(Look::Missing, |item| Look::of(self, item));
         if is_idle {
+            // A thread that writes must not hold an item.
+            drop(lookup);
             self.touch_idle(&self.commands, key);
         }
         look

@@ -129,7 +129,7 @@ impl Pool {
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> bool {
-        self.commands.get(key.as_ref()).hit().is_some_and(|item| has_value(&item))
+        self.commands.get(key.as_ref()).item().is_some_and(has_value)
     }
 
     /// Iterates over all entries.
@@ -155,11 +155,13 @@ impl Pool {
     }
 
     fn with_hit<'a, R>(&self, key: &[u8], lookup: Lookup<'a>, read: impl FnOnce(&lookup::Item<'a>) -> R) -> Option<R> {
-        let hit = lookup.hit().filter(has_value);
+        let hit = lookup.item().filter(|item| has_value(item));
         self.count(hit.is_some());
-        let is_idle = hit.as_ref().is_some_and(|item| self.is_half_idle(item));
-        let result = hit.map(|item| read(&item));
+        let is_idle = hit.is_some_and(|item| self.is_half_idle(item));
+        let result = hit.map(read);
         if is_idle {
+            // A thread that writes must not hold an item.
+            drop(lookup);
             self.touch_idle(&self.commands, key);
         }
         result

@@ -35,7 +35,7 @@ fn hits_of_a_tenant(floods: bool) -> Vec<bool> {
             insert(&quiet, key, 500);
         }
         if floods {
-            insert(&loud, step, [10, 500, 4000][step as usize % 3]);
+            insert(&loud, step, [10, 500, 4000, 60_000][step as usize % 4]);
         }
         is_hit
     });
