@@ -248,8 +248,8 @@ impl PoolTable {
         held.saturating_add(self.flash_bytes()) <= self.memory_bytes
     }
 
-    /// Whether the shares of flash can be had together with that of these options, for a pool of this name, which may be
-    /// a new one.
+    /// Whether the shares of flash can be had together with that of these options, for a pool of this name, which may
+    /// be a new one.
     pub fn check_flash_shares_with(&self, name: &str, options: &PoolOptions) -> Result<(), Error> {
         let others = self.entries.iter().filter(|entry| entry.share.name != name);
         let others = others.map(|entry| (entry.share.name.as_str(), entry.flash_share));
