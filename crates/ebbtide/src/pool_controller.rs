@@ -44,9 +44,9 @@ pub enum ControllerMode {
     /// It profiles the pool `default` alone, and decides nothing.
     Off,
     /// It says what it would do first, and moves nothing.
-    #[default]
     DryRun,
-    /// It moves memory.
+    /// It moves memory, within the bounds of the pools.
+    #[default]
     Auto,
 }
 

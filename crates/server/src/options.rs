@@ -78,8 +78,8 @@ pub struct ServerOptions {
     pub admin: Option<Admin>,
     /// (`--history-file`) Where the dashboard's history of a week outlasts a restart. Default: in memory only, 1 MB.
     pub history_file: Option<PathBuf>,
-    /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default: a
-    /// dry run, which says what it would do.
+    /// (`--controller`) Whether memory moves between pools to where it earns hits; only with the admin HTTP. Default:
+    /// it moves.
     pub controller: ControllerMode,
     /// (`-A`) Whether clients may stop the server. Default: no.
     pub allow_shutdown: bool,
@@ -145,7 +145,7 @@ impl Default for ServerOptions {
             verbosity: 0,
             admin: None,
             history_file: None,
-            controller: ControllerMode::DryRun,
+            controller: ControllerMode::Auto,
             allow_shutdown: false,
             allow_flush: true,
             allow_dump: true,

@@ -124,7 +124,7 @@ pub const FLAGS: &[Flag] = &[
     own("history-file", "file", "file that keeps the dashboard's history of a week over a restart\n\
         (default: in memory only)"),
     own("controller", "auto|dry-run|off", "move memory between pools to where it earns hits; needs the\n\
-        admin HTTP (default: dry-run)"),
+        admin HTTP (default: auto)"),
     own("controller-policies", "list", "eviction policies that the controller may give to pools, with commas\n\
         between them; it does where models of them say that fewer gets would\n\
         miss (default: none)"),
