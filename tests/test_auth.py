@@ -135,7 +135,7 @@ def test_strangers_who_do_not_read_hold_no_memory(users):
         for _ in range(20):
             stranger = socket.socket()
             strangers.append(stranger)
-            # Little room for answers, so that the server has to keep them soon.
+            # Little space for answers, so that the server has to keep them soon.
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stranger.connect(("127.0.0.1", server.port))
             stranger.setblocking(False)

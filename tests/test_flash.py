@@ -69,7 +69,7 @@ def server(tmp_path_factory):
         yield server
 
 
-def test_what_memory_has_no_room_for_is_there(server):
+def test_what_memory_has_no_space_for_is_there(server):
     before = stats(server)
     # Hardly any of them is in memory.
     large, small = hits(server, range(500), LARGE), hits(server, range(2000, 8000), SMALL)
@@ -220,7 +220,7 @@ def test_the_life_is_that_of_the_drive_that_was_named(tmp_path):
     assert life_days(tmp_path / "file", "--flash-endurance", "1tbw") == pytest.approx(1e12 / (128 * MIB), rel=0.01)
 
 
-def test_the_room_to_spare_counts(tmp_path):
+def test_the_space_to_spare_counts(tmp_path):
     for spare, is_as_expected in ((7, lambda factor: factor > 1.5), (100, lambda factor: 1 < factor < 1.5)):
         with with_flash(tmp_path / "file", "--flash-endurance", f"1dwpd,spare:{spare}", "--flash-small-threshold", "2,share:20") as server:
             fill(server, large=0)

@@ -50,7 +50,7 @@ def test_a_loop_has_a_cliff_under_lru_and_none_under_belady(loop):
     misses = [11 / 101 if size >= 1000 else 1 for size in (100, 500, 900, 1000, 1100)]
     for policy in ("lru", "fifo"):
         assert list(of[policy].values()) == pytest.approx(misses)
-    # Belady keeps what comes back first: of ten objects in a loop, four of nine that it has room for beside the new one.
+    # Belady keeps what comes back first: of ten objects in a loop, four of nine that it has space for beside the new one.
     assert of["belady"][500] < 0.7 < of["lru"][500]
     cliff = report["curves"][0]["cliffs"][0]
     assert (cliff["from_bytes"], cliff["to_bytes"]) == (100, 1000)
@@ -269,7 +269,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path):
 
 
 def test_an_object_larger_than_the_cache_is_refused_by_lru_too(tmp_path):
-    """Ten objects of 100 bytes that all fit, and beside them one that no size but the last has room for."""
+    """Ten objects of 100 bytes that all fit, and beside them one that no size but the last has space for."""
     rows = [f"{n},{n % 11},20,{80 if n % 11 else 100000},get,0" for n in range(1100)]
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "\n".join(rows) + "\n")

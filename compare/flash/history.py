@@ -29,7 +29,7 @@ KEYS = 60_000
 REQUESTS_PER_HOUR = 90_000
 KEY_BYTES = 20
 PROBABILITIES = (1, 0.6, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02)
-LEAST_READS = (0.1, 0.2, 0.4, 0.8)
+MIN_READS = (0.1, 0.2, 0.4, 0.8)
 
 
 def generate(folder, name, path):
@@ -115,7 +115,7 @@ def main():
     parser.add_argument("--memory", default="4m")
     parser.add_argument("--flash", default="12m")
     parser.add_argument("--keys", default="64k", help="different keys in an hour, for the filters")
-    parser.add_argument("--least-reads", type=float, nargs="+", default=LEAST_READS, help="reads an hour that make it worth a write")
+    parser.add_argument("--min-reads", type=float, nargs="+", default=MIN_READS, help="reads an hour that make it worth a write")
     parser.add_argument("--ebbtide", default=servers.EBBTIDE)
     given = parser.parse_args()
     if not given.trace and not given.name:
@@ -132,7 +132,7 @@ def main():
         for probability in PROBABILITIES:
             points.append(replay(path, given, folder, f"probability:{probability}"))
             print(" |")
-        for reads in given.least_reads:
+        for reads in given.min_reads:
             hit_ratio, written = replay(path, given, folder, f"history:{given.keys}:{reads}")
             print(f" {of_chance(points, hit_ratio, written)} |", flush=True)
 

@@ -53,7 +53,7 @@ def test_what_fits_is_missed_once(tmp_path, policy):
     assert policies.miss_ratio(trace, policy, 1 << 20, 24) == pytest.approx(0.25)
 
 
-def test_metadata_takes_room(tmp_path):
+def test_metadata_takes_space(tmp_path):
     trace = trace_of(tmp_path, gets(list(range(50)) * 4))
     assert policies.miss_ratio(trace, "lru", 50 * 100, 0) == pytest.approx(0.25)
     assert policies.miss_ratio(trace, "lru", 50 * 100, 24) == 1
@@ -71,7 +71,7 @@ def test_sets_store_without_counting_and_deletes_delete(tmp_path, policy):
     assert policies.miss_ratio(trace_of(tmp_path, rows), policy, 1 << 20, 24) == pytest.approx(1 / 3)
 
 
-def test_sampling_makes_room(tmp_path):
+def test_sampling_makes_space(tmp_path):
     rows = []
     for second in range(3000):
         rows.append((second, 1000 + second, 16, 84, "get", 10))

@@ -17,8 +17,8 @@ use crate::{Cache, Failure};
 const OBJECT_BYTES: usize = 24;
 /// Blocks that flash has at least, if the largest object allows.
 const BLOCKS: usize = 64;
-const BLOCK_BYTES_LEAST: usize = 256 << 10;
-const BLOCK_BYTES_MOST: usize = 16 << 20;
+const MIN_BLOCK_BYTES: usize = 256 << 10;
+const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// Bytes after which its queue is emptied.
 const QUEUE_BYTES: usize = 4 << 20;
 
@@ -64,7 +64,7 @@ impl Foyer {
             Eviction::Lru => LruConfig::default().into(),
         };
         let largest = (args.largest + (16 << 10)).next_power_of_two();
-        let block_bytes = (args.flash / BLOCKS).clamp(BLOCK_BYTES_LEAST, BLOCK_BYTES_MOST).max(largest);
+        let block_bytes = (args.flash / BLOCKS).clamp(MIN_BLOCK_BYTES, MAX_BLOCK_BYTES).max(largest);
         let cache = runtime.block_on(async {
             let device = FileDeviceBuilder::new(&args.path).with_capacity(args.flash / 4096 * 4096).build()?;
             HybridCacheBuilder::new()

@@ -23,7 +23,7 @@ use crate::{Cache, Failure};
 
 /// Of the memory, each of the two write buffers.
 const BUFFER_SHARE: usize = 16;
-const BUFFER_BYTES_LEAST: usize = 256 << 10;
+const MIN_BUFFER_BYTES: usize = 256 << 10;
 /// Bits of a filter per key: one lookup in a hundred of an absent key reads.
 const FILTER_BITS: f64 = 10.0;
 /// Sets after which the size of the files is looked at.
@@ -103,7 +103,7 @@ impl RocksDb {
 }
 
 fn options(args: &Args, oldest: &Arc<AtomicU64>) -> Options {
-    let buffer = (args.memory / BUFFER_SHARE).max(BUFFER_BYTES_LEAST);
+    let buffer = (args.memory / BUFFER_SHARE).max(MIN_BUFFER_BYTES);
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&BlockCache::new_lru_cache(args.memory.saturating_sub(2 * buffer)));
     table.set_cache_index_and_filter_blocks(true);

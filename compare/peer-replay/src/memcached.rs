@@ -20,7 +20,7 @@ use crate::trace::{Request, Trace};
 
 pub const HEADER_BYTES: u64 = 56;
 const TERMINATOR_BYTES: u64 = 3;
-const LEAST_CHUNK: u64 = 96;
+const MIN_CHUNK_BYTES: u64 = 96;
 const CRAWL_SECONDS: u32 = 60;
 const MOVE_WINDOW_SECONDS: u32 = 30;
 /// Tails younger than this share of the oldest one's age get a page.
@@ -75,7 +75,7 @@ pub struct Memcached {
 impl Memcached {
     pub fn new(memory: u64, trace: &Trace, crawler: bool) -> Self {
         let page = page_bytes(memory, trace.largest_bytes() + HEADER_BYTES + TERMINATOR_BYTES);
-        let sizes = chunk_sizes(LEAST_CHUNK, page / 2);
+        let sizes = chunk_sizes(MIN_CHUNK_BYTES, page / 2);
         let class = |&size| Class { chunks_per_page: page / size, ..Class::default() };
         Self {
             page,

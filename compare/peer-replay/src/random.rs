@@ -10,7 +10,7 @@ impl Random {
     }
 
     /// A number below `bound`, which is not zero.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub fn uniform(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,7 +54,7 @@ impl Sampled {
     }
 
     pub fn draw(&self, random: &mut Random) -> Option<u32> {
-        (!self.keys.is_empty()).then(|| self.keys[random.below(self.keys.len())])
+        (!self.keys.is_empty()).then(|| self.keys[random.uniform(self.keys.len())])
     }
 }
 

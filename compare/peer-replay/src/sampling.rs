@@ -108,7 +108,7 @@ impl Sampling {
     }
 
     fn least_dense(&mut self, now: u32) -> Option<u32> {
-        let mut least = None;
+        let mut sparsest = None;
         for _ in 0..HYPERBOLIC_SAMPLES {
             let key = self.all.draw(&mut self.random)?;
             let item = self.items[key as usize];
@@ -116,11 +116,11 @@ impl Sampling {
                 return Some(key);
             }
             let density = f64::from(item.gets) / (self.requests - item.stored) as f64;
-            if least.is_none_or(|(other, _)| density < other) {
-                least = Some((density, key));
+            if sparsest.is_none_or(|(other, _)| density < other) {
+                sparsest = Some((density, key));
             }
         }
-        least.map(|(_, key)| key)
+        sparsest.map(|(_, key)| key)
     }
 
     fn cycle(&mut self, now: u32) {

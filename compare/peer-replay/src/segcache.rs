@@ -14,7 +14,7 @@ use crate::{Cache, LARGEST_BYTES, clock, miss_ratio};
 const SLOT_BYTES: u64 = 8;
 /// Bytes of an item's header. An item begins at a multiple of eight.
 const ITEM_HEADER_BYTES: u64 = 5;
-const LEAST_POWER: u32 = 7;
+const MIN_POWER: u32 = 7;
 /// How many segments the memory is to have, from few to many.
 const SEGMENTS: [u64; 4] = [64, 256, 1024, 4096];
 
@@ -32,7 +32,7 @@ fn index_power(memory: u64, trace: &Trace) -> u32 {
     let cached = trace.objects.iter().map(item_bytes).filter(|&bytes| bytes <= LARGEST_BYTES);
     let mean = cached.clone().sum::<u64>() / (cached.count() as u64).max(1);
     let items = (memory / mean.max(1)).min(trace.objects.len() as u64);
-    (items * 100 / 85).next_power_of_two().ilog2().max(LEAST_POWER)
+    (items * 100 / 85).next_power_of_two().ilog2().max(MIN_POWER)
 }
 
 fn item_bytes(object: &Object) -> u64 {
@@ -41,8 +41,8 @@ fn item_bytes(object: &Object) -> u64 {
 
 /// Different sizes in which the largest item fits.
 fn segment_sizes(memory: u64, trace: &Trace) -> Vec<u64> {
-    let least = trace.largest_bytes() + ITEM_HEADER_BYTES + 8;
-    let size = |count: u64| (memory / count).clamp(least, LARGEST_BYTES.max(least)).next_multiple_of(8);
+    let min_bytes = trace.largest_bytes() + ITEM_HEADER_BYTES + 8;
+    let size = |count: u64| (memory / count).clamp(min_bytes, LARGEST_BYTES.max(min_bytes)).next_multiple_of(8);
     let mut sizes = SEGMENTS.map(size).to_vec();
     sizes.dedup();
     sizes

@@ -4,7 +4,7 @@
 //! pages, so that there are 64 of them, but never too small for the largest object.
 //!
 //! [`SlabEviction`] evicts whole pages, as Twemcache and Pelikan do: a random page loses all its objects and goes to
-//! the class that needs room. Expired objects are removed only when they are asked for.
+//! the class that needs space. Expired objects are removed only when they are asked for.
 
 use crate::Cache;
 use crate::list::{Links, List};
@@ -14,7 +14,7 @@ use crate::trace::{Request, Trace};
 const PAGE_BYTES: u64 = 1 << 20;
 const PAGES: u64 = 64;
 const GROWTH: f64 = 1.25;
-const LEAST_CHUNK: u64 = 48;
+const MIN_CHUNK_BYTES: u64 = 48;
 pub const HEADER_BYTES: u64 = 38;
 
 /// The size of pages for so much memory and objects of up to `largest` bytes, headers included.
@@ -23,9 +23,9 @@ pub fn page_bytes(memory: u64, largest: u64) -> u64 {
 }
 
 /// Ascending chunk sizes, the last of which is `largest`.
-pub fn chunk_sizes(least: u64, largest: u64) -> Vec<u64> {
+pub fn chunk_sizes(min_bytes: u64, largest: u64) -> Vec<u64> {
     let mut sizes = Vec::new();
-    let mut size = least;
+    let mut size = min_bytes;
     while (size as f64) < largest as f64 / GROWTH {
         size = size.next_multiple_of(8);
         sizes.push(size);
@@ -52,7 +52,7 @@ pub struct SlabEviction {
 impl SlabEviction {
     pub fn new(memory: u64, trace: &Trace) -> Self {
         let page = page_bytes(memory, trace.largest_bytes() + HEADER_BYTES);
-        let sizes = chunk_sizes(LEAST_CHUNK, page);
+        let sizes = chunk_sizes(MIN_CHUNK_BYTES, page);
         Self {
             page,
             pages_left: memory / page,
@@ -74,7 +74,7 @@ impl SlabEviction {
         } else if self.pages.is_empty() {
             return false;
         } else {
-            let page = self.random.below(self.pages.len());
+            let page = self.random.uniform(self.pages.len());
             while let Some(key) = self.pages[page].1.first() {
                 self.delete(key);
             }

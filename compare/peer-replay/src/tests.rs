@@ -30,8 +30,8 @@ fn each(memory: u64, trace: &Trace, check: impl Fn(System, f64)) {
 fn what_fits_is_missed_once() {
     let trace = gets(100, 0, (0..10).flat_map(|round| (0..100).map(move |key| (round, key))));
     // A bucket of the crate's index may be full before the cache is.
-    let most = |system| if system == System::Segcache { 0.12 } else { 0.1 };
-    each(1 << 20, &trace, |system, ratio| assert!(ratio >= 0.1 && ratio <= most(system), "{system:?} {ratio}"));
+    let max_ratio = |system| if system == System::Segcache { 0.12 } else { 0.1 };
+    each(1 << 20, &trace, |system, ratio| assert!(ratio >= 0.1 && ratio <= max_ratio(system), "{system:?} {ratio}"));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn deleted_objects_are_missed_and_sets_are_not_counted() {
 }
 
 #[test]
-fn the_crawler_and_proactive_expiry_make_room() {
+fn the_crawler_and_proactive_expiry_make_space() {
     // Lasting objects that nearly fill the memory, each asked for every 800 seconds, and others that nobody wants
     // again.
     let object = Object { key_bytes: 16, value_bytes: VALUE_BYTES };

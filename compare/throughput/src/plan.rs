@@ -77,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// The capacity that each cache is built with. Where everything is to fit there is room enough for any engine.
+    /// The capacity that each cache is built with. Where everything is to fit there is space enough for any engine.
     pub fn capacity_bytes(&self) -> u64 {
         match self.mix {
             Mix::Get => u64::from(self.keys) * (self.object_bytes() + 100) + (64 << 20),
@@ -207,7 +207,7 @@ impl FromStr for Distribution {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (exponent, churn) = text.split_once(':').unwrap_or((text, "0"));
-        let number = |text: &str, most: f64| text.parse().ok().filter(|number| (0.0..=most).contains(number));
+        let number = |text: &str, max: f64| text.parse().ok().filter(|number| (0.0..=max).contains(number));
         number(exponent, 10.0)
             .zip(number(churn, 1.0))
             .map(|(exponent, churn)| Self { exponent, churn })

@@ -30,14 +30,14 @@ impl Row {
             values
         };
         let speeds = of(|outcome| outcome.ops_per_second);
-        let (least, most) = (speeds[0], speeds[speeds.len() - 1]);
+        let (min, max) = (speeds[0], speeds[speeds.len() - 1]);
         let (speed, rss) = (median(&speeds), median(&of(|outcome| outcome.rss_bytes as f64)));
         let hit_ratio = median(&of(|outcome| outcome.hit_ratio));
         let cpu_ns = median(&of(|outcome| outcome.cpu_ns_per_op));
         let failed = median(&of(|outcome| outcome.failed_sets as f64));
         let (capacity, rounds) = (self.plan.capacity_bytes(), self.outcomes.len());
         format!(
-            "{engine},{mode},{mix},{distribution},{value_bytes},{threads},{sharing},{speed:.0},{least:.0},{most:.0},\
+            "{engine},{mode},{mix},{distribution},{value_bytes},{threads},{sharing},{speed:.0},{min:.0},{max:.0},\
              {hit_ratio:.4},{rss:.0},{rounds},{keys},{memory_bytes},{capacity},{cpu_ns:.1},{failed:.0}"
         )
     }

@@ -287,12 +287,12 @@ mod tests {
         for seed in 0..300 {
             let mut random = Random(seed);
             let tenants = random_tenants(&mut random);
-            let least: u64 = tenants.iter().map(|tenant| tenant.min_bytes).sum();
-            let total = least + (random.next() * 200.0) as u64 * MIB;
+            let min_bytes: u64 = tenants.iter().map(|tenant| tenant.min_bytes).sum();
+            let total = min_bytes + (random.next() * 200.0) as u64 * MIB;
             let division = divide(&tenants, total, MIB).unwrap();
             let sum: u64 = division.bytes.iter().sum();
-            let room: u128 = tenants.iter().map(|tenant| u128::from(tenant.max_bytes)).sum();
-            assert_eq!(u128::from(sum), room.min(total.into()), "seed {seed}");
+            let max_total: u128 = tenants.iter().map(|tenant| u128::from(tenant.max_bytes)).sum();
+            assert_eq!(u128::from(sum), max_total.min(total.into()), "seed {seed}");
             for (tenant, bytes) in tenants.iter().zip(&division.bytes) {
                 assert!((tenant.min_bytes..=tenant.max_bytes).contains(bytes), "seed {seed}");
             }

@@ -179,7 +179,7 @@ pub enum PressureDecision {
 /// Decides on the next limit of a cache.
 ///
 /// A shrink starts from the smaller of limit and use: memory that is not in use frees nothing. A growth happens only
-/// while the memory is in use, since room for nothing helps nobody.
+/// while the memory is in use, since space for nothing helps nobody.
 pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> PressureDecision {
     let Memory { configured_bytes, limit_bytes, used_bytes } = memory;
     let middle = options.lower_bytes.midpoint(options.upper_bytes);

@@ -266,7 +266,7 @@ impl Profiler {
         self.sample.cut_below(bytes as f64);
     }
 
-    /// Samples up to `factor` times as many keys from now on, if the sample has room for them.
+    /// Samples up to `factor` times as many keys from now on, if the sample has space for them.
     ///
     /// Keys that were left out until now may have been asked for before, nobody knows: the first get of one is not
     /// counted. The curve stays without bias. A get that finds its object has the weight of the lowest share since the
@@ -274,8 +274,8 @@ impl Profiler {
     pub fn grow_rate(&mut self, factor: f64) {
         let (lowest, objects) = self.sample.thresholds();
         self.known_below = lowest.min(self.sampler.rate());
-        let room = self.options.max_sampled.map_or(f64::INFINITY, |max| FULL_AFTER_GROWTH * max as f64 / objects);
-        self.sampler.increase_to((self.sampler.rate() * factor).min(room));
+        let max_rate = self.options.max_sampled.map_or(f64::INFINITY, |max| FULL_AFTER_GROWTH * max as f64 / objects);
+        self.sampler.increase_to((self.sampler.rate() * factor).min(max_rate));
     }
 
     /// Objects in the sample.

@@ -169,7 +169,7 @@ impl Stack {
         }
     }
 
-    /// Moves all slots together, joins neighbouring holes, and doubles the room when half of it is in use. Holes below
+    /// Moves all slots together, joins neighbouring holes, and doubles the space when half of it is in use. Holes below
     /// the last object are of no use to any cache that has not all.
     fn pack(&mut self) {
         let mut packed: Vec<Slot> = Vec::with_capacity(self.slots.len());

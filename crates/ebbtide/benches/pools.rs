@@ -41,7 +41,7 @@ fn resident_bytes() -> u64 {
 
 /// Half of the draws go to the first eighth of the keys.
 fn draw(random: &mut Random, keys: u64) -> u64 {
-    let unit = random.below(1 << 32) as f64 / (1_u64 << 32) as f64;
+    let unit = random.uniform(1 << 32) as f64 / (1_u64 << 32) as f64;
     ((unit * unit * unit) * keys as f64) as u64
 }
 
@@ -74,7 +74,7 @@ fn insert(pool: &Pool, key: [u8; 8]) {
 
 impl Tenants {
     fn one(&self, kind: Kind, random: &mut Random) -> bool {
-        let tenant = random.below(self.tenants);
+        let tenant = random.uniform(self.tenants);
         let key = (tenant << 40 | draw(random, self.keys)).to_le_bytes();
         let pool = &self.pools[tenant as usize % self.pools.len()];
         let insert = || insert(pool, key);
@@ -190,7 +190,7 @@ fn moved(scale: u64) {
     for tenants in [&giver, &taker, &other] {
         tenants.run(Kind::LookAside, 4 * keys, 5);
     }
-    let (is_over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_over, max_resident) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for tenants in [&giver, &taker] {
             let is_over = &is_over;
@@ -203,7 +203,7 @@ fn moved(scale: u64) {
         }
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                most.fetch_max(resident_bytes(), Ordering::Relaxed);
+                max_resident.fetch_max(resident_bytes(), Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(20));
             }
         });
@@ -228,8 +228,8 @@ fn moved(scale: u64) {
         println!("{} MiB moved in {seconds:.1} s, {:.2} of what 256 MiB a second says", unit / MIB, seconds / expected);
         println!("p99 of another pool: {before:.2} us before, {during:.2} us during, {:.3}", during / before);
     });
-    let most = most.into_inner();
-    println!("resident at most {} MiB of {} MiB", most / MIB, 3 * unit / MIB);
+    let max_resident = max_resident.into_inner();
+    println!("resident at most {} MiB of {} MiB", max_resident / MIB, 3 * unit / MIB);
     cache.verify();
 }
 
@@ -280,7 +280,7 @@ fn hits_beside(builder: CacheBuilder, pool_bytes: u64, is_flooded: bool, rounds:
             }
         }
         while is_flooded && flooded < 10 * pool_bytes * request / requests {
-            let length = 1 << flood.below(16);
+            let length = 1 << flood.uniform(16);
             pools[4].insert(flood.number().to_le_bytes(), vec![1; length]).expect("there is memory");
             flooded += length as u64;
         }

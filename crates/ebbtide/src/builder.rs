@@ -174,7 +174,7 @@ impl CacheBuilder {
         self
     }
 
-    /// Bytes of values that a segment has room for; it has a 64th part more for their keys and metadata. Default:
+    /// Bytes of values that a segment has space for; it has a 64th part more for their keys and metadata. Default:
     /// memory / 1024, but at least memory / 64 or 64 KiB, whichever is less; a power of two from 4 KiB to 1 MiB.
     pub fn segment_size(mut self, size: ByteSize) -> Self {
         self.options.segment_size = Some(u32::try_from(size.as_bytes()).unwrap_or(u32::MAX));

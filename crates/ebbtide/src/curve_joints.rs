@@ -25,14 +25,14 @@ pub fn corrected(lru: &Curve, models: &[(u64, f64)], are_exact: bool) -> Curve {
     };
     let of_lru = |memory_bytes: u64| lru.miss_ratio_at(memory_bytes).unwrap_or(1.0);
     let floor = lru.points().last().map_or(0.0, |point| point.miss_ratio);
-    let most = models.iter().map(|(_, miss_ratio)| *miss_ratio).fold(0.0, f64::max);
-    let least = models.iter().map(|(_, miss_ratio)| *miss_ratio).fold(1.0, f64::min);
+    let max = models.iter().map(|(_, miss_ratio)| *miss_ratio).fold(0.0, f64::max);
+    let min = models.iter().map(|(_, miss_ratio)| *miss_ratio).fold(1.0, f64::min);
     let at = |memory_bytes: u64| match memory_bytes {
         small if small < first.0 => {
-            below(of_lru(small), of_lru(first.0), first.1, small as f64 / first.0 as f64).max(most)
+            at_less_memory(of_lru(small), of_lru(first.0), first.1, small as f64 / first.0 as f64).max(max)
         }
         large if large > last.0 => {
-            above(of_lru(large), of_lru(last.0), last.1, floor, last.0 as f64 / large as f64).min(least)
+            at_more_memory(of_lru(large), of_lru(last.0), last.1, floor, last.0 as f64 / large as f64).min(min)
         }
         within => modelled(within),
     };
@@ -54,7 +54,7 @@ pub(crate) fn at_level(curve: &Curve, memory_bytes: u64, measured: f64) -> Curve
         small if small < memory_bytes => {
             // A curve that increases with memory is no reason to take hits from what has more of them.
             let increase = (level - point.miss_ratio).max(0.0);
-            below(point.miss_ratio + increase, level, measured, small as f64 / memory_bytes as f64) - increase
+            at_less_memory(point.miss_ratio + increase, level, measured, small as f64 / memory_bytes as f64) - increase
         }
         _ => point.miss_ratio + measured - level,
     };
@@ -64,7 +64,7 @@ pub(crate) fn at_level(curve: &Curve, memory_bytes: u64, measured: f64) -> Curve
 /// The miss ratio at less memory than that of a model, `share` of it. `lru` and `lru_there`: those of LRU here and
 /// there. The hits that the policy has beyond LRU are fewer here, with the root of LRU's hits, and at least in
 /// proportion to the memory: a loop has no hits under LRU, and a policy that withstands it holds a part of it.
-fn below(lru: f64, lru_there: f64, model: f64, share: f64) -> f64 {
+fn at_less_memory(lru: f64, lru_there: f64, model: f64, share: f64) -> f64 {
     let (hits, hits_there, model_hits) = (1.0 - lru, 1.0 - lru_there, 1.0 - model);
     let part = if hits_there > 0.0 { hits / hits_there } else { 0.0 };
     let beyond = model_hits - hits_there;
@@ -74,7 +74,7 @@ fn below(lru: f64, lru_there: f64, model: f64, share: f64) -> f64 {
 /// The miss ratio at more memory than that of a model, which is `share` of it. `floor`: misses that no memory saves.
 /// Of the others the same part remains as under LRU. Where LRU misses less than the model, the difference gets less
 /// with memory.
-fn above(lru: f64, lru_there: f64, model: f64, floor: f64, share: f64) -> f64 {
+fn at_more_memory(lru: f64, lru_there: f64, model: f64, floor: f64, share: f64) -> f64 {
     if model > lru_there {
         return lru + (model - lru_there) * share;
     }

@@ -19,7 +19,7 @@ impl WaitReason {
             Self::Eviction => "another thread is evicting, and has not ended",
             Self::Reader => "borrowed items hold up what was evicted",
             Self::Held => "borrowed items, handles or uploads hold the memory",
-            Self::Demotion => "flash has no room for what would be evicted",
+            Self::Demotion => "flash has no space for what would be evicted",
         }
     }
 }

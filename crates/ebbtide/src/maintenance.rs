@@ -342,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_gets_smaller_though_flash_has_no_room() {
+    fn the_memory_gets_smaller_though_flash_has_no_space() {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(64));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
         let flash = cache.engine().flash().unwrap();
         let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
         (0..30_000).for_each(insert);
-        let _without_upkeep = flash.maintaining.lock().unwrap();
+        let _without_maintenance = flash.maintaining.lock().unwrap();
         (30_000..60_000).take_while(|_| flash.tier.has_space()).for_each(insert);
         assert!(!flash.tier.has_space());
         cache.resize(ByteSize::mib(32)).unwrap();

@@ -34,7 +34,7 @@ const MIN_BYTES_OF_ALL: u64 = 1 << 20;
 const MIN_SAMPLED_AMONG_MANY: u64 = 64;
 /// Sampled accesses in a second, at most: the profile takes about a microsecond for each.
 const MAX_SAMPLES_PER_SECOND: u64 = 8000;
-/// The share of the keys that is sampled at most doubles in this time, while it and the accesses have room.
+/// The share of the keys that is sampled at most doubles in this time, while it and the accesses have space.
 const GROWTH_MS: u64 = 10_000;
 /// What was seen this long ago weighs half.
 const HALF_LIFE_MS: f64 = 1_800_000.0;
@@ -257,16 +257,16 @@ impl CacheProfile {
         }
     }
 
-    /// Samples fewer keys or more: by `room`, how many times the accesses that were sampled there may be. `before` is
-    /// the share of the profiler before these.
-    fn adapt_share(&mut self, before: f64, room: f64, dropped: u64, now_ms: u64) {
+    /// Samples fewer keys or more. `max_growth`: the factor by which the sampled accesses may grow. `before`: the share
+    /// of the profiler before these.
+    fn adapt_share(&mut self, before: f64, max_growth: f64, dropped: u64, now_ms: u64) {
         self.profiler.limit_depth(self.deepest_bytes());
         // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
-        let factor = room.min(if dropped > 0 { 0.5 } else { 1.0 });
+        let factor = max_growth.min(if dropped > 0 { 0.5 } else { 1.0 });
         if factor < 1.0 {
             self.profiler.limit_rate(self.profiler.sample_rate() * factor);
-        } else if room > 2.0 && now_ms.saturating_sub(self.share_changed_ms) >= GROWTH_MS {
-            self.profiler.grow_rate(2.0f64.min(room / 2.0));
+        } else if max_growth > 2.0 && now_ms.saturating_sub(self.share_changed_ms) >= GROWTH_MS {
+            self.profiler.grow_rate(2.0f64.min(max_growth / 2.0));
         }
         if self.profiler.sample_rate() != before {
             self.share_changed_ms = now_ms;

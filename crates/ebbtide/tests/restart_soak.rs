@@ -38,23 +38,24 @@ fn value(key: u32, version: u32) -> Vec<u8> {
 /// Random changes.
 fn churn(cache: &Cache, random: &mut Random, versions: &mut BTreeMap<u32, u32>) {
     for _ in 0..8000 {
-        let key = random.below(12_000) as u32;
-        match random.below(20) {
+        let key = random.uniform(12_000) as u32;
+        match random.uniform(20) {
             0..2 => {
                 cache.delete(&key.to_le_bytes());
                 versions.remove(&key);
             }
             2..7 => drop(cache.get(&key.to_le_bytes())),
             _ => {
-                let version = random.below(1 << 30) as u32;
-                let ttl = if random.below(3) == 0 { Ttl::seconds(60 + random.below(2000) as u32) } else { Ttl::Never };
+                let version = random.uniform(1 << 30) as u32;
+                let ttl =
+                    if random.uniform(3) == 0 { Ttl::seconds(60 + random.uniform(2000) as u32) } else { Ttl::Never };
                 let insert = cache.insert(&key.to_le_bytes(), &value(key, version)).flags(version).ttl(ttl).apply();
                 insert.unwrap();
                 versions.insert(key, version);
             }
         }
     }
-    if random.below(8) == 0 {
+    if random.uniform(8) == 0 {
         cache.flush(Duration::ZERO);
         versions.clear();
     }
@@ -79,10 +80,10 @@ fn restart_repeatedly(path: &Path, restarts: u64, seed: u64) {
     let mut cache = build(mib, policies[0]);
     for restart in 0..restarts {
         churn(&cache, &mut random, &mut versions);
-        seconds += 1 + random.below(100);
+        seconds += 1 + random.uniform(100);
         cache.maintain(Duration::from_secs(seconds));
-        if random.below(3) == 0 {
-            mib = 6 + random.below(20);
+        if random.uniform(3) == 0 {
+            mib = 6 + random.uniform(20);
             cache.resize(ByteSize::mib(mib)).unwrap();
         }
         cache.verify();
@@ -94,12 +95,12 @@ fn restart_repeatedly(path: &Path, restarts: u64, seed: u64) {
         }
         assert!(cache.close().unwrap().saved.is_some());
         drop(cache);
-        if random.below(2) == 0 {
+        if random.uniform(2) == 0 {
             // The file counts as changed: the start reads all values.
             File::open(path).unwrap().set_modified(SystemTime::now()).unwrap();
         }
-        let next_mib = if random.below(2) == 0 { mib } else { 6 + random.below(20) };
-        cache = build(next_mib, policies[random.below(3) as usize]);
+        let next_mib = if random.uniform(2) == 0 { mib } else { 6 + random.uniform(20) };
+        cache = build(next_mib, policies[random.uniform(3) as usize]);
         let start = cache.memory_start().unwrap();
         assert!(matches!(start, MemoryStart::Warm { .. }), "restart {restart}: {start}");
         let after = entries(&cache);

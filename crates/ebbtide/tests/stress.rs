@@ -87,12 +87,12 @@ impl Board {
         let state = known.done.load(Ordering::Relaxed);
         let version = state / 2 + 1;
         let value = Stamp { key: number, version }.value(length_of(number, version));
-        let ttl = [Ttl::seconds(1), Ttl::seconds(2), Ttl::seconds(1000), Ttl::Never][random.below(4) as usize];
+        let ttl = [Ttl::seconds(1), Ttl::seconds(2), Ttl::seconds(1000), Ttl::Never][random.uniform(4) as usize];
         let insert = |mode| self.cache.insert(&key, &value).flags(number as u32).ttl(ttl).mode(mode).apply();
         let begin = || known.started.store(version * 2, Ordering::Release);
         let full = |error: Error| assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
         // Whether the new version is there now; if not, what was there may still be, unless it was a set.
-        let written = match random.below(20) {
+        let written = match random.uniform(20) {
             0 => {
                 let was = self.cache.delete(&key);
                 assert!(!was || state.is_multiple_of(2), "key {number}: deleted twice");
@@ -161,7 +161,7 @@ impl Board {
     fn write_all(&self, writer: u64) {
         let mut random = Random::new(writer);
         while !self.over.load(Ordering::Relaxed) {
-            let number = random.below(KEYS / WRITERS) * WRITERS + writer;
+            let number = random.uniform(KEYS / WRITERS) * WRITERS + writer;
             self.write(number, &mut random);
         }
     }
@@ -170,8 +170,8 @@ impl Board {
         let mut random = Random::new(100 + reader);
         let mut handles: Vec<(u64, u64, Handle)> = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
-            let number = random.below(KEYS);
-            match random.below(10) {
+            let number = random.uniform(KEYS);
+            match random.uniform(10) {
                 0..3 => self.read_batch(&mut random),
                 3 => {
                     let done = self.done(number);
@@ -181,7 +181,7 @@ impl Board {
                         handles.push((number, done, handle));
                     }
                     if handles.len() > 20 {
-                        let (number, done, handle) = handles.swap_remove(random.below(20) as usize);
+                        let (number, done, handle) = handles.swap_remove(random.uniform(20) as usize);
                         self.judge(number, done, &read(&handle));
                     }
                 }
@@ -203,7 +203,7 @@ impl Board {
     }
 
     fn read_batch(&self, random: &mut Random) {
-        let numbers: Vec<u64> = (0..random.between(1, 40)).map(|_| random.below(KEYS)).collect();
+        let numbers: Vec<u64> = (0..random.between(1, 40)).map(|_| random.uniform(KEYS)).collect();
         let done: Vec<u64> = numbers.iter().map(|number| self.done(*number)).collect();
         let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key_of(*number)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
@@ -303,7 +303,7 @@ fn readers_see_only_what_was_written_between_flushes() {
 
 #[test]
 fn counters_lose_no_increment() {
-    // Room for everything: nothing is evicted, but merges of dead space move the counters.
+    // Space for everything: nothing is evicted, but merges of dead space move the counters.
     let cache = Cache::builder().memory(ByteSize::mib(1)).build().unwrap();
     let counters: Vec<Vec<u8>> = (0..40).map(|number| format!("{:0>1$}", number, 1 + number).into_bytes()).collect();
     for key in &counters {
@@ -318,9 +318,9 @@ fn counters_lose_no_increment() {
                 let mut random = Random::new(thread);
                 let mut log = [[0_u64; 2]; 40];
                 while Instant::now() < end {
-                    let at = random.below(40) as usize;
-                    let delta = random.below(50);
-                    match random.below(4) {
+                    let at = random.uniform(40) as usize;
+                    let delta = random.uniform(50);
+                    match random.uniform(4) {
                         0 => {
                             let Lookup::Hit(item) = cache.get(&counters[at]) else { panic!("counter {at} is gone") };
                             let (token, text) = (item.cas(), item.to_vec());

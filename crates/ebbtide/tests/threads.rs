@@ -113,7 +113,7 @@ fn what_is_put_behind_long_values_waits_for_others() {
 fn a_long_value_waits_for_others_that_are_under_way() {
     let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();
     let upload = |key: &[u8], mib: u64| cache.upload(key, mib << 20, 0, Ttl::Never, Mode::Set);
-    // With this there is room for one of the others at a time.
+    // With this there is space for one of the others at a time.
     let first = upload(b"first", 20).unwrap();
     let value = vec![7; 2 << 20];
     std::thread::scope(|scope| {

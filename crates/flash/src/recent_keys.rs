@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn more_keys_than_there_is_room_for_make_the_window_shorter() {
+    fn more_keys_than_there_is_space_for_make_the_window_shorter() {
         let recent = RecentKeys::new(1 << 10, 60);
         let keys = 2 * recent.space as u32 + 1;
         assert!(recent.memory_bytes() <= 1 << 10, "{}", recent.memory_bytes());

@@ -87,7 +87,7 @@ fn a_block_device_is_written_read_and_told_what_to_forget() {
             let (first, end) = ((4 << 20) + BLOCK as u64, (12 << 20) + BLOCK as u64);
             disk.discard(first, end - first).unwrap();
             assert!(blocks() + (7 << 20) <= before, "the image has holes");
-            let stats = disk.account().stats();
+            let stats = disk.monitor().stats();
             assert_eq!((stats.discards, stats.discards_refused), (1, 0));
             for at in [BLOCK as u64, end] {
                 let found = read(disk, at, Buffer::zeroed(4 << 20)).unwrap();

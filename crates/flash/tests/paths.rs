@@ -231,7 +231,7 @@ fn more_than_the_filesystem_has_is_refused() {
     let path = directory.path().join("flash");
     // More than any, and less than a file can have.
     let (reason, message) = open_error(&path, 8 << 40);
-    assert!(message.contains("make room"), "{message}");
+    assert!(message.contains("make space"), "{message}");
     let OpenError::Full { free, .. } = reason else { panic!("{message}") };
     let each = [("one", free / 3 * 2), ("two", free / 3 * 2)].map(|(name, bytes)| (directory.path().join(name), bytes));
     assert!(Disk::check(&each[..1], &DiskOptions::default()).is_ok());

@@ -47,7 +47,7 @@ fn with_disk_of(queue_depth: usize, test: impl FnOnce(&Arc<Disk>) + Send) {
         serving.into_iter().for_each(|thread| thread.join().unwrap());
         tested.unwrap();
     });
-    assert_eq!(disk.account().stats().under_way, 0);
+    assert_eq!(disk.monitor().stats().under_way, 0);
 }
 
 fn thread_ring(disk: &Arc<Disk>) -> Option<ThreadRing> {
@@ -106,7 +106,7 @@ fn a_thread_moves_its_own_reads_beside_those_of_others() {
             let mut random = Random::new(1);
             let (mut started, mut ended) = (0, 0);
             while ended < 1000 {
-                while started < 1000 && submit(random.below(BLOCKS)).is_ok() {
+                while started < 1000 && submit(random.uniform(BLOCKS)).is_ok() {
                     started += 1;
                 }
                 if ring.has_completions() {
@@ -169,7 +169,7 @@ fn turns_end_all() -> bool {
         for number in 0..READS as u64 {
             submit(disk, number, &sender);
         }
-        while disk.account().stats().reads.transfers < READS as u64 {
+        while disk.monitor().stats().reads.transfers < READS as u64 {
             sleep(&ring);
             // All that are under way are over by then, as good as always.
             thread::sleep(Duration::from_millis(200));
@@ -311,7 +311,7 @@ fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
                     "one a thread"
                 );
                 let (sender, over) = channel();
-                let numbers: Vec<u64> = (0..3).map(|_| random.below(BLOCKS)).collect();
+                let numbers: Vec<u64> = (0..3).map(|_| random.uniform(BLOCKS)).collect();
                 for &number in &numbers {
                     let sender = sender.clone();
                     let done = Box::new(move |outcome: TransferOutcome| {

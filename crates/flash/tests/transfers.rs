@@ -67,7 +67,7 @@ fn served(disk: &Disk, test: impl FnOnce()) {
         let _stop = Stop(disk);
         test();
     });
-    assert_eq!(disk.account().stats().under_way, 0);
+    assert_eq!(disk.monitor().stats().under_way, 0);
 }
 
 fn filled(bytes: usize, seed: u64) -> Buffer {
@@ -89,7 +89,7 @@ fn what_is_written_is_read_at_every_size() {
             assert!(*found == *written, "{bytes} bytes");
         }
         disk.sync().unwrap();
-        let stats = disk.account().stats();
+        let stats = disk.monitor().stats();
         assert_eq!((stats.reads.transfers, stats.writes.transfers, stats.syncs), (5, 5, 1));
         assert_eq!(stats.reads.bytes, stats.writes.bytes);
         assert_eq!(stats.reads.latencies.count(), 5);
@@ -171,7 +171,7 @@ fn many_transfers_at_once_agree_with_a_model() {
             }
         });
         assert_eq!(completed.load(Relaxed) as u64, THREADS * ROUNDS);
-        let stats = disk.account().stats();
+        let stats = disk.monitor().stats();
         assert_eq!(stats.reads.transfers + stats.writes.transfers, THREADS * ROUNDS);
         assert!((2..=16).contains(&stats.max_under_way), "{}", stats.max_under_way);
     });
@@ -201,7 +201,7 @@ impl Worker<'_> {
         for round in 0..rounds {
             // Half of the work is on few extents, so that there is something to read.
             let among = if random.chance(50) { 32 } else { extents };
-            let extent = random.below(among) * threads + self.id;
+            let extent = random.uniform(among) * threads + self.id;
             while self.busy.len() >= 12 || self.busy.contains(&extent) {
                 self.settle();
             }
@@ -271,7 +271,7 @@ fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
         assert_eq!(taken, [[true; 4].as_slice(), &[false; 6]].concat());
         let taken: Vec<bool> = (10..20).map(|i| submit(i, Direction::Read)).collect();
         assert_eq!(taken, [[true; 4].as_slice(), &[false; 6]].concat());
-        assert_eq!(opened.disk.account().stats().refusals, 12);
+        assert_eq!(opened.disk.monitor().stats().refusals, 12);
         // Requests accepted before the stop complete after it.
         opened.disk.stop();
         served(&opened.disk, || ());
@@ -311,7 +311,7 @@ fn a_stop_amid_the_work_completes_everything_once() {
             }
             disk.stop();
         });
-        while disk.account().stats().under_way > 0 {
+        while disk.monitor().stats().under_way > 0 {
             thread::yield_now();
         }
         assert_eq!(submitted.load(Relaxed), 1500);
@@ -360,7 +360,7 @@ fn a_file_that_shrank_fails_its_reads_and_stays_open() {
             Err(Error::Transfer { offset: 4_194_304, .. })
         ));
         read(&**disk, 0, Buffer::zeroed(BLOCK)).unwrap();
-        assert_eq!(disk.account().stats().reads.errors, 1);
+        assert_eq!(disk.monitor().stats().reads.errors, 1);
     });
 }
 
@@ -373,7 +373,7 @@ fn files_keep_their_space_when_they_are_told_to_forget() {
         assert!(before >= MIN_STRIPED_PATH_BYTES / 512);
         disk.discard(0, 16 << 20).unwrap();
         assert_eq!(blocks(), before);
-        let stats = disk.account().stats();
+        let stats = disk.monitor().stats();
         assert_eq!((stats.discards, stats.discards_refused), (0, 1));
     });
 }

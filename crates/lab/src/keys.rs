@@ -15,7 +15,7 @@ pub const FULL_WIDTH: u32 = 11;
 
 const DIGITS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 
-/// Room for one key, written again and again.
+/// Space for one key, written again and again.
 #[derive(Clone, Debug)]
 pub struct KeyBuffer {
     bytes: [u8; MAX_KEY_SIZE],

@@ -18,7 +18,7 @@ pub(crate) struct ValueWriter {
 }
 
 impl ValueWriter {
-    /// Stores `length` bytes that begin with `head` (or with as much of it as there is room for).
+    /// Stores `length` bytes that begin with `head` (or with as much of it as there is space for).
     pub(crate) fn store(
         &mut self,
         cache: &Pool,

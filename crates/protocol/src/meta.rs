@@ -345,11 +345,11 @@ mod tests {
         }
         let opaque = |length| format!("g a O{}", "x".repeat(length));
         assert_eq!((rejection(&opaque(31)), rejection(&opaque(32))), (None, Some((OpaqueTooLong, false))));
-        let most = "a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1";
+        let flags = "a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1";
         for (line, too_many) in [
-            (format!("g {most} C1"), format!("g {most} C1 q")),
-            (format!("d {most} C1"), format!("d {most} C1 q")),
-            (most.replacen("a", "s a 2", 1), most.replacen("a", "s a 2 C1", 1)),
+            (format!("g {flags} C1"), format!("g {flags} C1 q")),
+            (format!("d {flags} C1"), format!("d {flags} C1 q")),
+            (flags.replacen("a", "s a 2", 1), flags.replacen("a", "s a 2 C1", 1)),
         ] {
             assert_eq!(rejection(&line), None, "{line}");
             let expected = (TooManyFlags, too_many.starts_with('s'));

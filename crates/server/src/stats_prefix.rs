@@ -1,7 +1,7 @@
 //! Statistics by key prefix: what `stats detail` counts while it is on.
 //!
 //! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of
-//! prefixes is bounded: keys of further ones are not counted either, until `stats reset` makes room.
+//! prefixes is bounded: keys of further ones are not counted either, until `stats reset` makes space.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -67,10 +67,10 @@ impl PrefixStats {
             return;
         };
         let mut all = lock(&self.counts);
-        let has_room = all.len() < MAX_PREFIXES;
+        let has_space = all.len() < MAX_PREFIXES;
         match all.get_mut(&key[..end]) {
             Some(counts) => count(counts),
-            None if has_room => count(all.entry(key[..end].into()).or_default()),
+            None if has_space => count(all.entry(key[..end].into()).or_default()),
             None => {}
         }
     }

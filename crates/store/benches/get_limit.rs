@@ -151,7 +151,7 @@ fn main() {
     let mut random = Random::new(1);
     // The ranks of Zipf 1.0 in a scattered order of keys.
     let mut draw = || {
-        let unit = random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
+        let unit = random.uniform(1 << 53) as f64 / (1_u64 << 53) as f64;
         ((keys as f64).powf(unit) as u64 - 1).wrapping_mul(0x9E37_79B1) % keys
     };
     let names: Vec<Key> = (0..GETS).map(|_| key(draw())).collect();

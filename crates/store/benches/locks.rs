@@ -37,7 +37,7 @@ impl<'s> Client<'s> {
 
     /// A key by Zipf 1.0, in a scattered order.
     fn draw(&mut self) -> u64 {
-        let unit = self.random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
+        let unit = self.random.uniform(1 << 53) as f64 / (1_u64 << 53) as f64;
         ((self.keys as f64).powf(unit) as u64 - 1).wrapping_mul(0x9E37_79B1) % self.keys
     }
 
@@ -61,7 +61,7 @@ impl<'s> Client<'s> {
 
     fn request(&mut self, now_ms: u64) {
         let number = self.draw();
-        if self.random.below(100) < self.set_percent {
+        if self.random.uniform(100) < self.set_percent {
             return self.set(number, now_ms);
         }
         self.commands += 1;

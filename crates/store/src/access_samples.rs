@@ -82,7 +82,7 @@ impl AccessSamples {
             {
                 let mut samples = lock(stripe);
                 if !samples.is_empty() {
-                    // Room for as many again: of hundreds of pools few are busy.
+                    // Space for as many again: of hundreds of pools few are busy.
                     taken.reserve_exact((2 * samples.len()).min(STRIPE_SAMPLES));
                     std::mem::swap(&mut *samples, &mut taken);
                 }

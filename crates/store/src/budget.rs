@@ -20,7 +20,7 @@ const INDEX_AND_HISTORY_SHARE: u64 = 64;
 pub const SEGMENTS_MIN: u32 = 16;
 /// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
 const INDEX_SHARE: (u64, u64) = (3, 4);
-/// Fewer buckets than this have too few ways to make room for a key.
+/// Fewer buckets than this have too few ways to make space for a key.
 const INDEX_BUCKETS_MIN: u64 = 64;
 /// Open segments, at most, as a share of all.
 const OPEN_SHARE: u32 = 25;

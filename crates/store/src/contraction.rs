@@ -5,7 +5,7 @@
 //! enough buckets unused         they leave the budget of the index; no split can have them any more; ticket
 //! grace period over             their pages return to the system, and segments enter the budget
 //! ```
-//! Tiny objects can fill the index while their segments have room: then nothing is evicted, and the load stays above
+//! Tiny objects can fill the index while their segments have space: then nothing is evicted, and the load stays above
 //! the bound. If such an index stands in the way of a smaller memory, that memory is recorded (`evict_towards`):
 //! maintenance evicts until the load is under the bound and the index contracts, and ends when the smaller memory would
 //! hold it.

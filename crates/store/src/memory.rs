@@ -25,7 +25,7 @@ fn take_back(leaving: &mut Option<LeavingBuckets>, index: &Index) -> bool {
 }
 
 impl Store {
-    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in
+    /// Turns the memory of a segment into space for an index that is to grow now: of the topmost one, or, if that is in
     /// use, of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);

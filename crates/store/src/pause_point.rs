@@ -54,7 +54,7 @@ pub mod with_pauses {
         };
         let pause = PAUSES.with(|pauses| {
             let random = &mut *pauses.borrow_mut();
-            random.as_mut().and_then(|random| (random.below(one_in) == 0).then(|| random.below(3000)))
+            random.as_mut().and_then(|random| (random.uniform(one_in) == 0).then(|| random.uniform(3000)))
         });
         if let Some(us) = pause {
             std::thread::sleep(Duration::from_micros(us));

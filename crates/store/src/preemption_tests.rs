@@ -29,7 +29,7 @@ struct Terms {
     /// Whether acknowledged writes must be present.
     keeps: bool,
     /// Whether the memory holds all keys, so that no write may be refused.
-    has_room: bool,
+    has_space: bool,
 }
 
 /// A thread with its own keys.
@@ -78,9 +78,9 @@ impl Client<'_> {
     fn set(&mut self, key: u64) {
         let (name, version) = (self.key(key), self.versions[key as usize] + 1);
         let stamp = Stamp { key: self.thread << 32 | key, version };
-        let length = self.terms.value_bytes / 2 + self.random.below(self.terms.value_bytes as u64) as usize;
+        let length = self.terms.value_bytes / 2 + self.random.uniform(self.terms.value_bytes as u64) as usize;
         let value = stamp.value(length);
-        let (hash, ttl) = (self.store.hash(&name), [Ttl::Never, Ttl::seconds(1000)][self.random.below(2) as usize]);
+        let (hash, ttl) = (self.store.hash(&name), [Ttl::Never, Ttl::seconds(1000)][self.random.uniform(2) as usize]);
         let write = Write { key: &name, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
         match self.write(|| self.store.write(&self.participant, &write, NOW_MS)) {
             Some(_) => self.versions[key as usize] = version,
@@ -102,7 +102,7 @@ impl Client<'_> {
         item.copy_to(&mut value);
         assert_eq!(Stamp::read(&value), Some(Stamp { key: self.thread << 32 | key, version }));
         if self.handles.len() == HANDLES_MAX {
-            self.handles.remove(self.random.below(HANDLES_MAX as u64) as usize);
+            self.handles.remove(self.random.uniform(HANDLES_MAX as u64) as usize);
         }
         if self.random.chance(20)
             && let Ok(handle) = item.to_handle(self.store)
@@ -132,13 +132,13 @@ impl Client<'_> {
 
     fn step(&mut self, counted: &std::sync::atomic::AtomicU64) {
         let started = Instant::now();
-        let key = self.random.below(self.terms.keys_per_thread);
-        match self.random.below(100) {
+        let key = self.random.uniform(self.terms.keys_per_thread);
+        match self.random.uniform(100) {
             0..45 => self.set(key),
             45..75 => self.get(key),
             75..90 => self.delete(key),
             // Rarely: a flush frees more than is written between two evictions.
-            90 if self.terms.flushes && self.random.below(50) == 0 => self.store.flush(NOW_MS, 0),
+            90 if self.terms.flushes && self.random.uniform(50) == 0 => self.store.flush(NOW_MS, 0),
             91..94 => _ = self.store.maintain(&self.participant, NOW_MS),
             _ => self.count(counted),
         }
@@ -170,7 +170,7 @@ fn run(terms: Terms) -> Arc<Store> {
                 while Instant::now() < end {
                     client.step(counted);
                 }
-                assert!(!terms.has_room || client.refused == 0, "{} refused: {:?}", client.refused, store.stats());
+                assert!(!terms.has_space || client.refused == 0, "{} refused: {:?}", client.refused, store.stats());
                 client.handles.clear();
                 (0..terms.keys_per_thread).for_each(|key| client.get(key));
             });
@@ -198,7 +198,7 @@ fn every_operation_ends_in_a_tiny_cache() {
         ..Options::default()
     };
     let store =
-        run(Terms { options, keys_per_thread: 200, value_bytes: 1500, flushes: true, keeps: false, has_room: false });
+        run(Terms { options, keys_per_thread: 200, value_bytes: 1500, flushes: true, keeps: false, has_space: false });
     assert!(store.stats().evictions > 0, "{:?}", store.stats());
 }
 
@@ -213,7 +213,7 @@ fn a_full_cache_that_keeps_everything_loses_nothing() {
         ..Options::default()
     };
     let store =
-        run(Terms { options, keys_per_thread: 48, value_bytes: 12_000, flushes: false, keeps: true, has_room: false });
+        run(Terms { options, keys_per_thread: 48, value_bytes: 12_000, flushes: false, keeps: true, has_space: false });
     assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
 }
 
@@ -229,7 +229,7 @@ fn overwritten_bytes_are_found_beside_other_claims() {
         ..Options::default()
     };
     let store =
-        run(Terms { options, keys_per_thread: 40, value_bytes: 1500, flushes: false, keeps: true, has_room: true });
+        run(Terms { options, keys_per_thread: 40, value_bytes: 1500, flushes: false, keeps: true, has_space: true });
     assert!(store.stats().segments_compacted > 0, "{:?}", store.stats());
 }
 
@@ -237,7 +237,7 @@ fn overwritten_bytes_are_found_beside_other_claims() {
 fn nothing_is_lost_with_free_memory() {
     let options = || Options { memory_bytes: 64 << 20, segment_size: Some(64 << 10), writers: 8, ..Options::default() };
     let store =
-        run(Terms { options, keys_per_thread: 300, value_bytes: 400, flushes: false, keeps: true, has_room: true });
+        run(Terms { options, keys_per_thread: 300, value_bytes: 400, flushes: false, keeps: true, has_space: true });
     assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
 }
 

@@ -96,16 +96,16 @@ fn a_meta_lookup_ignores_changing_neighbours() {
     let (client, other) = (Client::new(&store), Client::new(&store));
     client.write(KEY, b"value", Mode::Set);
     let neighbour = client.neighbour();
-    let (target, visit) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
+    let (target, lookup) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
     let mut looks = 0;
-    let visited = store.update_meta_flags(&client.participant, target, visit, NOW_MS, |_| {
+    let outcome = store.update_meta_flags(&client.participant, target, lookup, NOW_MS, |_| {
         looks += 1;
         if looks < 100 {
             other.add_one(&neighbour);
         }
         Some(MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } })
     });
-    assert!(matches!(visited, Ok(MetaFlagsOutcome::Found { .. })));
+    assert!(matches!(outcome, Ok(MetaFlagsOutcome::Found { .. })));
     assert_eq!(looks, 1);
     assert!(client.peek().extension().stale);
 }
@@ -117,9 +117,9 @@ fn a_meta_lookup_of_a_changed_number_repeats() {
     client.write(KEY, b"100", Mode::Set);
     client.add_one(KEY);
     let neighbour = client.neighbour();
-    let (target, visit) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
+    let (target, lookup) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
     let mut looks = 0;
-    let visited = store.update_meta_flags(&client.participant, target, visit, NOW_MS, |_| {
+    let outcome = store.update_meta_flags(&client.participant, target, lookup, NOW_MS, |_| {
         looks += 1;
         if looks == 1 {
             other.add_one(&neighbour);
@@ -127,7 +127,7 @@ fn a_meta_lookup_of_a_changed_number_repeats() {
         }
         Some(MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } })
     });
-    let Ok(MetaFlagsOutcome::Found { item, .. }) = visited else { panic!("the key is there") };
+    let Ok(MetaFlagsOutcome::Found { item, .. }) = outcome else { panic!("the key is there") };
     let mut value = Vec::new();
     item.copy_to(&mut value);
     assert_eq!((looks, &value[..]), (2, &b"102"[..]));

@@ -67,12 +67,12 @@ impl Generator {
                 operation = Operation::Maintain;
             }
         }
-        let back = if self.options.steps_back && self.random.chance(10) { self.random.below(5000) } else { 0 };
+        let back = if self.options.steps_back && self.random.chance(10) { self.random.uniform(5000) } else { 0 };
         Step { now_ms: self.now_ms.saturating_sub(back), operation }
     }
 
     fn pause_ms(&mut self) -> u64 {
-        let longest = match (self.options.lives, self.random.below(100)) {
+        let longest = match (self.options.lives, self.random.uniform(100)) {
             (_, 0..70) => 20,
             (_, 70..92) => 2500,
             (Lives::Short, _) => 12_000,
@@ -84,7 +84,7 @@ impl Generator {
 
     fn operation(&mut self) -> Operation {
         let key = self.key();
-        match self.random.below(1000) {
+        match self.random.uniform(1000) {
             0..240 => Operation::Get(key),
             240..255 => {
                 let token = self.random.chance(50).then(|| self.random.number());
@@ -100,7 +100,7 @@ impl Generator {
             324..720 => Operation::Write(self.write(key)),
             720..730 => {
                 let length = self.long_value_bytes();
-                Operation::Abandon { key, length, written: self.random.below(length as u64 + 1) as usize }
+                Operation::Abandon { key, length, written: self.random.uniform(length as u64 + 1) as usize }
             }
             730..800 => Operation::Delete(key),
             800..840 => Operation::Touch(key, self.life()),
@@ -108,7 +108,7 @@ impl Generator {
             870..930 => Operation::Increment(key, self.delta()),
             930..970 => Operation::Decrement(key, self.delta()),
             970..972 if self.options.flushes => {
-                let delay_ms = if self.random.chance(50) { 0 } else { self.random.below(5000) };
+                let delay_ms = if self.random.chance(50) { 0 } else { self.random.uniform(5000) };
                 Operation::Flush { delay_ms }
             }
             _ => Operation::Maintain,
@@ -116,7 +116,7 @@ impl Generator {
     }
 
     fn write(&mut self, key: Vec<u8>) -> Write {
-        let mode = match self.random.below(100) {
+        let mode = match self.random.uniform(100) {
             0..55 => Mode::Set,
             55..65 => Mode::Add,
             65..72 => Mode::Replace,
@@ -136,7 +136,7 @@ impl Generator {
     fn key(&mut self) -> Vec<u8> {
         // Half of the operations are on an eighth of the keys.
         let among = if self.random.chance(50) { self.keys.len().div_ceil(8) } else { self.keys.len() };
-        self.keys[self.random.below(among as u64) as usize].clone()
+        self.keys[self.random.uniform(among as u64) as usize].clone()
     }
 
     fn value(&mut self) -> Vec<u8> {
@@ -144,24 +144,24 @@ impl Generator {
             let length = self.long_value_bytes();
             return self.bytes(length);
         }
-        match self.random.below(100) {
+        match self.random.uniform(100) {
             0..30 => {
-                let number = self.random.number() >> self.random.below(64);
+                let number = self.random.number() >> self.random.uniform(64);
                 let mut text = number.to_string().into_bytes();
                 if self.random.chance(20) {
                     text.insert(0, b'0');
                 }
                 if self.random.chance(20) {
-                    text.resize(text.len() + self.random.below(6) as usize, b' ');
+                    text.resize(text.len() + self.random.uniform(6) as usize, b' ');
                 }
                 text
             }
             30..60 => {
-                let length = self.random.below(40) as usize;
+                let length = self.random.uniform(40) as usize;
                 self.bytes(length)
             }
             _ => {
-                let length = self.random.below(self.options.segment_bytes as u64 / 4) as usize;
+                let length = self.random.uniform(self.options.segment_bytes as u64 / 4) as usize;
                 self.bytes(length)
             }
         }
@@ -178,8 +178,8 @@ impl Generator {
 
     fn long_value_bytes(&mut self) -> usize {
         let (segment, limit) = (self.options.segment_bytes as u64, self.options.value_limit as u64);
-        let length = match self.random.below(100) {
-            0..40 => segment * self.random.between(1, 3) - self.random.below(300).min(segment) + 20,
+        let length = match self.random.uniform(100) {
+            0..40 => segment * self.random.between(1, 3) - self.random.uniform(300).min(segment) + 20,
             40..85 => self.random.between(1, segment * 3),
             85..98 => self.random.between(1, limit),
             _ => limit + self.random.between(0, 1),
@@ -188,7 +188,7 @@ impl Generator {
     }
 
     fn life(&mut self) -> Life {
-        match (self.options.lives, self.random.below(100)) {
+        match (self.options.lives, self.random.uniform(100)) {
             (_, 0..3) => Life::Past,
             (Lives::Short, _) => Life::Seconds(self.random.between(1, 10) as u32),
             (_, 3..30) => Life::Never,
@@ -197,23 +197,23 @@ impl Generator {
             (_, 70..80) => Life::Exactly(self.random.between(1, 300) as u32),
             (_, 80..85) => Life::Seconds(self.random.between(300, 100_000) as u32),
             (_, 85..90) => Life::Exactly(self.random.between(300, 100_000) as u32),
-            (_, 90..94) => Life::Seconds((self.random.number() as u32 >> self.random.below(32)).max(1)),
-            (_, 94..97) => Life::Exactly((self.random.number() as u32 >> self.random.below(32)).max(1)),
+            (_, 90..94) => Life::Seconds((self.random.number() as u32 >> self.random.uniform(32)).max(1)),
+            (_, 94..97) => Life::Exactly((self.random.number() as u32 >> self.random.uniform(32)).max(1)),
             _ => Life::Seconds(u32::MAX),
         }
     }
 
     fn delta(&mut self) -> u64 {
-        if self.random.chance(80) { self.random.below(200) } else { self.random.number() }
+        if self.random.chance(80) { self.random.uniform(200) } else { self.random.number() }
     }
 }
 
 /// Keys of all lengths, all different.
 fn key(random: &mut Random, number: usize) -> Vec<u8> {
     let mut key = format!("{number}").into_bytes();
-    let longest = [0, 8, 30, 250][random.below(4) as usize];
+    let longest = [0, 8, 30, 250][random.uniform(4) as usize];
     if key.len() < longest {
-        let more = random.below((longest - key.len()) as u64 + 1) as usize;
+        let more = random.uniform((longest - key.len()) as u64 + 1) as usize;
         key.push(b'-');
         key.extend(random.bytes(more).iter().map(|byte| b'a' + byte % 26));
         key.truncate(longest);

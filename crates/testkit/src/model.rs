@@ -162,7 +162,7 @@ impl Model {
     }
 
     fn excuse_full(&self) -> Judgement {
-        ensure(self.evicts, || "there is room".into())
+        ensure(self.evicts, || "there is space".into())
     }
 
     fn judge_lookup(&mut self, key: &[u8], hit: Option<&Hit>) -> Judgement {
@@ -249,7 +249,7 @@ impl Model {
                 if *mode == Mode::Set {
                     self.entries.remove(key);
                 }
-                return ensure(excused, || "there is room".into());
+                return ensure(excused, || "there is space".into());
             }
             _ => return Err("this is no answer to that".into()),
         }
@@ -348,7 +348,7 @@ mod tests {
         model.judge(&set(b"k", b"v", Life::Never), &Answer::Stored, None).unwrap();
         assert!(model.judge(&get(), &hit(b"w", None), None).is_err(), "another value");
         assert!(model.judge(&get(), &Answer::Lookup(None), None).is_err(), "a miss of what is there");
-        assert!(model.judge(&set(b"k", b"v", Life::Never), &Answer::Full, None).is_err(), "there is room");
+        assert!(model.judge(&set(b"k", b"v", Life::Never), &Answer::Full, None).is_err(), "there is space");
         model.judge(&set(b"k", b"v", Life::Past), &Answer::Stored, None).unwrap();
         assert!(model.judge(&get(), &hit(b"v", None), None).is_err(), "it is past");
     }

@@ -18,18 +18,18 @@ impl Random {
     }
 
     /// A number below `limit`, which is not zero.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub fn uniform(&mut self, limit: u64) -> u64 {
         self.number() % limit
     }
 
     /// A number from `low` to `high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
+        low + self.uniform(high - low + 1)
     }
 
     /// True in `percent` of 100 cases.
     pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
+        self.uniform(100) < percent
     }
 
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {

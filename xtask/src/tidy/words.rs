@@ -21,7 +21,18 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["fate", "fates"], "decision, or result"),
     (&["mend", "mends", "mended", "mending"], "repair, rewrite, or fix"),
     (&["whoever"], "the caller, or the thread"),
+    (&["room", "rooms"], "space, or memory"),
+    (&["upkeep", "upkeeps"], "maintenance"),
+    (&["owed"], "debt, or pending"),
+    (&["forgive", "forgives", "forgiven"], "reset, or lift"),
+    (&["landed"], "completed, or written"),
 ];
+/// In names a bound is `max_` or `min_`.
+const BOUNDS: [&str; 2] = ["most", "least"];
+/// Words that make a superlative of the word before them, as in `least_recent`, and not a bound.
+const ADJECTIVES: &[&str] = &["dense", "frequent", "gets", "recent", "recently", "used"];
+/// A name of more words is a sentence, as those of tests are.
+const MAX_BOUND_WORDS: usize = 4;
 /// Pairs of words.
 const REFUSED_PAIRS: &[(&str, &str, &str)] = &[
     ("hand", "down", "demote"),
@@ -41,6 +52,7 @@ pub fn check(path: &str, source: &Source) -> Vec<Problem> {
     // What tests say to each other is theirs; their names and comments are not.
     let line = source.line(end) - 1;
     problems.extend(find(path, texts[1], line));
+    problems.extend(find_bounds(path, &source.code));
     problems.extend(find(path, &source.comments[end..], line));
     problems
 }
@@ -62,6 +74,28 @@ fn find(path: &str, text: &str, lines_before: usize) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Names of code that call a bound the most or the least.
+fn find_bounds(path: &str, code: &str) -> Vec<Problem> {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let names = code.lines().enumerate().flat_map(|(number, line)| {
+        line.split(move |letter| !is_part(letter)).filter(|name| !name.is_empty()).map(move |name| (number, name))
+    });
+    let bounds = names.filter(|(_, name)| is_bound(name));
+    let problem = |(number, name): (usize, &str)| {
+        Problem::new(path, number + 1, RULE, format!("\"{name}\": write max_ or min_ in the place of most and least"))
+    };
+    bounds.map(problem).collect()
+}
+
+fn is_bound(name: &str) -> bool {
+    let words: Vec<String> = words(name).collect();
+    let word = |at: usize| words.get(at).map_or("", String::as_str);
+    let is_named = |at: usize| {
+        BOUNDS.contains(&word(at)) && !ADJECTIVES.contains(&word(at + 1)) && (at == 0 || word(at - 1) != "at")
+    };
+    words.len() <= MAX_BOUND_WORDS && (0..words.len()).any(is_named)
 }
 
 fn advice(before: &str, word: &str) -> Option<(String, &'static str)> {
@@ -110,6 +144,14 @@ mod tests {
             ("// It is handed\n// down later.", "handed down"),
             ("/// Keep one key of so many", "so many"),
             ("#[cfg(test)]\nmod tests { fn fate() {} }", "fate"),
+            ("fn has_room() {}", "room"),
+            ("// in the next upkeep", "upkeep"),
+            ("let owed = 1;", "owed"),
+            ("fn forgive() {}", "forgive"),
+            ("// It has landed.", "landed"),
+            ("const TOKENS_MOST: u32 = 6;", "TOKENS_MOST"),
+            ("let least_ttl = 1;", "least_ttl"),
+            ("#[cfg(test)]\nmod tests { fn a() { let most = 1; } }", "most"),
             ("#[cfg(test)]\nmod tests { /* mended */ }", "mended"),
         ] {
             let found = found(text);
@@ -121,7 +163,10 @@ mod tests {
     #[test]
     fn whole_words_count_and_the_texts_of_tests_do_not() {
         for text in [
-            "// praised, arise, belly, amend, fatal, watershed",
+            "// praised, arise, belly, amend, fatal, watershed, headroom",
+            "fn least_recent() {} fn at_most(most_used: u32) {} // the most that fits",
+            "#[cfg(test)]\nmod tests { fn the_policy_that_misses_least_is_chosen() {} }",
+            "let a = \"least_ttl\";",
             "fn in_flight() {} // requests in flight",
             "// by hand, and down to",
             "#[cfg(test)]\nmod tests { const A: &str = \"raise\"; }",

@@ -74,7 +74,8 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     let for_items = settings.memory_bytes - for_flash.planned.as_bytes();
     for bytes in SAMPLE_VALUES {
         let objects = for_items / (SAMPLE_KEY + bytes + OVERHEAD);
-        report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
+        report
+            .line("  space for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
     }
     report.line(
         "evictions",

@@ -152,7 +152,7 @@ pub const FLAGS: &[Flag] = &[
         hits serve) (default: objects)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "values in a segment, with k or m (default: by -m, 4k to 1m)"),
-    own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\n\
+    own("flash", "path:size", "what memory has no space for goes to this file, which is created, or\n\
         block device; several times for several"),
     own("flash-admission", "policy", "which evicted objects are written: all, probability:0.5,\n\
         reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR],\n\

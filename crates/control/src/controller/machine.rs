@@ -88,7 +88,7 @@ impl Controller {
             Verdict::Failed { predicted, measured } => Ok(self.undo(situation, predicted, measured)),
             verdict @ (Verdict::Helped | Verdict::Unknown) => {
                 if verdict == Verdict::Helped {
-                    self.forgive();
+                    self.lift_bans();
                 }
                 self.trial = None;
                 self.start(situation)
@@ -215,7 +215,7 @@ impl Controller {
     }
 
     /// Directions that have helped are open again.
-    fn forgive(&mut self) {
+    fn lift_bans(&mut self) {
         let Some(trial) = &self.trial else { return };
         for (at, pool) in self.pools.iter_mut().enumerate() {
             match trial.moved_bytes(at) {

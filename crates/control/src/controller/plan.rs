@@ -88,13 +88,13 @@ fn tenant(pool: &PoolReading, budget_bytes: Option<u64>, (may_grow, may_shrink):
     let has = pool.memory_bytes;
     // A budget outside its bounds is the division's to correct, not the controller's.
     let (min_bytes, max_bytes) = (pool.min_bytes.min(has), pool.max_bytes.max(has));
-    let least = if stays || !may_shrink { has } else { min_bytes };
+    let floor_bytes = if stays || !may_shrink { has } else { min_bytes };
     let greatest = if stays || !may_grow { has } else { max_bytes };
     Tenant {
         curve: pool.curve.clone(),
         gets: pool.gets_per_second,
         value: pool.hit_value,
-        min_bytes: budget_bytes.unwrap_or(least),
+        min_bytes: budget_bytes.unwrap_or(floor_bytes),
         max_bytes: budget_bytes.unwrap_or(greatest),
     }
 }

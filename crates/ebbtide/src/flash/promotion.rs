@@ -1,7 +1,7 @@
 //! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
 //!
 //! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked
-//! for more often: what comes back takes the place of something that flash then needs room for, and lies on flash a
+//! for more often: what comes back takes the place of something that flash then needs space for, and lies on flash a
 //! second time. It is worth that if it is asked for again before memory evicts it, which who came back within such a
 //! time will probably be. So by default the window for a second hit is measured in what memory evicts, and is as long
 //! as memory keeps things. Operations that need more than a value, its key and flags bring it back in any case.
@@ -29,14 +29,14 @@ const FILTER_SHARE: u64 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashPromotion {
     /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while
-    /// memory has evicted nothing. Less long, where more keys are hit than a 64th of the memory of flash has room for.
+    /// memory has evicted nothing. Less long, where more keys are hit than a 64th of the memory of flash has space for.
     /// The default: fewer misses and fewer bytes written than with `Always`, for some more reads.
     #[default]
     Auto,
     /// All: the next get of the key costs no read.
     Always,
     /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where
-    /// more keys are hit than a 64th of the memory of flash has room for.
+    /// more keys are hit than a 64th of the memory of flash has space for.
     SecondHit,
     /// None.
     Never,
@@ -217,8 +217,8 @@ mod tests {
     #[test]
     fn state_takes_what_was_said() {
         for text in ["auto", "second-hit", "one-in:7"] {
-            let most = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
-            assert!((most / 2..=most).contains(&promotions(text).memory_bytes()), "{text}");
+            let max = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
+            assert!((max / 2..=max).contains(&promotions(text).memory_bytes()), "{text}");
         }
         assert_eq!((promotions("always").memory_bytes(), promotions("never").memory_bytes()), (0, 0));
     }

@@ -276,15 +276,15 @@ mod tests {
         for _ in 0..200 {
             let mut content = encode(Structure::Map, TYPES, &[]);
             let mut plain: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-            for _ in 0..random.below(60) {
-                let key = vec![b'k'; 1 + random.below(3) as usize]
+            for _ in 0..random.uniform(60) {
+                let key = vec![b'k'; 1 + random.uniform(3) as usize]
                     .into_iter()
-                    .chain([random.below(9) as u8])
+                    .chain([random.uniform(9) as u8])
                     .collect::<Vec<u8>>();
-                let value = vec![random.below(256) as u8; random.below(20) as usize];
-                let removed = random.below(3) == 0;
+                let value = vec![random.uniform(256) as u8; random.uniform(20) as usize];
+                let removed = random.uniform(3) == 0;
                 let change: [Change<'_>; 1] = [(&key, (!removed).then_some(&value))];
-                if random.below(10) == 0 {
+                if random.uniform(10) == 0 {
                     content =
                         SortedLog::open(Structure::Map, &content, TYPES).unwrap().rewritten(TYPES, &change).unwrap();
                 } else {
@@ -313,9 +313,9 @@ mod tests {
         let mut refused = 0;
         for _ in 0..5000 {
             let mut content = whole.clone();
-            let place = random.below(content.len() as u64) as usize;
-            content[place] = random.below(256) as u8;
-            content.truncate(content.len() - random.below(3) as usize);
+            let place = random.uniform(content.len() as u64) as usize;
+            content[place] = random.uniform(256) as u8;
+            content.truncate(content.len() - random.uniform(3) as usize);
             let read = || -> Result<(), Error> {
                 let map = SortedLog::open(Structure::Map, &content, TYPES)?;
                 map.find(b"bc")?;

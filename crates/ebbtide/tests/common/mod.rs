@@ -77,10 +77,10 @@ impl CacheSubject {
         Ok(Answer::Done)
     }
 
-    fn revise(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
-        let revise = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
-        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create: None, counts: true }, revise)?;
-        Ok(!matches!(visited, MetaFlagsOutcome::Absent))
+    fn change_meta_flags(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
+        let change = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
+        let outcome = self.cache.update_meta_flags(key, MetaFlagsLookup { create: None, counts: true }, change)?;
+        Ok(!matches!(outcome, MetaFlagsOutcome::Absent))
     }
 
     fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {
@@ -117,10 +117,12 @@ impl CacheSubject {
             }
             Operation::Increment(key, delta) => Answer::Number(cache.increment(key, *delta)?),
             Operation::Decrement(key, delta) => Answer::Number(cache.decrement(key, *delta)?),
-            Operation::MarkStale(key, token) => Answer::Was(self.revise(key, |_| MetaFlags::Stale { token: *token })?),
+            Operation::MarkStale(key, token) => {
+                Answer::Was(self.change_meta_flags(key, |_| MetaFlags::Stale { token: *token })?)
+            }
             Operation::Win(key) => {
                 let mut wins = false;
-                let found = self.revise(key, |item| {
+                let found = self.change_meta_flags(key, |item| {
                     wins = !item.is_won();
                     MetaFlags::Won
                 })?;

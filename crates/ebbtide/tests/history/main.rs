@@ -15,10 +15,10 @@
 //!
 //! All of that holds from one life of the cache to the next, whether it was stopped or killed.
 //!
-//! Memory has room for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile, and
-//! regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device reorders
-//! and delays what it is given, fails, flips bits, loses and misplaces writes. The values, lengths and lives are drawn
-//! from a seed; how threads meet is not.
+//! Memory has space for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile,
+//! and regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device
+//! reorders and delays what it is given, fails, flips bits, loses and misplaces writes. The values, lengths and lives
+//! are drawn from a seed; how threads meet is not.
 //!
 //!     EBBTIDE_HISTORY_OPERATIONS=10000000 cargo test -p ebbtide --test history
 
@@ -45,7 +45,7 @@ const THREADS: usize = 4;
 /// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
 const OPERATIONS: u64 = 200_000;
 /// Maximum number of operations on a device: after more, too many of its regions have failed.
-const OPERATIONS_MOST: u64 = 100_000;
+const MAX_OPERATIONS: u64 = 100_000;
 const CASES: u64 = 8;
 /// From this one on cases have several lives.
 const CASES_WITH_ENDS: u64 = 6;
@@ -188,7 +188,7 @@ fn move_time(table: &Table, mover: &Mover, case: &Case, is_over: impl Fn() -> bo
     let mut random = Random::new(case.seed);
     while !is_over() {
         thread::sleep(Duration::from_millis(2));
-        if random.below(300) == 0 && case.lives() == 1 {
+        if random.uniform(300) == 0 && case.lives() == 1 {
             // A flush that is to come, and comes.
             let operation = table.record.begin(THREADS, mover.bounds().earliest);
             table.cache.flush(Duration::from_secs(1000));
@@ -196,7 +196,7 @@ fn move_time(table: &Table, mover: &Mover, case: &Case, is_over: impl Fn() -> bo
             table.record.flushed(operation);
             table.record.over(THREADS);
         } else {
-            mover.go_on(&table.cache, random.below(if case.lives() == 1 { 400 } else { 100 }));
+            mover.go_on(&table.cache, random.uniform(if case.lives() == 1 { 400 } else { 100 }));
         }
     }
 }
@@ -270,7 +270,7 @@ fn run(case: &Case) -> (u64, FlashStats) {
 fn nothing_stale_foreign_or_expired_is_ever_read() {
     let asked = std::env::var("EBBTIDE_HISTORY_OPERATIONS").ok();
     let operations = asked.map_or(OPERATIONS, |number| number.parse().expect("a number of operations"));
-    let rounds = operations.div_ceil(CASES * OPERATIONS_MOST);
+    let rounds = operations.div_ceil(CASES * MAX_OPERATIONS);
     let mut found = 0;
     for round in 0..rounds {
         for number in 0..CASES {

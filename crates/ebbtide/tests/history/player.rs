@@ -16,7 +16,7 @@ use std::time::Duration;
 /// evicted.
 const WINDOW: u64 = 10;
 const OPERATIONS_PER_WINDOW: u64 = 60;
-const TOKENS_MOST: usize = 6;
+const MAX_TOKENS: usize = 6;
 
 /// What all threads share.
 pub struct Table {
@@ -96,10 +96,10 @@ impl<'a> Player<'a> {
 
     fn key(&mut self, done: u64) -> u64 {
         if self.random.chance(25) {
-            return self.random.below(self.table.keys);
+            return self.random.uniform(self.table.keys);
         }
         let window = done / OPERATIONS_PER_WINDOW * WINDOW * 7;
-        (window + self.random.below(WINDOW)) % self.table.keys
+        (window + self.random.uniform(WINDOW)) % self.table.keys
     }
 
     fn begin(&self) -> Operation {
@@ -117,16 +117,16 @@ impl<'a> Player<'a> {
     }
 
     fn ttl(&mut self) -> Ttl {
-        match self.random.below(20) {
-            0..4 => Ttl::seconds(1 + self.random.below(4) as u32),
-            4..8 => Ttl::seconds(20 + self.random.below(60) as u32),
+        match self.random.uniform(20) {
+            0..4 => Ttl::seconds(1 + self.random.uniform(4) as u32),
+            4..8 => Ttl::seconds(20 + self.random.uniform(60) as u32),
             8..10 => Ttl::seconds(2000),
             _ => Ttl::Never,
         }
     }
 
     fn step(&mut self, key: u64) -> Result<(), String> {
-        match self.random.below(1000) {
+        match self.random.uniform(1000) {
             0..330 => self.get(key).map(drop),
             330..380 => self.get_batch(key),
             380..460 => self.fetch(key),
@@ -167,15 +167,15 @@ impl<'a> Player<'a> {
         table.record.saw(key, operation, version, until)?;
         before.map_or(Ok(()), |before| table.record.follows(key, version, before))?;
         table.hits.fetch_add(1, Relaxed);
-        if self.tokens.len() == TOKENS_MOST {
-            self.tokens.swap_remove(self.random.below(TOKENS_MOST as u64) as usize);
+        if self.tokens.len() == MAX_TOKENS {
+            self.tokens.swap_remove(self.random.uniform(MAX_TOKENS as u64) as usize);
         }
         self.tokens.push((key, item.cas(), version));
         Ok(item.cas())
     }
 
     fn get_batch(&mut self, first: u64) -> Result<(), String> {
-        let more = 1 + self.random.below(8);
+        let more = 1 + self.random.uniform(8);
         let keys: Vec<u64> = (0..more).map(|more| (first + more) % self.table.keys).collect();
         let names: Vec<Vec<u8>> = keys.iter().map(|&key| value::name(key)).collect();
         let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -208,8 +208,8 @@ impl<'a> Player<'a> {
         // An operation that would wait is refused.
         self.cache.set_patience(Patience::Spent);
         self.waits = false;
-        for _ in 0..self.random.below(3) {
-            let other = key + self.random.below(2);
+        for _ in 0..self.random.uniform(3) {
+            let other = key + self.random.uniform(2);
             self.step(other % self.table.keys)?;
         }
         let operation = self.begin();
@@ -276,7 +276,7 @@ impl<'a> Player<'a> {
         if self.random.chance(70) {
             return self.tokens.pop();
         }
-        let number = self.random.below(self.tokens.len().max(1) as u64) as usize;
+        let number = self.random.uniform(self.tokens.len().max(1) as u64) as usize;
         (number < self.tokens.len()).then(|| self.tokens.swap_remove(number))
     }
 

@@ -44,10 +44,10 @@ impl Held {
     /// Holds values of a pool, some in place of others.
     fn hold(&mut self, pool: &Pool, random: &mut Random) {
         for _ in 0..HELD / 2 {
-            let key = value::name(random.below(KEYS));
+            let key = value::name(random.uniform(KEYS));
             let Some(handle) = pool.get(&key).hit().and_then(|item| item.to_handle().ok()) else { continue };
             if self.0.len() == HELD {
-                self.0.swap_remove(random.below(HELD as u64) as usize);
+                self.0.swap_remove(random.uniform(HELD as u64) as usize);
             }
             let bytes = bytes_of(&handle);
             self.0.push((handle, bytes));
@@ -80,15 +80,15 @@ fn manage(cache: &Cache, tables: [&Table; 3], random: &mut Random, is_over: impl
     let (mut is_removed, mut held) = (false, Held::default());
     while !is_over() {
         thread::sleep(Duration::from_millis(1));
-        let (low, high) = (ByteSize::kib(random.below(1024)), ByteSize::kib(1024 + random.below(4096)));
-        match random.below(40) {
+        let (low, high) = (ByteSize::kib(random.uniform(1024)), ByteSize::kib(1024 + random.uniform(4096)));
+        match random.uniform(40) {
             0..8 => {
                 held.hold(&other.pool, random);
                 other.pool.resize(low, high).expect("the bounds fit");
             }
             8 => other.pool.release().expect("it is there"),
             9 | 10 => {
-                let table = [default, other, tenant][random.below(3) as usize];
+                let table = [default, other, tenant][random.uniform(3) as usize];
                 held.hold(&table.pool, random);
                 let operation = table.record.begin(THREADS, (table.now)().earliest);
                 table.pool.flush(Duration::ZERO);

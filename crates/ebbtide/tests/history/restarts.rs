@@ -75,7 +75,7 @@ impl Lives {
         if !self.has_flash {
             return Parts::FileAlone;
         }
-        match self.random.below(3) {
+        match self.random.uniform(3) {
             0 if before == Parts::Both => Parts::FileAlone,
             1 if before == Parts::Both => Parts::FlashAlone,
             _ => Parts::Both,
@@ -115,7 +115,7 @@ impl Lives {
             cache.close().expect("the file can be written");
         }
         if self.has_flash && before != Parts::FileAlone {
-            let seed = self.random.below(1 << 20);
+            let seed = self.random.uniform(1 << 20);
             self.device = Arc::new(self.device.killed(seed));
             fs::copy(self.log_path(self.log), self.log_path(self.log + 1)).expect("there is a log");
             self.log += 1;
@@ -145,7 +145,7 @@ fn play(tables: &[Table], mover: &Mover, last: u64, seed: u64) {
         let mut random = Random::new(seed);
         while !players.iter().all(|player| player.is_finished()) {
             thread::sleep(Duration::from_millis(2));
-            mover.go_on(&tables[0].cache, random.below(100));
+            mover.go_on(&tables[0].cache, random.uniform(100));
         }
         players.into_iter().for_each(|player| player.join().expect("nobody saw anything wrong"));
     });

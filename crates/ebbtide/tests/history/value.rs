@@ -50,11 +50,11 @@ pub fn of(key: u64, written: u64) -> Vec<u8> {
 /// Small ones, ones of a block and more, and some that fit neither a segment nor a region.
 fn length(written: u64) -> usize {
     let mut random = Random::new(written);
-    let bytes = match random.below(20) {
-        0..10 => random.below(400),
-        10..14 => random.below(1900),
-        14..19 => 2000 + random.below(6000),
-        _ => 20_000 + random.below(30_000),
+    let bytes = match random.uniform(20) {
+        0..10 => random.uniform(400),
+        10..14 => random.uniform(1900),
+        14..19 => 2000 + random.uniform(6000),
+        _ => 20_000 + random.uniform(30_000),
     };
     bytes as usize
 }

@@ -165,10 +165,10 @@ fn length(key: u32, version: u64, values: Values) -> usize {
     if values == Values::InPools {
         return pools::length(&mut random);
     }
-    match random.below(2000) {
+    match random.uniform(2000) {
         0 => 150_000,
-        1..40 => 2000 + random.below(6000) as usize,
-        _ => 24 + random.below(60) as usize,
+        1..40 => 2000 + random.uniform(6000) as usize,
+        _ => 24 + random.uniform(60) as usize,
     }
 }
 
@@ -268,23 +268,23 @@ impl Worker<'_> {
             // Each key has one writer: what it acknowledged has an order.
             let keys = u64::from(KEYS / THREADS);
             let structured = self.structured.clone();
-            let number = if structured.is_some() { self.structured_key(keys) } else { self.random.below(keys) };
+            let number = if structured.is_some() { self.structured_key(keys) } else { self.random.uniform(keys) };
             let key = number as u32 * THREADS + self.thread;
             if let Some(pool) = structured.filter(|_| structures::is_structured(key)) {
                 self.change_structure(&pool, key);
                 continue;
             }
             let writes = [95, 60, 10][(operation / PHASE % 3) as usize];
-            match self.random.below(100) {
+            match self.random.uniform(100) {
                 drawn if drawn < writes => self.set(key),
                 _ if self.thread == 0
                     && self.values == Values::Plain
                     && operation < OPERATIONS / 2
-                    && self.random.below(4000) == 0 =>
+                    && self.random.uniform(4000) == 0 =>
                 {
                     self.flush()
                 }
-                _ => match self.random.below(10) {
+                _ => match self.random.uniform(10) {
                     0..3 if is_number(key) => self.count(key),
                     3 => self.touch(key),
                     4 => self.get(key),
@@ -299,7 +299,7 @@ impl Worker<'_> {
         if self.values != Values::InPools {
             self.cache.maintain(Duration::from_millis(operation));
         }
-        if self.random.below(4) == 0 {
+        if self.random.uniform(4) == 0 {
             let (less, more) = match self.values {
                 Values::InPools => (pools::CACHE_BYTES, pools::LARGER_BYTES),
                 Values::Plain | Values::Structured => (CACHE_BYTES, LARGER_BYTES),

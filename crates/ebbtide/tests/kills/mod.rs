@@ -63,13 +63,13 @@ const EDIT_POINTS: [KillPoint; 8] = [
 /// hundreds of times.
 fn passes(point: KillPoint, random: &mut Random) -> u64 {
     match point {
-        KillPoint::Publication | KillPoint::Commit | KillPoint::Removal => random.below(20_000),
-        KillPoint::EditInvalidation | KillPoint::EditPublication | KillPoint::Demotion => random.below(10_000),
+        KillPoint::Publication | KillPoint::Commit | KillPoint::Removal => random.uniform(20_000),
+        KillPoint::EditInvalidation | KillPoint::EditPublication | KillPoint::Demotion => random.uniform(10_000),
         KillPoint::SplitSlot | KillPoint::Displacement | KillPoint::RelocationCopy | KillPoint::RelocationSlot => {
-            random.below(2000)
+            random.uniform(2000)
         }
-        KillPoint::SplitWord | KillPoint::ContractionWord | KillPoint::ContractionSlot => random.below(50),
-        KillPoint::Shrink | KillPoint::Resize => random.below(2),
+        KillPoint::SplitWord | KillPoint::ContractionWord | KillPoint::ContractionSlot => random.uniform(50),
+        KillPoint::Shrink | KillPoint::Resize => random.uniform(2),
         _ => 0,
     }
 }
@@ -121,7 +121,7 @@ impl Lives {
         let mut passes = passes(point, &mut self.random);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut child = self.setup.spawn(self.random.below(1 << 40), Some(Kill::At(point, passes)));
+            let mut child = self.setup.spawn(self.random.uniform(1 << 40), Some(Kill::At(point, passes)));
             let is_killed = child.wait_for_kill();
             self.check(is_killed.then_some(Some(point)));
             if is_killed {
@@ -135,10 +135,10 @@ impl Lives {
 
     /// Has a process end itself between two steps of changes of its pools.
     fn kill_between_steps(&mut self) {
-        let mut steps = self.random.below(12);
+        let mut steps = self.random.uniform(12);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut child = self.setup.spawn(self.random.below(1 << 40), Some(Kill::AfterSteps(steps)));
+            let mut child = self.setup.spawn(self.random.uniform(1 << 40), Some(Kill::AfterSteps(steps)));
             let is_killed = child.wait_for_kill();
             self.check(is_killed.then_some(None));
             if is_killed {
@@ -152,12 +152,12 @@ impl Lives {
 
     /// Has a process be killed when it has written some of its journal.
     fn kill_at_random(&mut self) {
-        let length = self.setup.journal_bytes() + self.random.below(600_000);
-        let mut child = self.setup.spawn(self.random.below(1 << 40), None);
+        let length = self.setup.journal_bytes() + self.random.uniform(600_000);
+        let mut child = self.setup.spawn(self.random.uniform(1 << 40), None);
         let deadline = Instant::now() + PATIENCE;
         while self.setup.journal_bytes() < length && child.is_running() {
             assert!(Instant::now() < deadline, "the process does nothing");
-            thread::sleep(Duration::from_micros(self.random.below(2000)));
+            thread::sleep(Duration::from_micros(self.random.uniform(2000)));
         }
         let is_killed = child.kill();
         // A process that is killed in its stop or start may have left a clean file.

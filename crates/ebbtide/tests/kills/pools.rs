@@ -33,7 +33,7 @@ pub fn keys(pool: u32) -> Range<u32> {
 }
 
 pub fn length(random: &mut Random) -> usize {
-    (VALUE_BYTES.start + random.below(VALUE_BYTES.end - VALUE_BYTES.start)) as usize
+    (VALUE_BYTES.start + random.uniform(VALUE_BYTES.end - VALUE_BYTES.start)) as usize
 }
 
 /// The pool of a key of the journal, and the key in the cache.
@@ -69,8 +69,8 @@ impl Worker<'_> {
         if !operation.is_multiple_of(CHANGE_EVERY) || operation == 0 {
             return;
         }
-        for _ in 0..1 + self.random.below(3) {
-            let pool = self.random.below(NAMES.len() as u64) as u32;
+        for _ in 0..1 + self.random.uniform(3) {
+            let pool = self.random.uniform(NAMES.len() as u64) as u32;
             if pool == 0 || self.random.chance(40) {
                 self.flush_pool(pool);
             } else {
@@ -88,7 +88,7 @@ impl Worker<'_> {
 
     /// A key of the pool that this thread writes.
     fn key_of(&mut self, pool: u32) -> u32 {
-        keys(pool).start + self.random.below((POOL_KEYS / THREADS).into()) as u32 * THREADS + self.thread
+        keys(pool).start + self.random.uniform((POOL_KEYS / THREADS).into()) as u32 * THREADS + self.thread
     }
 
     fn flush_pool(&mut self, pool: u32) {

@@ -184,8 +184,8 @@ impl Worker<'_> {
     /// A key of this thread: mostly a busy one.
     pub fn structured_key(&mut self, keys: u64) -> u64 {
         match self.random.chance(75) {
-            true => self.random.below(BUSY_KEYS),
-            false => self.random.below(keys),
+            true => self.random.uniform(BUSY_KEYS),
+            false => self.random.uniform(keys),
         }
     }
 
@@ -196,7 +196,7 @@ impl Worker<'_> {
         if let (Some(found), Some(known)) = (found, self.written.get(&key)) {
             assert_eq!(Some(found), *known, "key {key}");
         }
-        match (self.random.below(20), found) {
+        match (self.random.uniform(20), found) {
             (0, Some(_)) => self.remove_structure(pool, key),
             (1, Some(_)) | (_, None) => {
                 self.remove_structure(pool, key);

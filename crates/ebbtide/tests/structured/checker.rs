@@ -58,15 +58,15 @@ impl Editor {
     }
 
     fn step(&mut self, pools: &[Pool]) {
-        let (pool, key) = (self.random.below(2) as usize, self.random.below(KEYS as u64) as usize);
-        let (structure, token) = (self.random.below(STRUCTURES.len() as u64) as usize, self.random.number());
+        let (pool, key) = (self.random.uniform(2) as usize, self.random.uniform(KEYS as u64) as usize);
+        let (structure, token) = (self.random.uniform(STRUCTURES.len() as u64) as usize, self.random.number());
         let place = (pool * STRUCTURES.len() + structure) * KEYS + key;
         let pool = &pools[pool];
         let known = self.parts[place];
         let name = format!("{}:{key}", STRUCTURES[structure]);
-        match self.random.below(100) {
+        match self.random.uniform(100) {
             0..10 => {
-                let filler = self.random.below(20_000).to_le_bytes();
+                let filler = self.random.uniform(20_000).to_le_bytes();
                 for i in 0..8_u8 {
                     pool.insert([&filler[..], &[i]].concat(), vec![i; 400 + 100 * usize::from(i)]).unwrap();
                 }

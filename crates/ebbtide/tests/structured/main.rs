@@ -96,8 +96,8 @@ fn a_map_matches_a_plain_map() {
     let mut random = Random::new(7);
     assert_eq!((map.get(&1), map.remove(&1)), (Ok(None), Ok(false)));
     for step in 0..20_000 {
-        let key = random.below(300) as u16;
-        match random.below(10) {
+        let key = random.uniform(300) as u16;
+        match random.uniform(10) {
             0..6 => {
                 let value = random.bytes(step % 40);
                 map.insert(&key, &value).unwrap();

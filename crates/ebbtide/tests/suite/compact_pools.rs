@@ -468,7 +468,7 @@ fn a_start_on_a_changed_file_finds_no_wrong_entry() {
         for number in 0..rounds {
             std::fs::write(&path, &whole).unwrap();
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-            let mut below = |bound: usize| random.below(bound as u64) as usize;
+            let mut below = |bound: usize| random.uniform(bound as u64) as usize;
             match number % 3 {
                 0 => file.set_len(below(whole.len()) as u64).unwrap(),
                 1 => {

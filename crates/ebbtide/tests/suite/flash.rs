@@ -46,7 +46,7 @@ fn flash(cache: &Cache) -> FlashStats {
 }
 
 #[test]
-fn what_memory_has_no_room_for_is_found_on_flash() {
+fn what_memory_has_no_space_for_is_found_on_flash() {
     let folder = tempfile::tempdir().unwrap();
     let promotion = some_promotion();
     let cache = build(folder.path(), Clock::Manual, promotion);
@@ -172,17 +172,17 @@ fn an_old_value_never_comes_back_while_threads_set_delete_and_flush() {
     const KEYS: u32 = 30_000;
     let folder = tempfile::tempdir().unwrap();
     let cache = build(folder.path(), Clock::System, some_promotion());
-    let least: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let min_versions: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for owner in 0..2u32 {
-            let (cache, least) = (&cache, &least);
+            let (cache, min_versions) = (&cache, &min_versions);
             scope.spawn(move || {
                 let mut random = u64::from(owner) + 1;
                 for step in 1..30_000u64 {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let number = (random >> 33) as u32 % (KEYS / 2) * 2 + owner;
                     let key = number.to_le_bytes();
-                    let newest = &least[number as usize];
+                    let newest = &min_versions[number as usize];
                     match random >> 60 {
                         0..9 => {
                             cache.insert(&key, &value(number, step, bytes_of(number))).apply().unwrap();
@@ -202,11 +202,11 @@ fn an_old_value_never_comes_back_while_threads_set_delete_and_flush() {
                 }
             });
         }
-        let (cache, least) = (&cache, &least);
+        let (cache, min_versions) = (&cache, &min_versions);
         scope.spawn(move || {
             for round in 0..20_000u32 {
                 let number = round.wrapping_mul(2_654_435_761) % KEYS;
-                let known = least[number as usize].load(Ordering::SeqCst);
+                let known = min_versions[number as usize].load(Ordering::SeqCst);
                 if let Some(found) = get(cache, &number.to_le_bytes()) {
                     let version = u64::from_le_bytes(found[..8].try_into().unwrap());
                     assert!(version >= known, "key {number}: {version} after {known}");

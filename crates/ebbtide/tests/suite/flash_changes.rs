@@ -20,10 +20,10 @@ fn change(cache: &Cache, key: &[u8], random: &mut Random) -> bool {
     let insert = |mode| cache.insert(key, VALUE).mode(mode).apply().unwrap();
     let lookup = |create| MetaFlagsLookup { create, counts: false };
     let mark = Some(MetaFlagsChange { ttl: Some(Ttl::seconds(5000)), flags: MetaFlags::Unchanged });
-    match random.below(9) {
+    match random.uniform(9) {
         0 => insert(Mode::Add) == Stored::NotStored,
         1 => insert(Mode::Replace) == Stored::Stored,
-        2 => cache.touch(key, Ttl::seconds(1000 + random.below(1000) as u32)).unwrap(),
+        2 => cache.touch(key, Ttl::seconds(1000 + random.uniform(1000) as u32)).unwrap(),
         3 => cache.increment(key, 1).unwrap().is_some(),
         4 => {
             let count = Count { initial: Some((7, Ttl::Never)), ..Count::plain(Change::Add(1)) };

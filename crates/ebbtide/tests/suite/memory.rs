@@ -135,7 +135,7 @@ fn a_full_cache_that_must_not_evict_refuses_and_loses_nothing() {
         cache.delete(format!("key{number}").as_bytes());
     }
     for number in 0..stored / 2 {
-        set(&cache, &format!("new{number}"), &[1; 200]).expect("deleted objects make room");
+        set(&cache, &format!("new{number}"), &[1; 200]).expect("deleted objects make space");
     }
     for number in (0..stored).step_by(4) {
         let value = value_of(&cache, &format!("key{number}")).expect("what was not deleted is there");

@@ -126,7 +126,7 @@ fn pools_come_back_by_name() {
             // is moved out of the way, with its own.
             let changed = after.iter().filter(|(key, entry)| before[*key].3 != entry.3).count();
             assert!(changed <= 6 * (before.len() - after.len()) + 7, "{changed} tokens of {name}");
-            assert!(after.contains_key(&b"long"[..]), "there is room for it");
+            assert!(after.contains_key(&b"long"[..]), "there is space for it");
         }
         assert!(after("new").is_empty());
         fill(&pool(&cache, "new"), 0..20_000);
@@ -639,8 +639,8 @@ fn memory_and_flash_belong_together() {
         let newest = |cache: &Cache| {
             let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
             let found: Vec<u8> = (0..30_000).filter_map(get).collect();
-            let (least, most) = (found.iter().min().copied(), found.iter().max().copied());
-            (found.len(), least.unwrap_or(0), most.unwrap_or(0))
+            let (oldest, latest) = (found.iter().min().copied(), found.iter().max().copied());
+            (found.len(), oldest.unwrap_or(0), latest.unwrap_or(0))
         };
         let cache = build(true);
         set(&cache, 1);
@@ -649,10 +649,10 @@ fn memory_and_flash_belong_together() {
         let cache = build(true);
         assert!(in_memory > 5000);
         assert!(matches!(cache.memory_start(), Some(MemoryStart::Warm { objects, .. }) if *objects == in_memory));
-        let (found, least, _) = newest(&cache);
+        let (found, oldest, _) = newest(&cache);
         // Of what flash has, a busy disk may have lost some.
         let notices = cache.flash_stats().unwrap().notices;
-        assert!(found as u64 > in_memory + 2000 && least == 1, "{found} of {in_memory}: {notices:?}");
+        assert!(found as u64 > in_memory + 2000 && oldest == 1, "{found} of {in_memory}: {notices:?}");
         cache.close().unwrap();
         drop(cache);
         // A run with flash alone writes newer values, and what the file has is older.

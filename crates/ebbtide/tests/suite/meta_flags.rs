@@ -13,8 +13,8 @@ fn cache() -> Cache {
 const LOOK: MetaFlagsLookup = MetaFlagsLookup { create: None, counts: true };
 
 fn mark(cache: &Cache, key: &[u8], mark: MetaFlags) -> bool {
-    let revision = MetaFlagsChange { ttl: None, flags: mark };
-    !matches!(cache.update_meta_flags(key, LOOK, |_| Some(revision)).unwrap(), MetaFlagsOutcome::Absent)
+    let change = MetaFlagsChange { ttl: None, flags: mark };
+    !matches!(cache.update_meta_flags(key, LOOK, |_| Some(change)).unwrap(), MetaFlagsOutcome::Absent)
 }
 
 fn make_stale(cache: &Cache, key: &[u8]) {
@@ -98,12 +98,12 @@ fn an_absent_entry_is_made_once() {
 }
 
 #[test]
-fn a_visit_answers_what_was_and_does_what_it_is_told() {
+fn a_lookup_answers_the_item_and_changes_its_flags() {
     let cache = cache();
     cache.insert(b"k", b"v").ttl(Ttl::seconds(20)).apply().unwrap();
     let before = token(&cache, b"k");
-    let look = |revision: MetaFlagsChange| {
-        let MetaFlagsOutcome::Found { item, token } = cache.update_meta_flags(b"k", LOOK, |_| Some(revision)).unwrap()
+    let look = |change: MetaFlagsChange| {
+        let MetaFlagsOutcome::Found { item, token } = cache.update_meta_flags(b"k", LOOK, |_| Some(change)).unwrap()
         else {
             panic!("it is there");
         };

@@ -22,13 +22,13 @@ fn generator(cache: &Cache, keys: usize) -> GeneratorOptions {
 }
 
 #[test]
-fn a_cache_with_room_answers_exactly_as_the_model() {
+fn a_cache_with_space_answers_exactly_as_the_model() {
     for (seed, segment) in [(1, ByteSize::kib(4)), (2, ByteSize::kib(32)), (3, ByteSize::kib(8))] {
         let cache = builder(ByteSize::mib(64), ByteSize::kib(100)).seed(seed).segment_size(segment).build().unwrap();
         let generator = generator(&cache, 150);
         check(&mut CacheSubject::new(cache.clone()), seed, generator, false, 8000);
         let stats = cache.stats();
-        assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the cache had room");
+        assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the cache had space");
     }
 }
 

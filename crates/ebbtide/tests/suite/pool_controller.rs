@@ -205,8 +205,8 @@ fn the_profiles_of_many_pools_share_a_hundredth_of_the_memory() {
     let sampled = |number: u64| controller.profile(&named(number)).unwrap().curve(None).map(|curve| curve.sampled_keys);
     let keys: Vec<usize> = (0..POOLS).filter_map(sampled).collect();
     assert!(keys.len() as u64 > POOLS / 2, "{} curves", keys.len());
-    let most = (400 * MIB / 100 / 128 / (POOLS + 1)) as usize;
-    assert!(keys.iter().all(|keys| *keys <= most && *keys > most / 4), "{most}: {keys:?}");
+    let max_keys = (400 * MIB / 100 / 128 / (POOLS + 1)) as usize;
+    assert!(keys.iter().all(|keys| *keys <= max_keys && *keys > max_keys / 4), "{max_keys}: {keys:?}");
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn miss_ratio(how: &str, cache: &Cache, pool: &Pool) -> f64 {
         if step % 1000 == 0 {
             cache.maintain(Duration::from_millis(u64::from(step) * 2));
         }
-        let unit = random.below(1 << 32) as f64 / f64::from(u32::MAX);
+        let unit = random.uniform(1 << 32) as f64 / f64::from(u32::MAX);
         let key = ((unit * unit * unit) * LOAD_KEYS) as u32;
         let is_hit = pool.get(&key.to_le_bytes()).is_hit();
         if !is_hit {
@@ -293,12 +293,12 @@ fn a_large_pool_shrinks_to_what_it_can() {
     (0..1000).for_each(|number| insert(&pool, number, 1000));
     pool.resize(ByteSize::mib(0), ByteSize::mib(4)).unwrap();
     cache.maintain(Duration::from_secs(1));
-    let least = limit(&pool);
-    assert!((16 * segment_bytes..16 * MIB).contains(&least), "{least}");
-    assert_eq!(least + limit(&cache.pool("default").unwrap()), 1024 * MIB, "the other pool has the rest");
+    let floor_bytes = limit(&pool);
+    assert!((16 * segment_bytes..16 * MIB).contains(&floor_bytes), "{floor_bytes}");
+    assert_eq!(floor_bytes + limit(&cache.pool("default").unwrap()), 1024 * MIB, "the other pool has the rest");
     insert(&pool, 1, 1000);
     let refused = cache.resize(ByteSize::mib(4)).unwrap_err().to_string();
-    assert!(refused.contains(&format!("a {least}")), "{refused}");
+    assert!(refused.contains(&format!("a {floor_bytes}")), "{refused}");
     cache.verify();
 }
 

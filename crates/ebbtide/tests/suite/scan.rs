@@ -79,7 +79,7 @@ fn an_entry_tells_its_value_its_life_and_its_use() {
 }
 
 #[test]
-fn scans_are_limited_and_make_room_when_they_go() {
+fn scans_are_limited_and_make_space_when_they_go() {
     let cache = cache(64);
     let mut scans: Vec<Scan> = (0..8).map(|_| cache.scan().unwrap()).collect();
     assert!(matches!(cache.scan(), Err(Error::ScanLimit { limit: 8 })));

@@ -34,7 +34,7 @@ fn write(cache: &Cache, seed: u32, done: &AtomicBool) {
         match random & 7 {
             0 => _ = cache.delete(&key),
             1 => _ = cache.get(&key),
-            // A limit that sinks may leave no room for a moment.
+            // A limit that sinks may leave no space for a moment.
             _ => _ = cache.insert(&key, value).ttl(ttl).apply(),
         }
         match random >> 7 & 0xffff {
@@ -59,7 +59,7 @@ fn counters_only_grow_and_gauges_stay_within_the_memory() {
     let builder = Cache::builder().memory(ByteSize::mib(6)).max_value(ByteSize::mib(1));
     let cache = builder.clock(Clock::Manual).build().unwrap();
     let done = AtomicBool::new(false);
-    let most = ByteSize::mib(64).as_bytes();
+    let limit = ByteSize::mib(64).as_bytes();
     thread::scope(|scope| {
         (1..=3).for_each(|seed| {
             _ = scope.spawn({
@@ -77,9 +77,9 @@ fn counters_only_grow_and_gauges_stay_within_the_memory() {
             let now = counters(&stats);
             assert!(before.iter().zip(now).all(|(before, now)| *before <= now), "{before:?} {now:?}");
             before = now;
-            let census = cache.segment_snapshot();
-            for bytes in [stats.live_bytes, census.live_bytes, census.expired_bytes, census.dead_bytes] {
-                assert!(bytes <= most, "{stats:?} {census:?}");
+            let segments = cache.segment_snapshot();
+            for bytes in [stats.live_bytes, segments.live_bytes, segments.expired_bytes, segments.dead_bytes] {
+                assert!(bytes <= limit, "{stats:?} {segments:?}");
             }
             assert!(stats.items < 1 << 20 && (0.0..=1.5).contains(&stats.index_load), "{stats:?}");
             if !scan.advance(|entry| assert!(entry.stored_bytes() < 2 << 20 && entry.len() <= 40_000)) {

@@ -6,12 +6,12 @@
 //! head    0       8         12       16    24     32         40
 //!         | magic | version | blocks | run | next | checksum | ...
 //!         512                1024               1536              2048
-//!         | latest, checksum | latest, checksum | waits, checksum | front, checksum | zeros ...
+//!         | latest, checksum | latest, checksum | waits, checksum | buffer, checksum | zeros ...
 //! ```
 //! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 32 bytes before it. `latest` is the latest time
 //! passed to the tier, in seconds since 1970, with a checksum whose seed is the life of the large objects; the two
 //! slots are written alternately, once a second. `waits` is 1, with such a checksum, while a flush is pending: a start
-//! before the flush must not find the objects that it would remove. `front` is the run whose WAL buffer has the writes
+//! before the flush must not find the objects that it would remove. `buffer` is the run whose WAL buffer has the writes
 //! that the file may lack, 0 for none; its checksum has no seed.
 //!
 //! The run ties the log to its flash: each start draws one, and a log is read only with a superblock of the same run.

@@ -142,9 +142,9 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
     let mut gone: HashMap<u64, u64> = HashMap::new();
     let mut flushed = 0;
     for order in 1..4000_u64 {
-        let number = random.below(2000);
+        let number = random.uniform(2000);
         // Concurrent appends are not in order.
-        let order = order + random.below(20);
+        let order = order + random.uniform(20);
         if random.chance(1) && random.chance(20) {
             log.log_flush(StoreKind::Large, order);
             flushed = flushed.max(order);

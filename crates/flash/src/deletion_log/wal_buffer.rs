@@ -2,7 +2,7 @@
 //! the disk stalls, and it survives the process.
 //!
 //! ```text
-//! front    0       8         16    24         32     40              48             56            58
+//! file     0       8         16    24         32     40              48             56            58
 //!          | magic | version | run | checksum | lost | folder device | folder inode | path length | path of log
 //!          4096
 //!          | entry | entry | ... 3640
@@ -51,6 +51,7 @@ const BYTES: usize = BLOCK + (ENTRIES * ENTRY).next_multiple_of(BLOCK);
 /// Age of the last write after which a WAL buffer counts as stale, if its log is missing.
 const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const PREFIX: &str = "ebbtide-";
+/// Its name since the first version: a start finds, and removes, the files of killed servers by it.
 const SUFFIX: &str = ".front";
 
 const _: () = assert!(SLOT_BYTES <= MAX_WRITE);

@@ -2,7 +2,7 @@
 //! disk of the file.
 //!
 //! ```text
-//! put -> front, and a list -> the thread, every 10 ms -> the file
+//! put -> WAL buffer, and a list -> the thread, every 10 ms -> the file
 //! ```
 //! A write to a file sometimes waits for the disk, if only because the filesystem updates a time: for as long as the
 //! disk stalls. Meanwhile a removal holds the locks of its key, and its worker serves no other client. So a record is

@@ -41,7 +41,7 @@ mod tests {
             let pages = drive.capacity_pages();
             (0..pages).for_each(|page| drive.write(page));
             for round in 0..2 {
-                (0..2 * pages).for_each(|_| drive.write(random.below(pages.into()) as u32));
+                (0..2 * pages).for_each(|_| drive.write(random.uniform(pages.into()) as u32));
                 if round == 0 {
                     drive.reset_counts();
                 }

@@ -172,7 +172,7 @@ fn busy_poll(ring: &mut UringQueue, disk: &Disk, max: Duration) -> bool {
         thread::yield_now();
     };
     disk.ring_pool().record_poll(was_answered);
-    disk.account().busy_polled(asked);
+    disk.monitor().busy_polled(asked);
     was_answered
 }
 
@@ -278,7 +278,7 @@ mod tests {
     fn finds_what_comes_while_it_asks() {
         let folder = tempfile::tempdir().unwrap();
         let disk = open(&folder);
-        let asked = || disk.account().stats().busy_poll;
+        let asked = || disk.monitor().stats().busy_poll;
         let (mut found, mut finished) = (0, 0);
         for _ in 0..200 {
             let Some(mut ring) = BlockingRing::new(Arc::clone(&disk)) else { return };
@@ -300,7 +300,7 @@ mod tests {
         }
         assert_eq!(finished, 200);
         // A slower disk is never done while a wait asks.
-        let fastest = disk.account().stats().reads.latencies.percentile(1.0);
+        let fastest = disk.monitor().stats().reads.latencies.percentile(1.0);
         let is_slow = fastest.is_none_or(|latency| latency > MAX_READ_POLL);
         assert!(found > 0 || is_slow, "nothing comes in time, or it is not seen");
     }
@@ -321,7 +321,7 @@ mod tests {
             while !ring.is_empty() {
                 ring.wait(Duration::from_secs(1));
             }
-            Some(disk.account().stats().busy_poll)
+            Some(disk.monitor().stats().busy_poll)
         };
         let Some(sleeping) = wait() else { return };
         assert_eq!(sleeping, Duration::ZERO);
@@ -360,14 +360,14 @@ mod tests {
         submit(&disk, |_| ());
         let may_poll = |_: &u32| {
             allow(&disk);
-            let (started, before, max) = (Instant::now(), disk.account().stats().busy_poll, Duration::from_millis(20));
+            let (started, before, max) = (Instant::now(), disk.monitor().stats().busy_poll, Duration::from_millis(20));
             let worked = thread_time();
             assert!(!ring.wait(max));
             assert!(started.elapsed() >= max, "it does not sleep");
             // Time of the processor: others may want it meanwhile, and the wait takes longer.
             let worked = thread_time() - worked;
             assert!(worked < Duration::from_millis(15), "{worked:?}");
-            disk.account().stats().busy_poll > before
+            disk.monitor().stats().busy_poll > before
         };
         assert_eq!((0..20).filter(may_poll).collect::<Vec<_>>(), [0, 2, 7]);
         drop(hung);

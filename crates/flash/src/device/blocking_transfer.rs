@@ -31,7 +31,7 @@ fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buff
     let failed = |source| Error::Transfer { operation, offset, bytes, source };
     // A write is never given up: it could still overwrite later bytes at its offset.
     let gives_up =
-        || direction == Direction::Read && device.account().observe(Instant::now(), Duration::ZERO) == Health::Failed;
+        || direction == Direction::Read && device.monitor().observe(Instant::now(), Duration::ZERO) == Health::Failed;
     let (sender, receiver) = mpsc::sync_channel(1);
     let done: OnTransfer = Box::new(move |outcome| drop(sender.send(outcome)));
     let mut request = TransferRequest { direction, offset, buffer, done };

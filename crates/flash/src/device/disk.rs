@@ -202,7 +202,7 @@ impl Device for Disk {
 
     fn sync(&self) -> Result<(), Error> {
         let result = self.parts.iter().try_for_each(|part| part.file.sync_data());
-        self.account().synced(result.is_ok());
+        self.monitor().synced(result.is_ok());
         result.map_err(|source| Error::Sync { source })
     }
 
@@ -215,14 +215,14 @@ impl Device for Disk {
             let run = place.run.min(end - at);
             if let Err(source) = self.discard_run(&self.parts[place.part], place.offset, run) {
                 if !matches!(source.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) {
-                    self.account().discarded(false);
+                    self.monitor().discarded(false);
                     return Err(Error::Transfer { operation: "a discard", offset: at, bytes: run as usize, source });
                 }
                 self.takes_discards.store(false, Relaxed);
             }
             at += run;
         }
-        self.account().discarded(self.takes_discards.load(Relaxed));
+        self.monitor().discarded(self.takes_discards.load(Relaxed));
         Ok(())
     }
 
@@ -268,8 +268,8 @@ impl Device for Disk {
         }
     }
 
-    fn account(&self) -> &DeviceMonitor {
-        self.queue.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.queue.monitor()
     }
 }
 

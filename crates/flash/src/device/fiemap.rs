@@ -75,7 +75,7 @@ pub(super) fn reserved(file: &File, bytes: Range<u64>) -> Option<UnwrittenRanges
     };
     let nothing = FiemapExtent { logical: 0, physical: 0, length: 0, unused: [0; 2], flags: 0, unused_too: [0; 3] };
     let mut map = FiemapRequest { head, extents: [nothing; EXTENTS] };
-    // SAFETY: this ioctl takes a pointer to such a map, with room for as many extents as it says.
+    // SAFETY: this ioctl takes a pointer to such a map, with space for as many extents as it says.
     let question = unsafe { Updater::<FIEMAP, FiemapRequest>::new(&mut map) };
     // SAFETY: the kernel writes into that map, and changes nothing else.
     unsafe { rustix::ioctl::ioctl(file, question) }.ok()?;

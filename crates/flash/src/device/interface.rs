@@ -84,7 +84,7 @@ pub trait Device: Send + Sync {
     fn unlock(&self) {}
 
     /// Its counters and its health.
-    fn account(&self) -> &DeviceMonitor;
+    fn monitor(&self) -> &DeviceMonitor;
 }
 
 impl fmt::Debug for dyn Device {

@@ -32,7 +32,7 @@ pub enum OpenError {
     Dangling { target: PathBuf },
     #[error("is to have {bytes} bytes, but the device has {has}; give it a smaller size")]
     TooLarge { bytes: u64, has: u64 },
-    #[error("needs {needed} bytes more, but its filesystem has {free} left; give it a smaller size, or make room")]
+    #[error("needs {needed} bytes more, but its filesystem has {free} left; give it a smaller size, or make space")]
     Full { needed: u64, free: u64 },
     #[error("{operation} failed: {source}")]
     Failed { operation: &'static str, source: io::Error },

@@ -68,7 +68,7 @@ impl RequestQueue {
         })
     }
 
-    pub fn account(&self) -> &DeviceMonitor {
+    pub fn monitor(&self) -> &DeviceMonitor {
         &self.account
     }
 
@@ -240,11 +240,11 @@ mod tests {
         let taken = |direction| (0..9).map(|_| offer(&queue, direction)).filter(Result::is_ok).count();
         assert_eq!(taken(Direction::Read), 4);
         assert_eq!(taken(Direction::Write), 0);
-        assert_eq!(queue.account().stats().refusals, 5 + 9);
+        assert_eq!(queue.monitor().stats().refusals, 5 + 9);
     }
 
     #[test]
-    fn a_finish_makes_room() {
+    fn a_finish_makes_space() {
         let queue = RequestQueue::new(2).unwrap();
         let first = offer(&queue, Direction::Write).ok().unwrap();
         assert!(offer(&queue, Direction::Write).is_err());

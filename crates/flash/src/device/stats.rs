@@ -239,7 +239,7 @@ mod tests {
         assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
         assert!(device.sync().is_err());
         device.discard(0, BLOCK as u64).unwrap();
-        let stats = device.account().stats();
+        let stats = device.monitor().stats();
         assert_eq!((stats.writes.transfers, stats.writes.bytes, stats.writes.errors), (1, 2 * BLOCK as u64, 0));
         assert_eq!((stats.reads.transfers, stats.reads.bytes, stats.reads.errors), (2, BLOCK as u64, 1));
         assert_eq!((stats.writes.latencies.count(), stats.reads.latencies.count()), (1, 1));
@@ -255,37 +255,37 @@ mod tests {
             TransferRequest { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) }
         };
         let taken = (0..5).filter(|_| device.submit(request()).is_ok()).count();
-        let stats = device.account().stats();
+        let stats = device.monitor().stats();
         assert_eq!((taken, stats.refusals, stats.under_way), (3, 2, 3));
         device.drain();
-        let stats = device.account().stats();
+        let stats = device.monitor().stats();
         assert_eq!((stats.under_way, stats.max_under_way), (0, 3));
     }
 
     #[test]
     fn a_device_that_stalls_is_degraded_then_failed() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::Later { queue_depth: 3 });
-        let account = device.account();
+        let monitor = device.monitor();
         let after = |seconds| Instant::now() + Duration::from_secs(seconds);
-        assert_eq!(account.observe(after(100), Duration::ZERO), Health::Healthy, "nothing to do is no stall");
+        assert_eq!(monitor.observe(after(100), Duration::ZERO), Health::Healthy, "nothing to do is no stall");
         let buffer = Buffer::zeroed(BLOCK);
         let request = TransferRequest { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) };
         device.submit(request).unwrap();
-        assert_eq!(account.observe(after(1), Duration::ZERO), Health::Healthy);
+        assert_eq!(monitor.observe(after(1), Duration::ZERO), Health::Healthy);
         for second in 3..30 {
-            assert_eq!(account.observe(after(second), Duration::ZERO), Health::Degraded);
+            assert_eq!(monitor.observe(after(second), Duration::ZERO), Health::Degraded);
         }
-        assert_eq!(account.observe(after(31), Duration::ZERO), Health::Failed);
-        assert_eq!(account.health(), Health::Failed);
+        assert_eq!(monitor.observe(after(31), Duration::ZERO), Health::Failed);
+        assert_eq!(monitor.health(), Health::Failed);
     }
 
     #[test]
     fn a_device_is_judged_by_what_waits_beside_it() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
-        let opened = device.account().opened;
+        let opened = device.monitor().opened;
         let observe = |second| {
             let waited = Duration::from_secs(second);
-            device.account().observe(opened + waited, waited)
+            device.monitor().observe(opened + waited, waited)
         };
         let states: Vec<_> = (0..=31).map(observe).collect();
         assert_eq!(
@@ -296,14 +296,14 @@ mod tests {
 
     #[test]
     fn a_device_that_is_always_busy_but_gets_on_does_not_stall() {
-        let account = DeviceMonitor::new();
-        let after = |seconds| account.opened + Duration::from_secs(seconds);
-        account.begin(after(100));
-        assert_eq!(account.observe(after(101), Duration::ZERO), Health::Healthy);
+        let monitor = DeviceMonitor::new();
+        let after = |seconds| monitor.opened + Duration::from_secs(seconds);
+        monitor.begin(after(100));
+        assert_eq!(monitor.observe(after(101), Duration::ZERO), Health::Healthy);
         for second in 101..200 {
-            account.begin(after(second));
-            account.end(Direction::Read, BLOCK, &Ok(()), after(second - 1), after(second));
-            assert_eq!(account.observe(after(second + 1), Duration::ZERO), Health::Healthy);
+            monitor.begin(after(second));
+            monitor.end(Direction::Read, BLOCK, &Ok(()), after(second - 1), after(second));
+            assert_eq!(monitor.observe(after(second + 1), Duration::ZERO), Health::Healthy);
         }
     }
 
@@ -311,12 +311,12 @@ mod tests {
     fn a_device_that_keeps_failing_is_failed() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         device.set(Faults { read_errors: 1, ..Faults::default() });
-        let account = device.account();
+        let monitor = device.monitor();
         assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
-        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Degraded);
+        assert_eq!(monitor.observe(Instant::now(), Duration::ZERO), Health::Degraded);
         for _ in 0..15 {
             assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
         }
-        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Failed);
+        assert_eq!(monitor.observe(Instant::now(), Duration::ZERO), Health::Failed);
     }
 }

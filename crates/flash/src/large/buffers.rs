@@ -1,7 +1,7 @@
 //! Open regions and regions that are being written: appends, and the writes of regions to the device.
 //!
 //! ```text
-//! buffer   | header | objects ->        room        <- footer, last entry first |        while the region is open
+//! buffer   | header | objects ->        space        <- footer, last entry first |        while the region is open
 //!          | header | objects | footer | rest of the block                               as it is written
 //! ```
 
@@ -60,7 +60,7 @@ impl LargeLog {
             *address = Some(self.open(draft, reserved, now)?);
         }
         let open = address.as_mut().expect("it is open");
-        let (at, value_bytes) = open.space(draft, self.geometry.region_bytes).expect("an empty region has room");
+        let (at, value_bytes) = open.space(draft, self.geometry.region_bytes).expect("an empty region has space");
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 

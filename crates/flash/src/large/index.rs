@@ -256,10 +256,10 @@ mod tests {
         let (index, mut map, mut random) = (LargeIndex::new(), BTreeMap::new(), Random::new(1));
         for round in 0..200_000 {
             // Grows, then shrinks.
-            let hash = random.below(60_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let hash = random.uniform(60_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let identity = IndexKey::of(FlashHash(hash));
             if random.chance(if round < 100_000 { 70 } else { 10 }) {
-                let address = Address::new(random.below(1 << 39), 5000);
+                let address = Address::new(random.uniform(1 << 39), 5000);
                 assert_eq!(insert(&index, hash, address), map.insert(identity, address));
             } else {
                 assert_eq!(remove(&index, hash), map.remove(&identity));
@@ -287,7 +287,7 @@ mod tests {
         while hashes.len() < 500_000 {
             let hash = random.number();
             hashes.push(hash);
-            insert(&index, hash, Address::new(random.below(1 << 39), 9000));
+            insert(&index, hash, Address::new(random.uniform(1 << 39), 9000));
             if hashes.len().is_multiple_of(1000) {
                 let bytes = check(hashes.len(), "growing");
                 if hashes.len().is_multiple_of(250_000) || [10_000, 50_000, 100_000].contains(&hashes.len()) {

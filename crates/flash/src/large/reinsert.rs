@@ -29,7 +29,7 @@ const GAP_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOWS: usize = 4;
 /// Maximum debt to new objects at the start of a reclaim: one part in this many of the log.
-const SHARE_OWED: usize = 16;
+const MAX_DEBT_SHARE: usize = 16;
 /// Maximum wait of a copy for a buffer: as long as a stall of the drive.
 const MAX_COPY_WAIT: Duration = Duration::from_millis(100);
 /// Maximum wait of all copies of a reclaim together, which frees nothing meanwhile.
@@ -97,7 +97,7 @@ impl LargeLog {
         }
         let mut space = victims.len() * self.geometry.region_bytes / 2;
         let regions = self.log_regions().len();
-        let max_debt = regions * self.geometry.region_bytes / SHARE_OWED;
+        let max_debt = regions * self.geometry.region_bytes / MAX_DEBT_SHARE;
         let copies_pay = self.reinsertion_value.copies_pay(victims.len() as f64 / regions as f64, max_debt);
         let turn = self.free_lists().next_sequence / regions as u64;
         let is_forced = self.options.reinsertion.is_forced();

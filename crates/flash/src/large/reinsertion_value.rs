@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! first hit of an object, in a region of which copies have the share s:       copies displace new objects:
-//!     of a copy        copies += 1 - s                                            owed += bytes of a copy
-//!     of what was new  new += s                    copies >= new? they pay        owed -= bytes of refused new objects
+//!     of a copy        copies += 1 - s                                            debt += bytes of a copy
+//!     of what was new  new += s                    copies >= new? they pay        debt -= bytes of refused new objects
 //! ```
 //! Only a first hit counts: an object that was not kept is inserted again after its next miss, so one hit is all that a
 //! write can save. Copies are compared with new objects in the same region, as hit regions live longer than others. The
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_bytes_are_refused_as_are_owed() {
+    fn as_many_bytes_are_refused_as_the_debt() {
         let reinsertion_value = ReinsertionValue::default();
         assert!(!(0..100).any(|i| reinsertion_value.refuses_insert(FlashHash(i), 10)));
         reinsertion_value.add_debt(100_000);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_from_before_is_bounded() {
+    fn the_debt_of_earlier_copies_is_bounded() {
         let reinsertion_value = ReinsertionValue::default();
         reinsertion_value.add_debt(100_000);
         assert!(reinsertion_value.copies_pay(0.0, 7000));

@@ -60,7 +60,7 @@ impl SmallStore {
     pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
         let shared = &self.shared;
         self.write_all(now)?;
-        let maintenance = shared.maintenance.lock().expect("no thread panics with the upkeep");
+        let maintenance = shared.maintenance.lock().expect("no thread panics with maintenance");
         let (bytes, space) = (self.checkpoint_bytes(), area.end - area.start);
         if bytes > space {
             device::write(&*shared.device, area.start, Buffer::zeroed(PAGE))?;

@@ -137,7 +137,7 @@ impl Options {
             (log_layout, MARKS + segments * pages_per_segment)
         };
         if first_set >= blocks {
-            return refuse(format!("{bytes} bytes have no room for sets beside the log: increase the size"));
+            return refuse(format!("{bytes} bytes have no space for sets beside the log: increase the size"));
         }
         let set_layout = SetLayout::new(
             blocks - first_set,

@@ -300,7 +300,7 @@ impl SmallShared {
         let tag = set_layout.tag(hash);
         group.repeats = group.repeats.wrapping_add(u32::from(position.repeats));
         let pushed = group.push(set_layout, set, Entry::Object { page, hit: false, tag });
-        assert!(pushed, "there was room");
+        assert!(pushed, "there was space");
     }
 
     /// The newest place where a lookup would search. Entries in the `foreign` pages are known to be of another key.

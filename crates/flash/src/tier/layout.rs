@@ -223,7 +223,7 @@ impl TierLayout {
 
     /// Divided at the highest boundary up to this one for which the memory is enough, or will be. `None` if there is
     /// none.
-    pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
+    pub fn split_up_to(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;
         while boundary > region_bytes {
@@ -345,7 +345,7 @@ impl TierLayout {
         let min = boundary + self.large_options.min_regions() as u64 * region_bytes + tail_bytes;
         if device_bytes < min {
             return Err(Error::Options(format!(
-                "a share of {} % for small objects leaves no room for large ones: lower the share",
+                "a share of {} % for small objects leaves no space for large ones: lower the share",
                 (share * 1000.0).round() / 10.0
             )));
         }

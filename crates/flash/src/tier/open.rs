@@ -353,8 +353,8 @@ impl Opening {
             deletion_log.abandon();
             return false;
         }
-        let fronted = if self.uses_wal_buffer { deletion_log.begin_wal_buffer() } else { Ok(()) };
-        if let (Err(error), Some(folder)) = (fronted, &self.wal_folder) {
+        let started = if self.uses_wal_buffer { deletion_log.begin_wal_buffer() } else { Ok(()) };
+        if let (Err(error), Some(folder)) = (started, &self.wal_folder) {
             let path = folder.display();
             self.notices
                 .push(format!("{path} takes no file: {error}; who removes something waits for the disk of its log"));

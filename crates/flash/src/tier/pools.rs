@@ -1,7 +1,7 @@
 //! The pools of the tier: they are opened by name. A flush or a removal of a pool ends its incarnation.
 //!
 //! ```text
-//! flush of a pool    deletion log: the number is over -> another number -> the table, in the next upkeep
+//! flush of a pool    deletion log: the number is over -> another number -> the table, in the next maintenance
 //! ```
 //! After a crash, a start drops the numbers that the log ends from the table.
 

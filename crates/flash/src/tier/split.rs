@@ -63,7 +63,7 @@ impl Tier {
         let memory_growth_bytes =
             if small_share >= NEARLY_ALL { self.capacity_split.options.memory_growth_bytes } else { 0 };
         let options = TierOptions { memory_growth_bytes, ..self.capacity_split.options.clone() };
-        layout.split_at_most(boundary, &options).map(|wanted| (wanted, options))
+        layout.split_up_to(boundary, &options).map(|wanted| (wanted, options))
     }
 
     /// Writes a superblock without a boundary if the device may hold one with it. None if the device refuses.
@@ -79,7 +79,7 @@ impl Tier {
     /// Opens the store of small objects in front of a boundary, or in front of an earlier one if the memory is too
     /// small.
     fn split_at(&self, layout: &TierLayout, boundary: u64, options: &TierOptions) -> Option<()> {
-        let mut split = layout.split_at_most(boundary, options)?;
+        let mut split = layout.split_up_to(boundary, options)?;
         split.leave_to_large(self.large.index_bytes() / 4 * 5);
         let beyond = self.beyond_division.load(Relaxed);
         if beyond < 0 {

@@ -145,7 +145,7 @@ impl Tier {
     pub fn settle(self: &Arc<Self>, now: u32) {
         let deadline = Instant::now() + MAX_SETTLE;
         self.maintain(now);
-        while self.device.account().under_way() > 0 && Instant::now() < deadline {
+        while self.device.monitor().under_way() > 0 && Instant::now() < deadline {
             std::thread::sleep(SETTLE_STEP);
             self.maintain(now);
         }
@@ -167,7 +167,7 @@ impl Tier {
     /// Writes that the device has completed since it was opened: while there is no space, an increase shows that the
     /// device works.
     pub fn completed_writes(&self) -> u64 {
-        self.device.account().completed_writes()
+        self.device.monitor().completed_writes()
     }
 
     /// How often the lock of the large log's index that guards a hash was taken: for tests.
@@ -335,7 +335,7 @@ impl Tier {
 
     /// Health of the device, as judged within the last second of work.
     pub fn health(&self) -> Health {
-        self.device.account().health()
+        self.device.monitor().health()
     }
 
     /// Asserts every invariant. No other method may run at the same time.
@@ -363,7 +363,7 @@ impl Tier {
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
             let beside = self.deletion_log.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);
-            self.device.account().observe(Instant::now(), beside);
+            self.device.monitor().observe(Instant::now(), beside);
         }
         self.health() == Health::Failed
     }

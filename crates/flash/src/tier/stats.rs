@@ -190,7 +190,7 @@ impl Tier {
             index_bytes: self.index_bytes(),
             large,
             small,
-            device: self.device.account().stats(),
+            device: self.device.monitor().stats(),
             admission: self.admission.stats(),
             displaced: self.displaced.load(Relaxed),
             deletions_logged: self.deletion_log.as_ref().map_or(0, DeletionLog::records),

@@ -125,12 +125,12 @@ fn percent(ratio: f64) -> String {
 
 /// A plan in a few words, with a price in this currency.
 pub(super) fn words(plan: &Plan, currency: &str) -> String {
-    let (flash, least, cache) = match plan.flash_bytes > 0.0 {
+    let (flash, min, cache) = match plan.flash_bytes > 0.0 {
         true => (format!(" and {} of flash", size(plan.flash_bytes)), MIN_DRAM_WITH_FLASH, "a cache with flash"),
         false => (String::new(), MIN_DRAM, "a cache"),
     };
-    let least = if plan.dram_bytes <= least { format!(" (the least of {cache})") } else { String::new() };
-    format!("{} of DRAM{least}{flash}, at {} {currency}", size(plan.dram_bytes), money(plan.price))
+    let min = if plan.dram_bytes <= min { format!(" (the least of {cache})") } else { String::new() };
+    format!("{} of DRAM{min}{flash}, at {} {currency}", size(plan.dram_bytes), money(plan.price))
 }
 
 fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>, currency: &str) -> Vec<String> {

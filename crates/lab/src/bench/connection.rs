@@ -92,7 +92,7 @@ impl BenchConnection {
 
     /// Reads what has arrived, up to one buffer, and takes the answers off. False when nothing more is there now.
     pub(super) fn receive(&mut self, feed: &mut Feed, plan: &Plan, tally: &mut LatencyTally) -> Result<bool, Broken> {
-        let room = self.input.len() - self.filled;
+        let space = self.input.len() - self.filled;
         let read = match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(read) => read,
@@ -107,7 +107,7 @@ impl BenchConnection {
         self.input.copy_within(taken..self.filled, 0);
         self.filled -= taken;
         // Less than was asked for: bytes that come later bring an event of their own.
-        Ok(read == room)
+        Ok(read == space)
     }
 
     /// Writes out what is buffered, as far as the socket takes it.

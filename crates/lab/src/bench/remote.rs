@@ -210,8 +210,8 @@ impl<'a> RemoteWorker<'a> {
 
     /// How long to wait for an event: no longer than until the next request is due, if a connection may take it.
     fn patience(&self, now: Instant) -> Duration {
-        let has_room = self.connections.iter().any(|connection| connection.in_flight() < self.depth);
-        match self.feed.wait(now).filter(|_| has_room) {
+        let has_space = self.connections.iter().any(|connection| connection.in_flight() < self.depth);
+        match self.feed.wait(now).filter(|_| has_space) {
             Some(wait) if wait <= SLACK => Duration::ZERO,
             Some(wait) => (wait - SLACK).min(MAX_SLEEP),
             None => PATIENCE,

@@ -153,7 +153,8 @@ pub struct Latency {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyBucket {
     /// None in the last one, of those that took longer than all others' bounds.
-    pub at_most_us: Option<u64>,
+    #[serde(rename = "at_most_us")]
+    pub max_us: Option<u64>,
     pub requests: u64,
 }
 
@@ -244,10 +245,10 @@ fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
 fn buckets(histogram: &Histogram<u64>) -> Vec<LatencyBucket> {
     let mut counted = 0;
     let bounds = BUCKETS_US.map(|us| (Some(us), us * 1000)).into_iter().chain([(None, u64::MAX)]);
-    let bucket = |(at_most_us, ns)| {
+    let bucket = |(max_us, ns)| {
         let requests = histogram.count_between(0, ns) - counted;
         counted += requests;
-        LatencyBucket { at_most_us, requests }
+        LatencyBucket { max_us, requests }
     };
     bounds.map(bucket).collect()
 }
@@ -289,6 +290,6 @@ mod tests {
         let buckets = latency(&taken).unwrap().buckets;
         let requests: Vec<u64> = buckets.iter().map(|bucket| bucket.requests).collect();
         assert_eq!(requests, [2, 1, 2, 0, 1, 0, 0, 0, 1, 0, 1]);
-        assert_eq!((buckets[3].at_most_us, buckets[10].at_most_us), (Some(500), None));
+        assert_eq!((buckets[3].max_us, buckets[10].max_us), (Some(500), None));
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_accounting_must_leave_room_for_the_reservation() {
+    fn strict_accounting_must_leave_space_for_the_reservation() {
         let files = |mode, limit| [("proc/sys/vm/overcommit_memory", mode), ("proc/meminfo", limit)];
         let verdict = |files: &[(&str, &str)]| address_space(&machine(files).1, ByteSize::mib(64)).verdict;
         let tight = "MemTotal: 1024 kB\nCommitLimit: 200000 kB\nCommitted_AS: 100000 kB\n";

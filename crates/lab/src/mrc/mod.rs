@@ -7,7 +7,7 @@
 //! | `lru-buckets` | the stack of 100 buckets of 100 objects of the Dynacache paper |
 //! | the other references | a cache simulated object by object for each size |
 //!
-//! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for,
+//! References charge an object its key and its value alone. Of a trace of more objects than the sample has space for,
 //! `lru` the references and the model see one key of several, in caches as much smaller, and say how far they may be
 //! off; `--exact` lets them see all.
 

@@ -141,9 +141,9 @@ impl Report {
     /// The smallest and the largest size of all curves, apart from each other.
     pub(super) fn memory_range(&self) -> (f64, f64) {
         let sizes = || self.curves.iter().flat_map(|one| one.curve.points()).map(|point| point.memory_bytes as f64);
-        let least = sizes().fold(f64::INFINITY, f64::min);
-        let most = sizes().fold(0.0, f64::max);
-        if least < most { (least, most) } else { (most.max(2.0) / 2.0, most.max(2.0) * 2.0) }
+        let min = sizes().fold(f64::INFINITY, f64::min);
+        let max = sizes().fold(0.0, f64::max);
+        if min < max { (min, max) } else { (max.max(2.0) / 2.0, max.max(2.0) * 2.0) }
     }
 
     /// The upper end of an axis that holds all curves.

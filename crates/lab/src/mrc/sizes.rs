@@ -8,8 +8,8 @@ use crate::memory_size::MemorySize as Size;
 /// Sizes that `auto` takes.
 const AUTO: usize = 20;
 /// The least of them, as a part of the footprint, and in bytes.
-const AUTO_LEAST: f64 = 0.001;
-const AUTO_LEAST_BYTES: f64 = 4096.0;
+const AUTO_MIN_SHARE: f64 = 0.001;
+const AUTO_MIN_BYTES: f64 = 4096.0;
 
 /// The sizes in bytes, ascending, each once.
 pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, Error> {
@@ -20,8 +20,8 @@ pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, 
             Size::Bytes(size) => bytes.push(size.as_bytes()),
             Size::Percent(percent) => bytes.push((footprint * percent / 100.0) as u64),
             Size::Auto => {
-                let least = (footprint * AUTO_LEAST).max(AUTO_LEAST_BYTES).min(footprint);
-                let step = |at: usize| least * (footprint / least).powf(at as f64 / (AUTO - 1) as f64);
+                let min_bytes = (footprint * AUTO_MIN_SHARE).max(AUTO_MIN_BYTES).min(footprint);
+                let step = |at: usize| min_bytes * (footprint / min_bytes).powf(at as f64 / (AUTO - 1) as f64);
                 bytes.extend((0..AUTO).map(|at| step(at).ceil() as u64));
             }
         }

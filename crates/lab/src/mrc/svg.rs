@@ -32,7 +32,7 @@ pub(super) fn draw(report: &Report) -> Result<String, Error> {
 }
 
 fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
-    let (least, most) = report.memory_range();
+    let (min, max) = report.memory_range();
     let area = SVGBackend::with_string(text, (WIDTH, HEIGHT)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -40,7 +40,7 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
         .caption(report.title(), ("sans-serif", 18))
         .x_label_area_size(44)
         .y_label_area_size(56)
-        .build_cartesian_2d((least..most).log_scale(), 0.0..report.highest_miss_ratio())?;
+        .build_cartesian_2d((min..max).log_scale(), 0.0..report.highest_miss_ratio())?;
     chart
         .configure_mesh()
         .x_desc("memory")
@@ -79,7 +79,7 @@ fn has_interval(labelled: &Labelled) -> bool {
     labelled.curve.points().iter().any(|point| point.high > point.low)
 }
 
-/// A size with two digits, as an axis has room for.
+/// A size with two digits, as an axis has space for.
 pub(crate) fn rounded(bytes: f64) -> String {
     let unit = 1u64 << (bytes.max(1.0).log2() as u64 / 10 * 10);
     let count = bytes / unit as f64;

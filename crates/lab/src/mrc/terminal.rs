@@ -24,13 +24,13 @@ const STEPS: usize = 60;
 
 /// Draws all curves into one plot, each with a character of its own.
 pub(super) fn draw(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let (least, most) = report.memory_range();
+    let (min, max) = report.memory_range();
     let highest = report.highest_miss_ratio();
     let lines: Vec<Vec<(f64, f64)>> = report
         .curves
         .iter()
         .map(|labelled| {
-            let at = |step: usize| least * (most / least).powf(step as f64 / STEPS as f64);
+            let at = |step: usize| min * (max / min).powf(step as f64 / STEPS as f64);
             let point = |step| {
                 let ratio = labelled.curve.miss_ratio_at(at(step) as u64)?;
                 Some((at(step).log2(), ratio))
@@ -46,9 +46,9 @@ pub(super) fn draw(report: &Report, out: &mut impl Write) -> io::Result<()> {
             .style(Style::default().fg(Color::Reset))
             .data(line)
     });
-    let middle = f64::sqrt(least * most);
+    let middle = f64::sqrt(min * max);
     let chart = Chart::new(datasets.collect())
-        .x_axis(Axis::default().bounds([least.log2(), most.log2()]).labels([least, middle, most].map(rounded)))
+        .x_axis(Axis::default().bounds([min.log2(), max.log2()]).labels([min, middle, max].map(rounded)))
         .y_axis(
             Axis::default().bounds([0.0, highest]).labels([0.0, highest / 2.0, highest].map(|y| format!("{y:.2}"))),
         );

@@ -48,7 +48,7 @@ fn popularity(area: &Area<'_>, name: &str, portrait: &Portrait) -> Drawn {
     let requests = &portrait.objects.requests;
     let ranks = requests.len().max(2) as f64;
     let at = |step: usize| ranks.powf(step as f64 / STEPS as f64);
-    let highest = requests.first().map_or(2.0, |&most| (most as f64 * 1.5).max(2.0));
+    let highest = requests.first().map_or(2.0, |&max_requests| (max_requests as f64 * 1.5).max(2.0));
     let mut chart = ChartBuilder::on(area)
         .margin(16)
         .caption(format!("{name}: requests by popularity"), ("sans-serif", 16))

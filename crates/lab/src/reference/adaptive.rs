@@ -55,13 +55,13 @@ impl Arc {
 
     fn insert(&mut self, key: u64, bytes: u64) {
         while self.used() + bytes > self.limit {
-            self.make_room(bytes);
+            self.make_space(bytes);
         }
         self.queues.push_front(T1, key, bytes);
     }
 
     /// Case IV of the paper.
-    fn make_room(&mut self, bytes: u64) {
+    fn make_space(&mut self, bytes: u64) {
         let (t1, b1) = (self.queues.bytes(T1), self.queues.bytes(B1));
         if t1 + b1 + bytes > self.limit {
             if self.queues.pop_back(B1).is_some() {

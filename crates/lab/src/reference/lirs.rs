@@ -44,7 +44,7 @@ impl Lirs {
         }
     }
 
-    /// Sets the bytes of Q again when an object comes that is smaller than all before. Without room for one object
+    /// Sets the bytes of Q again when an object comes that is smaller than all before. Without space for one object
     /// nothing could enter a cache of fewer than a hundred: the papers and simulators count in objects.
     fn note_size(&mut self, bytes: u64) {
         if bytes >= self.smallest_bytes {
@@ -52,7 +52,7 @@ impl Lirs {
         }
         self.smallest_bytes = bytes;
         self.hir_limit = (self.limit / HIR_PARTS).max(bytes.min(self.limit / 2)).max(1);
-        self.make_room_in_queue(0);
+        self.make_space_in_queue(0);
         // Ends: each turn takes a LIR object.
         while self.lir_bytes > self.lir_limit() {
             self.demote_lowest();
@@ -76,7 +76,7 @@ impl Lirs {
         }
     }
 
-    /// The lowest object of S, which is LIR, becomes a resident HIR one, if Q has room for it at all.
+    /// The lowest object of S, which is LIR, becomes a resident HIR one, if Q has space for it at all.
     fn demote_lowest(&mut self) {
         let Some(node) = self.stack.back(ALL) else {
             return;
@@ -84,14 +84,14 @@ impl Lirs {
         let object = self.stack.remove(node);
         self.lir_bytes -= object.bytes;
         if object.bytes <= self.hir_limit {
-            self.make_room_in_queue(object.bytes);
+            self.make_space_in_queue(object.bytes);
             self.queue.push_front(ALL, object.key, object.bytes);
         }
         self.prune();
     }
 
     /// Evicts from Q, the first that came. Ends: each turn takes one out.
-    fn make_room_in_queue(&mut self, bytes: u64) {
+    fn make_space_in_queue(&mut self, bytes: u64) {
         while self.queue.bytes(ALL) + bytes > self.hir_limit
             && let Some(victim) = self.queue.pop_back(ALL)
         {
@@ -144,7 +144,7 @@ impl Lirs {
                 }
                 // A demoted object may have taken its place in a short Q.
                 if self.queue.find(key).is_none() {
-                    self.make_room_in_queue(bytes);
+                    self.make_space_in_queue(bytes);
                     self.queue.push_front(ALL, key, bytes);
                 }
                 self.push_resident(key, bytes);
@@ -176,7 +176,7 @@ impl Cache for Lirs {
                 self.stack.push_front(ALL, key, bytes);
                 self.lir_bytes += bytes;
             } else {
-                self.make_room_in_queue(bytes);
+                self.make_space_in_queue(bytes);
                 self.push_resident(key, bytes);
                 self.queue.push_front(ALL, key, bytes);
             }

@@ -149,7 +149,7 @@ mod tests {
         })
     }
 
-    /// Hits of libCacheSim 0.3.5 with these requests, with room for 50 and 500 objects of one byte, and for 250 and
+    /// Hits of libCacheSim 0.3.5 with these requests, with space for 50 and 500 objects of one byte, and for 250 and
     /// 2500 bytes of objects of 1 to 9; and the largest difference of a ratio. It is above zero where ties are broken
     /// in another way, for ARC that adapts by objects there and by bytes here, and for S3-FIFO, which has been changed
     /// there: while the cache fills, objects beyond the small queue go to the main one.

@@ -3,8 +3,8 @@
 use super::cache::Cache;
 use super::queues::{Node, Queues};
 
-/// Segmented LRU: a new object goes to the lowest segment that has room, a used one to the next segment; what a segment
-/// has too much goes to the one below it.
+/// Segmented LRU: a new object goes to the lowest segment that has space, a used one to the next segment; what a
+/// segment has too much goes to the one below it.
 pub(super) struct Slru {
     limit: u64,
     /// The lowest first.
@@ -45,8 +45,8 @@ impl Slru {
 
     /// Puts in a new object.
     pub(super) fn insert(&mut self, key: u64, bytes: u64) {
-        let has_room = |segment: &usize| self.queues.bytes(*segment) + bytes <= self.shares[*segment];
-        let segment = (0..self.shares.len()).find(has_room).unwrap_or(0);
+        let has_space = |segment: &usize| self.queues.bytes(*segment) + bytes <= self.shares[*segment];
+        let segment = (0..self.shares.len()).find(has_space).unwrap_or(0);
         while self.used() + bytes > self.limit {
             self.evict();
         }
@@ -158,7 +158,7 @@ impl Cache for TwoQ {
                 self.evict();
             }
             self.queues.push_front(if was_out { MAIN } else { IN }, key, bytes);
-            // Of a ghost hit the LRU makes the room within itself.
+            // Of a ghost hit the LRU makes the space within itself.
             while was_out && self.queues.bytes(MAIN) > self.limit - self.in_limit {
                 self.queues.pop_back(MAIN);
             }

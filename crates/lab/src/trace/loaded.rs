@@ -187,10 +187,10 @@ impl LoadedTrace {
         if self.objects() < FEW_OBJECTS {
             caveats.push(format!("{} objects are too few for more than an anecdote", self.objects()));
         }
-        let (sized, most): (u64, u64) = (largest.iter().sum(), largest.iter().copied().max().unwrap_or(0));
-        if self.objects() >= FEW_OBJECTS && most as f64 > sized as f64 * LARGE_SHARE {
-            let share = most as f64 / sized as f64 * 100.0;
-            let object = ByteSize::bytes(most);
+        let (sized, max_bytes): (u64, u64) = (largest.iter().sum(), largest.iter().copied().max().unwrap_or(0));
+        if self.objects() >= FEW_OBJECTS && max_bytes as f64 > sized as f64 * LARGE_SHARE {
+            let share = max_bytes as f64 / sized as f64 * 100.0;
+            let object = ByteSize::bytes(max_bytes);
             caveats.push(format!("one object of {object} has {share:.0} % of all bytes; sizes by share follow it"));
         }
         let valueless = self.steps.iter().filter(|step| is_get(step.op) && step.value_size == 0).count();

@@ -65,7 +65,7 @@ impl Ranks {
                 let rank = zipf.sample(random) - 1;
                 (u128::from(rank) * u128::from(self.stride) % u128::from(self.keys)) as u64
             }
-            RankSource::Uniform => random.below(self.keys),
+            RankSource::Uniform => random.uniform(self.keys),
             RankSource::Scan(position) => {
                 let number = *position;
                 *position = (number + 1) % self.keys;

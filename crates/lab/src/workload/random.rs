@@ -47,7 +47,7 @@ impl Random {
     }
 
     /// Uniform in [0, bound); `bound` is at least 1. The bias is below bound / 2^64.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn uniform(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 }
@@ -81,11 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn below_covers_its_range_evenly() {
+    fn uniform_covers_its_range_evenly() {
         let mut random = Random::new(7, 0);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {
-            counts[random.below(10) as usize] += 1;
+            counts[random.uniform(10) as usize] += 1;
         }
         assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
     }

@@ -94,7 +94,7 @@ fn a_time_bounds_the_run() {
 }
 
 #[test]
-fn flash_answers_what_memory_has_no_room_for() {
+fn flash_answers_what_memory_has_no_space_for() {
     let folder = tempfile::tempdir().unwrap();
     let flags =
         "--keys 20000 --value-size 400 --memory 6m --prefill --popularity uniform --get-ratio 1 --requests 40000";

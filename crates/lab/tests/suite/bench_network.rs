@@ -67,7 +67,7 @@ fn a_stall_is_in_the_latency_of_all_requests_that_were_due_meanwhile() {
 }
 
 #[test]
-fn what_a_slow_server_left_no_room_for_is_told() {
+fn what_a_slow_server_left_no_space_for_is_told() {
     let pause = Duration::from_millis(100);
     let flags = "--get-ratio 1 --seconds 0.4 --rate 1000";
     let report = run(&format!("{flags} --target {}", slow(pause, pause))).unwrap();

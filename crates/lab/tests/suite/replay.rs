@@ -300,7 +300,7 @@ fn memory_may_be_a_share_of_the_bytes_of_all_objects() {
 }
 
 #[test]
-fn flash_holds_what_memory_has_no_room_for() {
+fn flash_holds_what_memory_has_no_space_for() {
     let folder = tempfile::tempdir().unwrap();
     let mut rows = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
     for (second, round) in (0..3).enumerate() {
@@ -349,7 +349,7 @@ fn what_flash_writes_again_is_a_choice() {
     let folder = tempfile::tempdir().unwrap();
     let file_of_flash = folder.path().join("flash");
     let mut rows = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
-    // A few keys that memory has no room for come back again and again, among many that do not.
+    // A few keys that memory has no space for come back again and again, among many that do not.
     for step in 0..3000 {
         rows += &format!("{0},{1},16,4000,get,0\n{0},{2},16,4000,get,0\n", step / 50, step % 450, 10_000 + step);
     }

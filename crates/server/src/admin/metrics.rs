@@ -81,7 +81,7 @@ fn durations(page: &mut MetricsPage, state: &AdminState) {
         let buckets = OCTAVES.map(|octave| {
             let mut bucket = Bucket::default();
             bucket.set_upper_bound((1u64 << octave) as f64 / 1e9);
-            bucket.set_cumulative_count(seen.below(octave));
+            bucket.set_cumulative_count(seen.cumulative(octave));
             bucket
         });
         let mut histogram = Buckets::default();

@@ -105,8 +105,8 @@ fn pool(reading: &PoolReading) -> Value {
     answer
 }
 
-fn ttl_buckets(census: &SegmentSnapshot) -> Vec<Value> {
-    let buckets = census.ttl_buckets.iter().map(|bucket| {
+fn ttl_buckets(segments: &SegmentSnapshot) -> Vec<Value> {
+    let buckets = segments.ttl_buckets.iter().map(|bucket| {
         json!({
             "ttl_seconds_min": bucket.ttl_seconds.map_or(0, |(shortest, _)| shortest),
             "ttl_seconds_max": bucket.ttl_seconds.map(|(_, longest)| longest),

@@ -37,7 +37,7 @@ use crate::session::StopReason;
 pub const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// Error of a command whose current value is on flash and cannot be promoted for lack of memory.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
-    Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
+    Error::OutOfMemory { reason: "the present value is on flash, and memory has no space for it" };
 
 /// Result of looking for a key on flash that memory does not have.
 pub enum FlashOutcome<'a> {

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::CommandKind;
 
-/// Values below 2^LEAST nanoseconds share the first bucket, values from 2^MOST on the last.
-const LEAST: u32 = 8;
-const MOST: u32 = 36;
+/// Values below 2^MIN_OCTAVE nanoseconds share the first bucket, values from 2^MAX_OCTAVE on the last.
+const MIN_OCTAVE: u32 = 8;
+const MAX_OCTAVE: u32 = 36;
 /// Buckets per power of two, as a power of two.
 const DIVISION: u32 = 3;
-const BUCKETS: usize = ((MOST - LEAST) << DIVISION) as usize + 2;
+const BUCKETS: usize = ((MAX_OCTAVE - MIN_OCTAVE) << DIVISION) as usize + 2;
 
 /// The bucket of a latency.
 fn bucket(nanoseconds: u64) -> usize {
     match nanoseconds.checked_ilog2() {
-        None | Some(..LEAST) => 0,
-        Some(MOST..) => BUCKETS - 1,
+        None | Some(..MIN_OCTAVE) => 0,
+        Some(MAX_OCTAVE..) => BUCKETS - 1,
         Some(octave) => {
             let part = (nanoseconds >> (octave - DIVISION)) as u32 & ((1 << DIVISION) - 1);
-            (((octave - LEAST) << DIVISION) + part) as usize + 1
+            (((octave - MIN_OCTAVE) << DIVISION) + part) as usize + 1
         }
     }
 }
@@ -29,7 +29,7 @@ fn bucket(nanoseconds: u64) -> usize {
 /// The smallest latency that lies above a bucket, in nanoseconds.
 fn end(bucket: usize) -> u64 {
     let part = bucket as u64 % (1 << DIVISION);
-    let octave = LEAST + (bucket >> DIVISION) as u32;
+    let octave = MIN_OCTAVE + (bucket >> DIVISION) as u32;
     ((1 << DIVISION) + part) << (octave - DIVISION)
 }
 
@@ -123,9 +123,9 @@ impl LatencyHistogram {
         found.map_or(0.0, |bucket| end(bucket) as f64 / 1e3)
     }
 
-    /// How many took less than 2^`octave` nanoseconds.
-    pub fn below(&self, octave: u32) -> u64 {
-        let buckets = ((octave.clamp(LEAST, MOST) - LEAST) << DIVISION) as usize + 1;
+    /// Number of those that took less than 2^`octave` nanoseconds.
+    pub fn cumulative(&self, octave: u32) -> u64 {
+        let buckets = ((octave.clamp(MIN_OCTAVE, MAX_OCTAVE) - MIN_OCTAVE) << DIVISION) as usize + 1;
         self.counts[..buckets].iter().sum()
     }
 }
@@ -141,10 +141,10 @@ mod tests {
             let bucket = bucket(nanoseconds);
             assert!(bucket >= last || nanoseconds < 5000, "{nanoseconds}");
             last = bucket;
-            if nanoseconds < 1 << MOST {
+            if nanoseconds < 1 << MAX_OCTAVE {
                 assert!(nanoseconds < end(bucket), "{nanoseconds} {bucket}");
             }
-            if (1 << LEAST..1 << MOST).contains(&nanoseconds) {
+            if (1 << MIN_OCTAVE..1 << MAX_OCTAVE).contains(&nanoseconds) {
                 assert!(end(bucket) <= nanoseconds + nanoseconds / 8 + 1, "{nanoseconds}");
             }
         }
@@ -161,7 +161,10 @@ mod tests {
         assert_eq!((all.count(), all.sum), (100, 90 * 1000 + 10 * 100_000));
         assert!((1.0..1.13).contains(&all.quantile_us(0.5)) && (1.0..1.13).contains(&all.quantile_us(0.9)));
         assert!((100.0..113.0).contains(&all.quantile_us(0.91)) && (100.0..113.0).contains(&all.quantile_us(1.0)));
-        assert_eq!((all.below(10), all.below(16), all.below(17), all.below(40)), (90, 90, 100, 100));
+        assert_eq!(
+            (all.cumulative(10), all.cumulative(16), all.cumulative(17), all.cumulative(40)),
+            (90, 90, 100, 100)
+        );
         assert_eq!(all.mean_us(), 10.9);
         workers[0].add(CommandKind::Get, 1000, 1);
         let later = LatencyHistogram::sum(workers.iter(), CommandKind::Get).since(&all);

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 /// Keys that a worker's sketch knows: a key with more than 1/256 of the accesses is always among them.
 const CAPACITY: usize = 256;
 /// Keys that weigh less than this are forgotten, which changes no share that anybody could see: an access weighs one.
-const LEAST_WEIGHT: f32 = 1.0 / 1024.0;
+const MIN_WEIGHT: f32 = 1.0 / 1024.0;
 
 /// The keys of one worker.
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl HotKeys {
             entry.gets *= factor;
             entry.hits *= factor;
         }
-        for at in (0..self.entries.len()).rev().filter(|at| self.weights[*at] < LEAST_WEIGHT).collect::<Vec<_>>() {
+        for at in (0..self.entries.len()).rev().filter(|at| self.weights[*at] < MIN_WEIGHT).collect::<Vec<_>>() {
             self.hashes.swap_remove(at);
             self.weights.swap_remove(at);
             self.entries.swap_remove(at);

@@ -169,7 +169,7 @@ fn events_between(before: &Snapshot, now: &Snapshot) -> Vec<(EventKind, String, 
     let counted = [
         (
             EventKind::Eviction,
-            "memory is full: what is used least makes room for new objects",
+            "memory is full: what is used least makes space for new objects",
             since(|cache| cache.evictions).saturating_sub(index_replaced),
         ),
         (

@@ -6,9 +6,9 @@
 //!                        v  | a request that waits for flash or memory is kept, up to PARKED_MAX of them
 //!                       parked
 //! ```
-//! What waits for flash goes on when that has landed. What waits for memory is tried again every millisecond, until its
-//! limits (`execute/memory_wait.rs`) end the wait. A delete that waits for a device which does nothing goes on without
-//! it.
+//! What waits for flash continues when the read has completed. What waits for memory is tried again every millisecond,
+//! until its limits (`execute/memory_wait.rs`) end the wait. A delete that waits for a device which does nothing goes
+//! on without it.
 //!
 //! Nothing is kept of a client between two datagrams. A request is whole in one datagram; what it leaves incomplete is
 //! dropped without an answer, as are datagrams that are no request and requests that nothing can be kept of: clients of
@@ -241,8 +241,8 @@ impl Service {
 
     /// Goes on with requests that have waited for flash.
     fn resume_reads_done(&mut self) {
-        let landed = std::mem::take(&mut *lock(&self.inbox.reads_done));
-        for connection_key in landed {
+        let completed = std::mem::take(&mut *lock(&self.inbox.reads_done));
+        for connection_key in completed {
             // Another request may have its place: that one goes on waiting.
             if self.parked.get_mut(connection_key.index).is_some_and(|work| work.wait.take_completed()) {
                 let work = self.parked.remove(connection_key.index);

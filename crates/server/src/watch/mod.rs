@@ -221,8 +221,8 @@ impl Watcher {
     /// False when the buffer is full.
     fn append(&self, line: &[u8]) -> bool {
         let mut pending = lock(&self.pending);
-        let has_room = pending.bytes.len() + line.len() <= BUFFER_BYTES;
-        if has_room {
+        let has_space = pending.bytes.len() + line.len() <= BUFFER_BYTES;
+        if has_space {
             if pending.skipped > 0 {
                 let skipped = std::mem::take(&mut pending.skipped);
                 pending.bytes.extend_from_slice(format!("skipped={skipped}\n").as_bytes());
@@ -237,7 +237,7 @@ impl Watcher {
         {
             worker.waker.wake().expect("an event counter takes one more event");
         }
-        has_room
+        has_space
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn watch(watching: &Arc<Watching>) -> Watch {
-        watching.subscribe(Watched { fetchers: true, ..Watched::default() }).expect("room for a watcher")
+        watching.subscribe(Watched { fetchers: true, ..Watched::default() }).expect("space for a watcher")
     }
 
     fn fetch(watching: &Watching, key: &[u8], fetched: FetchResult) {
@@ -324,7 +324,7 @@ mod tests {
         let watching = Arc::new(Watching::default());
         let sample = |one_of| {
             let watched = Watched { fetchers: true, sample: NonZeroU32::new(one_of), ..Watched::default() };
-            watching.subscribe(watched).expect("room for a watcher")
+            watching.subscribe(watched).expect("space for a watcher")
         };
         let (all, tenth) = (sample(1), sample(10));
         let keys: Vec<Vec<u8>> = (0..2000).map(|number| format!("key{number}").into_bytes()).collect();

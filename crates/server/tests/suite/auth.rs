@@ -35,7 +35,7 @@ fn say(stream: &mut TcpStream, input: &[u8], expected: &[u8]) {
 #[test]
 fn every_text_command_is_refused_before_authentication() {
     let server = ascii();
-    server.cache.insert(b"k", b"secret").apply().expect("room");
+    server.cache.insert(b"k", b"secret").apply().expect("space");
     let mut stream = server.connect();
     let commands = "get k|gets k|gat 0 k|mg k v|mn|me k|ms k 1|md k|ma k|add k 0 0 1|delete k|incr k 1|touch k 0|flush_all|\
         version|verbosity 1|stats|cache_memlimit 8|shutdown|quit|lru_crawler metadump all|watch|refresh_certs|frob|";

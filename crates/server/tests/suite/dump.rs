@@ -62,7 +62,7 @@ fn commands_behind_a_dump_wait_for_its_end() {
 
 fn fill(server: &TestServer, count: usize) {
     for n in 0..count {
-        server.cache.insert(format!("{n:0200}").as_bytes(), b"").apply().expect("room");
+        server.cache.insert(format!("{n:0200}").as_bytes(), b"").apply().expect("space");
     }
 }
 

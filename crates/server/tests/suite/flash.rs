@@ -155,7 +155,7 @@ fn a_stop_answers_what_waits_for_flash() {
 }
 
 #[test]
-fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
+fn clients_that_take_no_answers_leave_the_space_of_reads_to_others() {
     let flash_objects = objects("key", 21, 60_000);
     let FlashServer { server, folder } = FlashServer::new(&flash_objects);
     // More than a socket of this kind takes, and less than what is sent before a connection goes on.
@@ -252,15 +252,15 @@ fn max_held(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
 }
 
 #[test]
-fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
+fn a_client_that_never_rests_keeps_no_space_that_it_needs_no_more() {
     let flash_objects = objects("key", 60, 60_000);
     let FlashServer { server, folder } = FlashServer::new(&flash_objects);
-    let most = max_held(&server.cache, &flash_objects);
+    let held = max_held(&server.cache, &flash_objects);
     let connect = || UnixStream::connect(folder.path().join("socket")).expect("a connection");
     let mut restless = connect();
     let (mut input, mut expected) = (Vec::new(), String::new());
-    // The second time each is found in memory: what was read for it is left over. Together they take all the room.
-    for (key, value) in &flash_objects[..most] {
+    // The second time each is found in memory: what was read for it is left over. Together they take all the space.
+    for (key, value) in &flash_objects[..held] {
         input.extend(format!("mg {key} s\r\nmg {key} s\r\n").into_bytes());
         input.extend(SILENT.repeat(1 << 12));
         expected += &format!("HD s{}\r\n", value.len()).repeat(2);
@@ -280,7 +280,7 @@ fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
             writer.write_all(&input).expect("a write");
             write_on(&mut writer);
         });
-        let (key, value) = &flash_objects[most];
+        let (key, value) = &flash_objects[held];
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let mut answer = vec![0; expected.len()];
             restless.read_exact(&mut answer).expect("all bytes of the answer");

@@ -195,8 +195,8 @@ fn the_library_knows_what_is_absent_and_what_is_on_flash() {
     let commands: [(&str, Command<'_>); 8] = [
         ("delete", &|key| cache.delete(key)),
         ("contains", &|key| cache.contains(key)),
-        ("touch", &|key| cache.touch(key, Ttl::seconds(9)).expect("room")),
-        ("increment", &|key| cache.increment(key, 1).expect("room").is_some()),
+        ("touch", &|key| cache.touch(key, Ttl::seconds(9)).expect("space")),
+        ("increment", &|key| cache.increment(key, 1).expect("space").is_some()),
         ("add", &add),
         ("replace", &replace),
         ("append", &append),
@@ -213,7 +213,7 @@ fn the_library_knows_what_is_absent_and_what_is_on_flash() {
 }
 
 #[test]
-fn what_memory_has_no_room_for_is_not_taken_for_absent() {
+fn what_memory_has_no_space_for_is_not_taken_for_absent() {
     let folder = tempfile::tempdir().expect("a folder");
     let build = |evicts| {
         let flash = FlashOptions { small_share: Some(0.1), ..FlashOptions::default() };

@@ -13,7 +13,7 @@ const VALUES: [&str; 3] = ["flush_all", "ab\r\nflush_all\r\nstats\r\nset victim 
 
 fn server() -> TestServer {
     let server = TestServer::new();
-    server.cache.insert(b"victim", b"alive").apply().expect("room");
+    server.cache.insert(b"victim", b"alive").apply().expect("space");
     server
 }
 

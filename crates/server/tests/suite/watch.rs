@@ -191,7 +191,7 @@ fn evictions_tell_what_was_lost() {
     let mut watcher = watch(&server, "evictions");
     let value = vec![b'x'; 60_000];
     for n in 0..6000 {
-        server.cache.insert(format!("key-{n}").as_bytes(), &value).apply().expect("room");
+        server.cache.insert(format!("key-{n}").as_bytes(), &value).apply().expect("space");
     }
     assert!(server.cache.stats().evictions > 0);
     let line = line(&mut watcher);
@@ -226,7 +226,7 @@ fn a_slow_watcher_loses_lines() {
         if line.contains("key=end") {
             break;
         }
-        // The buffer has room again: the loss is told with the next line.
+        // The buffer has space again: the loss is told with the next line.
         if skipped == 0 && lines % 100 == 0 {
             server.talk(b"get end\r\n");
         }
@@ -235,7 +235,7 @@ fn a_slow_watcher_loses_lines() {
 }
 
 #[test]
-fn watchers_are_bounded_and_make_room_when_they_go() {
+fn watchers_are_bounded_and_make_space_when_they_go() {
     let server = TestServer::new();
     let mut watchers: Vec<_> = (0..20).map(|_| watch(&server, "fetchers")).collect();
     assert_bytes(

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
+    fn uniform(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -48,13 +48,13 @@ impl Run {
     }
 
     fn moment(&mut self) -> Moment {
-        if self.dice.below(3) == 0 { self.slow } else { self.store.moment(self.now_ms) }
+        if self.dice.uniform(3) == 0 { self.slow } else { self.store.moment(self.now_ms) }
     }
 
     /// Runs a slice of one job, or starts a job.
     fn step(&mut self) {
         let moment = self.moment();
-        let begins = self.jobs.is_empty() || self.jobs.len() < 4 && self.dice.below(8) == 0;
+        let begins = self.jobs.is_empty() || self.jobs.len() < 4 && self.dice.uniform(8) == 0;
         if begins && let Some(job) = self.store.plan_job(&self.participant, moment, true) {
             self.jobs.push(job);
         }
@@ -66,8 +66,8 @@ impl Run {
 
     fn work_on_one(&mut self, items_max: u64) {
         let moment = self.moment();
-        let number = self.dice.below(self.jobs.len() as u64) as usize;
-        let items = 1 + self.dice.below(items_max) as u32;
+        let number = self.dice.uniform(self.jobs.len() as u64) as usize;
+        let items = 1 + self.dice.uniform(items_max) as u32;
         if self.jobs[number].run(&self.store, &self.participant, moment, items) {
             self.jobs.swap_remove(number);
         }
@@ -76,10 +76,10 @@ impl Run {
     fn set(&mut self, number: u64) {
         let key = number.to_le_bytes();
         let hash = self.store.hash(&key);
-        let max = self.sizes[self.dice.below(3) as usize];
-        let length = self.dice.below(max) as usize;
-        let value = vec![self.dice.below(256) as u8; length];
-        let ttl = match self.dice.below(self.ttls + 1) {
+        let max = self.sizes[self.dice.uniform(3) as usize];
+        let length = self.dice.uniform(max) as usize;
+        let value = vec![self.dice.uniform(256) as u8; length];
+        let ttl = match self.dice.uniform(self.ttls + 1) {
             0 => Ttl::Never,
             kind => Ttl::seconds(1 << (kind % 12)),
         };
@@ -116,8 +116,8 @@ impl Run {
     }
 
     fn operate(&mut self, keys: u64, flushes: bool) {
-        let number = self.dice.below(keys);
-        match self.dice.below(100) {
+        let number = self.dice.uniform(keys);
+        match self.dice.uniform(100) {
             0..50 => self.set(number),
             50..80 => (0..4).for_each(|_| self.get(number / 8)),
             80..88 => self.get(number),
@@ -126,7 +126,7 @@ impl Run {
                 self.store.delete(&self.participant, &key, self.store.hash(&key), self.now_ms);
                 self.written.remove(&number);
             }
-            92..95 => self.now_ms += self.dice.below(1500),
+            92..95 => self.now_ms += self.dice.uniform(1500),
             95 => {
                 self.slow = self.store.moment(self.now_ms);
                 self.now_ms += 1;
@@ -135,7 +135,7 @@ impl Run {
             98 => {
                 self.store.maintain(&self.participant, self.now_ms);
             }
-            _ if flushes && self.dice.below(20) == 0 => {
+            _ if flushes && self.dice.uniform(20) == 0 => {
                 self.store.flush(self.now_ms, 0);
                 self.written.clear();
             }
@@ -212,13 +212,13 @@ impl Lossless {
     fn step(&mut self) {
         let run = &mut self.run;
         let moment = run.moment();
-        if run.jobs.len() < 3 && run.dice.below(3) == 0 {
+        if run.jobs.len() < 3 && run.dice.uniform(3) == 0 {
             run.jobs.extend(run.store.plan_job(&run.participant, moment, false));
         }
         if !run.jobs.is_empty() {
             run.work_on_one(40);
         }
-        match run.dice.below(8) {
+        match run.dice.uniform(8) {
             0..4 => _ = run.store.evict(&run.participant, run.now_ms),
             4 => _ = run.store.expire_due(&run.participant, moment),
             5 => _ = run.store.maintain(&run.participant, run.now_ms),
@@ -230,14 +230,14 @@ impl Lossless {
     /// A TTL, with the earliest and the latest end of the lifetime.
     fn lifetime(&mut self) -> (Ttl, u64, u64) {
         let dice = &mut self.run.dice;
-        let max = 1 << dice.below(13);
-        let seconds = match dice.below(8) {
+        let max = 1 << dice.uniform(13);
+        let seconds = match dice.uniform(8) {
             0 => return (Ttl::Never, u64::MAX, u64::MAX),
-            1..4 => 1 + dice.below(8),
-            4..6 => [127, 128, 255, 256, 511][dice.below(5) as usize],
-            _ => 1 + dice.below(max),
+            1..4 => 1 + dice.uniform(8),
+            4..6 => [127, 128, 255, 256, 511][dice.uniform(5) as usize],
+            _ => 1 + dice.uniform(max),
         };
-        if dice.below(3) == 0 {
+        if dice.uniform(3) == 0 {
             let until = self.run.now_ms / 1000 + seconds;
             return (Ttl::Until(until), until * 1000, until * 1000);
         }
@@ -247,15 +247,15 @@ impl Lossless {
 
     fn set(&mut self, number: u64) {
         let key = number.to_le_bytes();
-        let max = self.run.sizes[self.run.dice.below(3) as usize];
-        let value = vec![self.run.dice.below(256) as u8; self.run.dice.below(max) as usize];
+        let max = self.run.sizes[self.run.dice.uniform(3) as usize];
+        let value = vec![self.run.dice.uniform(256) as u8; self.run.dice.uniform(max) as usize];
         let hash = self.run.store.hash(&key);
         for _ in 0..60 {
-            let (ttl, least_ms, end_ms) = self.lifetime();
+            let (ttl, min_ms, end_ms) = self.lifetime();
             let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
             match self.run.store.write(&self.run.participant, &write, self.run.now_ms) {
                 Ok(_) => {
-                    self.alive.insert(number, (value, least_ms, end_ms));
+                    self.alive.insert(number, (value, min_ms, end_ms));
                     return;
                 }
                 Err(Error::NeedSegment) => self.step(),
@@ -266,13 +266,13 @@ impl Lossless {
 
     fn touch(&mut self, number: u64) {
         let key = number.to_le_bytes();
-        let (ttl, least_ms, end_ms) = self.lifetime();
+        let (ttl, min_ms, end_ms) = self.lifetime();
         let Run { store, participant, now_ms, .. } = &self.run;
         let is_touched = store.touch(participant, &key, store.hash(&key), ttl, *now_ms);
         if is_touched == Ok(true) {
             let item = self.alive.get_mut(&number).expect("what is gone is not touched");
             assert!(*now_ms < item.2);
-            (item.1, item.2) = (least_ms, end_ms);
+            (item.1, item.2) = (min_ms, end_ms);
         }
     }
 
@@ -286,7 +286,7 @@ impl Lossless {
         });
         match (found, self.alive.get(&number)) {
             (None, None) => {}
-            (None, Some((_, least_ms, _))) => assert!(now_ms >= least_ms, "{number} is lost at {now_ms} of {least_ms}"),
+            (None, Some((_, min_ms, _))) => assert!(now_ms >= min_ms, "{number} is lost at {now_ms} of {min_ms}"),
             (Some(_), None) => panic!("{number} was deleted"),
             (Some(found), Some((value, _, end_ms))) => {
                 assert!(now_ms < end_ms, "{number} has expired");
@@ -296,8 +296,8 @@ impl Lossless {
     }
 
     fn operate(&mut self, keys: u64) {
-        let number = self.run.dice.below(keys);
-        match self.run.dice.below(100) {
+        let number = self.run.dice.uniform(keys);
+        match self.run.dice.uniform(100) {
             0..50 => self.set(number),
             50..60 => self.touch(number),
             60..80 => self.check(number),
@@ -307,12 +307,12 @@ impl Lossless {
                 store.delete(participant, &key, store.hash(&key), *now_ms);
                 self.alive.remove(&number);
             }
-            84..89 => self.run.now_ms += self.run.dice.below(1500),
+            84..89 => self.run.now_ms += self.run.dice.uniform(1500),
             89..91 => self.run.slow = self.run.store.moment(self.run.now_ms),
             91..98 => self.step(),
             98 => {
                 let memory = self.run.store.options().memory_bytes;
-                let share = 100 - self.run.dice.below(40);
+                let share = 100 - self.run.dice.uniform(40);
                 _ = self.run.store.resize(memory * share / 100);
             }
             _ => _ = self.run.store.seal_open(crate::chains::Seal::All),

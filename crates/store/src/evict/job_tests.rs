@@ -274,14 +274,14 @@ fn only_the_oldest_unused_long_values_are_evicted() {
     let mut number = 0u32;
     while store.stats().evictions == 0 {
         let key = number.to_le_bytes();
-        let make_room = || assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+        let make_space = || assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
         let mut upload = store.upload(&key, store.hash(&key), 0.into(), 50_000).unwrap();
         let mut left = &[1; 50_000][..];
         while upload.write(&mut left).is_err() {
-            make_room();
+            make_space();
         }
         while upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).is_err() {
-            make_room();
+            make_space();
         }
         assert!(number > 0 || get(0).is_some(), "the first is used once");
         number += 1;

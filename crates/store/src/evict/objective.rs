@@ -172,8 +172,8 @@ mod tests {
             assert_eq!(cost_of(cost_class(cost)), cost);
         }
         assert_eq!(cost_class(3.0), cost_class(4.0));
-        for least in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY, f64::MIN_POSITIVE] {
-            assert_eq!(cost_class(least), 1, "{least}");
+        for cost in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY, f64::MIN_POSITIVE] {
+            assert_eq!(cost_class(cost), 1, "{cost}");
         }
         assert_eq!(i32::from(cost_class(f64::INFINITY)), COST_CLASS_MAX);
     }

@@ -10,7 +10,7 @@ use super::policy::{HistoryKind, Policy};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The steps that made room for a long value.
+/// The steps that made space for a long value.
 #[derive(Default)]
 pub(super) struct MoveSteps {
     /// The number of the body that is in the way.

@@ -24,8 +24,8 @@ enum Move {
 }
 
 impl Store {
-    /// One step of emptying the topmost segment, a body: its value is moved, or room for that is made. If there is no
-    /// room the value is dropped, in a store that evicts. False if nothing can be done now.
+    /// One step of emptying the topmost segment, a body: its value is moved, or space for that is made. If there is no
+    /// space the value is dropped, in a store that evicts. False if nothing can be done now.
     pub(super) fn empty_body(
         &self,
         participant: &Participant,
@@ -47,7 +47,7 @@ impl Store {
             Move::NeedsSegments => {
                 // Ends: writers may take what jobs free, but only so often.
                 made.steps += 1;
-                made.steps <= self.segments.limit() && self.make_room(participant, moment, may_evict)
+                made.steps <= self.segments.limit() && self.make_space(participant, moment, may_evict)
                     || may_evict && self.drop_value_of_body(participant, body, hash, moment)
             }
         }
@@ -55,7 +55,7 @@ impl Store {
 
     /// One slice of a job that frees segments, without evictions as long as that is possible. Paused evictions are not
     /// resumed for a caller that may not evict.
-    fn make_room(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
+    fn make_space(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
         if !may_evict {
             return self.resume_relocation(participant, moment)
                 || self.plan_job(participant, moment, false).is_some_and(|job| {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_finds_no_room_is_dropped_only_with_evictions() {
+    fn a_body_that_finds_no_space_is_dropped_only_with_evictions() {
         for evicts in [true, false] {
             let (store, participant, _held) = store_with_its_top_first(evicts);
             set_long(&store, &participant, b"long", &pattern(1, 10_000), Ttl::Never);
@@ -334,7 +334,7 @@ mod tests {
 
     /// Long values that were written behind many small ones survive a shrink to where the small ones were.
     #[test]
-    fn long_values_survive_a_shrink_where_there_is_room() {
+    fn long_values_survive_a_shrink_where_there_is_space() {
         let options = Options { memory_bytes: 64 << 20, value_bytes_max: 8 << 20, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();

@@ -136,7 +136,7 @@ impl Keys {
     }
 }
 
-/// A full pair of buckets (0, 1) of which key 0 has room in bucket 2: key 4 displaces it there.
+/// A full pair of buckets (0, 1) of which key 0 has space in bucket 2: key 4 displaces it there.
 pub(super) fn full_pair(leaver: (usize, usize)) -> Keys {
     let keys = Keys::new(&[leaver, (0, 0), (1, 1), (1, 1), (0, 1), (2, 2), (2, 2)]);
     keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
@@ -214,7 +214,8 @@ fn a_walk_meets_a_key_that_is_split_away() {
     });
 }
 
-/// Two writers displace into one bucket that has room for one key: nothing is lost unaccounted, nothing is there twice.
+/// Two writers displace into one bucket that has space for one key: nothing is lost unaccounted, nothing is there
+/// twice.
 #[test]
 fn two_displacements_lose_and_double_nothing() {
     model(2, || {
@@ -239,11 +240,11 @@ fn two_displacements_lose_and_double_nothing() {
     });
 }
 
-/// A displacement makes its room by another one.
+/// A displacement makes its space by another one.
 #[test]
 fn a_chain_of_displacements_hides_no_key() {
     model(1, || {
-        // Bucket 0 is full of keys whose other bucket 1 is full of keys whose other bucket 2 has room.
+        // Bucket 0 is full of keys whose other bucket 1 is full of keys whose other bucket 2 has space.
         let keys = Keys::new(&[(1, 2), (1, 2), (0, 1), (0, 1), (0, 0), (2, 2), (2, 2)]);
         keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
         let keys = Arc::new(keys);

@@ -115,23 +115,23 @@ impl<'s> Client<'s> {
     /// A meta lookup that wins a stale item or creates an absent one. Answers whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };
+        let lookup = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };
         let mut wins = false;
-        let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |item| {
+        let outcome = self.store.update_meta_flags(&self.participant, target, lookup, self.now_ms, |item| {
             let Extension { stale, won, .. } = item.extension();
             wins = stale && !won;
             wins.then_some(MetaFlagsChange { ttl: None, flags: MetaFlags::Won })
         });
-        matches!(visited.expect("the model has free memory"), MetaFlagsOutcome::Created { .. }) || wins
+        matches!(outcome.expect("the model has free memory"), MetaFlagsOutcome::Created { .. }) || wins
     }
 
     /// Makes an item stale. False if it is absent.
     pub fn mark_stale(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = MetaFlagsLookup { create: None, counts: false };
-        let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
-        let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |_| Some(revision));
-        matches!(visited.expect("the model has free memory"), MetaFlagsOutcome::Found { .. })
+        let lookup = MetaFlagsLookup { create: None, counts: false };
+        let change = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
+        let outcome = self.store.update_meta_flags(&self.participant, target, lookup, self.now_ms, |_| Some(change));
+        matches!(outcome.expect("the model has free memory"), MetaFlagsOutcome::Found { .. })
     }
 
     pub fn extension(&self, key: &[u8]) -> Option<Extension> {

@@ -26,13 +26,13 @@ fn use_store(store: &Store, seed: u64, (operations, ends): (&AtomicU64, &AtomicB
     let (participant, mut random) = (store.participate(), Random::new(seed));
     while !ends.load(Ordering::Relaxed) {
         operations.fetch_add(1, Ordering::Relaxed);
-        let number = random.below(KEYS);
+        let number = random.uniform(KEYS);
         let key = number.to_le_bytes();
         let hash = store.hash(&key);
         if store.get(&participant, &key, hash, NOW_MS).is_some() {
             continue;
         }
-        let ttl = Ttl::seconds(1 << random.below(20));
+        let ttl = Ttl::seconds(1 << random.uniform(20));
         let value = [number as u8; 200];
         let write = Write { key: &key, hash, value: &value, flags: 0.into(), ttl, mode: Mode::Set, token: None };
         while let Err(error) = store.write(&participant, &write, NOW_MS) {
@@ -56,7 +56,7 @@ fn histories_are_resized_under_use() {
             }
             let mut random = Random::new(9);
             for _ in 0..60 {
-                let bytes = [2 * MIB, 5 * MIB, 16 * MIB, 40 * MIB, 64 * MIB][random.below(5) as usize];
+                let bytes = [2 * MIB, 5 * MIB, 16 * MIB, 40 * MIB, 64 * MIB][random.uniform(5) as usize];
                 // A budget that the index does not leave yet is refused.
                 let _ = store.resize(bytes);
                 let end = operations.load(Ordering::Relaxed) + OPERATIONS_PER_STEP;

@@ -60,7 +60,7 @@ fn memory_moves_between_stores_that_work() {
                 let participant = memory.participate();
                 let mut random = Random::new(thread);
                 while !is_over.load(Ordering::Relaxed) {
-                    let (at, key) = (random.below(2) as usize, random.below(60_000) as u32);
+                    let (at, key) = (random.uniform(2) as usize, random.uniform(60_000) as u32);
                     match read(&stores[at], &participant, &key.to_le_bytes()) {
                         Some(found) => {
                             assert_eq!(found, value(at, key));
@@ -74,7 +74,7 @@ fn memory_moves_between_stores_that_work() {
         let participant = memory.participate();
         let mut random = Random::new(7);
         for _ in 0..40 {
-            let giver = random.below(2) as usize;
+            let giver = random.uniform(2) as usize;
             let (from, to) = (&stores[giver], &stores[1 - giver]);
             if from.memory_bytes() < 8 * MIB + STEP {
                 continue;

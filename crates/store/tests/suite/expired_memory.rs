@@ -37,7 +37,7 @@ impl Writer {
             Write { key: &key, hash, value, flags: 0.into(), ttl: Ttl::Seconds(ttl), mode: Mode::Set, token: None };
         let written =
             self.subject.retry_with_eviction(now_ms, || store.write(&self.subject.participant, &write, now_ms));
-        written.expect("there is room");
+        written.expect("there is space");
         let set = (self.next_key, now_ms + u64::from(ttl) * 1000);
         match self.sets.iter_mut().find(|(of, _)| *of == ttl) {
             Some((_, sets)) => sets.push_back(set),

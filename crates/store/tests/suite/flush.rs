@@ -24,7 +24,7 @@ fn set(subject: &StoreSubject, key: u32) {
 }
 
 /// Requests memory for a value of nearly all segments, again and again.
-fn make_room(store: &Store, is_over: &AtomicBool) {
+fn make_space(store: &Store, is_over: &AtomicBool) {
     let participant = store.participate();
     while !is_over.load(Ordering::Relaxed) {
         store.evict_for(&participant, NOW_MS, SEGMENTS);
@@ -48,7 +48,7 @@ fn items_stored_after_a_flush_stay() {
     let is_over = AtomicBool::new(false);
     let lost: usize = std::thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| make_room(store, &is_over));
+            scope.spawn(|| make_space(store, &is_over));
         }
         let lost = (0..ROUNDS).map(|_| {
             store.flush(NOW_MS, 0);

@@ -47,27 +47,27 @@ fn entries(store: &Arc<Store>, participant: &Participant, now_ms: u64) -> BTreeM
 /// Random changes, and the time after them.
 fn churn(store: &Store, participant: &Participant, random: &mut Random, mut now_ms: u64, steps: u32) -> u64 {
     for _ in 0..steps {
-        now_ms += random.below(20);
-        let key = (random.below(6000) as u32).to_le_bytes();
+        now_ms += random.uniform(20);
+        let key = (random.uniform(6000) as u32).to_le_bytes();
         let hash = store.hash(&key);
-        let ttl = match random.below(5) {
+        let ttl = match random.uniform(5) {
             0 => Ttl::Never,
             1 => Ttl::Seconds(30),
             2 => Ttl::Seconds(600),
             3 => Ttl::Seconds(86_400),
             _ => Ttl::Until(now_ms / 1000 + random.between(1, 100_000)),
         };
-        let value = match random.below(1000) {
+        let value = match random.uniform(1000) {
             0 => random.bytes(300_000),
             1..300 => random.number().to_string().into_bytes(),
             _ => {
-                let length = random.below(2500) as usize;
+                let length = random.uniform(2500) as usize;
                 random.bytes(length)
             }
         };
         let flags = if random.chance(30) { random.number() as u32 } else { 0 };
         let token = random.chance(5).then(|| random.between(1, 1 << 40));
-        let kind = random.below(10);
+        let kind = random.uniform(10);
         let once = || match kind {
             0..5 => {
                 let write = Write { key: &key, hash, value: &value, flags: flags.into(), ttl, mode: Mode::Set, token };
@@ -85,9 +85,9 @@ fn churn(store: &Store, participant: &Participant, random: &mut Random, mut now_
                 Ok(())
             }
             7 => {
-                let visit = MetaFlagsLookup { create: None, counts: true };
-                let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
-                store.update_meta_flags(participant, (&key, hash), visit, now_ms, |_| Some(revision)).map(drop)
+                let lookup = MetaFlagsLookup { create: None, counts: true };
+                let change = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
+                store.update_meta_flags(participant, (&key, hash), lookup, now_ms, |_| Some(change)).map(drop)
             }
             _ => {
                 store.get(participant, &key, hash, now_ms);
@@ -350,7 +350,7 @@ fn a_damaged_image_is_an_error() {
     let saved = image(&store, &participant, now_ms);
     let mut random = Random::new(6);
     for _ in 0..40 {
-        let length = random.below(saved.stream.len() as u64) as usize;
+        let length = random.uniform(saved.stream.len() as u64) as usize;
         let cut = Image { stream: saved.stream[..length].to_vec(), segments: saved.segments.clone() };
         assert!(matches!(load(Policy::S3Fifo, &cut), Err(ImageError::Io(_))), "cut at {length}");
     }
@@ -373,10 +373,10 @@ fn a_damaged_image_is_an_error() {
     // A segment that has changed is found.
     for _ in 0..40 {
         let mut image = saved.clone();
-        let number = random.below(image.segments.len() as u64) as usize;
+        let number = random.uniform(image.segments.len() as u64) as usize;
         let segment = image.segments.values_mut().nth(number).unwrap();
-        let at = random.below(segment.len() as u64) as usize;
-        segment[at] ^= 1 << random.below(8);
+        let at = random.uniform(segment.len() as u64) as usize;
+        segment[at] ^= 1 << random.uniform(8);
         assert!(matches!(load(Policy::S3Fifo, &image), Err(ImageError::Damaged(_))));
     }
 }
@@ -403,7 +403,7 @@ fn an_index_that_names_no_items_is_refused() {
         let mut words = sound.clone();
         let used: Vec<_> = (0..words.len()).filter(|at| at % 8 != 0 && words[*at] != 0).collect();
         let free: Vec<_> = (0..words.len()).filter(|at| at % 8 != 0 && words[*at] == 0).collect();
-        let mut any = |places: &[usize]| places[random.below(places.len() as u64) as usize];
+        let mut any = |places: &[usize]| places[random.uniform(places.len() as u64) as usize];
         let (one, other, empty) = (any(&used), any(&used), any(&free));
         match number % 6 {
             // Another byte of the segment, another segment, another tag.
@@ -475,7 +475,7 @@ fn unchanged_segments_are_loaded_unread() {
     let lengths: BTreeMap<_, _> = saved.segments.iter().map(|(at, bytes)| (at / stats.segment_bytes, bytes)).collect();
     for number in 0..200 {
         let mut words = sound.clone();
-        let at = used[random.below(used.len() as u64) as usize];
+        let at = used[random.uniform(used.len() as u64) as usize];
         let (segment, _) = location(words[at]);
         let place = |segment: u64, offset: usize| (words[at] >> 44) << 44 | segment << 21 | offset as u64;
         words[at] = match number % 5 {

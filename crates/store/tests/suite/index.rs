@@ -22,7 +22,7 @@ fn the_index_grows_from_long_objects_to_tiny_ones() {
         set(&subject, &number.to_le_bytes(), &[1; 5000], NOW_MS);
     }
     let long = subject.store.stats();
-    let mut least_load: f64 = 1.0;
+    let mut min_load: f64 = 1.0;
     let mut grown = long.clone();
     for number in 0..1_200_000_u64 {
         let now_ms = NOW_MS + number / 100;
@@ -35,12 +35,12 @@ fn the_index_grows_from_long_objects_to_tiny_ones() {
             grown = subject.store.stats();
         }
         if number % 10_000 == 0 && number > 900_000 {
-            least_load = least_load.min(subject.store.stats().index_load);
+            min_load = min_load.min(subject.store.stats().index_load);
         }
     }
     let stats = subject.store.stats();
     assert!(stats.index_bytes > 10 * long.index_bytes, "{} -> {stats:?}", long.index_bytes);
-    assert!(least_load >= 0.85, "load fell to {least_load}: {stats:?}");
+    assert!(min_load >= 0.85, "load fell to {min_load}: {stats:?}");
     assert!(stats.index_replaced - grown.index_replaced < 500, "{grown:?} -> {stats:?}");
     assert!(stats.index_replaced * 200 < stats.stored_total, "{stats:?}");
     let overhead = stats.memory_limit_bytes as f64 / stats.items as f64 - 10.0;
@@ -71,10 +71,10 @@ fn a_token_never_passes_for_a_changed_value() {
     let mut passed = 0;
     for step in 0..60_000_u64 {
         let now_ms = NOW_MS + step;
-        let number = random.below(300);
+        let number = random.uniform(300);
         let key = number.to_le_bytes();
         let hash = store.hash(&key);
-        match random.below(10) {
+        match random.uniform(10) {
             0..3 => {
                 if let Some(hit) = subject.get(&key, now_ms) {
                     tokens.entry(number).or_default().push((hit.token, hit.value));
@@ -89,7 +89,7 @@ fn a_token_never_passes_for_a_changed_value() {
             6 => set(&subject, &key, &random.number().to_le_bytes(), now_ms),
             _ => {
                 let Some(seen) = tokens.get_mut(&number) else { continue };
-                let (token, value) = seen.swap_remove(random.below(seen.len() as u64) as usize);
+                let (token, value) = seen.swap_remove(random.uniform(seen.len() as u64) as usize);
                 if seen.is_empty() {
                     tokens.remove(&number);
                 }
@@ -130,7 +130,7 @@ fn numbers_survive_merges_in_place() {
     let mut grown = 0;
     for step in 0..80_000_u64 {
         let now_ms = NOW_MS + step * 10;
-        let number = random.below(200);
+        let number = random.uniform(200);
         // Keys of several lengths, so that the words have every alignment.
         let key = vec![b'a' + (number % 26) as u8; 1 + number as usize];
         let count = Count::plain(Change::Add(number + 1));

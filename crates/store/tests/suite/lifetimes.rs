@@ -10,7 +10,7 @@ fn write(subject: &StoreSubject, value: &[u8], ttl: Ttl, mode: Mode, token: Opti
     let write = Write { key: KEY, hash: subject.store.hash(KEY), value, flags: 0.into(), ttl, mode, token };
     let store = &subject.store;
     let written = subject.retry_with_eviction(NOW_MS, || store.write(&subject.participant, &write, NOW_MS));
-    written.expect("there is room").stored
+    written.expect("there is space").stored
 }
 
 #[test]

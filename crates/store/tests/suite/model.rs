@@ -30,7 +30,7 @@ fn a_store_with_free_memory_matches_the_model() {
         let generator = generator(&subject, 150);
         check(&mut subject, seed, generator, false, 8000);
         let stats = subject.store.stats();
-        assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the store had room");
+        assert_eq!((stats.evictions, stats.index_replaced), (0, 0), "the store had space");
     }
 }
 

@@ -36,7 +36,7 @@ fn values_of_all_lengths_around_a_segment_are_read_back() {
                     token: None,
                 };
                 let write = || store.write(&subject.participant, &write, NOW_MS);
-                subject.retry_with_eviction(NOW_MS, write).expect("there is room").stored
+                subject.retry_with_eviction(NOW_MS, write).expect("there is space").stored
             };
             assert_eq!(write(&whole, Mode::Set), Stored::Stored);
             assert!(read(&subject).as_deref() == Some(&whole[..]), "{length} bytes in segments of {bytes}");

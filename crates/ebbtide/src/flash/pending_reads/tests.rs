@@ -218,8 +218,8 @@ impl Device for Stalled {
         Ok(())
     }
 
-    fn account(&self) -> &DeviceMonitor {
-        self.device.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.device.monitor()
     }
 }
 
@@ -251,7 +251,7 @@ impl Stalled {
     fn fail(&self) {
         self.device.set(Faults { read_errors: 1, ..Faults::default() });
         let deadline = Instant::now() + PATIENCE;
-        while self.account().observe(Instant::now(), Duration::ZERO) != Health::Failed {
+        while self.monitor().observe(Instant::now(), Duration::ZERO) != Health::Failed {
             assert!(read(&*self.device, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
         }
     }
@@ -362,7 +362,7 @@ fn found_values_are_delivered_after_all_transfers() {
     let _io = IoThreads::start(disk.clone()).unwrap();
     let keys: Vec<[u8; 1]> = (0..24).map(|number| [number]).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-    let drain = || while disk.account().under_way() > 0 {};
+    let drain = || while disk.monitor().under_way() > 0 {};
     let reads = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
     for _ in 0..500 {
         let mut found = 0;

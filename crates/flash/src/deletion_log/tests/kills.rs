@@ -61,7 +61,7 @@ fn be_killed(folder: &Path) {
     let mut random = Random::new(seed);
     // In the place of a superblock.
     let before = returned.get(RUN_PLACE);
-    let run = before + 1 + random.below(1 << 20);
+    let run = before + 1 + random.uniform(1 << 20);
     match log.read(LIVES, before) {
         Ok(contents) => {
             returned.check(&contents);
@@ -77,7 +77,7 @@ fn be_killed(folder: &Path) {
     }
     log.begin_wal_buffer().unwrap();
     let rests = random.chance(50);
-    log.log_file.test_faults.delay_ms.store(random.below(40), Relaxed);
+    log.log_file.test_faults.delay_ms.store(random.uniform(40), Relaxed);
     thread::scope(|scope| {
         for id in 0..THREADS {
             let (log, returned, mut random) = (&log, &returned, Random::new(seed << 8 | id));
@@ -91,13 +91,13 @@ fn be_killed(folder: &Path) {
                         returned.set(TIME, 1000 + number);
                     }
                     if rests {
-                        thread::sleep(Duration::from_micros(random.below(3000)));
+                        thread::sleep(Duration::from_micros(random.uniform(3000)));
                     }
                 }
             });
         }
         if random.chance(30) {
-            thread::sleep(Duration::from_millis(random.below(60)));
+            thread::sleep(Duration::from_millis(random.uniform(60)));
             assert!(log.stop().unwrap());
         }
     });
@@ -117,8 +117,8 @@ fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
     // On a slow machine a process has logged little when it is killed: there are more rounds, and longer ones.
     for round in (0..).take_while(|round| *round < ROUNDS || !has_enough() && Instant::now() < deadline) {
         let test = "deletion_log::tests::kills::a_kill_at_any_instant_loses_nothing_that_had_returned";
-        let mut child = child(test, folder.path(), (SEED, random.below(1 << 40).to_string()));
-        thread::sleep(Duration::from_micros(3000 + random.below(100_000 * (1 + round / ROUNDS))));
+        let mut child = child(test, folder.path(), (SEED, random.uniform(1 << 40).to_string()));
+        thread::sleep(Duration::from_micros(3000 + random.uniform(100_000 * (1 + round / ROUNDS))));
         let ended = child.try_wait().unwrap();
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
@@ -175,7 +175,7 @@ fn a_kill_between_two_steps_of_a_start_loses_no_removal() {
     let mut random = Random::new(1);
     // Each step at least twice, then any.
     for round in 0..30 {
-        let step = if round < 10 { (round + 4) % 5 } else { random.below(5) };
+        let step = if round < 10 { (round + 4) % 5 } else { random.uniform(5) };
         let test = "deletion_log::tests::kills::a_kill_between_two_steps_of_a_start_loses_no_removal";
         let output = child(test, folder.path(), (STEP, step.to_string())).wait_with_output().unwrap();
         assert!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));

@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 
 /// With a WAL buffer.
-fn open_with_front(folder: &TempDir) -> DeletionLog {
+fn open_with_wal_buffer(folder: &TempDir) -> DeletionLog {
     DeletionLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
 }
 
-fn started_with_front(folder: &TempDir) -> DeletionLog {
-    let log = open_with_front(folder);
+fn started_with_wal_buffer(folder: &TempDir) -> DeletionLog {
+    let log = open_with_wal_buffer(folder);
     log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     log.begin_wal_buffer().unwrap();
     log
@@ -29,7 +29,7 @@ impl Drop for Stall {
 }
 
 fn stalled(folder: &TempDir) -> (DeletionLog, Stall) {
-    let log = started_with_front(folder);
+    let log = started_with_wal_buffer(folder);
     let test_faults = Arc::clone(&log.log_file.test_faults);
     test_faults.stalls.store(true, Relaxed);
     (log, Stall(test_faults))
@@ -45,7 +45,7 @@ fn small_orders(contents: &LogContents) -> Vec<u64> {
 }
 
 #[test]
-fn a_front_is_these_bytes() {
+fn a_wal_buffer_is_these_bytes() {
     let folder = folder();
     let wal_buffer = WalBuffer::create(folder.path(), 0x0102_0304_0506_0708, Path::new("/l")).unwrap();
     wal_buffer.append(3, 1, &LogWrite::new(0x1122_3344, b"write")).unwrap();
@@ -67,7 +67,7 @@ fn a_front_is_these_bytes() {
 
 /// Some records that the file has, and some that it lacks.
 fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
-    let log = started_with_front(folder);
+    let log = started_with_wal_buffer(folder);
     (1..=records).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     assert!(log.writer.drain(PATIENCE));
     (records + 1..=2 * records).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), number));
@@ -77,12 +77,12 @@ fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
 }
 
 #[test]
-fn what_only_the_front_has_is_known_after_a_kill() {
+fn what_only_the_wal_buffer_has_is_known_after_a_kill() {
     let folder = folder();
     for records in [0, 1, 5, 200] {
         let log = killed_with_records(&folder, records);
         let before = bytes(&folder);
-        let next = open_with_front(&folder);
+        let next = open_with_wal_buffer(&folder);
         let contents = next.read(LIVES, RUN).unwrap();
         assert_eq!(
             (contents.small.unwrap().deletions.len(), contents.large.deletions.len()),
@@ -94,7 +94,7 @@ fn what_only_the_front_has_is_known_after_a_kill() {
         next.begin_wal_buffer().unwrap();
         next.log_deletion(StoreKind::Large, hash(9000), 9000);
         next.kill();
-        let again = open_with_front(&folder);
+        let again = open_with_wal_buffer(&folder);
         assert_eq!(again.read(LIVES, RUN).unwrap().large.deletions.len(), records as usize + 1);
         again.kill();
         drop(log);
@@ -102,9 +102,9 @@ fn what_only_the_front_has_is_known_after_a_kill() {
 }
 
 #[test]
-fn a_front_goes_round_and_only_its_last_round_counts() {
+fn a_wal_buffer_goes_round_and_only_its_last_round_counts() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     for number in 1..=400 {
         log.log_deletion(StoreKind::Small, hash(number), number);
         if number % 100 == 0 {
@@ -116,47 +116,47 @@ fn a_front_goes_round_and_only_its_last_round_counts() {
     let wal_buffer = WalBuffer::open(folder.path(), named_wal_buffer(&log.log_file.file).unwrap()).unwrap();
     assert_eq!(wal_buffer.writes().unwrap().unwrap().len(), 5);
     drop(wal_buffer);
-    let known = open_with_front(&folder).read(LIVES, RUN).unwrap().small.unwrap();
+    let known = open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap().small.unwrap();
     assert_eq!(known.deletions.iter().map(|removal| removal.order).max(), Some(405));
     assert_eq!(known.deletions.len(), 405);
 }
 
 #[test]
-fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
+fn a_wal_buffer_is_not_read_again_once_records_go_straight_to_the_file() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
-    let next = open_with_front(&folder);
+    let next = open_with_wal_buffer(&folder);
     next.read(LIVES, RUN).unwrap();
     // Its folder takes no other one.
     next.log_deletion(StoreKind::Large, hash(100), 100);
     next.record_time(3000);
     next.kill();
-    let contents = open_with_front(&folder).read(LIVES, RUN).unwrap();
+    let contents = open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap();
     assert_eq!((contents.large.deletions.len(), contents.latest), (6, 3000));
     drop(log);
 }
 
 #[test]
-fn without_its_front_or_what_that_lost_a_log_says_nothing() {
+fn without_its_wal_buffer_or_what_that_lost_a_log_says_nothing() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
     assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer, "nobody says where");
     let path = wal_folder(&folder).pop().unwrap();
     let away = folder.path().join("away");
     fs::rename(&path, &away).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer);
     fs::write(&path, [0; 100]).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer);
     fs::rename(&away, &path).unwrap();
     write(&folder, WAL_BUFFER_SLOT + 3, &[0xee]);
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
     drop(log);
 }
 
 #[test]
-fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
+fn a_stop_ends_the_wal_buffer_and_what_comes_later_goes_to_the_file() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(log.stop().unwrap());
     assert!(wal_folder(&folder).is_empty());
@@ -168,42 +168,42 @@ fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
 #[test]
 fn nobody_waits_for_a_file_that_takes_nothing() {
     // The record that finds the WAL buffer full waits for `MAX_STALL`.
-    repeat_after_stalls(2 * writer::MAX_STALL, fill_a_front_whose_file_takes_nothing);
+    repeat_after_stalls(2 * writer::MAX_STALL, fill_a_wal_buffer_whose_file_takes_nothing);
 }
 
-fn fill_a_front_whose_file_takes_nothing() {
+fn fill_a_wal_buffer_whose_file_takes_nothing() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     let entries = ENTRIES as u64;
     let started = Instant::now();
     // Some are in the hands of the thread.
     (1..=entries).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
-    assert!(started.elapsed() < writer::MAX_STALL, "they go to the front");
+    assert!(started.elapsed() < writer::MAX_STALL, "they go to the WAL buffer");
     assert!(!log.is_broken() && log.stalled_for() > Duration::ZERO);
     (1..=2).for_each(|number| log.log_deletion(StoreKind::Large, hash(number), number));
-    assert!(log.is_broken(), "the front is full");
+    assert!(log.is_broken(), "the WAL buffer is full");
     let wal_buffer = WalBuffer::open(folder.path(), named_wal_buffer(&log.log_file.file).unwrap());
     assert!(wal_buffer.is_err(), "it is this one's");
     drop(stall);
     drop(log);
-    assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer, "nor without its front");
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer, "nor without its WAL buffer");
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
-fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
+fn a_wal_buffer_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     log.abandon();
     // A kill, now.
     log.writer.unlock();
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
     drop(stall);
 }
 
 #[test]
-fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
+fn wal_buffers_that_no_log_names_are_swept_away_and_others_are_not() {
     let folder = folder();
     let elsewhere = tempfile::tempdir().unwrap();
     let path_of = |name: &str| elsewhere.path().join(name);
@@ -302,7 +302,7 @@ fn nobody_waits_much_longer_than_a_second_for_a_slow_file() {
 
 fn longest_removal_beside_a_slow_file() -> Duration {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_file.test_faults.delay_ms.store(950, Relaxed);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     wait_until(|| log.log_file.test_faults.is_reached.load(Relaxed));
@@ -317,29 +317,29 @@ fn longest_removal_beside_a_slow_file() -> Duration {
 }
 
 #[test]
-fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_accepted() {
+fn a_stop_that_cannot_end_its_wal_buffer_leaves_no_log_that_is_accepted() {
     let folder = folder();
     let path = folder.path().join("log");
-    let mut log = started_with_front(&folder);
+    let mut log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     assert!(log.writer.drain(PATIENCE));
     // A disk that refuses all writes, also to a file that is opened again (read-only after an error).
     set_file(&mut log, File::open(&path).unwrap());
     fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(log.stop().is_err());
-    assert!(log.lacks_mark(), "the front is marked, but the file may not name it any more");
+    assert!(log.lacks_mark(), "the WAL buffer is marked, but the file may not name it any more");
     log.log_deletion(StoreKind::Small, hash(2), 2);
     log.kill();
     drop(log);
     fs::rename(folder.path().join("away"), &path).unwrap();
-    let contents = open_with_front(&folder).read(LIVES, RUN).map(|contents| small_orders(&contents));
+    let contents = open_with_wal_buffer(&folder).read(LIVES, RUN).map(|contents| small_orders(&contents));
     assert!(contents.is_err(), "{contents:?}");
 }
 
 #[test]
 fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     log.log_file.test_faults.fails.store(true, Relaxed);
     log.log_deletion(StoreKind::Small, hash(2), 2);
@@ -347,11 +347,11 @@ fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
     log.log_deletion(StoreKind::Small, hash(3), 3);
     log.kill();
     drop(log);
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
-fn a_log_elsewhere_for_a_while_keeps_its_front() {
+fn a_log_elsewhere_for_a_while_keeps_its_wal_buffer() {
     let (folder, elsewhere) = (folder(), tempfile::tempdir().unwrap());
     let log = killed_with_records(&folder, 5);
     drop(log);
@@ -374,9 +374,9 @@ fn a_log_elsewhere_for_a_while_keeps_its_front() {
 }
 
 #[test]
-fn a_front_whose_log_is_a_pipe_by_now_stops_no_start() {
+fn a_wal_buffer_whose_log_is_a_pipe_by_now_stops_no_start() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.kill();
     drop(log);
     let path = folder.path().join("log");
@@ -395,9 +395,9 @@ fn a_front_whose_log_is_a_pipe_by_now_stops_no_start() {
 #[test]
 fn a_closed_log_begins_nothing_again() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.close();
-    let next = open_with_front(&folder);
+    let next = open_with_wal_buffer(&folder);
     next.read(LIVES, RUN).unwrap();
     next.begin_wal_buffer().unwrap();
     next.log_deletion(StoreKind::Small, hash(2), 2);
@@ -409,9 +409,9 @@ fn a_closed_log_begins_nothing_again() {
 }
 
 #[test]
-fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
+fn a_wal_buffer_with_an_entry_cut_anywhere_gives_what_came_before() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     // An earlier generation lies beneath.
     (1..=20).for_each(|n| log.log_deletion(StoreKind::Small, hash(n), n));
     assert!(log.writer.drain(PATIENCE));
@@ -427,7 +427,7 @@ fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
             torn[at..].copy_from_slice(&old[at..]);
             fs::write(&path, &torn).unwrap();
             write(&folder, 0, &file);
-            let log = open_with_front(&folder);
+            let log = open_with_wal_buffer(&folder);
             let orders = small_orders(&log.read(LIVES, RUN).unwrap());
             assert!(orders.len() >= 20 + entry, "{entry} {cut}: {orders:?}");
             let once = bytes(&folder);
@@ -448,7 +448,7 @@ fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
     let open = || DeletionLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path()));
     assert_eq!(open().err().unwrap().kind(), io::ErrorKind::WouldBlock);
     drop(stall);
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -461,13 +461,13 @@ fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
     log.log_deletion(StoreKind::Small, hash(2), 2);
     drop(stall);
     log.kill();
-    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2]);
+    assert_eq!(small_orders(&open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap()), [1, 2]);
 }
 
 #[test]
 fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_file.test_faults.delay_ms.store(60, Relaxed);
     log.log_deletion(StoreKind::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(40));
@@ -476,22 +476,22 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     thread::sleep(Duration::from_millis(50));
     (5..=6).for_each(|number| log.log_deletion(StoreKind::Small, hash(number), number));
     log.kill();
-    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(small_orders(&open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap()), [1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
 fn a_stop_after_the_close_leaves_the_next_one_alone() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Large, hash(7), 7);
     log.close();
-    let next = open_with_front(&folder);
+    let next = open_with_wal_buffer(&folder);
     next.read(LIVES, RUN).unwrap();
     next.begin_wal_buffer().unwrap();
     assert!(log.stop().is_err());
     next.log_deletion(StoreKind::Large, hash(8), 8);
     next.kill();
-    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap().large.deletions.len(), 2);
+    assert_eq!(open_with_wal_buffer(&folder).read(LIVES, RUN).unwrap().large.deletions.len(), 2);
 }
 
 #[test]
@@ -502,7 +502,7 @@ fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
 
 fn lose_a_log_after_a_long_rest() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     thread::sleep(Duration::from_millis(2000));
     log.abandon();
     assert!(log.stalled_for() < Duration::from_millis(1500), "{:?}", log.stalled_for());
@@ -523,9 +523,9 @@ fn record_after_a_long_rest() {
 }
 
 #[test]
-fn a_front_that_the_file_does_not_name_takes_nothing() {
+fn a_wal_buffer_that_the_file_does_not_name_takes_nothing() {
     let folder = folder();
-    let mut log = open_with_front(&folder);
+    let mut log = open_with_wal_buffer(&folder);
     log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     set_file(&mut log, File::open(folder.path().join("log")).unwrap());
     assert!(log.begin_wal_buffer().is_err());
@@ -540,7 +540,7 @@ fn a_stop_does_not_wait_for_an_instant_without_records() {
 
 fn stop_beside_records() {
     let folder = folder();
-    let log = started_with_front(&folder);
+    let log = started_with_wal_buffer(&folder);
     log.log_file.test_faults.delay_ms.store(20, Relaxed);
     let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {

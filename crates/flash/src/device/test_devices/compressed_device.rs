@@ -73,7 +73,7 @@ impl Device for CompressedDevice {
         Ok(())
     }
 
-    fn account(&self) -> &DeviceMonitor {
+    fn monitor(&self) -> &DeviceMonitor {
         &self.account
     }
 }
@@ -140,9 +140,9 @@ mod tests {
             let mut block = Buffer::zeroed(BLOCK);
             let mut at = 0;
             while at < BLOCK {
-                let bytes = (1 + random.below(700) as usize).min(BLOCK - at);
+                let bytes = (1 + random.uniform(700) as usize).min(BLOCK - at);
                 let word = random.number().to_le_bytes();
-                match random.below(3) {
+                match random.uniform(3) {
                     0 => block[at..at + bytes].copy_from_slice(&random.bytes(bytes)),
                     1 => block[at..at + bytes].iter_mut().zip(word.iter().cycle()).for_each(|(to, from)| *to = *from),
                     _ => {}
@@ -150,7 +150,7 @@ mod tests {
                 at += bytes;
             }
             let written = block.to_vec();
-            let offset = random.below(256) * BLOCK as u64;
+            let offset = random.uniform(256) * BLOCK as u64;
             write(&device, offset, block).unwrap();
             let found = read(&device, offset, Buffer::zeroed(BLOCK)).unwrap();
             assert!(found[..] == written[..], "round {round}");

@@ -363,7 +363,7 @@ impl Device for FaultyDevice {
         self.work.notify_all();
     }
 
-    fn account(&self) -> &DeviceMonitor {
+    fn monitor(&self) -> &DeviceMonitor {
         &self.account
     }
 }

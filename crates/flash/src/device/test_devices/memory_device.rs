@@ -55,7 +55,7 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn account(&self) -> &DeviceMonitor {
+    fn monitor(&self) -> &DeviceMonitor {
         &self.account
     }
 }

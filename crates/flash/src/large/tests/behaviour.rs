@@ -157,7 +157,7 @@ fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
 }
 
 #[test]
-fn reads_that_the_device_has_no_room_for_are_misses() {
+fn reads_that_the_device_has_no_space_for_are_misses() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();

@@ -62,8 +62,8 @@ impl Device for Eventful {
 
     fn wait_for_slot(&self) {}
 
-    fn account(&self) -> &DeviceMonitor {
-        self.memory.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.memory.monitor()
     }
 
     fn sync(&self) -> Result<(), Error> {

@@ -32,14 +32,14 @@ struct Run {
 
 impl Run {
     fn step(&mut self) {
-        let number = self.random.below(100);
+        let number = self.random.uniform(100);
         let hash = FlashHash::of(&key(number));
-        match self.random.below(1000) {
+        match self.random.uniform(1000) {
             0 => {
                 self.log.flush();
                 self.map.clear();
             }
-            1..10 => self.now += self.random.below(100) as u32,
+            1..10 => self.now += self.random.uniform(100) as u32,
             10..20 => self.log.seal_all(self.now),
             20..60 => self.log.maintain(self.now),
             60..160 => {
@@ -57,12 +57,12 @@ impl Run {
 
     fn insert(&mut self, number: u64) {
         self.versions += 1;
-        let bytes = match self.random.below(20) {
-            0 => self.random.below(4 * REGION_BYTES as u64),
-            1..5 => self.random.below(40_000),
-            _ => self.random.below(4000),
+        let bytes = match self.random.uniform(20) {
+            0 => self.random.uniform(4 * REGION_BYTES as u64),
+            1..5 => self.random.uniform(40_000),
+            _ => self.random.uniform(4000),
         };
-        let expiry = if self.random.chance(50) { 0 } else { self.now + self.random.below(2000) as u32 };
+        let expiry = if self.random.chance(50) { 0 } else { self.now + self.random.uniform(2000) as u32 };
         let result = insert(&self.log, number, &value(number, self.versions, bytes as usize), expiry, self.now);
         match result {
             Ok(Inserted { token, replaced, .. }) => {
@@ -105,8 +105,8 @@ impl Run {
         assert_eq!(found.expiry, known.expiry);
         assert!(self.log.is_current(hash, found.token));
         let bytes = found.value().len();
-        let offset = self.random.below(bytes as u64 + 10);
-        let range = ByteRange { offset, length: self.random.below([100, 5000, 100_000][number as usize % 3]) };
+        let offset = self.random.uniform(bytes as u64 + 10);
+        let range = ByteRange { offset, length: self.random.uniform([100, 5000, 100_000][number as usize % 3]) };
         let part = super::ranges::find_range(&self.log, number, range, self.now);
         assert!(part.as_deref() == Some(&found.value()[range.within(bytes)]), "{range:?} of {bytes} bytes");
         self.hits += 1;
@@ -183,7 +183,7 @@ fn what_is_found_is_right_on_a_slow_device() {
 fn what_is_found_is_right_whatever_the_log_is_like() {
     for seed in 100..130 {
         let mut random = Random::new(seed);
-        let mut one_of = |count: usize| random.below(count as u64) as usize;
+        let mut one_of = |count: usize| random.uniform(count as u64) as usize;
         let expiry_groups = 1 + one_of(8);
         let buffers = expiry_groups + 1 + one_of(8);
         let options = Options {

@@ -202,7 +202,7 @@ fn large_objects_cost_few_bytes_more_than_they_have() {
     let log = on_memory(32, Options { region_bytes: 1 << 20, ..small() });
     let mut random = Random::new(1);
     for i in 0..20_000 {
-        let uniform = (random.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+        let uniform = (random.uniform(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
         let bytes = (2048.0 - 6144.0 * uniform.ln()) as usize;
         insert(&log, i, &vec![1; bytes], 0, 1).unwrap();
         log.maintain(1);

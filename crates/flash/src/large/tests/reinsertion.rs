@@ -139,7 +139,7 @@ fn of_short_objects_at_most_half_is_written_again_too() {
 }
 
 #[test]
-fn what_is_not_copied_for_its_length_takes_no_room_from_what_is() {
+fn what_is_not_copied_for_its_length_takes_no_space_from_what_is() {
     let copies = |hits_long: bool| {
         let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
         insert(&log, 5, &value(5, 5, 20 << 10), 0, 1).unwrap();
@@ -180,7 +180,7 @@ fn a_log_of_few_regions_keeps_as_much_with_copies_as_without() {
             let log = on_memory(regions, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
             for i in 0..1000 {
                 let bytes = if i % 12 == 0 { long } else { 9 << 10 };
-                // Now and then there is no room.
+                // Now and then there is no space.
                 let _ = insert(&log, i, &value(i, i, bytes), 0, 1);
                 log.maintain(1);
             }
@@ -191,14 +191,17 @@ fn a_log_of_few_regions_keeps_as_much_with_copies_as_without() {
 }
 
 #[test]
-fn what_was_copied_is_owed() {
+fn copied_bytes_are_a_debt() {
     let log = on_memory(64, without_patience());
     hit_all(&log, fill(&log, 2, 9 << 10));
     log.reclaim(1, 12);
     let copied = log.stats().reinserted * (9 << 10);
     let debt =
         (0..10_000).filter(|&i| log.reinsertion_value.refuses_insert(FlashHash(i), 1 << 10)).count() as u64 * (1 << 10);
-    assert!(copied > 0 && (copied * 9 / 10..copied * 11 / 10).contains(&debt), "{copied} were copied, {debt} are owed");
+    assert!(
+        copied > 0 && (copied * 9 / 10..copied * 11 / 10).contains(&debt),
+        "{copied} were copied, {debt} are the debt"
+    );
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn of_objects_longer_than_half_a_region_at_most_half_is_written_again() {
         let log = on_memory(256, Options { reinsertion, ..without_patience() });
         let (mut next, mut before) = (0, 0);
         while log.stats().regions_evicted < 100 {
-            // Now and then there is no room for one.
+            // Now and then there is no space for one.
             let _ = insert(&log, next, &value(next, next, 34_000), 0, 1);
             log.maintain(1);
             next += 1;
@@ -251,7 +254,7 @@ fn where_copies_do_not_pay_little_changes() {
 }
 
 #[test]
-fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
+fn flushed_and_refused_objects_pay_no_debt() {
     let log = on_memory(64, without_patience());
     let takes_all = |bytes: usize| {
         let value = vec![0; bytes];
@@ -366,7 +369,7 @@ fn copies_leave_inserts_the_open_region_and_another_one() {
 }
 
 #[test]
-fn inserts_find_room_between_upkeeps_with_copies_as_without() {
+fn inserts_find_space_between_maintenance_with_copies_as_without() {
     for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Auto] {
         let log = on_memory(128, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
         for i in 0..10_000 {
@@ -435,7 +438,7 @@ fn what_reclaim_reads_is_counted() {
     device.after(2, Direction::Read, move || *bytes.lock().unwrap() = theirs.memory_bytes());
     reclaim_one(&log);
     let stats = log.stats();
-    assert_eq!((stats.reinserted, stats.read_bytes), (1, device.account().stats().reads.bytes));
+    assert_eq!((stats.reinserted, stats.read_bytes), (1, device.monitor().stats().reads.bytes));
     let during = *seen.lock().unwrap();
     assert!(during >= before + (20 << 10), "{before} bytes of memory before, {during} with a read of 20 KiB under way");
 }
@@ -492,7 +495,7 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
 }
 
 #[test]
-fn of_what_is_read_at_once_no_more_is_copied_than_there_is_room_for() {
+fn of_what_is_read_at_once_no_more_is_copied_than_there_is_space_for() {
     const BYTES: usize = 3500;
     let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
     hit_all(&log, fill(&log, 4, BYTES));

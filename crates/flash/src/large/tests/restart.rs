@@ -268,14 +268,14 @@ impl RegionSummary {
     }
 
     fn step(&mut self) {
-        let number = self.random.below(self.keys);
-        match self.random.below(1000) {
+        let number = self.random.uniform(self.keys);
+        match self.random.uniform(1000) {
             0 => {
                 self.log.flush();
                 self.known.flushed = self.log.next_order();
                 self.current.clear();
             }
-            1..20 => self.now += self.random.below(100) as u32,
+            1..20 => self.now += self.random.uniform(100) as u32,
             20..40 => self.log.seal_all(self.now),
             40..120 => self.log.maintain(self.now),
             120..250 => self.remove(number),
@@ -301,8 +301,8 @@ impl RegionSummary {
             self.remove(number);
         }
         self.versions += 1;
-        let bytes = if self.random.chance(5) { self.random.below(150_000) } else { self.random.below(9000) };
-        let expiry = if self.random.chance(60) { 0 } else { self.now + self.random.below(1000) as u32 };
+        let bytes = if self.random.chance(5) { self.random.uniform(150_000) } else { self.random.uniform(9000) };
+        let expiry = if self.random.chance(60) { 0 } else { self.now + self.random.uniform(1000) as u32 };
         let stored = value(number, self.versions, bytes as usize);
         if let Ok(inserted) = insert(&self.log, number, &stored, expiry, self.now) {
             if inserted.replaced || self.notes_all {
@@ -421,8 +421,8 @@ fn clean_and_unclean_restarts_may_follow_each_other() {
             summary.known.checkpoint = summary.random.chance(50).then_some(CHECKPOINT);
             if let Some(checkpoint) = summary.known.checkpoint.clone() {
                 summary.log.checkpoint(checkpoint, summary.now).unwrap();
-                for _ in 0..summary.random.below(10) {
-                    let number = summary.random.below(60);
+                for _ in 0..summary.random.uniform(10) {
+                    let number = summary.random.uniform(60);
                     summary.remove(number);
                 }
             }

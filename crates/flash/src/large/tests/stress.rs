@@ -24,10 +24,10 @@ struct Shared {
 
 impl Shared {
     fn insert(&self, random: &mut Random) {
-        let (number, version) = (random.below(KEYS), self.versions.fetch_add(1, SeqCst));
-        let bytes = if random.chance(5) { random.below(200_000) } else { random.below(9000) };
+        let (number, version) = (random.uniform(KEYS), self.versions.fetch_add(1, SeqCst));
+        let bytes = if random.chance(5) { random.uniform(200_000) } else { random.uniform(9000) };
         let now = self.now.load(SeqCst);
-        let expiry = if random.chance(50) { 0 } else { now + random.below(50) as u32 };
+        let expiry = if random.chance(50) { 0 } else { now + random.uniform(50) as u32 };
         let stored = value(number, version, bytes as usize);
         let keys = || std::iter::once(number);
         let begin = self.history.begin(keys(), Some(version));
@@ -41,7 +41,7 @@ impl Shared {
     }
 
     fn look_up(&self, random: &mut Random) {
-        let number = random.below(KEYS);
+        let number = random.uniform(KEYS);
         let (log, history, hits) = (self.log.clone(), self.history.clone(), self.hits.clone());
         let now = self.now.load(SeqCst);
         let begin = history.now();
@@ -73,7 +73,7 @@ impl Shared {
         let keys = if random.chance(3) {
             0..KEYS
         } else {
-            let number = random.below(KEYS);
+            let number = random.uniform(KEYS);
             number..number + 1
         };
         let begin = self.history.begin(keys.clone(), None);
@@ -88,7 +88,7 @@ impl Shared {
     fn work(&self, seed: u64, steps: u64) {
         let mut random = Random::new(seed);
         for _ in 0..steps {
-            match random.below(100) {
+            match random.uniform(100) {
                 0..15 => self.insert(&mut random),
                 15..20 => self.remove(&mut random),
                 _ => self.look_up(&mut random),

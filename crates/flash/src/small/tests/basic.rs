@@ -41,7 +41,7 @@ fn objects_are_found_in_ram_in_the_log_and_in_sets() {
 }
 
 #[test]
-fn a_burst_between_two_upkeeps_fills_all_buffers_though_the_log_is_full() {
+fn a_burst_between_two_rounds_of_maintenance_fills_all_buffers_though_the_log_is_full() {
     let options = Options { segment_bytes: 64 << 10, rewrite_threshold: 1, ..Options::default() };
     let store = store(64 * MIB, options.clone());
     let burst = |from: u32| (from..).take_while(|i| put(&store, &i.to_le_bytes(), &[1; 1500], 0, 1).is_ok()).count();
@@ -238,7 +238,7 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn without_upkeep_inserts_are_dropped_in_the_end() {
+fn without_maintenance_inserts_are_dropped_in_the_end() {
     let store = store(MIB, Options::default());
     let busy =
         (0..20_000u32).filter(|i| put(&store, &i.to_le_bytes(), &[1; 300], 0, 1) == Err(SmallDrop::Busy)).count();
@@ -329,8 +329,8 @@ impl Device for Holding {
         Ok(())
     }
 
-    fn account(&self) -> &DeviceMonitor {
-        self.memory.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.memory.monitor()
     }
 }
 
@@ -376,7 +376,7 @@ fn what_changes_during_a_read_is_not_missed() {
 }
 
 #[test]
-fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something() {
+fn a_log_of_which_segments_were_retired_has_space_as_long_as_it_takes_something() {
     for left in [2, 3, 5, 8] {
         let device = Arc::new(FaultyDevice::new(2 * MIB, 1, Delivery::AtOnce));
         let options = Options { log_percent: 5, rewrite_threshold: 1, ..Options::default() };
@@ -395,8 +395,11 @@ fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something()
         device.set(Faults::default());
         let outcomes: Vec<_> = (0..1000).map(|_| (is_taken(), store.has_space())).collect();
         let count = |is: fn(&(bool, bool)) -> bool| outcomes.iter().filter(|one| is(one)).count();
-        let (taken, rooms) = (count(|one| one.0), count(|one| one.1));
-        assert!(taken > 700 && rooms > 500, "{left} of {segments} segments: {taken} of 1000 taken, room {rooms} times");
+        let (taken, with_space) = (count(|one| one.0), count(|one| one.1));
+        assert!(
+            taken > 700 && with_space > 500,
+            "{left} of {segments} segments: {taken} of 1000 taken, space {with_space} times"
+        );
         store.verify();
     }
 }

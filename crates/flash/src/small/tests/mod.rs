@@ -23,7 +23,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn uniform(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }

@@ -24,13 +24,13 @@ struct Run {
 
 impl Run {
     fn key(&mut self, keys: u64) -> u64 {
-        let skewed = self.random.below(keys) * self.random.below(keys) / keys;
+        let skewed = self.random.uniform(keys) * self.random.uniform(keys) / keys;
         skewed.min(keys - 1)
     }
 
     fn insert(&mut self, key: u64) {
-        let value = self.random.next().to_le_bytes().repeat(1 + self.random.below(40) as usize);
-        let expiry = if self.random.below(4) == 0 { self.now + 1 + self.random.below(50) as u32 } else { 0 };
+        let value = self.random.next().to_le_bytes().repeat(1 + self.random.uniform(40) as usize);
+        let expiry = if self.random.uniform(4) == 0 { self.now + 1 + self.random.uniform(50) as u32 } else { 0 };
         match put(&self.store, &key.to_le_bytes(), &value, expiry, self.now) {
             Ok(_) => drop(self.map.insert(key, Kept { value, expiry })),
             Err(reason) => {
@@ -59,7 +59,7 @@ impl Run {
     fn step(&mut self, keys: u64) {
         let key = self.key(keys);
         let hash = FlashHash::of(&key.to_le_bytes());
-        match self.random.below(1000) {
+        match self.random.uniform(1000) {
             0..400 => self.insert(key),
             400..850 => self.look(key),
             850..960 => {
@@ -71,7 +71,7 @@ impl Run {
             960..998 => self.store.maintain(self.now),
             998 => self.now += 1,
             _ => {
-                if self.random.below(40) == 0 {
+                if self.random.uniform(40) == 0 {
                     self.store.flush();
                     self.map.clear();
                 }
@@ -107,7 +107,7 @@ fn random_operations_agree_with_a_map() {
 }
 
 #[test]
-fn with_room_for_all_nothing_is_lost() {
+fn with_space_for_all_nothing_is_lost() {
     for seed in 10..13 {
         let options = Options {
             log_percent: 15 * (seed as u8 % 2),

@@ -40,11 +40,11 @@ impl World {
     }
 
     fn step(&mut self) {
-        let key = self.random.below(KEYS) * self.random.below(KEYS) / KEYS;
-        match self.random.below(1000) {
+        let key = self.random.uniform(KEYS) * self.random.uniform(KEYS) / KEYS;
+        match self.random.uniform(1000) {
             0..600 => {
                 self.remove(key);
-                let value = self.random.next().to_le_bytes().repeat(1 + self.random.below(40) as usize);
+                let value = self.random.next().to_le_bytes().repeat(1 + self.random.uniform(40) as usize);
                 if put(&self.store, &key.to_le_bytes(), &value, 0, 1).is_ok() {
                     self.map.insert(key, value);
                 }
@@ -52,7 +52,7 @@ impl World {
             600..700 => self.remove(key),
             700..999 => self.store.maintain(1),
             _ => {
-                if self.random.below(20) == 0 {
+                if self.random.uniform(20) == 0 {
                     self.store.flush();
                     self.known.flushed = self.store.next_order();
                     self.map.clear();
@@ -82,7 +82,7 @@ impl World {
     }
 
     fn cut(&mut self) {
-        self.device.cut_at(self.device.writes() + 1 + self.random.below(400));
+        self.device.cut_at(self.device.writes() + 1 + self.random.uniform(400));
         while !self.device.is_cut() {
             self.step();
         }
@@ -178,7 +178,7 @@ fn what_was_written_is_there_after_a_restart() {
 
 const CHECKPOINT: std::ops::Range<u64> = 1 << 20..(1 << 20) + (64 << 10);
 
-/// A world with a checkpoint, on a device with room for it.
+/// A world with a checkpoint, on a device with space for it.
 fn checkpointed(seed: u64, log_percent: u8) -> World {
     let options = Options { log_percent, segment_bytes: 8192, salt: seed, ..Options::default() };
     let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
@@ -207,7 +207,7 @@ fn a_checkpoint_brings_everything_back_once_and_reads_no_page() {
         let before = world.look_at_all();
         let tombstones = world.store.stats().tombstones;
         let device = Arc::clone(&world.device);
-        let reads = || device.account().stats().reads.transfers;
+        let reads = || device.monitor().stats().reads.transfers;
         let reads_before = reads();
         world.store = resume(&world).expect("it was written");
         assert_eq!(reads() - reads_before, 2, "its head and its body");
@@ -240,7 +240,7 @@ fn what_was_removed_or_flushed_after_the_checkpoint_stays_away() {
 }
 
 #[test]
-fn a_checkpoint_that_is_damaged_or_has_no_room_is_none() {
+fn a_checkpoint_that_is_damaged_or_has_no_space_is_none() {
     let world = checkpointed(5, 10);
     let short = CHECKPOINT.start..CHECKPOINT.start + 4096;
     assert_eq!(world.store.checkpoint(short, 1).unwrap(), 4096);

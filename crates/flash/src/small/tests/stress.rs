@@ -63,18 +63,18 @@ impl World {
     fn write(&self, writer: usize, seed: u64, operations: u64) {
         let mut random = Random(seed);
         for _ in 0..operations {
-            let skewed = random.below(KEYS as u64) * random.below(KEYS as u64) / KEYS as u64;
+            let skewed = random.uniform(KEYS as u64) * random.uniform(KEYS as u64) / KEYS as u64;
             let key = skewed as usize / WRITERS * WRITERS + writer;
             let shared = self.flushing.read().unwrap();
             let history = &self.histories[key];
             let version = history.started.fetch_add(1, Ordering::SeqCst) + 1;
             let bytes = (key as u64).to_le_bytes();
             let flushes = self.flushes.load(Ordering::SeqCst);
-            match random.below(10) {
+            match random.uniform(10) {
                 0..7 => {
-                    let expiry = if random.below(4) == 0 { self.now() + 1 + random.below(3) as u32 } else { 0 };
+                    let expiry = if random.uniform(4) == 0 { self.now() + 1 + random.uniform(3) as u32 } else { 0 };
                     let token = self.put(&bytes, &value_of(key, version, flushes), expiry);
-                    if token.is_some() && random.below(20) == 0 {
+                    if token.is_some() && random.uniform(20) == 0 {
                         history.started.fetch_add(1, Ordering::SeqCst);
                         self.store.remove(FlashHash::of(&bytes));
                         history.done.store(version + 1, Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl World {
         let (sender, receiver) = mpsc::channel::<(Question, Option<FlashHit>)>();
         let (mut hits, mut open) = (0, 0);
         while !self.over.load(Ordering::SeqCst) {
-            let key = (random.below(KEYS as u64) * random.below(KEYS as u64) / KEYS as u64) as usize;
+            let key = (random.uniform(KEYS as u64) * random.uniform(KEYS as u64) / KEYS as u64) as usize;
             let bytes = (key as u64).to_le_bytes();
             let ask = || Question {
                 key,
@@ -122,7 +122,7 @@ impl World {
                 FlashLookup::Found(found) => hits += u64::from(self.check(&question, Some(found))),
                 FlashLookup::Reading => open += 1,
             }
-            while open > 16 || (open > 0 && random.below(4) == 0) {
+            while open > 16 || (open > 0 && random.uniform(4) == 0) {
                 let (question, found) = receiver.recv().unwrap();
                 hits += u64::from(self.check(&question, found));
                 open -= 1;
@@ -139,7 +139,7 @@ impl World {
         let mut random = Random(seed);
         while !self.over.load(Ordering::SeqCst) {
             self.store.maintain(self.now());
-            match random.below(400) {
+            match random.uniform(400) {
                 0 => drop(self.now.fetch_add(1, Ordering::SeqCst)),
                 1 => {
                     let _alone = self.flushing.write().unwrap();

@@ -134,8 +134,8 @@ impl Device for Knowing {
         self.memory.discard(offset, bytes)
     }
 
-    fn account(&self) -> &DeviceMonitor {
-        self.memory.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.memory.monitor()
     }
 }
 

@@ -86,16 +86,16 @@ fn small_objects_get_an_area_for_which_the_memory_will_be_enough() {
     let memory = MIB + MIB / 64;
     let unsplit = TierLayout::new(80 * MIB, &with(memory, 0)).unwrap();
     let boundary = |later| {
-        let split_at_share = unsplit.split_at_most(79 * MIB, &with(memory, later)).unwrap();
+        let split_at_share = unsplit.split_up_to(79 * MIB, &with(memory, later)).unwrap();
         assert!(split_at_share.small_options.unwrap().index_bytes > 400_000);
         split_at_share.boundary
     };
     assert!(boundary(0) < 72 * MIB, "{}", boundary(0));
     assert!(boundary(MIB / 64) > boundary(0) && boundary(MIB / 64) < 79 * MIB);
     assert_eq!(boundary(MIB / 4), 79 * MIB);
-    let half = unsplit.split_at_most(79 * MIB, &with(memory - MIB / 4, u64::MAX / 2)).unwrap();
+    let half = unsplit.split_up_to(79 * MIB, &with(memory - MIB / 4, u64::MAX / 2)).unwrap();
     assert!(half.boundary < 79 * MIB, "half of the indexes would have no memory now");
-    let split_at_share = unsplit.split_at_most(77 * MIB, &with(memory, MIB / 4)).unwrap();
+    let split_at_share = unsplit.split_up_to(77 * MIB, &with(memory, MIB / 4)).unwrap();
     let again =
         |memory, later| TierLayout::as_before(&Partition::of(7, &split_at_share), &with(memory, later)).is_some();
     let min = |later: u64| (1..=16).find(|&part| again(memory / 16 * part, later)).unwrap();
@@ -108,7 +108,7 @@ fn with_more_memory_there_are_no_more_groups_than_large_objects_have_regions_for
     let unsplit = TierLayout::new(8 * MIB, &little).unwrap();
     let region_bytes = unsplit.large_options.region_bytes;
     let min = (unsplit.large_options.min_regions() * region_bytes) as u64;
-    let split_at_share = unsplit.split_at_most(unsplit.capacity - min, &little).unwrap();
+    let split_at_share = unsplit.split_up_to(unsplit.capacity - min, &little).unwrap();
     let again = TierLayout::as_before(&Partition::of(7, &split_at_share), &TierOptions::default()).unwrap();
     let regions = (again.capacity - again.boundary) as usize / region_bytes;
     assert!(again.large_options.min_regions() <= regions, "{regions} {:?}", again.large_options);
@@ -159,7 +159,7 @@ fn who_restarts_with_the_same_options_divides_as_before() {
             for (share, memory_growth_bytes) in [(0.05, 0), (0.5, 0), (0.95, 0), (0.95, memory_bytes)] {
                 let boundary = (unsplit.capacity as f64 * share) as u64;
                 let options = TierOptions { memory_growth_bytes, ..options.clone() };
-                let Some(split_at_share) = unsplit.split_at_most(boundary, &options) else { continue };
+                let Some(split_at_share) = unsplit.split_up_to(boundary, &options) else { continue };
                 tried += 1;
                 if TierLayout::as_before(&Partition::of(7, &split_at_share), &options).is_none() {
                     lost.push((capacity_mib, memory_bytes, share, split_at_share.large_options.region_bytes));
@@ -194,7 +194,7 @@ fn who_restarts_with_more_memory_divides_as_before() {
                     let min = (large.min_regions() * large.region_bytes) as u64;
                     let boundary = ((unsplit.capacity as f64 * share) as u64).min(unsplit.capacity - min);
                     let split_at_share = match small_share {
-                        None if share > 0.0 => unsplit.split_at_most(boundary, &with(memory, small_share)),
+                        None if share > 0.0 => unsplit.split_up_to(boundary, &with(memory, small_share)),
                         _ => Some(unsplit.clone()),
                     };
                     let Some(split_at_share) = split_at_share else { continue };

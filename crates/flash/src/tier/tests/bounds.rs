@@ -71,7 +71,7 @@ fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
 }
 
 #[test]
-fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
+fn an_object_of_several_regions_finds_space_after_the_next_maintenance() {
     let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
     let tier = Tier::on(Arc::new(MemoryDevice::new(8 << 20)), &options).unwrap();
     let fill = |from: u64| (from..from + 900).all(|number| put(&tier, &number.to_le_bytes(), &[1; 5000], 1).is_some());
@@ -88,7 +88,7 @@ fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
 /// Long values arrive seldom, one after another, in a log that short ones fill: all but the first two are inserted,
 /// since maintenance frees regions for them.
 #[test]
-fn long_values_find_room_whenever_they_come() {
+fn long_values_find_space_whenever_they_come() {
     for (mib, share) in [(32, None), (64, Some(0.5))] {
         let device = Arc::new(FaultyDevice::new(mib << 20, 1, Delivery::Later { queue_depth: 64 }));
         let tier =
@@ -105,10 +105,10 @@ fn long_values_find_room_whenever_they_come() {
                 settle();
                 assert!(tier.has_space());
                 for key in [b"first", b"other"] {
-                    let had_room = tier.has_space();
+                    let had_space = tier.has_space();
                     let is_taken = put(&tier, key, &[2; 1 << 20], 1).is_some();
                     taken += u32::from(is_taken);
-                    lost.extend((had_room && !is_taken).then_some(number));
+                    lost.extend((had_space && !is_taken).then_some(number));
                 }
             }
         }

@@ -51,8 +51,8 @@ impl Device for RecordingDevice {
         self.device.discard(offset, bytes)
     }
 
-    fn account(&self) -> &DeviceMonitor {
-        self.device.account()
+    fn monitor(&self) -> &DeviceMonitor {
+        self.device.monitor()
     }
 }
 

@@ -30,12 +30,12 @@ fn stamped(key: u64, version: u64, bytes: u64) -> Vec<u8> {
 /// A value of any length: small, large, or in several parts.
 fn value_of(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(key << 32 | version);
-    let bytes = match random.below(20) {
-        0..10 => random.below(400),
-        10..14 => random.below(SMALL as u64),
-        14..18 => 2100 + random.below(9000),
-        18 => 30_000 + random.below(30_000),
-        _ => 64_000 + random.below(150_000),
+    let bytes = match random.uniform(20) {
+        0..10 => random.uniform(400),
+        10..14 => random.uniform(SMALL as u64),
+        14..18 => 2100 + random.uniform(9000),
+        18 => 30_000 + random.uniform(30_000),
+        _ => 64_000 + random.uniform(150_000),
     };
     stamped(key, version, bytes)
 }

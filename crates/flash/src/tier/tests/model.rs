@@ -50,7 +50,7 @@ impl Run {
 
     fn insert(&mut self, key: u64) {
         self.end(key);
-        let expiry = if self.random.below(4) == 0 { self.now + 10 + self.random.below(30) as u32 } else { 0 };
+        let expiry = if self.random.uniform(4) == 0 { self.now + 10 + self.random.uniform(30) as u32 } else { 0 };
         let number = self.operation;
         let token = put_until(&self.tier, &key.to_le_bytes(), &value_of(key, number), expiry, self.now);
         // An object that was not inserted is not found.
@@ -73,7 +73,7 @@ impl Run {
             FlashLookup::Reading => self.open.push(question),
         }
         if self.open.len() > OPEN {
-            let chosen = self.random.below(self.open.len() as u64) as usize;
+            let chosen = self.random.uniform(self.open.len() as u64) as usize;
             let question = self.open.swap_remove(chosen);
             self.await_answer(&question);
         }
@@ -100,9 +100,9 @@ impl Run {
 
     fn step(&mut self) {
         self.operation += 1;
-        let key = self.random.below(KEYS).min(self.random.below(KEYS));
+        let key = self.random.uniform(KEYS).min(self.random.uniform(KEYS));
         let hash = FlashHash::of(&key.to_le_bytes());
-        match self.random.below(1000) {
+        match self.random.uniform(1000) {
             0..250 => self.insert(key),
             250..850 => self.ask(key),
             850..920 => {
@@ -118,7 +118,7 @@ impl Run {
             }
             950..990 => self.tier.maintain(self.now),
             990..999 => self.now += 1,
-            _ if self.random.below(20) > 0 => {}
+            _ if self.random.uniform(20) > 0 => {}
             _ => {
                 self.tier.flush();
                 for key in 0..KEYS {

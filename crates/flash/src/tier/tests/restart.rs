@@ -35,7 +35,7 @@ struct World {
     device: Arc<FaultyDevice>,
     folder: TempDir,
     /// The deletion log has WAL buffers, in the same folder.
-    has_fronts: bool,
+    has_wal_buffers: bool,
     options: TierOptions,
     boot: u128,
     tier: Arc<Tier>,
@@ -67,8 +67,14 @@ fn options() -> TierOptions {
 }
 
 /// The log's WAL buffers, if it has any, are in the log's folder.
-fn opening(device: &Arc<FaultyDevice>, log: PathBuf, options: &TierOptions, boot: u128, has_fronts: bool) -> Opening {
-    let wal_folder = log.parent().filter(|_| has_fronts).map(Path::to_owned);
+fn opening(
+    device: &Arc<FaultyDevice>,
+    log: PathBuf,
+    options: &TierOptions,
+    boot: u128,
+    has_wal_buffers: bool,
+) -> Opening {
+    let wal_folder = log.parent().filter(|_| has_wal_buffers).map(Path::to_owned);
     let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
     opening.boot = Some(boot);
     opening.uses_wal_buffer = wal_folder.is_some();
@@ -78,11 +84,11 @@ fn opening(device: &Arc<FaultyDevice>, log: PathBuf, options: &TierOptions, boot
 
 fn value_of(key: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(key << 32 | version);
-    let bytes = match random.below(20) {
-        0..12 => random.below(300),
-        12..14 => random.below(SMALL as u64 - 16),
-        14..19 => 2100 + random.below(6000),
-        _ => 60_000 + random.below(60_000),
+    let bytes = match random.uniform(20) {
+        0..12 => random.uniform(300),
+        12..14 => random.uniform(SMALL as u64 - 16),
+        14..19 => 2100 + random.uniform(6000),
+        _ => 60_000 + random.uniform(60_000),
     };
     stamped(key, version, bytes)
 }
@@ -101,16 +107,16 @@ impl World {
         Self::started(seed, options, false)
     }
 
-    fn started(seed: u64, options: TierOptions, has_fronts: bool) -> Self {
+    fn started(seed: u64, options: TierOptions, has_wal_buffers: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let device = Arc::new(FaultyDevice::new(CAPACITY, seed, Delivery::AtOnce));
         let (tier, notices) =
-            opening(&device, folder.path().join("log"), &options, 1, has_fronts).start(10_000).unwrap();
+            opening(&device, folder.path().join("log"), &options, 1, has_wal_buffers).start(10_000).unwrap();
         Self {
             random: Random::new(seed),
             device,
             folder,
-            has_fronts,
+            has_wal_buffers,
             options,
             boot: 1,
             tier,
@@ -140,7 +146,7 @@ impl World {
         }
         self.versions += 1;
         let version = self.versions;
-        let expiry = if self.random.chance(30) { self.now + self.random.below(60) as u32 } else { 0 };
+        let expiry = if self.random.chance(30) { self.now + self.random.uniform(60) as u32 } else { 0 };
         if put_until(&self.tier, &key.to_le_bytes(), &value_of(key, version), expiry, self.now).is_some() {
             self.current.insert(key, (version, expiry));
         }
@@ -164,18 +170,18 @@ impl World {
     }
 
     fn step(&mut self) {
-        let key = self.random.below(KEYS).min(self.random.below(KEYS));
-        match self.random.below(1000) {
+        let key = self.random.uniform(KEYS).min(self.random.uniform(KEYS));
+        match self.random.uniform(1000) {
             0..500 => self.demote(key),
             500..650 => self.change(key),
             650..800 => self.look_up(key),
             800..980 => self.tier.maintain(self.now),
             980..995 => {
-                self.now += self.random.below(8) as u32;
+                self.now += self.random.uniform(8) as u32;
                 self.latest = self.latest.max(self.now);
                 self.tier.maintain(self.now);
             }
-            _ if self.random.below(10) > 0 => {}
+            _ if self.random.uniform(10) > 0 => {}
             _ => {
                 self.tier.flush();
                 self.current.clear();
@@ -224,21 +230,21 @@ impl World {
                 fs::write(self.log(), log).unwrap();
             }
         }
-        self.device = Arc::new(self.device.power_cut(self.random.below(1 << 60)));
+        self.device = Arc::new(self.device.power_cut(self.random.uniform(1 << 60)));
         // The clock is set forwards and back.
-        self.now = self.now + self.random.below(300) as u32 - self.random.below(200) as u32;
+        self.now = self.now + self.random.uniform(300) as u32 - self.random.uniform(200) as u32;
         self.start();
     }
 
     /// Releases the tier as at the end of its process.
     fn release(&self) {
-        let end = if self.has_fronts { DeletionLog::kill } else { DeletionLog::close };
+        let end = if self.has_wal_buffers { DeletionLog::kill } else { DeletionLog::close };
         self.tier.deletion_log.iter().for_each(end);
     }
 
     fn start(&mut self) {
         self.release();
-        let opening = opening(&self.device, self.log(), &self.options, self.boot, self.has_fronts);
+        let opening = opening(&self.device, self.log(), &self.options, self.boot, self.has_wal_buffers);
         (self.tier, self.notices) = opening.start(self.now).unwrap();
         self.latest = if self.is_warm() { self.latest.max(self.now) } else { self.now };
     }
@@ -254,7 +260,7 @@ impl World {
 
 /// Runs steps until the device cuts a write.
 fn run_to_cut(world: &mut World, end: End) {
-    world.device.cut_at(world.device.writes() + 1 + world.random.below(60));
+    world.device.cut_at(world.device.writes() + 1 + world.random.uniform(60));
     while !world.device.is_cut() {
         world.step();
         if end == End::Kill {
@@ -294,7 +300,7 @@ fn kills_within_starts_and_stops_are_as_others() {
         for round in 0..3 {
             (0..60).for_each(|_| world.step());
             world.device.sync().unwrap();
-            world.device.cut_at(world.device.writes() + 1 + world.random.below(12));
+            world.device.cut_at(world.device.writes() + 1 + world.random.uniform(12));
             let at_cut = world.files_at(|_, is_cut| is_cut);
             if world.random.chance(70) {
                 world.tier.close(world.now).unwrap();
@@ -302,7 +308,7 @@ fn kills_within_starts_and_stops_are_as_others() {
             if round < 2 {
                 // This start is cut off: its later writes are discarded.
                 world.release();
-                let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_fronts);
+                let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_wal_buffers);
                 drop(opening.start(world.now).unwrap());
             }
             at_cut.lock().unwrap().take().into_iter().for_each(|files| world.put_back(files));
@@ -327,7 +333,7 @@ fn after_power_cuts_only_a_stop_that_was_complete_is_accepted() {
             (0..100).for_each(|_| world.step());
             if world.random.chance(70) {
                 if world.random.chance(50) {
-                    world.device.cut_at(world.device.writes() + 1 + world.random.below(12));
+                    world.device.cut_at(world.device.writes() + 1 + world.random.uniform(12));
                 }
                 world.tier.close(world.now).unwrap();
                 // A stop syncs the log first.
@@ -356,7 +362,7 @@ fn kills_stops_and_power_cuts_may_follow_each_other() {
         println!("seed {seed}");
         let mut world = World::new(9000 + seed);
         for _ in 0..8 {
-            (0..world.random.below(150)).for_each(|_| world.step());
+            (0..world.random.uniform(150)).for_each(|_| world.step());
             let end = if world.random.chance(80) { End::Kill } else { End::Power };
             if world.random.chance(50) {
                 world.tier.close(world.now).unwrap();
@@ -370,7 +376,7 @@ fn kills_stops_and_power_cuts_may_follow_each_other() {
 }
 
 fn reads(device: &FaultyDevice) -> u64 {
-    device.account().stats().reads.transfers
+    device.monitor().stats().reads.transfers
 }
 
 #[test]

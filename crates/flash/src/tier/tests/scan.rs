@@ -48,7 +48,7 @@ impl Run {
     }
 
     fn insert(&mut self, key: u64) {
-        let expiry = if self.random.below(8) == 0 { self.now + 10 + self.random.below(30) as u32 } else { 0 };
+        let expiry = if self.random.uniform(8) == 0 { self.now + 10 + self.random.uniform(30) as u32 } else { 0 };
         let number = self.operation;
         let token = put_until(&self.tier, &key.to_le_bytes(), &value_of(key, number), expiry, self.now);
         self.versions.remove(&key);
@@ -61,8 +61,8 @@ impl Run {
     /// `cold` keys are only read, so they move on flash and are present from a walk's start to its end.
     fn step(&mut self, cold: u64) {
         self.operation += 1;
-        let key = self.random.below(KEYS);
-        match self.random.below(1000) {
+        let key = self.random.uniform(KEYS);
+        match self.random.uniform(1000) {
             0..300 if key >= cold => self.insert(key),
             300..880 => drop(get(&self.tier, &key.to_le_bytes(), self.now)),
             880..920 if key >= cold => {
@@ -71,7 +71,7 @@ impl Run {
             }
             920..985 => self.tier.maintain(self.now),
             985..990 => self.now += 1,
-            990 if cold == 0 && self.random.below(10) == 0 => {
+            990 if cold == 0 && self.random.uniform(10) == 0 => {
                 self.tier.flush();
                 self.versions.clear();
             }
@@ -103,7 +103,7 @@ impl Run {
             if !goes_on {
                 break;
             }
-            for _ in 0..self.random.below(pause + 1) {
+            for _ in 0..self.random.uniform(pause + 1) {
                 self.step(cold);
             }
         }
@@ -257,7 +257,7 @@ fn walks_beside_threads_that_insert_remove_and_maintain() {
             scope.spawn(move || {
                 let mut random = Random::new(owner);
                 for version in 1.. {
-                    let key = random.below(200) * 2 + owner;
+                    let key = random.uniform(200) * 2 + owner;
                     if is_over.load(Relaxed) != 0 {
                         break;
                     }

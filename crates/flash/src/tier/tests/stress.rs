@@ -46,10 +46,10 @@ struct Question {
 
 fn value_of(key: u64, version: u64, flushes: u64) -> Vec<u8> {
     let mut random = Random::new(key << 40 ^ version << 8 ^ flushes);
-    let bytes = match random.below(10) {
-        0..5 => random.below(SMALL as u64),
-        5..9 => 2100 + random.below(6000),
-        _ => 50_000 + random.below(100_000),
+    let bytes = match random.uniform(10) {
+        0..5 => random.uniform(SMALL as u64),
+        5..9 => 2100 + random.uniform(6000),
+        _ => 50_000 + random.uniform(100_000),
     };
     let mut value = [key, version, flushes].map(u64::to_le_bytes).concat();
     value.resize(24 + bytes as usize, key as u8 ^ version as u8);
@@ -63,20 +63,20 @@ impl World {
 
     fn write(&self, writer: u64, mut random: Random) {
         while !self.over.load(SeqCst) {
-            let key = random.below(KEYS).min(random.below(KEYS)) / WRITERS * WRITERS + writer;
+            let key = random.uniform(KEYS).min(random.uniform(KEYS)) / WRITERS * WRITERS + writer;
             let (bytes, hash) = (key.to_le_bytes(), FlashHash::of(&key.to_le_bytes()));
             let shared = self.flushing.read().unwrap();
             let history = &self.histories[key as usize];
             let version = history.started.fetch_add(1, SeqCst) + 1;
             let flushes = self.flushes.load(SeqCst);
-            if random.below(5) == 0 {
+            if random.uniform(5) == 0 {
                 self.tier.remove(hash);
                 history.done.store(version, SeqCst);
                 continue;
             }
-            let expiry = if random.below(4) == 0 { self.now() + 10 + random.below(5) as u32 } else { 0 };
+            let expiry = if random.uniform(4) == 0 { self.now() + 10 + random.uniform(5) as u32 } else { 0 };
             let token = put_until(&self.tier, &bytes, &value_of(key, version, flushes), expiry, self.now());
-            if token.is_some() && random.below(10) == 0 {
+            if token.is_some() && random.uniform(10) == 0 {
                 history.started.fetch_add(1, SeqCst);
                 self.tier.remove(hash);
                 history.done.store(version + 1, SeqCst);
@@ -84,7 +84,7 @@ impl World {
             }
             history.done.store(version, SeqCst);
             drop(shared);
-            let key = KEYS + random.below(SHARED);
+            let key = KEYS + random.uniform(SHARED);
             put_until(&self.tier, &key.to_le_bytes(), &value_of(key, version, 0), 0, self.now());
         }
     }
@@ -93,7 +93,7 @@ impl World {
         let (sender, receiver) = mpsc::channel::<(Question, Option<FlashHit>)>();
         let mut open = 0;
         while !self.over.load(SeqCst) {
-            let key = random.below(KEYS).min(random.below(KEYS));
+            let key = random.uniform(KEYS).min(random.uniform(KEYS));
             let flushes = self.flushes.load(SeqCst);
             let question = || Question { key, done: self.histories[key as usize].done.load(SeqCst), flushes };
             let (noted, asked, sender) = (question(), question(), sender.clone());

@@ -94,7 +94,7 @@ impl KeyPopularity {
         match self {
             Self::Buckets(buckets) => {
                 let (first, ranks) = buckets.pick(random.next_unit());
-                first + random.below(ranks)
+                first + random.uniform(ranks)
             }
             Self::Normal { keys } => loop {
                 // 95 % of the draws are within the range, so a few draws are enough.

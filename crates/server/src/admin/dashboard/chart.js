@@ -204,8 +204,8 @@ class Chart {
 
   draw() {
     if (!this.width) return;
-    const room = (this.width - LEFT - this.right) / 2;
-    this.seconds = STEPS_S.find((step) => step >= span.stepSeconds && span.ms / 1000 / step <= room) ?? STEPS_S.at(-1);
+    const space = (this.width - LEFT - this.right) / 2;
+    this.seconds = STEPS_S.find((step) => step >= span.stepSeconds && span.ms / 1000 / step <= space) ?? STEPS_S.at(-1);
     this.steps = gather(this.points, this.series, this.seconds, this.now);
     this.earlierSeconds = Math.max(this.seconds, 60);
     this.earlier = gather(this.before, this.series.slice(0, 1), this.earlierSeconds, this.now);

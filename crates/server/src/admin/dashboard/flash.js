@@ -47,7 +47,7 @@ function showFlash(flash) {
     ["Not written again", `${count(flash.unchanged_total)} objects that were there already`],
     ["Reads", latencyFact(flash.latency_us.read)],
     ["Writes", latencyFact(flash.latency_us.write)],
-    ["Under way", `${count(transfers.under_way)}, at most ${count(transfers.most_under_way)}; ${count(transfers.refused_total)} found no room`],
+    ["Under way", `${count(transfers.under_way)}, at most ${count(transfers.most_under_way)}; ${count(transfers.refused_total)} found no space`],
     ["Errors", `${count(transfers.read_errors_total)} of reads, ${count(transfers.write_errors_total)} of writes`],
     ["Drive writes per day", `${digits(wear.drive_writes_per_day)}, as in the last hour; the drive itself writes ${wear.is_measured ? "" : "about "}${digits(wear.device_write_amplification)} times as much`],
     wear.life_used === null ? ["A new drive lasts", life(wear.life_days)]

@@ -94,11 +94,11 @@ impl Executor {
     /// With I, marks a tombstone as stale, unless it has been replaced.
     fn mark_tombstone(&self, meta: &Meta<'_>, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
         if meta.has(b'I') {
-            let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: meta.number(b'E') } };
-            let visit = MetaFlagsLookup { create: None, counts: false };
+            let change = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: meta.number(b'E') } };
+            let lookup = MetaFlagsLookup { create: None, counts: false };
             self.without_memory_wait(|| {
                 self.pool(key)
-                    .update_meta_flags(key, visit, |item| (item.cas() == token).then_some(revision))
+                    .update_meta_flags(key, lookup, |item| (item.cas() == token).then_some(change))
                     .map(|_| ())
             })?;
         }
@@ -108,14 +108,14 @@ impl Executor {
     fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let expected = meta.number(b'C');
         let mut matches = true;
-        let revision =
+        let change =
             MetaFlagsChange { ttl: self.life(meta, b'T'), flags: MetaFlags::Stale { token: meta.number(b'E') } };
-        let visited =
+        let outcome =
             self.pool(key).update_meta_flags(key, MetaFlagsLookup { create: None, counts: false }, |item| {
                 matches = expected.is_none_or(|token| item.has_cas(token));
-                matches.then_some(revision)
+                matches.then_some(change)
             })?;
-        Ok(match visited {
+        Ok(match outcome {
             MetaFlagsOutcome::Absent | MetaFlagsOutcome::Created { .. } => Changed::Absent,
             MetaFlagsOutcome::Found { .. } if matches => Changed::Done(()),
             MetaFlagsOutcome::Found { .. } => Changed::Exists,

@@ -190,7 +190,7 @@ impl Executor {
         let mut wins = false;
         let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
-        let visited = self.pool(key).update_meta_flags(key, MetaFlagsLookup { create, counts }, |item| {
+        let outcome = self.pool(key).update_meta_flags(key, MetaFlagsLookup { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
             is_known = meta.number(b'C').is_some_and(|token| item.has_cas(token));
             let remaining = match touch {
@@ -201,11 +201,11 @@ impl Executor {
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(MetaFlagsChange { ttl: touch, flags: if wins { MetaFlags::Won } else { MetaFlags::Unchanged } })
         });
-        let Some(visited) = self.park_if_waiting(visited) else { return };
+        let Some(outcome) = self.park_if_waiting(outcome) else { return };
         // A value whose token the client has is left out.
         let value = meta.has(b'v') && !is_known;
         let query = MetaQuery { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
-        match visited {
+        match outcome {
             Ok(MetaFlagsOutcome::Found { item, token }) => {
                 self.count_found(key, touch.is_some());
                 if self.notes_gets() {

@@ -117,12 +117,17 @@ impl StoreSubject {
         self.retry_with_eviction(now_ms, || self.store.touch(&self.participant, key, hash, ttl, now_ms))
     }
 
-    fn revise(&self, key: &[u8], now_ms: u64, mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
-        let (target, visit) = ((key, self.store.hash(key)), MetaFlagsLookup { create: None, counts: true });
+    fn change_meta_flags(
+        &self,
+        key: &[u8],
+        now_ms: u64,
+        mut mark: impl FnMut(&Item<'_>) -> MetaFlags,
+    ) -> Result<bool, Error> {
+        let (target, lookup) = ((key, self.store.hash(key)), MetaFlagsLookup { create: None, counts: true });
         self.retry_with_eviction(now_ms, || {
-            let revise = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
-            let visited = self.store.update_meta_flags(&self.participant, target, visit, now_ms, revise)?;
-            Ok(!matches!(visited, MetaFlagsOutcome::Absent))
+            let change = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
+            let outcome = self.store.update_meta_flags(&self.participant, target, lookup, now_ms, change)?;
+            Ok(!matches!(outcome, MetaFlagsOutcome::Absent))
         })
     }
 
@@ -169,11 +174,11 @@ impl StoreSubject {
             Operation::Increment(key, delta) => self.change(key, Change::Add(*delta), now_ms)?,
             Operation::Decrement(key, delta) => self.change(key, Change::Subtract(*delta), now_ms)?,
             Operation::MarkStale(key, token) => {
-                Answer::Was(self.revise(key, now_ms, |_| MetaFlags::Stale { token: *token })?)
+                Answer::Was(self.change_meta_flags(key, now_ms, |_| MetaFlags::Stale { token: *token })?)
             }
             Operation::Win(key) => {
                 let mut wins = false;
-                let found = self.revise(key, now_ms, |item| {
+                let found = self.change_meta_flags(key, now_ms, |item| {
                     wins = !item.extension().won;
                     MetaFlags::Won
                 })?;

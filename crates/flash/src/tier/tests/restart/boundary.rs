@@ -33,7 +33,7 @@ fn unsplit() -> TierOptions {
 fn in_doubt() -> World {
     let mut world = World::with(3, unsplit());
     for _ in 0..20_000 {
-        let key = world.random.below(KEYS);
+        let key = world.random.uniform(KEYS);
         world.put(key, 300 + 5000 * (key % 2));
         world.device.set(Faults { sync_errors: 1, write_errors: 2, ..Faults::default() });
         world.tier.update_split();

@@ -34,8 +34,8 @@ impl World {
 }
 
 /// A world that was stopped, and a copy of the flash and of the files beside it.
-fn copied(seed: u64, has_fronts: bool) -> (World, Arc<FaultyDevice>, Files) {
-    let mut world = World::started(seed, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
+fn copied(seed: u64, has_wal_buffers: bool) -> (World, Arc<FaultyDevice>, Files) {
+    let mut world = World::started(seed, TierOptions { small_share: Some(0.5), ..options() }, has_wal_buffers);
     (0..KEYS).for_each(|key| world.demote(key));
     world.tier.maintain(world.now);
     world.tier.close(world.now).unwrap();
@@ -48,8 +48,8 @@ fn copied(seed: u64, has_fronts: bool) -> (World, Arc<FaultyDevice>, Files) {
 
 #[test]
 fn an_old_flash_beside_the_current_log_starts_empty() {
-    for (stops, has_fronts) in [(true, false), (false, false), (true, true), (false, true)] {
-        let (mut world, flash, _) = copied(40, has_fronts);
+    for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (mut world, flash, _) = copied(40, has_wal_buffers);
         world.quit(stops);
         world.device = flash;
         world.start();
@@ -60,8 +60,8 @@ fn an_old_flash_beside_the_current_log_starts_empty() {
 
 #[test]
 fn an_old_log_beside_the_current_flash_starts_empty() {
-    for (stops, has_fronts) in [(true, false), (false, false), (true, true), (false, true)] {
-        let (mut world, _, files) = copied(41, has_fronts);
+    for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (mut world, _, files) = copied(41, has_wal_buffers);
         world.quit(stops);
         let log = files.into_iter().filter(|(path, _)| *path == world.log()).collect::<Files>();
         log.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
@@ -84,8 +84,8 @@ fn an_old_flash_with_its_own_log_is_not_told() {
 
 #[test]
 fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
-    for (stops, has_fronts) in [(true, false), (false, false), (true, true), (false, true)] {
-        let mut world = World::started(43, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
+    for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut world = World::started(43, TierOptions { small_share: Some(0.5), ..options() }, has_wal_buffers);
         (0..1500).for_each(|_| world.step());
         let mut writes = 0;
         for write in 1.. {
