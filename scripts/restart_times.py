@@ -6,6 +6,8 @@
     scripts/restart_times.py throughput   gets and sets with a mapped file beside anonymous memory, same rounds
                                           with --small-index also with the index on small pages
     scripts/restart_times.py empty        start of an empty 16 GiB mapped file to the first answer
+    scripts/restart_times.py flash        start to the first answer with full flash, after a stop and after a kill; the
+                                          flash is a file in `--disk`, of each size in `--gigabytes`
 
 Objects have 20 bytes of key and 40 bytes of value. "start" is the time from the start of the process to the first hit,
 "values checked" counts keys drawn at random that had the right value after the restart. `--folder` lies on a tmpfs,
@@ -69,11 +71,15 @@ def ask(connection, command, end):
     return answer
 
 
-def items(port):
+def stat(port, name):
     for line in ask(connect(port), b"stats\r\n", b"END\r\n").decode().splitlines():
-        if line.startswith("STAT curr_items "):
+        if line.startswith(f"STAT {name} "):
             return int(line.split()[2])
-    raise SystemExit("no curr_items")
+    raise SystemExit(f"no {name}")
+
+
+def items(port):
+    return stat(port, "curr_items")
 
 
 def first_hit(process, port, number):
@@ -212,9 +218,54 @@ def empty(args):
             process.wait()
 
 
+class Target:
+    """What `bench` needs of a server."""
+
+    protocol = "memcached"
+
+    def __init__(self, process, port):
+        self.process, self.port = process, port
+
+    def processor_seconds(self):
+        return process_seconds(self.process)
+
+
+def flash_row(args, gigabytes, value_bytes):
+    with tempfile.TemporaryDirectory(dir=args.disk) as folder, tempfile.TemporaryFile() as log:
+        port = free_port()
+        user = ["-u", "root"] if os.geteuid() == 0 else []
+        command = [args.binary, *user, "-p", port, "-l", "127.0.0.1", "--admin", "off", "-m", 64 * gigabytes]
+        command += ["--flash", f"{folder}/flash:{gigabytes}g", "--flash-drain-seconds", 0, "--flash-demotion-wait", 10000]
+        process = start(command, log)
+        first_hit(process, port, 0)
+        keys = gigabytes * (1 << 30) * 6 // 5 // (value_bytes + 60)
+        bench(Target(process, port), "--keys", keys, "--value-size", value_bytes, "--pipeline", 64, "--popularity", "scan",
+              "--requests", keys, "--get-ratio", 0)
+        cells = []
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            process.send_signal(end)
+            process.wait()
+            began = time.monotonic()
+            process = start(command, log)
+            first_hit(process, port, 0)
+            cells.append(f"{(time.monotonic() - began) * 1000:,.0f} ms, {stat(port, 'extstore_objects_used'):,} objects")
+            # It has a run of its own to be killed in.
+            ask(connect(port), b"set a 0 0 1\r\na\r\n", b"\r\n")
+        process.kill()
+        process.wait()
+        print(f"| {gigabytes} GiB | {value_bytes} | {' | '.join(cells)} |", flush=True)
+
+
+def flash(args):
+    print("| flash | value bytes | start after a stop | after a kill |\n|---|---|---|---|")
+    for gigabytes in args.gigabytes:
+        for value_bytes in (300, 4096):
+            flash_row(args, gigabytes, value_bytes)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["restart", "throughput", "empty"])
+    parser.add_argument("what", choices=["restart", "throughput", "empty", "flash"])
     parser.add_argument("--objects", default="1000000,10000000", help="numbers of objects, for throughput the first")
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--disk", default=tempfile.gettempdir())
@@ -224,9 +275,10 @@ def main():
     parser.add_argument("--requests", type=int, default=10_000_000)
     parser.add_argument("--small-index", action="store_true", help="throughput: also with the index on small pages")
     parser.add_argument("--megabytes", type=int, default=16_384)
+    parser.add_argument("--gigabytes", type=int, nargs="+", default=[1], help="sizes of flash")
     args = parser.parse_args()
     args.objects = [int(number) for number in args.objects.split(",")]
-    {"restart": restart, "throughput": throughput, "empty": empty}[args.what](args)
+    {"restart": restart, "throughput": throughput, "empty": empty, "flash": flash}[args.what](args)
 
 
 if __name__ == "__main__":
