@@ -197,8 +197,14 @@ VARIANTS = {
         "memoryFile": {"kind": "hostPath"},
         "flash": {"enabled": True, "megabytes": 2048, "storageClassName": "fast", "deletionLog": ""},
         "authSecret": "users",
-        "serviceMonitor": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {"enabled": True},
+        "nodeSelector": {"disk": "nvme"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+        "tolerations": [{"key": "cache", "operator": "Exists"}],
+        "priorityClassName": "cache",
+        "imagePullSecrets": [{"name": "registry"}],
+        "podAnnotations": {"team": "storage"},
         "extraArgs": ["-o", "idle_timeout=600"],
     },
 }
@@ -238,7 +244,14 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
         rules = kinds["NetworkPolicy"]["spec"]["ingress"]
         assert {port["port"] for rule in rules for port in rule["ports"]} == ports
         assert rules[0]["from"][0]["podSelector"]["matchLabels"] == values["networkPolicy"]["clientLabels"]
-        assert kinds["ServiceMonitor"]["spec"]["endpoints"][0]["port"] in ports
+        monitor = kinds["ServiceMonitor"]
+        assert monitor["spec"]["endpoints"][0]["port"] in ports
+        assert monitor["metadata"]["labels"] == values["serviceMonitor"]["labels"]
+        # The job of the alert rules.
+        assert kinds["Service"]["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "ebbtide"
+        for name in ("nodeSelector", "affinity", "tolerations", "priorityClassName", "imagePullSecrets"):
+            assert pod[name] == values[name]
+        assert stateful["template"]["metadata"]["annotations"] == values["podAnnotations"]
     assert all(selector == labels for selector in selectors)
     assert stateful["serviceName"] == kinds["Service"]["metadata"]["name"] == "cache"
     assert {port["targetPort"] for port in kinds["Service"]["spec"]["ports"]} <= ports
@@ -252,7 +265,8 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
     # The cache lies in a mapped file and counts once; the index is in memory and, after a stop, in the file.
     is_mapped = values["memoryFile"]["kind"] == "memory"
-    assert limit >= values["memoryMegabytes"] * (1.25 if is_mapped else 1.05) + 32
+    flash_part = 1 / 32 if values["flash"]["enabled"] else 0
+    assert limit >= values["memoryMegabytes"] * ((1.25 if is_mapped else 1.05) + flash_part) + 32
     assert limit <= values["memoryMegabytes"] * 1.5
     # The flags are the server's, with paths that exist here.
     users = tmp_path / "users"
