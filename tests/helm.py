@@ -13,14 +13,20 @@ def look_up(scope, path):
     """A value by its path; an unknown one is an error, which Helm would pass over."""
     for name in filter(None, path.split(".")):
         scope = scope[name]
-    return scope
+    # Helm reads each number of a file of values as a float64.
+    return float(scope) if isinstance(scope, int) and not isinstance(scope, bool) else scope
 
 
 def as_text(value):
+    if isinstance(value, float):
+        # As Go prints one: 1048576 is 1.048576e+06.
+        digits, exponent = f"{value:.15e}".split("e")
+        return f"{value:g}" if abs(value) < 1e6 else f"{digits.rstrip('0').rstrip('.')}e{exponent}"
     return {True: "true", False: "false", None: ""}.get(value, str(value)) if isinstance(value, (bool, type(None))) else str(value)
 
 
 FUNCTIONS = {
+    "int64": int,
     "add": lambda *numbers: sum(int(number) for number in numbers),
     "mul": lambda one, other: int(one) * int(other),
     "div": lambda one, other: int(one) // int(other),

@@ -192,6 +192,7 @@ def test_the_layer_of_dependencies_has_a_workspace_that_cargo_takes(tmp_path):
 VARIANTS = {
     "plain": {},
     "memory": {"memoryFile": {"kind": "memory"}, "stopSeconds": 120},
+    "hostPath": {"memoryFile": {"kind": "hostPath"}, "minReadySeconds": 60, "cpu": "3"},
     "deletion log": {"flash": {"enabled": True, "megabytes": 2048, "storageClassName": "", "deletionLog": "/flash/deletions"}},
     "everything": {
         "memoryFile": {"kind": "hostPath"},
@@ -252,6 +253,9 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
         for name in ("nodeSelector", "affinity", "tolerations", "priorityClassName", "imagePullSecrets"):
             assert pod[name] == values[name]
         assert stateful["template"]["metadata"]["annotations"] == values["podAnnotations"]
+    if values["memoryFile"]["kind"] == "hostPath" and not values["affinity"]:
+        (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["labelSelector"]["matchLabels"] == labels
     assert all(selector == labels for selector in selectors)
     assert stateful["serviceName"] == kinds["Service"]["metadata"]["name"] == "cache"
     assert {port["targetPort"] for port in kinds["Service"]["spec"]["ports"]} <= ports
@@ -274,6 +278,13 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     args = [str(arg).replace("/auth/users", str(users)).replace("/flash/", f"{tmp_path}/").replace("/memory/", f"{tmp_path}/") for arg in container["args"]]
     report = run(EBBTIDE, "--check", *args)
     assert report.returncode == 0 and "warning" not in report.stdout, report.stdout + report.stderr
+
+
+def test_large_numbers_of_the_chart_are_whole():
+    changes = {"memoryMegabytes": 2_000_000, "flash": {"enabled": True, "megabytes": 4_000_000}, "stopSeconds": 1_000_000}
+    _, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", changes)
+    (container,) = kinds["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert {"2000000", "/flash/cache:4000000m", "1000000"} <= {str(argument) for argument in container["args"]}
 
 
 def test_the_deletion_log_of_the_chart_lies_on_the_volume():
