@@ -21,7 +21,9 @@ pub use crate::flash::tier::FlashStats;
 pub use crate::insert::Insert;
 pub use crate::lookup::{Handle, Item, Lookup};
 pub use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart, is_memory_file_held};
-pub use crate::memory_monitor::{InvalidPressure, MemoryMonitorStats, MonitorStep, PressureMode, PressureOptions};
+pub use crate::memory_monitor::{
+    InvalidPressure, MemoryMonitorStats, MonitorReason, MonitorStep, PressureMode, PressureOptions,
+};
 pub use crate::message::write_message;
 pub use crate::meta_flags::MetaFlagsOutcome;
 pub use crate::policy_models::PolicyModels;

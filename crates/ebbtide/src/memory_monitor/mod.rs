@@ -8,14 +8,14 @@
 
 mod host;
 
-use ebbtide_control::pressure::{self, Memory, PressureDecision, Reading, Reason};
+use ebbtide_control::pressure::{self, Memory, PressureDecision, Reading};
 use host::Host;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-pub use ebbtide_control::pressure::{InvalidPressure, Mode as PressureMode, PressureOptions};
+pub use ebbtide_control::pressure::{InvalidPressure, Mode as PressureMode, PressureOptions, Reason as MonitorReason};
 
 /// Time between two readings. The kernel averages stalls over ten seconds, and a step takes effect within one.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub struct MonitorStep {
     pub wanted_bytes: u64,
     /// The limit after it: less than wanted is moved where pools and flash need more.
     pub reached_bytes: u64,
-    pub reason: Reason,
+    pub reason: MonitorReason,
 }
 
 impl fmt::Display for MonitorStep {

@@ -9,8 +9,8 @@ use ebbtide::message;
 
 use super::key_search::KeySearches;
 use crate::observe::{
-    Census, CensusClock, CommandKind, DriveWrites, EventKind, Facts, FlashSnapshot, GetCounts, HistoryFile,
-    LatencyHistogram, MIN_CURVE_GETS, Observer, Recent, Snapshot, Window, headline,
+    Census, CensusClock, CommandKind, DriveWrites, EventKind, FALL, Facts, FlashSnapshot, GetCounts, HistoryFile,
+    LatencyHistogram, MIN_CURVE_GETS, Observer, Recent, Snapshot, Window, headline, missed_prefix,
 };
 use crate::shared::Shared;
 use crate::sync::lock;
@@ -97,20 +97,18 @@ impl AdminState {
         let (before, items) = (observer.before_window(), observer.items());
         drop(observer);
         let now = |count: fn(&Window) -> u64| recent.window.as_ref().map_or(0, count);
+        let traffic = self.shared.keys_hidden().is_none().then(|| self.shared.traffic());
+        let unread = |traffic| lock(&self.census).latest.as_ref().and_then(|census| census.unread_prefix(traffic));
         Facts {
+            was_fall: lock(&self.shared.headline).1.starts_with(FALL),
             items,
             now: GetCounts { gets: now(Window::gets), hits: now(|window| window.totals.get_hits) },
             before,
             evictions_now: now(|window| window.evictions),
             refused_for_memory_now: now(|window| window.totals.store_no_memory),
             health: self.shared.cache.flash_health(),
-            unread: match self.shared.keys_hidden() {
-                None => {
-                    let traffic = self.shared.traffic();
-                    lock(&self.census).latest.as_ref().and_then(|census| census.unread_prefix(&traffic))
-                }
-                Some(_) => None,
-            },
+            unread: traffic.as_ref().and_then(unread),
+            missed: traffic.as_ref().and_then(missed_prefix),
             sizing: self.shared.sizing.advice(),
         }
     }
@@ -129,6 +127,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
         listen_disabled: shared.listen_disabled.load(Ordering::Relaxed),
         latencies: CommandKind::ALL.iter().map(|&command| LatencyHistogram::sum(latencies(), command)).collect(),
         flash: flash(shared),
+        monitor_step: shared.cache.memory_monitor().and_then(|monitor| monitor.last_step),
     }
 }
 

@@ -190,6 +190,8 @@ impl Executor {
 
     fn ebbtide(&self, out: &mut Vec<u8>) {
         stat(out, "version", env!("CARGO_PKG_VERSION"));
+        stat(out, "policy", self.cache.policy().name());
+        stat(out, "pools", self.router.set().rules().count());
         let readings = Readings::of(&self.shared);
         statistics::write_stats(CACHE, &readings, out);
         statistics::write_stats(SERVER, &readings, out);

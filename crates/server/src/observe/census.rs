@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::groups::{CLASSES, GroupSketch, prefix_name, prefix_of, size_class, size_range};
-use super::headline::UnreadPrefix;
+use super::headline::{MIN_MEMORY_SHARE, MIN_UNREAD_SHARE, UnreadPrefix};
 use super::traffic::TrafficSketch;
 use crate::pools::PoolSet;
 
@@ -17,6 +17,8 @@ const MAX_OBJECTS: u64 = 65_536;
 const FEW_OBJECTS: u64 = 8_192;
 const SHORT_INTERVAL: Duration = Duration::from_secs(2);
 const LONG_INTERVAL: Duration = Duration::from_secs(15);
+/// A prefix with a smaller part of the sets does not push others out now.
+const MIN_SET_SHARE: f64 = 0.2;
 /// Largest objects that are kept.
 const LARGEST: usize = 20;
 
@@ -113,25 +115,32 @@ impl Census {
         (items > 0.0).then(|| unread / items)
     }
 
-    /// The prefix whose unread objects have the most memory, among those with a lower share of the hits in `traffic`
-    /// than of the memory: objects that survived an eviction count as unread until their next read, however useful they
-    /// are.
+    /// The prefix that is written most, of those that take much memory for unread objects and have a lower share of the
+    /// hits in `traffic` than of the memory: objects that survived an eviction count as unread until their next read,
+    /// however useful they are. A prefix that is hardly written any more is what an earlier flood has left.
     pub fn unread_prefix(&self, traffic: &TrafficSketch) -> Option<UnreadPrefix> {
-        let ([all_bytes, ..], [.., all_hits, _]) = (self.prefixes.total(), traffic.total());
+        let ([all_bytes, ..], [.., all_hits, all_sets]) = (self.prefixes.total(), traffic.total());
         let memory_share = |prefix: &[u8]| self.prefixes.get(prefix)[0] / all_bytes.max(1.0);
         let hit_share = |prefix: &[u8]| if all_hits > 0.0 { traffic.get(prefix)[2] / all_hits } else { 0.0 };
-        let unread_bytes = |prefix: &[u8]| {
-            let [bytes, items, unread] = self.prefixes.get(prefix);
-            bytes * unread / items.max(1.0)
+        let unread_share = |prefix: &[u8]| {
+            let [_, items, unread] = self.prefixes.get(prefix);
+            unread / items.max(1.0)
         };
-        let suspects = self.prefixes.prefixes().filter(|prefix| hit_share(prefix) < memory_share(prefix));
-        let prefix = suspects.max_by(|a, b| unread_bytes(a).total_cmp(&unread_bytes(b)))?;
-        let [_, items, unread] = self.prefixes.get(prefix);
+        let sets = |prefix: &[u8]| traffic.get(prefix)[3];
+        let is_suspect = |prefix: &&[u8]| {
+            memory_share(prefix) >= MIN_MEMORY_SHARE
+                && unread_share(prefix) >= MIN_UNREAD_SHARE
+                && hit_share(prefix) < memory_share(prefix)
+                && sets(prefix) > 0.0
+                && sets(prefix) >= MIN_SET_SHARE * all_sets
+        };
+        let suspects = self.prefixes.prefixes().filter(is_suspect);
+        let prefix = suspects.max_by(|a, b| sets(a).total_cmp(&sets(b)))?;
         Some(UnreadPrefix {
             name: prefix_name(prefix),
             memory_share: memory_share(prefix),
             hit_share: hit_share(prefix),
-            unread_share: unread / items.max(1.0),
+            unread_share: unread_share(prefix),
         })
     }
 
@@ -186,16 +195,20 @@ mod tests {
         let mut census = Census::default();
         let mut traffic = TrafficSketch::default();
         assert!(census.unread_prefix(&traffic).is_none());
-        census.prefixes.add(b"user:", [600.0, 6.0, 1.0]);
+        census.prefixes.add(b"user:", [600.0, 6.0, 6.0]);
         census.prefixes.add(b"flood:", [400.0, 8.0, 8.0]);
-        let told = census.unread_prefix(&traffic).unwrap();
-        assert_eq!((&*told.name, told.memory_share, told.unread_share), ("flood:", 0.4, 1.0));
+        assert!(census.unread_prefix(&traffic).is_none(), "nothing is written");
         // The victims have survived evictions, so that no read of them is counted; but it is they that are hit.
-        census.prefixes.add(b"user:", [0.0, 0.0, 5.0]);
-        assert_eq!(census.unread_prefix(&traffic).unwrap().name, "user:");
-        traffic.add(b"user:", [100.0, 100.0, 95.0, 0.0]);
+        traffic.add(b"user:", [200.0, 100.0, 95.0, 100.0]);
         traffic.add(b"flood:", [100.0, 5.0, 5.0, 95.0]);
         let told = census.unread_prefix(&traffic).unwrap();
+        assert_eq!((&*told.name, told.memory_share, told.unread_share), ("flood:", 0.4, 1.0));
         assert_eq!((&*told.name, told.hit_share), ("flood:", 0.05));
+        // Another one floods now, and the memory of the first is what is left of it.
+        census.prefixes.add(b"crawl:", [300.0, 9.0, 9.0]);
+        traffic.add(b"crawl:", [900.0, 0.0, 0.0, 900.0]);
+        assert_eq!(census.unread_prefix(&traffic).unwrap().name, "crawl:");
+        census.prefixes.add(b"crawl:", [0.0, 9.0, 0.0]);
+        assert!(census.unread_prefix(&traffic).is_none(), "that one is read");
     }
 }

@@ -4,11 +4,16 @@ use ebbtide::flash::Health;
 
 /// Gets that a comparison of hit ratios needs on both sides.
 pub const MIN_GETS: u64 = 500;
-/// A fall of the hit ratio that is worth a sentence.
+/// A fall of the hit ratio that is worth a sentence. The sentence stays until the fall is less than `MIN_LASTING_FALL`.
 const MIN_FALL: f64 = 0.05;
+const MIN_LASTING_FALL: f64 = 0.02;
 /// A prefix with this share of the memory, most of it unread, is a cause.
-const MIN_MEMORY_SHARE: f64 = 0.2;
-const MIN_UNREAD_SHARE: f64 = 0.8;
+pub const MIN_MEMORY_SHARE: f64 = 0.2;
+pub const MIN_UNREAD_SHARE: f64 = 0.8;
+/// A prefix with this share of the misses is a cause if its gets hit by less than `MAX_MISSED_RATIO`, and all others by
+/// `MIN_FALL` more than all gets.
+const MIN_MISS_SHARE: f64 = 0.8;
+const MAX_MISSED_RATIO: f64 = 0.5;
 
 /// How good or bad the state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -38,7 +43,7 @@ impl GetCounts {
     }
 }
 
-/// The prefix whose unread objects have the most memory.
+/// The prefix of which most is written, among those with much unread memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnreadPrefix {
     pub name: String,
@@ -48,9 +53,22 @@ pub struct UnreadPrefix {
     pub unread_share: f64,
 }
 
+/// The prefix with the most misses, in the last minute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MissedPrefix {
+    pub name: String,
+    /// Of all misses.
+    pub miss_share: f64,
+    pub hit_ratio: f64,
+    /// Of the gets of all other keys.
+    pub hit_ratio_of_others: f64,
+}
+
 /// What the sentence is made from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// Whether the sentence before told of a fall of the hit ratio.
+    pub was_fall: bool,
     pub items: u64,
     /// Of the last minute, as all counts of now, and of a good minute before it.
     pub now: GetCounts,
@@ -60,6 +78,7 @@ pub struct Facts {
     pub health: Option<Health>,
     /// `None` where keys are not told.
     pub unread: Option<UnreadPrefix>,
+    pub missed: Option<MissedPrefix>,
     /// What more memory would give, in words.
     pub sizing: Option<String>,
 }
@@ -90,7 +109,7 @@ pub fn headline(facts: &Facts) -> (Level, String) {
         return (Level::Unknown, state.to_owned());
     };
     let hits = format!("{} of gets hit", percent(ratio));
-    if let Some(cause) = unread_prefix(facts).filter(|_| facts.evictions_now > 0) {
+    if let Some(cause) = cause(facts).filter(|_| facts.evictions_now > 0) {
         return (Level::Notice, format!("{hits}. {cause}"));
     }
     match &facts.sizing {
@@ -100,33 +119,67 @@ pub fn headline(facts: &Facts) -> (Level, String) {
     }
 }
 
+/// How a sentence begins that tells of a fall.
+pub const FALL: &str = "The hit ratio fell";
+
+/// The prefix that the misses come from: by its own gets, or by the memory that it takes from others.
+fn cause(facts: &Facts) -> Option<String> {
+    let missed = missed_prefix(facts);
+    let is_of_another = |(name, _): &(&str, String)| facts.missed.as_ref().is_none_or(|missed| missed.name != **name);
+    let unread = unread_prefix(facts);
+    match (missed, unread) {
+        (Some(missed), Some(unread)) => Some(if is_of_another(&unread) { unread.1 } else { missed }),
+        (missed, unread) => missed.or(unread.map(|(_, sentence)| sentence)),
+    }
+}
+
+fn missed_prefix(facts: &Facts) -> Option<String> {
+    let (MissedPrefix { name, miss_share, hit_ratio, hit_ratio_of_others }, all) =
+        (facts.missed.as_ref()?, facts.now.ratio()?);
+    let is_cause = facts.now.gets >= MIN_GETS
+        && *miss_share >= MIN_MISS_SHARE
+        && *hit_ratio < MAX_MISSED_RATIO
+        && *hit_ratio_of_others >= all + MIN_FALL;
+    is_cause.then(|| {
+        format!(
+            "{} of the misses are gets of {name}, which hit by {}; all others hit by {}.",
+            percent(*miss_share),
+            percent(*hit_ratio),
+            percent(*hit_ratio_of_others)
+        )
+    })
+}
+
 /// The hit ratio has fallen.
 fn fall(facts: &Facts) -> Option<String> {
     if facts.now.gets < MIN_GETS || facts.before.gets < MIN_GETS {
         return None;
     }
     let (now, before) = (facts.now.ratio()?, facts.before.ratio()?);
-    if before - now < MIN_FALL {
+    let min_fall = if facts.was_fall { MIN_LASTING_FALL } else { MIN_FALL };
+    if before - now < min_fall {
         return None;
     }
-    let fell = format!("The hit ratio fell from {} to {}", percent(before), percent(now));
-    Some(match unread_prefix(facts) {
+    let fell = format!("{FALL} from {} to {}", percent(before), percent(now));
+    Some(match cause(facts) {
         Some(cause) => format!("{fell}. {cause}"),
         None if facts.evictions_now > 0 => format!("{fell} while memory is full. See \"Who uses the memory\"."),
         None => format!("{fell}, and nothing is evicted: clients ask for other keys, or values expired."),
     })
 }
 
-fn unread_prefix(facts: &Facts) -> Option<String> {
+/// The name and the sentence.
+fn unread_prefix(facts: &Facts) -> Option<(&str, String)> {
     let UnreadPrefix { name, memory_share, hit_share, unread_share } = facts.unread.as_ref()?;
-    (*memory_share >= MIN_MEMORY_SHARE && *unread_share >= MIN_UNREAD_SHARE).then(|| {
+    let sentence = || {
         format!(
             "Keys of {name} take {} of the memory and give {} of the hits; {} of them are unread.",
             percent(*memory_share),
             percent(*hit_share),
             percent(*unread_share)
         )
-    })
+    };
+    (*memory_share >= MIN_MEMORY_SHARE && *unread_share >= MIN_UNREAD_SHARE).then(|| (&**name, sentence()))
 }
 
 fn percent(ratio: f64) -> String {
@@ -164,6 +217,36 @@ mod tests {
         assert!(told.ends_with("while memory is full. See \"Who uses the memory\"."), "{told}");
         let (_, told) = headline(&facts);
         assert!(told.ends_with("clients ask for other keys, or values expired."), "{told}");
+    }
+
+    #[test]
+    fn the_gets_of_one_prefix_are_a_cause_of_their_own() {
+        let missed =
+            MissedPrefix { name: "item:".to_owned(), miss_share: 0.99, hit_ratio: 0.004, hit_ratio_of_others: 0.995 };
+        let (now, before) = (counts(1000, 850), counts(9000, 8950));
+        let facts = Facts { now, before, missed: Some(missed.clone()), evictions_now: 5, ..Facts::default() };
+        let cause = "99.0 % of the misses are gets of item:, which hit by 0.4 %; all others hit by 99.5 %.";
+        let fell = "The hit ratio fell from 99.4 % to 85.0 %.";
+        assert_eq!(headline(&facts).1, format!("{fell} {cause}"));
+        // It also writes what nobody reads.
+        let own = UnreadPrefix { name: "item:".to_owned(), ..flood().unwrap() };
+        assert_eq!(headline(&Facts { unread: Some(own), ..facts.clone() }).1, format!("{fell} {cause}"));
+        // Its objects were pushed out by those of another.
+        let told = headline(&Facts { unread: flood(), ..facts.clone() }).1;
+        assert!(told.starts_with(&format!("{fell} Keys of flood: take")), "{told}");
+        // The gets of others miss as well.
+        let missed = MissedPrefix { hit_ratio_of_others: 0.89, ..missed };
+        let told = headline(&Facts { missed: Some(missed), ..facts }).1;
+        assert!(told.ends_with("See \"Who uses the memory\"."), "{told}");
+    }
+
+    #[test]
+    fn a_fall_is_told_until_most_of_it_is_over() {
+        let facts = Facts { now: counts(1000, 951), before: counts(1000, 1000), ..Facts::default() };
+        assert_eq!(headline(&facts).0, Level::Good);
+        let lasting = Facts { was_fall: true, ..facts };
+        assert!(headline(&lasting).1.starts_with(FALL));
+        assert_eq!(headline(&Facts { now: counts(1000, 981), ..lasting }).0, Level::Good);
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod window;
 pub use census::{Census, CensusClock, LargeObject, SizeClass};
 pub use events::EventKind;
 pub use groups::{prefix_name, size_range};
-pub use headline::{Facts, GetCounts, Level, headline};
+pub use headline::{FALL, Facts, GetCounts, Level, headline};
 pub use histogram::LatencyHistogram;
 pub use history_file::HistoryFile;
 pub use hot_keys::{HotKeys, HottestKey, hottest, printable};
@@ -47,7 +47,9 @@ pub use observer::Observer;
 pub use probe::{Probe, Samples};
 pub use sizing::{DEFAULT_POOL, MIN_CURVE_GETS, Sizing};
 pub use snapshot::{FlashSnapshot, Snapshot};
-pub use traffic::{EvictionCounts, EvictionGroups, EvictionSamples, EvictionSketch, TrafficSketch, ttl_of_group};
+pub use traffic::{
+    EvictionCounts, EvictionGroups, EvictionSamples, EvictionSketch, TrafficSketch, missed_prefix, ttl_of_group,
+};
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
 pub use window::{Recent, Window};
 

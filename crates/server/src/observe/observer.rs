@@ -211,14 +211,20 @@ fn events_between(before: &Snapshot, now: &Snapshot) -> Vec<(EventKind, String, 
     found.extend(now.flash.and_then(|flash| trouble(before.flash?.health, flash.health)));
     let (old, new) = (before.cache.memory_limit_bytes, now.cache.memory_limit_bytes);
     if old != new {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        found.push((
-            EventKind::Resize,
-            format!("the memory limit went from {:.1} to {:.1} MiB", mib(old), mib(new)),
-            1,
-        ));
+        found.push((EventKind::Resize, resize_reason(before, now), 1));
     }
     found
+}
+
+/// The step of the memory monitor that changed the limit, or the limits alone.
+fn resize_reason(before: &Snapshot, now: &Snapshot) -> String {
+    let (old, new) = (before.cache.memory_limit_bytes, now.cache.memory_limit_bytes);
+    let step = now.monitor_step.filter(|step| now.monitor_step != before.monitor_step && step.reached_bytes == new);
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    match step {
+        Some(step) => format!("memory monitor: {step}"),
+        None => format!("the memory limit went from {:.1} to {:.1} MiB", mib(old), mib(new)),
+    }
 }
 
 /// What was lost because the device of flash was behind.
@@ -245,6 +251,7 @@ mod tests {
     use super::super::wear::DriveWrites;
     use super::*;
     use crate::counters::CommandTotals;
+    use ebbtide::memcached::{MonitorReason, MonitorStep};
 
     fn at(second: u64) -> Snapshot {
         let latencies = vec![LatencyHistogram::default(); CommandKind::ALL.len()];
@@ -400,6 +407,29 @@ mod tests {
         }
         let seen: Vec<_> = observer.events().map(|event| (event.kind, event.time_unix_ms, event.count)).collect();
         assert_eq!(seen, [(EventKind::Warning, 2000, 15)]);
+    }
+
+    #[test]
+    fn a_step_of_the_memory_monitor_is_the_reason_of_its_event() {
+        const MIB: u64 = 1 << 20;
+        let with_limit = |second, mib: u64, monitor_step| {
+            let cache = CounterSnapshot { memory_limit_bytes: mib * MIB, ..CounterSnapshot::default() };
+            Snapshot { cache, monitor_step, ..at(second) }
+        };
+        let step = Some(MonitorStep {
+            from_bytes: 64 * MIB,
+            wanted_bytes: 60 * MIB,
+            reached_bytes: 60 * MIB,
+            reason: MonitorReason::LittleFree { free_bytes: 10 * MIB, lower_bytes: 100 * MIB },
+        });
+        let mut observer = Observer::default();
+        [(64, None), (60, step), (32, step)].iter().zip(1..).for_each(|(&(mib, step), second)| {
+            observer.observe(with_limit(second, mib, step));
+        });
+        let mut reasons: Vec<_> = observer.events().map(|event| event.reason.clone()).collect();
+        reasons.sort();
+        assert!(reasons[0].starts_with("memory monitor: the cache shrinks from 64.0 to 60.0 MiB: "), "{reasons:?}");
+        assert_eq!(reasons[1..], ["the memory limit went from 60.0 to 32.0 MiB"]);
     }
 
     #[test]

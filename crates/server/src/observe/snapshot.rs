@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebbtide::flash::{DriveLog, Health};
-use ebbtide::memcached::CounterSnapshot;
+use ebbtide::memcached::{CounterSnapshot, MonitorStep};
 
 use super::histogram::LatencyHistogram;
 use super::wear::DriveWrites;
@@ -25,6 +25,8 @@ pub struct Snapshot {
     pub latencies: Vec<LatencyHistogram>,
     /// Where there is flash.
     pub flash: Option<FlashSnapshot>,
+    /// The last step of the memory monitor.
+    pub monitor_step: Option<MonitorStep>,
 }
 
 /// What is looked at of flash.

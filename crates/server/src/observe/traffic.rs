@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use ebbtide::memcached::Removal;
 
 use super::CommandKind;
-use super::groups::{GroupSketch, prefix_of, size_class};
+use super::groups::{GroupSketch, prefix_name, prefix_of, size_class};
+use super::headline::MissedPrefix;
 
 /// Accesses, gets, hits, sets. Half of a count is left after 40 seconds.
 pub type TrafficSketch = GroupSketch<4>;
@@ -16,6 +17,20 @@ pub fn traffic_counts(command: CommandKind, is_hit: Option<bool>, weight: f64) -
     let of = |is_counted: bool| if is_counted { weight } else { 0.0 };
     let is_get = matches!(command, CommandKind::Get | CommandKind::GetAndTouch) && is_hit.is_some();
     [weight, of(is_get), of(is_hit == Some(true)), of(command == CommandKind::Set)]
+}
+
+/// The prefix with the most misses.
+pub fn missed_prefix(traffic: &TrafficSketch) -> Option<MissedPrefix> {
+    let misses = |[_, gets, hits, _]: [f64; 4]| gets - hits;
+    let prefix = traffic.prefixes().max_by(|a, b| misses(traffic.get(a)).total_cmp(&misses(traffic.get(b))))?;
+    let (own, all) = (traffic.get(prefix), traffic.total());
+    let ([_, gets, hits, _], [_, all_gets, all_hits, _]) = (own, all);
+    Some(MissedPrefix {
+        name: prefix_name(prefix),
+        miss_share: misses(own) / misses(all).max(f64::MIN_POSITIVE),
+        hit_ratio: hits / gets.max(f64::MIN_POSITIVE),
+        hit_ratio_of_others: (all_hits - hits) / (all_gets - gets).max(f64::MIN_POSITIVE),
+    })
 }
 
 /// Evictions of one group.
