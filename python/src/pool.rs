@@ -5,7 +5,6 @@ use crate::array::FixedArray;
 use crate::error::{closed, of};
 use crate::load::{self, LoadTask};
 use crate::structured::{AppendBuffer, Map, RangeMap, Words};
-use ebbtide::memcached::Changed;
 use ebbtide::{Error, InsertOptions, Stats, Value};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
@@ -71,25 +70,6 @@ impl Pool {
     fn iterate(&self, python: Python<'_>, part: Part) -> PyResult<Items> {
         let entries = self.read(python, ebbtide::Pool::iter)?.map_err(of)?;
         Ok(Items { entries: Mutex::new(entries), part })
-    }
-}
-
-/// Removes a key and returns its value, as one operation.
-fn take(pool: &ebbtide::Pool, key: &[u8]) -> Result<Option<Value>, Error> {
-    // Ends: a token is only refused after a change by another thread.
-    loop {
-        let token = pool.memcached().get_with_token(key).hit().map(|item| item.cas());
-        let Some(value) = pool.get(key) else { return Ok(None) };
-        match token {
-            Some(token) => match pool.memcached().delete_if(key, token)? {
-                Changed::Done(()) => return Ok(Some(value)),
-                Changed::Absent => return Ok(None),
-                Changed::Exists => {}
-            },
-            // Memory has no place for a value of flash, so there is no token. Or it was written since: once more.
-            None if pool.remove(key) => return Ok(Some(value)),
-            None => {}
-        }
     }
 }
 
@@ -254,7 +234,7 @@ impl Pool {
             return Err(PyTypeError::new_err(format!("pop takes a key and a default, not {} defaults", default.len())));
         }
         let bytes = arguments::key(key)?;
-        match self.write(python, |pool| take(pool, &bytes))? {
+        match self.write(python, |pool| pool.take(&*bytes))? {
             Some(value) => Ok(PyBytes::new(python, &value).into_any()),
             None => default.get_item(0).map_err(|_| PyKeyError::new_err(key.clone().unbind())),
         }

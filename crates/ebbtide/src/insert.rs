@@ -1,7 +1,10 @@
 //! Writes of one value.
 
 use crate::access::Access;
+use crate::change::Tried;
 use crate::error::Error;
+use crate::lookup::Item;
+use crate::retry::Waiting;
 use ebbtide_store::{Flags, Mode, Stored, Ttl, Write, Written};
 
 /// A write that is being described.
@@ -88,5 +91,112 @@ impl<'a> Insert<'a> {
             access.delete_unread(key);
         }
         written
+    }
+
+    /// Carries the write out if the present value is accepted, as one operation; `accepts` is called again if the key
+    /// has another item by then. `NotFound` if the key is absent, `NotStored` if its value is not accepted.
+    ///
+    /// # Errors
+    /// As `apply`; nothing is changed.
+    pub(crate) fn replace_if(self, accepts: impl Fn(&Item<'_>) -> bool) -> Result<Stored, Error> {
+        let Self { access, key, value, flags, ttl, mode: _, token } = self;
+        let pool = &*access.pool;
+        let (participant, waiting) = (pool.participant(), access.waiting());
+        let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode: Mode::Replace, token };
+        let is_accepted = |item: &ebbtide_store::Item<'_>| accepts(&Item::in_memory(item.clone(), &pool.store));
+        access.change(key, |now_ms, _| {
+            let stored = match waiting {
+                Waiting::Sleeps => pool
+                    .in_upload_order(|| pool.store.replace_if(&participant, &write, pool.clock.now_ms(), is_accepted)),
+                Waiting::Answers(_) => pool.store.replace_if(&participant, &write, now_ms, is_accepted),
+            }?;
+            Ok(Tried::of(stored, stored == Stored::NotFound))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::memcached::Pool;
+    use crate::{ByteSize, Cache, InsertOptions, LoadOptions};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    const KEY: &[u8] = b"key";
+
+    /// A counter whose increments in place change the token of `KEY`.
+    fn neighbour(pool: &Pool) -> [u8; 4] {
+        let token = || pool.peek(KEY).hit().expect("the key is there").cas();
+        let add_one = |key: &[u8]| assert!(pool.increment(key, 1).unwrap().is_some());
+        let is_near = |key: &[u8; 4]| {
+            pool.insert(key, b"1000000").apply().unwrap();
+            add_one(key);
+            let before = token();
+            add_one(key);
+            before != token()
+        };
+        (0..8000_u32).map(u32::to_le_bytes).find(is_near).expect("one of them is a neighbour")
+    }
+
+    /// Runs an operation while another thread changes the token of `KEY` all the time.
+    fn beside_a_busy_neighbour(pool: &Pool, operation: impl FnOnce()) {
+        let neighbour = neighbour(pool);
+        let (is_busy, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Bounded: the test must end also if the operation repeats each time.
+                for _ in 0..20_000_000 {
+                    pool.increment(&neighbour, 1).unwrap();
+                    is_busy.store(true, Ordering::Release);
+                    if is_over.load(Ordering::Acquire) {
+                        break;
+                    }
+                }
+            });
+            while !is_busy.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            operation();
+            is_over.store(true, Ordering::Release);
+        });
+    }
+
+    #[test]
+    fn a_swap_ends_beside_a_busy_neighbour() {
+        let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
+        let pool = cache.memcached();
+        let values = [vec![7; 900_000], vec![8; 900_000]];
+        cache.insert(KEY, &values[0]).unwrap();
+        let uploads_ended = || pool.0.pool.store.uploads_ended();
+        let before = uploads_ended();
+        beside_a_busy_neighbour(pool, || {
+            for swap in 0..10 {
+                let (old, new) = (&values[swap % 2], &values[1 - swap % 2]);
+                assert!(cache.compare_and_swap(KEY, old, new, InsertOptions::new()).unwrap());
+            }
+        });
+        assert_eq!(uploads_ended() - before, 10, "each swap has written the value once");
+        assert_eq!(cache.get(KEY).unwrap(), values[0]);
+    }
+
+    #[test]
+    fn an_insert_over_a_negative_result_ends_beside_a_busy_neighbour() {
+        let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
+        let (pool, value) = (cache.memcached(), vec![7; 900_000]);
+        let forget = || {
+            cache.remove(KEY);
+            let options = LoadOptions::new().negative_ttl(Duration::from_secs(3600));
+            assert_eq!(cache.get_or_load(KEY, options, || Ok::<Option<&str>, u32>(None)), Ok(None));
+        };
+        forget();
+        let uploads_ended = || pool.0.pool.store.uploads_ended();
+        let before = uploads_ended();
+        beside_a_busy_neighbour(pool, || {
+            for _ in 0..10 {
+                forget();
+                assert!(cache.insert_if_absent(KEY, &value, InsertOptions::new()).unwrap());
+            }
+        });
+        assert_eq!(uploads_ended() - before, 20, "each tries to add, and then replaces the negative result");
     }
 }

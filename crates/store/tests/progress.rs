@@ -4,6 +4,7 @@ use ebbtide_store::{
     Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Options,
     Participant, Progress, Store, Stored, Ttl, Write,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,5 +132,62 @@ fn a_meta_lookup_of_a_changed_number_repeats() {
     let mut value = Vec::new();
     item.copy_to(&mut value);
     assert_eq!((looks, &value[..]), (2, &b"102"[..]));
+    assert_eq!(client.add_one(KEY), 103);
+}
+
+#[test]
+fn a_swap_depends_on_its_item_only() {
+    let store = Arc::new(Store::new(Options { memory_bytes: 64 << 20, ..Options::default() }).unwrap());
+    let (client, other) = (Client::new(&store), Client::new(&store));
+    let long = vec![7; 900_000];
+    for (new, new_in_turn) in [(&b"new"[..], &long[..]), (&long, b"new")] {
+        client.write(KEY, b"old", Mode::Set);
+        let neighbour = client.neighbour();
+        let looks = Cell::new(0);
+        let swap = |value, change: &dyn Fn()| {
+            let hash = store.hash(KEY);
+            let write =
+                Write { key: KEY, hash, value, flags: 0.into(), ttl: Ttl::Never, mode: Mode::Replace, token: None };
+            store.replace_if(&client.participant, &write, NOW_MS, |item| {
+                looks.set(looks.get() + 1);
+                if looks.get() < 100 {
+                    change();
+                }
+                item.slices().flatten().eq(b"old")
+            })
+        };
+        let swapped = swap(new, &|| _ = other.add_one(&neighbour));
+        assert_eq!((swapped, looks.take()), (Ok(Stored::Stored), 1));
+        assert_eq!(client.peek().len(), new.len());
+        client.write(KEY, b"old", Mode::Set);
+        // The bytes decide: an equal value is accepted, and read again.
+        let is_first = Cell::new(true);
+        let swapped = swap(new, &|| _ = is_first.take().then(|| other.write(KEY, b"old", Mode::Set)));
+        assert_eq!((swapped, looks.take()), (Ok(Stored::Stored), 2));
+        client.write(KEY, b"old", Mode::Set);
+        let is_first = Cell::new(true);
+        let swapped = swap(new, &|| _ = is_first.take().then(|| other.write(KEY, new_in_turn, Mode::Set)));
+        assert_eq!((swapped, looks.take()), (Ok(Stored::NotStored), 2));
+        assert_eq!(client.peek().len(), new_in_turn.len());
+    }
+    store.verify(&store.participate(), NOW_MS);
+}
+
+#[test]
+fn a_swap_of_a_changed_number_repeats() {
+    let store = Arc::new(Store::new(Options::default()).unwrap());
+    let (client, other) = (Client::new(&store), Client::new(&store));
+    client.write(KEY, b"100", Mode::Set);
+    client.add_one(KEY);
+    let (hash, is_first) = (store.hash(KEY), Cell::new(true));
+    let write =
+        Write { key: KEY, hash, value: b"1", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Replace, token: None };
+    let swapped = store.replace_if(&client.participant, &write, NOW_MS, |item| {
+        if is_first.take() {
+            other.add_one(KEY);
+        }
+        item.slices().flatten().eq(b"101")
+    });
+    assert_eq!(swapped, Ok(Stored::NotStored));
     assert_eq!(client.add_one(KEY), 103);
 }

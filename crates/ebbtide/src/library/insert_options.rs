@@ -3,6 +3,7 @@
 use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS};
 use super::pool::Pool;
 use crate::error::Error;
+use crate::insert::Insert;
 use crate::memcached;
 use ebbtide_store::{Flags, Mode, NewEntry, Stored, Ttl, cost_class};
 use std::time::Duration;
@@ -136,7 +137,11 @@ impl Life {
     }
 
     pub fn write(self, commands: &memcached::Pool, key: &[u8], value: &[u8], mode: Mode) -> Result<Stored, Error> {
-        commands.insert(key, value).ttl(self.ttl).annotation(self.annotation()).mode(mode).apply()
+        self.insert(commands, key, value).mode(mode).apply()
+    }
+
+    pub fn insert<'a>(self, commands: &'a memcached::Pool, key: &'a [u8], value: &'a [u8]) -> Insert<'a> {
+        commands.insert(key, value).ttl(self.ttl).annotation(self.annotation())
     }
 
     /// The entry that an edit creates.

@@ -3,6 +3,7 @@
 use super::entry_kind::EntryKind;
 use super::insert_options::InsertOptions;
 use super::pool::{Pool, has_value};
+use super::value::Value;
 use crate::edit::Decide;
 use crate::error::Error;
 use crate::lookup::Item;
@@ -74,14 +75,17 @@ impl Pool {
             if self.write(key, value, options, Mode::Add)? == Stored::Stored {
                 return Ok(true);
             }
-            match self.occupant(key)? {
+            let written = match self.occupant(key)? {
                 Occupant::Value => return Ok(false),
-                Occupant::Negative(token) => {
-                    if self.write(key, value, options, Mode::Cas(token))? == Stored::Stored {
-                        return Ok(true);
-                    }
+                Occupant::Negative(_) => {
+                    self.life(options).insert(&self.commands, key, value).replace_if(|item| !has_value(item))?
                 }
-                Occupant::Nothing => {}
+                Occupant::Nothing => Stored::NotFound,
+            };
+            match written {
+                Stored::Stored => return Ok(true),
+                Stored::NotStored => return Ok(false),
+                Stored::NotFound | Stored::Exists => {}
             }
         }
     }
@@ -108,22 +112,9 @@ impl Pool {
         options: InsertOptions,
     ) -> Result<bool, Error> {
         let (key, expected) = (key.as_ref(), expected.as_ref());
-        // Ends: a token is only refused after a change by another thread, which has succeeded then.
-        loop {
-            let Some(item) = self.commands.0.find(key)?.hit().filter(has_value) else { return Ok(false) };
-            let is_expected = item.len() == expected.len() && item.slices().flatten().eq(expected);
-            let token = item.cas();
-            // A thread that holds an item cannot evict.
-            drop(item);
-            if !is_expected {
-                return Ok(false);
-            }
-            match self.write(key, new.as_ref(), options, Mode::Cas(token))? {
-                Stored::Stored => return Ok(true),
-                Stored::NotFound | Stored::NotStored => return Ok(false),
-                Stored::Exists => {}
-            }
-        }
+        let is_expected =
+            |item: &Item<'_>| has_value(item) && item.len() == expected.len() && item.slices().flatten().eq(expected);
+        Ok(self.life(options).insert(&self.commands, key, new.as_ref()).replace_if(is_expected)? == Stored::Stored)
     }
 
     /// Removes a key. False if it was absent. If only flash may have the key, the calling thread waits for the device.
@@ -137,6 +128,26 @@ impl Pool {
     /// ```
     pub fn remove(&self, key: impl AsRef<[u8]>) -> bool {
         self.commands.delete(key.as_ref())
+    }
+
+    /// Removes a key and returns its value, as one operation: of several callers one gets the value. As with `remove`,
+    /// a remembered negative result is forgotten.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("ticket", "7")?;
+    /// assert_eq!(cache.take("ticket")?.unwrap(), "7");
+    /// assert!(cache.take("ticket")?.is_none());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `KeyLength`; `PoolRemoved`; `OutOfMemory` if flash has the value and memory has no place for it: nothing is
+    /// changed.
+    pub fn take(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        let taken = self.commands.get_and_touch(key.as_ref(), Ttl::Expired)?;
+        Ok(taken.item().filter(|item| has_value(item)).map(Value::of))
     }
 
     /// Removes all entries: they are absent when this returns. Their memory is freed in the background.

@@ -9,6 +9,7 @@
 use super::insert_options::InsertOptions;
 use super::lookups_async::WakerCell;
 use super::pool::Pool;
+use super::value::Value;
 use crate::error::{Error, WaitReason};
 use crate::flash::read::FlashReads;
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
@@ -211,6 +212,26 @@ impl Pool {
     ) -> Result<u64, Error> {
         let key = key.as_ref();
         self.change_async(key, |pool| pool.increment_or_insert(key, delta, initial, options)).await
+    }
+
+    /// As [`Pool::take`]. If only flash may have the key, the task waits for the device.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// cache.insert_async("ticket", "7").await?;
+    /// assert_eq!(cache.take_async("ticket").await?.unwrap(), "7");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::take`].
+    pub async fn take_async(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        let key = key.as_ref();
+        self.change_async(key, |pool| pool.take(key)).await
     }
 
     /// Writes until there is memory, or until the bounds of waits are over.

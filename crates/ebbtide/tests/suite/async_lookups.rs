@@ -281,6 +281,8 @@ fn tasks_change_what_only_flash_has() {
                 assert_eq!(cache.increment_async(key(keys[3]), 3).await, Ok(Some(10)));
                 assert_eq!(cache.decrement_async(key(keys[3]), 1).await, Ok(Some(9)));
                 assert_eq!(cache.increment_or_insert_async(key(keys[3]), 1, 0, options).await, Ok(10));
+                assert_eq!(cache.take_async(key(keys[6])).await.unwrap().unwrap(), value(keys[6]));
+                assert!(cache.take_async(key(keys[6])).await.unwrap().is_none());
             })
         };
         run(keys.chunks(8).map(task).collect());

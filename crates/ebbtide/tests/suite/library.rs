@@ -27,6 +27,9 @@ fn use_all_words(pool: &Pool) {
     assert!(!pool.compare_and_swap("text", "two", "three", InsertOptions::new()).unwrap());
     assert!(pool.compare_and_swap("text", "one", "three", InsertOptions::new()).unwrap());
     assert!(!pool.compare_and_swap("absent", "", "three", InsertOptions::new()).unwrap());
+    assert_eq!(pool.take("text").unwrap().unwrap(), "three");
+    assert!(pool.take("text").unwrap().is_none() && !pool.contains_key("text"));
+    pool.insert("text", "three").unwrap();
     assert_eq!(pool.get("text").unwrap(), "three");
     assert_eq!(pool.increment("count", 1), Ok(None));
     assert_eq!(pool.increment_or_insert("count", 5, 41, InsertOptions::new()), Ok(41));

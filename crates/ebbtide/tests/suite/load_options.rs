@@ -177,6 +177,8 @@ fn a_negative_result_is_absent_for_other_calls() {
     assert_eq!(cache.increment_or_insert("key", 1, 7, InsertOptions::new()), Ok(7));
     assert_eq!(cache.increment_or_insert("key", 1, 7, InsertOptions::new()), Ok(8));
     remember();
+    assert!(cache.take("key").unwrap().is_none());
+    remember();
     cache.insert("key", "2").unwrap();
     assert_eq!(load(&cache, LoadOptions::new(), "3"), some("2"));
     cache.verify();

@@ -12,6 +12,7 @@ mod meta_flags;
 mod neighbour_tests;
 mod number;
 mod read;
+mod replace_if;
 mod scan;
 mod upload;
 mod write;

@@ -119,6 +119,19 @@ fn an_item_stored_again_is_another_one() {
 }
 
 #[test]
+fn a_removal_depends_on_its_item_only() {
+    let bucket = Bucket::new(b"text");
+    let hit = bucket.look();
+    bucket.count(&bucket.neighbour);
+    assert!(bucket.store.remove(&bucket.participant, bucket.target(), hit.unchanged(), MOMENT).is_done());
+    let bucket = Bucket::new(b"100");
+    let hit = bucket.look();
+    bucket.count(KEY);
+    let removed = bucket.store.remove(&bucket.participant, bucket.target(), hit.unchanged(), MOMENT);
+    assert_eq!((removed, bucket.value().as_str()), (Outcome::Present, "102"));
+}
+
+#[test]
 fn a_copy_gets_the_present_number() {
     let bucket = Bucket::new(b"100");
     let hit = bucket.look();

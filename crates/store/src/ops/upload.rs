@@ -66,6 +66,23 @@ impl Store {
         whole().map_err(|error| at_once(error, need))
     }
 
+    /// Writes a value that does not fit a segment and publishes it, once.
+    pub(super) fn write_chained_once(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        terms: &Terms,
+        now_ms: u64,
+    ) -> Result<Outcome, Error> {
+        let mut upload = Upload::begin(self, write.key, write.hash, write.flags, write.value.len() as u64)?;
+        let need = upload.need()?;
+        let mut whole = || {
+            upload.write(&mut &*write.value)?;
+            upload.publish(participant, terms, now_ms)
+        };
+        whole().map_err(|error| at_once(error, need))
+    }
+
     /// append and prepend with a result that does not fit a segment.
     pub(super) fn extend_chained(
         &self,
