@@ -78,6 +78,34 @@ fn exit_codes_say_why_a_command_failed() {
     }
 }
 
+#[test]
+fn trace_commands_refuse_a_trace_without_a_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let header = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n";
+    let (full, empty, spoiled, out) = (path("full.csv"), path("empty.csv"), path("spoiled.csv"), path("out.csv"));
+    std::fs::write(&full, format!("{header}0,1,8,9,get,0\n")).unwrap();
+    std::fs::write(&empty, header).unwrap();
+    std::fs::write(&spoiled, format!("{header}bad\nworse\n")).unwrap();
+    for trace in [&empty, &spoiled] {
+        for words in [
+            vec!["convert", trace],
+            vec!["filter", trace, "--ops", "get"],
+            vec!["sample", trace, "--one-of", "2"],
+            vec!["merge", &full, trace],
+            vec!["head", trace],
+            vec!["convert", trace, "--columns", "key=1,size=3,time=2"],
+        ] {
+            let done = ebbtide(&[&["trace"], &words[..], &["--output", &out]].concat());
+            let message = text(&done.stderr);
+            assert_eq!(done.status.code(), Some(66), "{words:?}: {message}");
+            assert!(message.contains(trace) && message.contains("not one request was read"), "{words:?}: {message}");
+            assert!(!std::fs::exists(&out).unwrap(), "{words:?}");
+        }
+    }
+    assert!(ebbtide(&["trace", "filter", &full, "--ops", "set"]).status.success(), "it has requests, and keeps none");
+}
+
 /// A stream whose reader is gone, as that of `| true` is.
 fn unread() -> PipeWriter {
     std::io::pipe().expect("a pipe").1

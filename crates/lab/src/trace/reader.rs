@@ -108,6 +108,9 @@ impl TraceReader {
     }
 
     /// Opens a text trace of other columns. A first line that is no request is taken for a header.
+    ///
+    /// # Errors
+    /// [`Error::NotATrace`] for a file of another kind, and for one that is no text.
     pub(crate) fn open_columns(path: &Path, columns: &ColumnMap) -> Result<Self, Error> {
         let (trace, input): (String, Input) = if path == Path::new(STANDARD_INPUT) {
             ("standard input".into(), Box::new(io::stdin()))
@@ -118,6 +121,9 @@ impl TraceReader {
         };
         let failed = |source| Error::Read { trace: trace.clone(), source };
         let (start, input) = decompressed(input).and_then(|input| peek(input, MAX_LINE)).map_err(failed)?;
+        if let Some(foreign) = signature::foreign(&start).or_else(|| signature::binary(&start)) {
+            return Err(Error::NotATrace { trace, what: foreign.what, remedy: foreign.remedy });
+        }
         let has_header = columns.parse(&first_line(&start)).is_err();
         let lines = lines_after(BufReader::with_capacity(BUFFER, input), has_header).map_err(failed)?;
         let decoder = Decoder::Columns(lines, columns.clone());
@@ -133,6 +139,11 @@ impl TraceReader {
     /// The format that the trace is read as.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The name of that format in messages.
+    pub(crate) fn format_name(&self) -> &'static str {
+        if matches!(self.decoder, Decoder::Columns(..)) { "text with these --columns" } else { self.format.name() }
     }
 
     /// Bytes of the file; 0 if that is not known.
@@ -289,6 +300,42 @@ fn lines_after(input: BufReader<Input>, header: bool) -> io::Result<Lines<BufRea
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a file is called that `--columns` refuses.
+    fn refusal(content: &[u8]) -> Option<&'static str> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let columns: ColumnMap = "key=1".parse().unwrap();
+        match TraceReader::open_columns(file.path(), &columns) {
+            Ok(_) => None,
+            Err(Error::NotATrace { what, .. }) => Some(what),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn columns_of_a_file_of_another_kind_are_refused() {
+        let gzip = |plain: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            io::Write::write_all(&mut encoder, plain).unwrap();
+            encoder.finish().unwrap()
+        };
+        let program = std::fs::read("/bin/true").unwrap();
+        let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+        for (content, what) in [
+            (gzip(&program), Some("a program (ELF)")),
+            (program, Some("a program (ELF)")),
+            (b"PK\x03\x04\x14".to_vec(), Some("a zip archive")),
+            (gzip(&gzip(b"key\n1\n")), Some("an archive within an archive")),
+            (utf16("\u{FEFF}key\n1\n"), Some("text in UTF-16")),
+            (utf16("key\n1\n"), Some("a binary file")),
+            (gzip(b"key\n1\n"), None),
+            (b"key\n1\n".to_vec(), None),
+            (Vec::new(), None),
+        ] {
+            assert_eq!(refusal(&content), what, "{:?}", &content[..content.len().min(20)]);
+        }
+    }
 
     #[test]
     fn a_comment_before_the_header_says_the_sample() {

@@ -27,6 +27,15 @@ const LCS_FEATURES: [usize; 6] = [0, 1, 2, 4, 8, 16];
 /// The longest record: lcs 8.
 const MAX_RECORD: usize = 100;
 
+/// Offset of the time in a record of vscsi.
+const VSCSI_TIME: usize = 24;
+/// The longest transfer that is accepted: 2^31 bytes, of which no disk moves as many by one command.
+const MAX_TRANSFER_BYTES: u32 = 1 << 31;
+/// The latest time that is accepted: the year 2100.
+const MAX_MICROSECONDS: u64 = 130 * 366 * 86_400 * 1_000_000;
+/// How far times may fall: requests are recorded in the order of their ends.
+const MAX_DISORDER_MICROSECONDS: u64 = 60 * 1_000_000;
+
 /// How records are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordFormat {
@@ -47,13 +56,14 @@ impl RecordFormat {
         }
     }
 
-    /// Tells vscsi by the version that every record has.
+    /// Tells vscsi by the version that every record has, and by its times and lengths. The error names the first
+    /// record (from 1) that cannot be one.
     pub(super) fn vscsi(start: &[u8]) -> Result<Self, String> {
         for (version, at) in [(1, 14), (2, 2)] {
             let layout = Self::Vscsi { version };
             let mut records = start.chunks_exact(layout.size()).peekable();
             if records.peek().is_some() && records.all(|record| half(record, at) >> 8 == version) {
-                return Ok(layout);
+                return check_vscsi(start.chunks_exact(layout.size()), version).map(|()| layout);
             }
         }
         Err("its records have no version of vscsi".to_owned())
@@ -93,13 +103,38 @@ impl RecordFormat {
                 object(word(record, 0).into(), long(record, 4), long(record, 12), op, ttl)
             }
             Self::Vscsi { version } => {
-                let (length, command) = if version == 1 { (4, 12) } else { (8, 0) };
-                let (block, microseconds) = (long(record, 16), long(record, 24));
+                let (length, command) = vscsi_offsets(version);
+                let (block, microseconds) = (long(record, 16), long(record, VSCSI_TIME));
                 let op = scsi_op(half(record, command));
                 object(microseconds / 1_000_000, block, word(record, length).into(), op, 0)
             }
         }
     }
+}
+
+/// Checks that no transfer is too long, and that no time is of the far future or falls far below an earlier one.
+fn check_vscsi<'r>(records: impl Iterator<Item = &'r [u8]>, version: u16) -> Result<(), String> {
+    let mut latest = 0;
+    for (index, record) in records.enumerate() {
+        let (length, time) = (word(record, vscsi_offsets(version).0), long(record, VSCSI_TIME));
+        let fault = if length > MAX_TRANSFER_BYTES {
+            format!("its length is {length} bytes")
+        } else if time > MAX_MICROSECONDS {
+            format!("its time is {time} us")
+        } else if time + MAX_DISORDER_MICROSECONDS < latest {
+            format!("its time falls from {latest} to {time} us")
+        } else {
+            latest = latest.max(time);
+            continue;
+        };
+        return Err(format!("record {} is none of vscsi: {fault}", index + 1));
+    }
+    Ok(())
+}
+
+/// Offsets of the length and the command in a record of this version of vscsi.
+fn vscsi_offsets(version: u16) -> (usize, usize) {
+    if version == 1 { (4, 12) } else { (8, 0) }
 }
 
 fn half(record: &[u8], at: usize) -> u16 {
@@ -244,5 +279,31 @@ mod tests {
         let request = all(&second, layout)[0].clone().unwrap();
         assert_eq!((request.time_seconds, request.key, request.op), (5, 9, Op::Get));
         assert!(RecordFormat::vscsi(&[0; 80]).is_err());
+    }
+
+    #[test]
+    fn other_files_with_a_version_of_vscsi_are_refused() {
+        // Version 2 at offset 2, its length at 8, its time at 24.
+        let record = |length: u32, microseconds: u64| {
+            let mut record = [0_u8; 40];
+            record[3] = 2;
+            record[8..12].copy_from_slice(&length.to_le_bytes());
+            record[24..32].copy_from_slice(&microseconds.to_le_bytes());
+            record
+        };
+        let tell = |records: &[[u8; 40]]| RecordFormat::vscsi(&records.concat());
+        let minute = 60_000_000;
+        assert!(tell(&[record(512, 2 * minute), record(1 << 31, minute), record(0, 9 * minute)]).is_ok());
+        for (records, fault) in [
+            (vec![record(512, 5), record((1 << 31) + 1, 6)], "record 2 is none of vscsi: its length is"),
+            (vec![record(512, u64::MAX)], "record 1 is none of vscsi: its time is"),
+            (vec![record(512, 2 * minute), record(512, minute - 1)], "its time falls from 120000000 to 59999999 us"),
+        ] {
+            let error = tell(&records).unwrap_err();
+            assert!(error.contains(fault), "{error}");
+        }
+        // Numbers of 16 bits between 256 and 511.
+        let numbers: Vec<u8> = (0..400_u16).flat_map(|number| (256 + number % 256).to_le_bytes()).collect();
+        assert!(RecordFormat::vscsi(&numbers).is_err());
     }
 }

@@ -46,6 +46,12 @@ pub(super) fn foreign(start: &[u8]) -> Option<Foreign> {
     SIGNATURES.iter().find(begins).map(|&(_, _, what, remedy)| Foreign { what, remedy })
 }
 
+/// A file that no lines of text are in, as a byte of zero at its beginning shows.
+pub(super) fn binary(start: &[u8]) -> Option<Foreign> {
+    let remedy = "columns are those of lines of text; see --format for binary traces";
+    start.contains(&0).then_some(Foreign { what: "a binary file", remedy })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

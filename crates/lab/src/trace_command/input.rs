@@ -30,6 +30,7 @@ pub(super) struct Source {
     has_labels: bool,
     read: u64,
     malformed: u64,
+    has_ended: bool,
 }
 
 impl Source {
@@ -39,7 +40,7 @@ impl Source {
             None => TraceReader::open(path, args.format)?,
         };
         let has_labels = reader.has_pools() && reader.label_by(LabelBy::Pool).is_ok();
-        Ok(Self { reader, strict: args.strict, has_labels, read: 0, malformed: 0 })
+        Ok(Self { reader, strict: args.strict, has_labels, read: 0, malformed: 0, has_ended: false })
     }
 
     /// Labels requests by something else than their pool.
@@ -54,6 +55,7 @@ impl Source {
             match self.reader.next_request() {
                 Ok(request) => {
                     self.read += u64::from(request.is_some());
+                    self.has_ended = request.is_none();
                     return Ok(request);
                 }
                 Err(error @ Error::Malformed { .. }) if !self.strict => {
@@ -84,6 +86,15 @@ impl Source {
     /// The label of the request that was read last.
     pub(super) fn label(&self) -> &str {
         self.reader.label_names().get(self.reader.label() as usize).map_or("", String::as_str)
+    }
+
+    /// Refuses a trace that was read to its end without a request.
+    pub(super) fn check_has_requests(&self) -> Result<(), Error> {
+        if !self.has_ended || self.read > 0 {
+            return Ok(());
+        }
+        let (trace, format) = (self.name().to_owned(), self.reader.format_name());
+        Err(Error::NoRequests { trace, format, malformed: self.malformed })
     }
 
     pub(super) fn requests_read(&self) -> u64 {

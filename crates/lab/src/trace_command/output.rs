@@ -47,7 +47,11 @@ impl Destination {
     }
 
     /// Ends the trace, and says on standard error what became of the requests that were read.
+    ///
+    /// # Errors
+    /// [`Error::NoRequests`], and nothing is written, if one of the sources was read to its end without a request.
     pub(super) fn finish(self, sources: &[&Source]) -> Result<(), Error> {
+        sources.iter().try_for_each(|source| source.check_has_requests())?;
         let Self { path, writer } = self;
         let written = writer.finish().and_then(|(output, written)| output.finish().map(|()| written));
         let written = written.map_err(|source| failed(&path, source))?;
