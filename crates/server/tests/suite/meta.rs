@@ -384,6 +384,21 @@ fn bad_lines_get_memcacheds_errors_and_their_values_are_swallowed() {
     check(&server, &format!("mg {key} v\r\nmd {key}\r\n"), &"CLIENT_ERROR bad command line format\r\n".repeat(2));
 }
 
+#[test]
+fn ma_has_one_error_for_keys_and_flags() {
+    let server = TestServer::new();
+    let (key, flags) = ("k".repeat(251), " k".repeat(19));
+    check(
+        &server,
+        &format!("ma {key}\r\nma {key} q\r\nma n{flags}\r\nma n k k\r\nmd n{flags}\r\nma\r\n"),
+        &[
+            "CLIENT_ERROR invalid or duplicate flag\r\n".repeat(4).as_str(),
+            "CLIENT_ERROR options flags are too long\r\nCLIENT_ERROR bad command line format\r\n",
+        ]
+        .concat(),
+    );
+}
+
 /// A refused value is as long as it was said to be, line end or not; the line right behind it is found again.
 #[test]
 fn a_line_behind_a_value_without_a_line_end_is_found_again() {
