@@ -140,6 +140,17 @@ def test_the_folder_of_the_pid_file_is_judged_as_the_user_that_writes_it(folder)
     assert "let this user write there" in done.stdout, done
 
 
+def test_a_check_says_that_the_history_file_is_in_use(folder):
+    history, admin = folder / "history", ["--admin", "127.0.0.1:0"]
+    words = ["-p", free_port(), "--history-file", history, *admin]
+    line = lambda: next(line for line in report(*words).splitlines() if line.startswith("history-file "))
+    assert str(history) in line() and "in use" not in line()
+    with Server(EBBTIDE, "--history-file", history, *admin):
+        assert "; in use: a start is refused until the server that writes it has stopped" in line()
+    assert "in use" not in line()
+    assert report("-p", free_port()).splitlines().count("history-file       none") == 1
+
+
 def test_a_history_that_nobody_can_see_is_warned_of(folder):
     warning = "the dashboard that shows the history is off; give --admin"
     assert warning in report("-p", free_port(), "--history-file", folder / "history")

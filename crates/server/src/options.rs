@@ -1,6 +1,6 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ebbtide::memcached::ControllerMode;
@@ -169,9 +169,18 @@ impl ServerOptions {
     pub fn check(&self) -> Result<(), Error> {
         self.validate()?;
         self.tls.as_ref().map(Certificates::load).transpose()?;
-        // Without the admin HTTP there is no history.
-        let Some(path) = self.history_file.as_ref().filter(|_| self.admin.is_some()) else { return Ok(()) };
-        HistoryFile::check(path).map_err(|source| Error::History { path: path.clone(), source })
+        let Some(path) = self.history_in_use() else { return Ok(()) };
+        HistoryFile::check(path).map_err(|source| Error::History { path: path.to_owned(), source })
+    }
+
+    /// The file of the history, if the server writes one: without the admin HTTP there is no history.
+    pub fn history_in_use(&self) -> Option<&Path> {
+        self.history_file.as_deref().filter(|_| self.admin.is_some())
+    }
+
+    /// Whether another server writes that file: a start is refused as long as it does.
+    pub fn is_history_held(&self) -> bool {
+        self.history_in_use().is_some_and(HistoryFile::is_held)
     }
 
     /// The protocol that is spoken, as `stats settings` names it.

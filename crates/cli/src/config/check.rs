@@ -63,6 +63,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
             .line("  of the memory", format!("{at_start} at the start, up to {planned} as its indexes grow, {growth}"));
     }
     report.line("memory-file", memory_file);
+    report.line("history-file", history_file(&options));
     let stop = serve::close_limit(settings)?;
     report.line("stop", format!("at most {}s; systemd is told, other managers must wait as long", stop.as_secs()));
     report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
@@ -142,6 +143,16 @@ fn memory(limit: u64) -> String {
         }
         Some(machine) => format!("{limit_text} of {} that there are here", ByteSize::bytes(machine)),
     }
+}
+
+/// The path of the history file, and whether a start would get it.
+fn history_file(options: &ServerOptions) -> String {
+    let Some(path) = options.history_in_use() else { return "none".to_owned() };
+    let holder = match options.is_history_held() {
+        true => "; in use: a start is refused until the server that writes it has stopped",
+        false => "",
+    };
+    format!("{}{holder}", path.display())
 }
 
 /// The path of the memory file, and how a start would use it.

@@ -83,6 +83,12 @@ impl HistoryFile {
         }
     }
 
+    /// Whether another server has this file: `open` would refuse it.
+    pub fn is_held(path: &Path) -> bool {
+        let is_locked = |file| matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, Errno::EWOULDBLOCK)));
+        File::open(path).is_ok_and(is_locked)
+    }
+
     /// The minutes that the file holds, of the week up to `now_unix_ms`, oldest first.
     pub fn read(&self, now_unix_ms: u64) -> Vec<HistoryPoint> {
         let first = now_unix_ms.saturating_sub(MINUTES as u64 * MINUTE_MS);
@@ -349,9 +355,11 @@ mod tests {
         let (_folder, path) = file_with(&[]);
         let first = HistoryFile::open(&path).unwrap();
         HistoryFile::check(&path).unwrap();
+        assert!(HistoryFile::is_held(&path));
         let refused = HistoryFile::open(&path).unwrap_err();
         assert!(refused.to_string().contains("another server"), "{refused}");
         drop(first);
+        assert!(!HistoryFile::is_held(&path) && !HistoryFile::is_held(&path.with_extension("absent")));
         HistoryFile::open(&path).unwrap();
     }
 
