@@ -17,6 +17,8 @@ pub(crate) mod tier;
 
 pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, AdmissionStats, WriteBudget};
 pub use ebbtide_flash::busy_poll;
+#[cfg(feature = "test-devices")]
+pub use ebbtide_flash::device::{Delivery, FaultyDevice};
 pub use ebbtide_flash::device::{
     Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES,
     NoDriveLog, ThreadRing, drive_log_under, page_amplification,

@@ -3,16 +3,19 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
-use crate::common::{TestServer, assert_bytes, options, read_exactly, set, value};
-use ebbtide::memcached::{ByteSize, Cache};
+use crate::common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, set, value};
+use ebbtide::flash::{Delivery, FaultyDevice};
+use ebbtide::memcached::{ByteSize, Cache, Error, WaitReason};
 use ebbtide_server::ServerOptions;
 use ebbtide_testkit::repeat_after_stalls;
 
 const TOUCH: u8 = 0x1C;
 const FILLERS: u32 = 1_000_000;
+const SETS: usize = 100;
 /// Shorter than the two seconds that a write waits for a reader.
 const MAX_ATTEMPT: Duration = Duration::from_millis(1500);
 
@@ -53,15 +56,15 @@ impl Full {
         });
     }
 
-    /// How many connections wait for memory, asked on a connection of its own.
-    fn waiting(&self) -> usize {
-        let conns = self.server.talk(b"stats conns\r\n");
-        String::from_utf8_lossy(&conns).matches("state conn_io_pending").count()
-    }
-
     fn wait_until_waiting(&self, count: usize) {
-        self.server.wait_for("the wait for memory", || self.waiting() == count);
+        self.server.wait_for("the wait for memory", || waiting(&self.server) == count);
     }
+}
+
+/// How many connections wait for memory, asked on a connection of its own.
+fn waiting(server: &TestServer) -> usize {
+    let conns = server.talk(b"stats conns\r\n");
+    String::from_utf8_lossy(&conns).matches("state conn_io_pending").count()
 }
 
 /// A connection with what it asked and what it is to be answered.
@@ -149,7 +152,7 @@ fn park_each_write_that_waits() {
         &server.talk(b"get appended prepended made up\r\n"),
         b"VALUE appended 0 2\r\nbc\r\nVALUE prepended 0 2\r\nab\r\nVALUE made 0 1\r\n5\r\nVALUE up 0 1\r\n8\r\nEND\r\n",
     );
-    assert_bytes(&server.talk(b"get long\r\n"), &[crate::common::hit("long", &long), b"END\r\n".to_vec()].concat());
+    assert_bytes(&server.talk(b"get long\r\n"), &[hit("long", &long), b"END\r\n".to_vec()].concat());
 }
 
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
@@ -218,4 +221,71 @@ fn stop_while_a_write_waits() {
         stream.read_to_end(&mut answer).expect("an end");
         assert_bytes(&answer, b"STORED\r\n");
     });
+}
+
+/// A server of one worker over a full cache whose flash completes nothing.
+struct Stalled {
+    server: TestServer,
+    device: Arc<FaultyDevice>,
+    /// The key that was set last.
+    last: String,
+}
+
+impl Stalled {
+    fn new(demotion_wait: Duration) -> Self {
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+        let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(demotion_wait);
+        let cache = builder.flash_device(device.clone()).build().expect("a cache");
+        let server = TestServer::around(cache, ServerOptions { threads: 1, ..options() });
+        device.stall();
+        let handle = server.cache.without_waiting();
+        let is_set = |key: &String| {
+            let set = handle.insert(key.as_bytes(), &[7; 1000]).apply();
+            set != Err(Error::WouldWait { reason: WaitReason::Demotion })
+        };
+        let keys = || (0..FILLERS).map(|number| format!("fill{number}"));
+        let count = keys().take_while(is_set).count();
+        let last = keys().nth(count - 1).expect("flash takes a bounded number from a device that stalls");
+        Self { server, device, last }
+    }
+
+    fn drops(&self) -> u64 {
+        self.server.cache.flash_stats().expect("flash").tier.drops.total()
+    }
+}
+
+/// Sets of new keys, more than fit a segment but few enough for the buffers of a socket, and the answers to all.
+fn sets(server: &TestServer, round: usize) -> (TcpStream, Vec<u8>) {
+    let (keys, value) = ((0..SETS).map(|number| format!("set{round}-{number}")), value(1000));
+    asked(server, &keys.flat_map(|key| set(&key, &value)).collect::<Vec<_>>(), &b"STORED\r\n".repeat(SETS))
+}
+
+#[test]
+fn a_write_that_waits_for_flash_parks_its_connection_alone() {
+    let Stalled { server, device, last } = Stalled::new(2 * PATIENCE);
+    let parked = [sets(&server, 0), asked(&server, &set("other", &value(1000)), b"STORED\r\n")];
+    server.wait_for("the wait for flash", || waiting(&server) == 2);
+    for _ in 0..100 {
+        let expected = [hit(&last, &[7; 1000]), b"END\r\nMN\r\n".to_vec()].concat();
+        assert_bytes(&server.talk(format!("get {last}\r\nmn\r\n").as_bytes()), &expected);
+    }
+    assert_eq!(waiting(&server), 2, "the device has completed nothing");
+    device.resume();
+    answered(parked.into());
+    assert_bytes(&server.talk(b"get other\r\n"), &[hit("other", &value(1000)), b"END\r\n".to_vec()].concat());
+}
+
+#[test]
+fn a_write_waits_for_flash_within_its_bound_and_drops_are_counted() {
+    let stalled = Stalled::new(Duration::from_millis(200));
+    let (before, mut rounds) = (stalled.drops(), 0..);
+    let mut set = || answered(vec![sets(&stalled.server, rounds.next().expect("there are more"))]);
+    // Flash takes some more: the waits begin before its buffers are full.
+    stalled.server.wait_for("drops of what flash cannot take", || {
+        set();
+        stalled.drops() > before
+    });
+    assert!(stalled.device.pending() > 0, "the device has completed nothing");
+    stalled.device.resume();
+    set();
 }
