@@ -231,7 +231,8 @@ impl Engine {
             let pool = &pools[idle_scan.turn % pools.len()];
             let Some(flash) = &pool.flash else { return };
             for _ in 0..if is_manual { u32::MAX } else { IDLE_SCAN_STEPS } {
-                let may_continue = flash.tier.has_space() && !pool.store.is_low() || is_manual;
+                let has_space = flash.tier.has_space() && !pool.store.is_low() || is_manual;
+                let may_continue = has_space && flash.tier.has_write_budget(flash.seconds(now_ms));
                 let demote = |item: &Item<'_>| flash.demote_idle(item, now_ms);
                 let times = (now_ms, idle_ms);
                 // While too many scans are running this one is tried again later.

@@ -1,9 +1,9 @@
 //! Demotion of idle values: flash takes values that nobody has read for a time, before their memory is needed.
 //!
 //! Evictions demote when memory is needed. With `max_idle_seconds` the maintenance thread also scans memory and demotes
-//! idle values, as long as flash has a place and admission takes them, its write budget included. A value that flash
-//! does not take stays in memory. A scan starts when a quarter of the idle time has passed since the last one, a second
-//! at least.
+//! idle values, as long as flash has a place and admission takes them. A scan pauses while the write budget has nothing
+//! left: no eviction requires its writes. A value that flash does not take stays in memory. A scan starts when a
+//! quarter of the idle time has passed since the last one, a second at least.
 
 use ebbtide_store::IdleDemotion;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! What goes to flash, and when: limits that change while the cache runs, and values that nobody reads.
 
-use ebbtide::flash::AdmissionOptions;
+use ebbtide::flash::{AdmissionOptions, WriteBudget};
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashLimits, FlashOptions, FlashPromotion, Ttl};
 use std::time::Duration;
 
@@ -81,6 +81,30 @@ fn without_an_idle_time_nothing_goes_before_memory_is_needed() {
     insert(&cache, KEYS, &VALUE, Ttl::Never);
     pass_time(&cache, 5110, 9000);
     assert_eq!(there(&cache, KEYS), (ALL, ALL));
+    cache.verify();
+}
+
+/// A pass finds all values idle at once: it must not write them at once.
+#[test]
+fn idle_values_go_to_flash_within_the_write_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    const RATE: u64 = 2000;
+    const BUFFERED: u64 = 1 << 20;
+    let budget = Some(WriteBudget::BytesPerSecond(RATE));
+    let admission = AdmissionOptions { budget, ..AdmissionOptions::default() };
+    let options = FlashOptions { admission, ..FlashOptions::default() };
+    let cache = builder(&folder).flash_options(options).flash_max_idle(Some(20)).build().unwrap();
+    for first in [0, KEYS] {
+        insert(&cache, first, &VALUE, Ttl::Never);
+    }
+    for second in (0..=4000).step_by(10) {
+        cache.maintain(Duration::from_secs(second));
+        let written = cache.flash_stats().unwrap().tier.written.total();
+        assert!(written <= second * RATE + BUFFERED, "{written} bytes in {second} seconds");
+    }
+    let stats = cache.flash_stats().unwrap();
+    assert!(stats.tier.written.total() > 4000 * RATE / 2 && stats.idle > 500, "it writes what it may: {stats:?}");
+    assert_eq!([there(&cache, 0).1, there(&cache, KEYS).1], [ALL; 2], "nothing is lost");
     cache.verify();
 }
 

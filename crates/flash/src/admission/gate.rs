@@ -219,6 +219,12 @@ impl Admission {
         self.state.lock().unwrap().rate_controller.as_ref().map(RateController::bytes_per_second)
     }
 
+    /// Whether the budget has something left for a write that nothing requires.
+    pub fn has_budget(&self, now: u32) -> bool {
+        let State { rate_controller, stats, .. } = &*self.state.lock().unwrap();
+        rate_controller.as_ref().is_none_or(|controller| controller.has_left(now, stats.admitted_bytes))
+    }
+
     /// Records a request for a key that DRAM missed: every such request, or those of a sample of the keys.
     pub fn missed(&self, key: FlashHash) {
         if let Some(history) = &self.history {
@@ -249,8 +255,8 @@ impl Admission {
             history.maintain(now);
         }
         let mut state = self.state.lock().unwrap();
-        let State { rate_controller: Some(rate_controller), threshold, .. } = &mut *state else { return };
-        if rate_controller.observe(now, written_bytes) {
+        let State { rate_controller: Some(rate_controller), threshold, stats, .. } = &mut *state else { return };
+        if rate_controller.observe(now, written_bytes, stats.admitted_bytes) {
             threshold.adjust(rate_controller.share());
         }
     }

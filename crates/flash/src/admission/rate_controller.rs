@@ -36,12 +36,22 @@ pub(super) struct RateController {
     share: f64,
     /// Bytes that were not written, or more than that.
     saved: f64,
-    last: Option<(u32, u64)>,
+    /// Bytes written for each byte admitted, 1 at least.
+    cost: f64,
+    last: Option<Observation>,
+}
+
+/// The state at the beginning of an interval: its second, and bytes since the start.
+#[derive(Clone, Copy)]
+struct Observation {
+    second: u32,
+    written: u64,
+    admitted: u64,
 }
 
 impl RateController {
     pub fn new(rate: f64) -> Self {
-        Self { rate, share: 1.0, saved: 0.0, last: None }
+        Self { rate, share: 1.0, saved: 0.0, cost: 1.0, last: None }
     }
 
     pub fn bytes_per_second(&self) -> f64 {
@@ -53,18 +63,29 @@ impl RateController {
         self.share
     }
 
-    /// Takes what was written since the beginning. True when an interval is over.
-    pub fn observe(&mut self, now: u32, written_total: u64) -> bool {
-        let Some((then, before)) = self.last else {
-            self.last = Some((now, written_total));
+    /// Whether budget is left for a write that nothing requires. `admitted` counts bytes since the start: they are
+    /// written later, at the cost that writes have had so far.
+    pub fn has_left(&self, now: u32, admitted: u64) -> bool {
+        self.last.is_some_and(|last| {
+            let earned = self.rate * f64::from(now.saturating_sub(last.second));
+            self.saved + earned > admitted.saturating_sub(last.admitted) as f64 * self.cost
+        })
+    }
+
+    /// Takes the bytes that were written and admitted since the start. True when an interval is over.
+    pub fn observe(&mut self, now: u32, written_total: u64, admitted_total: u64) -> bool {
+        let present = Observation { second: now, written: written_total, admitted: admitted_total };
+        let Some(last) = self.last else {
+            self.last = Some(present);
             return false;
         };
-        let seconds = now.saturating_sub(then);
+        let seconds = now.saturating_sub(last.second);
         if seconds < INTERVAL {
             return false;
         }
-        self.last = Some((now, written_total));
-        let (seconds, written) = (f64::from(seconds), written_total.saturating_sub(before) as f64);
+        self.last = Some(present);
+        self.cost = (written_total as f64 / admitted_total.max(1) as f64).max(1.0);
+        let (seconds, written) = (f64::from(seconds), written_total.saturating_sub(last.written) as f64);
         let max = self.rate * BALANCE;
         self.saved = (self.saved + self.rate * seconds - written).clamp(-max, max);
         let wanted = (self.rate + self.saved / BALANCE) * seconds;
@@ -89,7 +110,7 @@ mod tests {
         let before = *total;
         for now in seconds {
             *total += offered * rate_controller.share() * cost;
-            rate_controller.observe(now + 1, *total as u64);
+            rate_controller.observe(now + 1, *total as u64, (*total / cost) as u64);
         }
         *total - before
     }
@@ -132,6 +153,19 @@ mod tests {
         written(&mut rate_controller, 0..100_000, 0.0, 1.0, &mut total);
         let burst = written(&mut rate_controller, 100_000..103_600, 10_000.0, 1.0, &mut total);
         assert!(burst < 3600.0 * 1000.0 + 2.0 * 600.0 * 1000.0, "{burst}");
+    }
+
+    #[test]
+    fn a_write_that_nothing_requires_takes_what_is_left() {
+        let mut rate_controller = RateController::new(1000.0);
+        assert!(!rate_controller.has_left(0, 0), "before the first look");
+        rate_controller.observe(0, 0, 0);
+        assert!(rate_controller.has_left(9, 8_999) && !rate_controller.has_left(9, 9_000));
+        // Each byte that was admitted has cost two.
+        rate_controller.observe(10, 4_000, 2_000);
+        assert!(rate_controller.has_left(10, 4_999) && !rate_controller.has_left(10, 5_000), "6000 are left");
+        rate_controller.observe(20, 30_000, 15_000);
+        assert!(!rate_controller.has_left(29, 15_000) && rate_controller.has_left(31, 15_000), "10000 too many");
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Tier {
         self.admission.budget_bytes_per_second()
     }
 
+    /// Whether the write budget has something left for an insert that no eviction requires. `now` as for
+    /// [`Tier::insert`].
+    pub fn has_write_budget(&self, now: u32) -> bool {
+        self.admission.has_budget(now)
+    }
+
     /// Writes the object to the store for its size. The stripe of its key is locked.
     fn place(&self, object: &Object<'_>, now: u32, rank: Rank) -> Option<Token> {
         let hash = object.key.hash;
