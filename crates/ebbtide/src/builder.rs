@@ -6,7 +6,7 @@ use crate::engine::{Engine, NewPool};
 use crate::error::Error;
 use crate::flash::memory_split::{self, MemorySplit};
 use crate::flash::pool_flash::{PoolFlash, TOKENS_SHARE};
-use crate::flash::promotion::FlashPromotion;
+use crate::flash::promotion::{self, FlashPromotion};
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::{FlashTier, FlashWaits};
 use crate::live_profiles::LiveProfiles;
@@ -482,7 +482,7 @@ impl CacheBuilder {
         let memory_bytes = self.flash_memory_within(memory_bytes);
         let memory_growth_bytes =
             memory_split::max_growth(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
-        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes) - memory_bytes / TOKENS_SHARE;
+        let memory_bytes = memory_bytes - promotion::filters_within(memory_bytes) - memory_bytes / TOKENS_SHARE;
         let max_value_bytes = self.max_value.unwrap_or(self.options.value_bytes_max);
         FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, ..self.flash_options.clone() }
     }
@@ -492,8 +492,8 @@ impl CacheBuilder {
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
         let max = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
         let admission = self.flash_options.admission.memory_bytes() as u64;
-        let promotion = self.flash_promotion.memory_beside(memory_bytes);
-        memory_bytes.saturating_add(admission).saturating_add(promotion).min(max).min(self.flash_options.memory_bytes)
+        let filters = promotion::filters_beside(memory_bytes);
+        memory_bytes.saturating_add(admission).saturating_add(filters).min(max).min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

@@ -8,6 +8,7 @@ use crate::compact_pool::CompactPool;
 use crate::engine::{Engine, Owner};
 use crate::error::Error;
 use crate::flash::options::FlashLimits;
+use crate::flash::promotion::FlashPromotion;
 use crate::flash::tier::FlashStats;
 use crate::pool::Pool;
 use crate::pool_options::PoolOptions;
@@ -289,6 +290,13 @@ impl Cache {
             let Limits { min_ttl_seconds, min_value_bytes } = flash.tier.limits();
             FlashLimits { min_value_bytes, min_ttl_seconds, max_idle_seconds: flash.idle.max_seconds() }
         })
+    }
+
+    /// Changes which hits on flash come back to memory, from now on. Without flash it does nothing.
+    pub fn set_flash_promotion(&self, promotion: FlashPromotion) {
+        if let Some(flash) = self.engine().flash() {
+            flash.promotion.set(promotion);
+        }
     }
 
     /// Changes which values are written to flash, from now on. Without flash it does nothing.

@@ -15,13 +15,14 @@ const BLOCK_KEYS: usize = 42;
 const BLOCK_BYTES: usize = 64;
 
 pub struct RecentKeys {
-    half_seconds: u32,
     /// Keys of a filter.
     space: usize,
     state: Mutex<State>,
 }
 
 struct State {
+    /// The window that the filters are of.
+    window: u32,
     filters: [Bloom; 2],
     youngest: usize,
     /// When the youngest began, and how many keys it has.
@@ -31,24 +32,27 @@ struct State {
 
 impl RecentKeys {
     /// Filters with `bytes` of memory, at least 128.
-    pub fn new(bytes: usize, window_seconds: u32) -> Self {
+    pub fn new(bytes: usize) -> Self {
         let space = (bytes / 2 / BLOCK_BYTES).max(1) * BLOCK_KEYS;
         let filters = [Bloom::new(space), Bloom::new(space)];
-        let state = Mutex::new(State { filters, youngest: 0, began: 0, added: 0 });
-        Self { half_seconds: window_seconds / 2, space, state }
+        Self { space, state: Mutex::new(State { window: 0, filters, youngest: 0, began: 0, added: 0 }) }
     }
 
-    /// Whether the key was seen recently; records it as seen. `now` is in seconds, or in the unit of the window. It
-    /// does not go back, but it may wrap around.
-    pub fn seen(&self, key: FlashHash, now: u32) -> bool {
+    /// Whether the key was seen recently; records it as seen. `now` is in the unit of the window. It does not go back,
+    /// but it may wrap around. With another window than before nothing was seen recently.
+    pub fn seen(&self, key: FlashHash, now: u32, window: u32) -> bool {
         let mut state = self.state.lock().expect("nothing panics under this lock");
+        if state.window != window {
+            state.window = window;
+            (0..2).for_each(|_| state.turn(now));
+        }
         if state.added == 0 {
             state.began = now;
         }
-        let age = since(state.began, now);
-        if age >= self.half_seconds || state.added >= self.space {
+        let (age, half) = (since(state.began, now), window / 2);
+        if age >= half || state.added >= self.space {
             state.turn(now);
-            if age >= 2 * self.half_seconds {
+            if age >= 2 * half {
                 state.turn(now);
             }
         }
@@ -81,6 +85,8 @@ impl State {
 mod tests {
     use super::*;
 
+    const WINDOW: u32 = 60;
+
     fn key(number: u32) -> FlashHash {
         FlashHash::of(&number.to_le_bytes())
     }
@@ -88,28 +94,36 @@ mod tests {
     #[test]
     fn a_key_is_remembered_for_half_a_window_at_least_and_one_at_most() {
         for (again, is_known) in [(100, true), (129, true), (130, true), (159, true), (160, false), (1000, false)] {
-            let recent = RecentKeys::new(1 << 10, 60);
+            let recent = RecentKeys::new(1 << 10);
             // The filter began at 100.
-            assert!(!recent.seen(key(0), 100));
-            assert_eq!(recent.seen(key(0), again), is_known, "{again}");
-            assert!(recent.seen(key(0), again), "{again}");
+            assert!(!recent.seen(key(0), 100, WINDOW));
+            assert_eq!(recent.seen(key(0), again, WINDOW), is_known, "{again}");
+            assert!(recent.seen(key(0), again, WINDOW), "{again}");
         }
-        let recent = RecentKeys::new(1 << 10, 60);
-        recent.seen(key(1), 100);
-        recent.seen(key(2), 129);
-        assert!(recent.seen(key(2), 130), "its filter is the older one now");
-        assert!(!recent.seen(key(1), 160), "half a minute later it is gone");
+        let recent = RecentKeys::new(1 << 10);
+        recent.seen(key(1), 100, WINDOW);
+        recent.seen(key(2), 129, WINDOW);
+        assert!(recent.seen(key(2), 130, WINDOW), "its filter is the older one now");
+        assert!(!recent.seen(key(1), 160, WINDOW), "half a minute later it is gone");
+    }
+
+    #[test]
+    fn another_window_begins_anew() {
+        let recent = RecentKeys::new(1 << 10);
+        assert!(!recent.seen(key(0), 1_000_000, WINDOW) && recent.seen(key(0), 1_000_000, WINDOW));
+        assert!(!recent.seen(key(0), 7, 64) && recent.seen(key(0), 38, 64));
+        assert!(!recent.seen(key(0), 102, 64), "the time counts from the change");
     }
 
     #[test]
     fn more_keys_than_there_is_space_for_make_the_window_shorter() {
-        let recent = RecentKeys::new(1 << 10, 60);
+        let recent = RecentKeys::new(1 << 10);
         let keys = 2 * recent.space as u32 + 1;
         assert!(recent.memory_bytes() <= 1 << 10, "{}", recent.memory_bytes());
-        assert!(!recent.seen(key(0), 100));
-        (1..keys / 4).for_each(|number| _ = recent.seen(key(number), 100));
-        assert!(recent.seen(key(0), 100));
-        (keys..3 * keys).for_each(|number| _ = recent.seen(key(number), 100));
-        assert!(!recent.seen(key(0), 100));
+        assert!(!recent.seen(key(0), 100, WINDOW));
+        (1..keys / 4).for_each(|number| _ = recent.seen(key(number), 100, WINDOW));
+        assert!(recent.seen(key(0), 100, WINDOW));
+        (keys..3 * keys).for_each(|number| _ = recent.seen(key(number), 100, WINDOW));
+        assert!(!recent.seen(key(0), 100, WINDOW));
     }
 }

@@ -114,7 +114,8 @@ pub fn extstore<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
         (b"item_size", Some(bytes)) => ExternalStorage::ItemSize(bytes),
         (b"item_age", Some(seconds)) => ExternalStorage::ItemAge(seconds),
         (b"low_ttl", Some(seconds)) => ExternalStorage::LowTtl(seconds),
-        (b"recache_rate" | b"compact_under" | b"drop_under" | b"max_sleep" | b"drop_unread", Some(_)) => {
+        (b"recache_rate", Some(rate)) => ExternalStorage::RecacheRate(rate),
+        (b"compact_under" | b"drop_under" | b"max_sleep" | b"drop_unread", Some(_)) => {
             return unchanged(noreply);
         }
         (b"max_frag", _) if tokens.count >= 3 && fraction(value).is_some() => return unchanged(noreply),

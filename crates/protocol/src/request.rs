@@ -94,6 +94,8 @@ pub enum ExternalStorage {
     ItemAge(u32),
     /// The least seconds that a value must have left.
     LowTtl(u32),
+    /// Of how many hits on flash one comes back to memory; of 0 none does.
+    RecacheRate(u32),
 }
 
 /// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer comes as several.

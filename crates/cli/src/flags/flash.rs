@@ -1,7 +1,6 @@
 //! Flash: `--flash` and what goes with it, and memcached's spelling, `-o ext_path`.
 
 use std::fmt::Display;
-use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -140,7 +139,7 @@ impl FlashFlags {
             }
             "ext_recache_rate" => {
                 let rate = values::number(&name, value, 0..=u32::MAX.into())? as u32;
-                self.promotion = Some(NonZeroU32::new(rate).map_or(FlashPromotion::Never, FlashPromotion::OneIn));
+                self.promotion = Some(FlashPromotion::from_recache_rate(rate));
                 self.detail.get_or_insert(name);
             }
             other => unreachable!("{other} is in the table as an option of flash"),
@@ -277,6 +276,7 @@ fn decimal(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use ebbtide_server::ebbtide::flash::{AdmissionPolicy, Reinsertion, WriteBudget};
+    use std::num::NonZeroU32;
 
     const GIB: u64 = 1 << 30;
 

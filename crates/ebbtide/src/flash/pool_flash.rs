@@ -59,7 +59,7 @@ impl PoolFlash {
         let pool = Arc::new(Self {
             shared: Arc::clone(shared),
             on_flash,
-            promotions: Promotions::new(shared.promotion(), store.memory_bytes(), memory_bytes),
+            promotions: Promotions::new(store.memory_bytes(), memory_bytes),
             promoted_keys: Arc::default(),
             absent_keys: AbsentKeys::default(),
             is_flushing: AtomicBool::new(false),
@@ -123,8 +123,12 @@ impl PoolFlash {
     /// Whether a lookup of a range reads and promotes the whole value: ranges have used it, and the policy promotes
     /// such a hit.
     pub fn promotes_range(&self, probe: &FlashProbe, now_ms: u64) -> bool {
-        self.range_uses.take_use(probe.hash)
-            && self.promotions.choose(probe.hash, self.seconds(now_ms)) == Choice::Promote
+        self.range_uses.take_use(probe.hash) && self.choose_promotion(probe.hash, now_ms) == Choice::Promote
+    }
+
+    /// What the policy makes of a hit on flash, which counts as one.
+    pub fn choose_promotion(&self, hash: FlashHash, now_ms: u64) -> Choice {
+        self.promotions.choose(self.promotion.get(), hash, self.seconds(now_ms))
     }
 
     /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets

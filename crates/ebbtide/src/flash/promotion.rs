@@ -77,10 +77,12 @@ pub(crate) enum Choice {
     Serve,
 }
 
-/// A policy at work.
+/// The policy of a cache, which may be switched while it runs: the N of `OneIn`, or a number of its own.
+pub(crate) struct PromotionSetting(AtomicU64);
+
+/// The hits that the pool's policy has seen. Each policy uses the same filter, so that a switch needs no memory.
 pub(crate) struct Promotions {
-    policy: FlashPromotion,
-    recent: Option<RecentKeys>,
+    recent: RecentKeys,
     memory_bytes: AtomicU64,
     /// Turns of the memory since the start, in parts of one.
     turns: AtomicU64,
@@ -88,31 +90,60 @@ pub(crate) struct Promotions {
     second_hits: AtomicU64,
 }
 
+/// Bytes of the filters that are part of this much memory of flash.
+pub(crate) fn filters_within(flash_memory_bytes: u64) -> u64 {
+    flash_memory_bytes / (FILTER_SHARE + 1)
+}
+
+/// Bytes of the filters that come on top of this much memory of flash.
+pub(crate) fn filters_beside(others_bytes: u64) -> u64 {
+    others_bytes / FILTER_SHARE
+}
+
 impl FlashPromotion {
-    fn remembers(self) -> bool {
-        !matches!(self, Self::Always | Self::Never)
+    /// The policy that memcached's `ext_recache_rate` of this value stands for: 0 is none.
+    pub fn from_recache_rate(rate: u32) -> Self {
+        NonZeroU32::new(rate).map_or(Self::Never, Self::OneIn)
+    }
+}
+
+impl PromotionSetting {
+    const WORDS: [FlashPromotion; 4] =
+        [FlashPromotion::Auto, FlashPromotion::Always, FlashPromotion::SecondHit, FlashPromotion::Never];
+    /// The first number that stands for one of these words.
+    const FIRST_WORD: u64 = 1 << 32;
+
+    pub fn new(policy: FlashPromotion) -> Self {
+        let setting = Self(AtomicU64::new(0));
+        setting.set(policy);
+        setting
     }
 
-    /// What of so much memory of flash its state may take.
-    pub(crate) fn memory_bytes(self, flash_memory_bytes: u64) -> u64 {
-        if self.remembers() { flash_memory_bytes / (FILTER_SHARE + 1) } else { 0 }
+    pub fn set(&self, policy: FlashPromotion) {
+        let number = match policy {
+            FlashPromotion::OneIn(n) => n.get().into(),
+            word => {
+                let index = Self::WORDS.iter().position(|known| *known == word).expect("the others are words");
+                Self::FIRST_WORD + index as u64
+            }
+        };
+        self.0.store(number, Ordering::Relaxed);
     }
 
-    /// What its state takes beside so much memory of flash.
-    pub(crate) fn memory_beside(self, others_bytes: u64) -> u64 {
-        if self.remembers() { others_bytes / FILTER_SHARE } else { 0 }
+    pub fn get(&self) -> FlashPromotion {
+        let number = self.0.load(Ordering::Relaxed);
+        match number.checked_sub(Self::FIRST_WORD) {
+            Some(index) => Self::WORDS[index as usize],
+            None => FlashPromotion::from_recache_rate(number as u32),
+        }
     }
 }
 
 impl Promotions {
     /// Promotions over a memory of `memory_bytes`, and flash with `flash_memory_bytes` of its own.
-    pub fn new(policy: FlashPromotion, memory_bytes: u64, flash_memory_bytes: u64) -> Self {
-        let bytes = policy.memory_bytes(flash_memory_bytes);
-        let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
-        let recent = (bytes > 0).then(|| RecentKeys::new(bytes as usize, window));
+    pub fn new(memory_bytes: u64, flash_memory_bytes: u64) -> Self {
         Self {
-            policy,
-            recent,
+            recent: RecentKeys::new(filters_within(flash_memory_bytes) as usize),
             memory_bytes: AtomicU64::new(memory_bytes),
             turns: AtomicU64::new(0),
             second_hits: AtomicU64::new(0),
@@ -120,7 +151,7 @@ impl Promotions {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
+        self.recent.memory_bytes() as u64
     }
 
     /// Sets the bytes of memory.
@@ -134,14 +165,13 @@ impl Promotions {
         self.turns.fetch_add((bytes.min(MAX_ITEM_BYTES) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
     }
 
-    /// What becomes of a hit, which counts as one. `now` is in seconds.
-    pub fn choose(&self, key: FlashHash, now: u32) -> Choice {
-        let is_second_at = |now| self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
-        let is_second = || is_second_at(now);
-        let promotes = match self.policy {
+    /// What the policy makes of a hit, which counts as one. `now` is in seconds.
+    pub fn choose(&self, policy: FlashPromotion, key: FlashHash, now: u32) -> Choice {
+        let is_second = || self.recent.seen(key, now, WINDOW_SECONDS);
+        let promotes = match policy {
             FlashPromotion::Auto => match self.turns.load(Ordering::Relaxed) {
                 0 => true,
-                turns => is_second_at((turns >> (TURN_BITS - STEP_BITS)) as u32),
+                turns => self.recent.seen(key, (turns >> (TURN_BITS - STEP_BITS)) as u32, WINDOW_STEPS),
             },
             FlashPromotion::Always => true,
             FlashPromotion::Never => false,
@@ -158,14 +188,17 @@ impl Promotions {
 mod tests {
     use super::*;
 
-    fn promotions(text: &str) -> Promotions {
-        Promotions::new(text.parse().unwrap(), 64 << 20, 1 << 20)
+    const AUTO: FlashPromotion = FlashPromotion::Auto;
+
+    fn promotions() -> Promotions {
+        Promotions::new(64 << 20, 1 << 20)
     }
 
     /// Which of these hits, each a key and its time, come back.
     fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
-        let promotions = promotions(text);
-        let comes = |(key, now): (u64, u32)| promotions.choose(FlashHash(key << 32 | key), now) == Choice::Promote;
+        let (promotions, policy) = (promotions(), text.parse().unwrap());
+        let comes =
+            |(key, now): (u64, u32)| promotions.choose(policy, FlashHash(key << 32 | key), now) == Choice::Promote;
         (0..hits.len()).filter(|&hit| comes(hits[hit])).collect()
     }
 
@@ -183,8 +216,8 @@ mod tests {
     #[test]
     fn by_default_a_key_comes_back_that_is_hit_again_before_memory_has_turned_over() {
         for (evicted_mib, comes_back) in [(0, true), (31, true), (32, true), (63, true), (64, false), (1000, false)] {
-            let promotions = promotions("auto");
-            let promotes = |key: u64| promotions.choose(FlashHash(key << 32 | key), 7) == Choice::Promote;
+            let promotions = promotions();
+            let promotes = |key: u64| promotions.choose(AUTO, FlashHash(key << 32 | key), 7) == Choice::Promote;
             assert!(promotes(1), "memory has evicted nothing");
             promotions.note_evicted(64 << 20);
             assert!(!promotes(1));
@@ -192,19 +225,19 @@ mod tests {
             assert_eq!(promotes(1), comes_back, "{evicted_mib} of 64");
             assert!(promotes(1), "that was one more");
         }
-        let grows = promotions("auto");
+        let grows = promotions();
         grows.note_evicted(64 << 20);
-        assert_eq!(grows.choose(FlashHash(1), 0), Choice::Serve);
+        assert_eq!(grows.choose(AUTO, FlashHash(1), 0), Choice::Serve);
         grows.note_memory(640 << 20);
         grows.note_evicted(100 << 20);
-        assert_eq!(grows.choose(FlashHash(1), 0), Choice::Promote, "a sixth of what it has now");
+        assert_eq!(grows.choose(AUTO, FlashHash(1), 0), Choice::Promote, "a sixth of what it has now");
     }
 
     #[test]
     fn a_turn_is_as_long_after_any_number_of_them() {
         for turns in [1 << 26, 1 << 28] {
-            let promotions = promotions("auto");
-            let promotes = |key: u64| promotions.choose(FlashHash(key << 32 | key), 7) == Choice::Promote;
+            let promotions = promotions();
+            let promotes = |key: u64| promotions.choose(AUTO, FlashHash(key << 32 | key), 7) == Choice::Promote;
             promotions.turns.store((turns - 3_u64) << TURN_BITS, Ordering::Relaxed);
             assert!(!promotes(1));
             (0..6).for_each(|_| promotions.note_evicted(64 << 20));
@@ -215,12 +248,35 @@ mod tests {
     }
 
     #[test]
-    fn state_takes_what_was_said() {
-        for text in ["auto", "second-hit", "one-in:7"] {
-            let max = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
-            assert!((max / 2..=max).contains(&promotions(text).memory_bytes()), "{text}");
+    fn a_switched_policy_begins_its_window_anew() {
+        let promotions = promotions();
+        let hit = |policy, now| promotions.choose(policy, FlashHash(1), now) == Choice::Promote;
+        let one_in = FlashPromotion::OneIn(NonZeroU32::new(1).unwrap());
+        // Many turns are a number far above that of the seconds, and below it after the next switch.
+        promotions.turns.store(1_000_000 << TURN_BITS, Ordering::Relaxed);
+        assert!(!hit(AUTO, 7) && hit(AUTO, 7));
+        assert!(!hit(one_in, 7) && hit(one_in, 7));
+        assert!(!hit(one_in, 100) && hit(one_in, 100), "a minute is over");
+        assert!(!hit(AUTO, 100) && hit(AUTO, 100));
+        (0..2).for_each(|_| promotions.note_evicted(64 << 20));
+        assert!(!hit(AUTO, 100), "memory has turned over");
+    }
+
+    #[test]
+    fn a_setting_keeps_each_policy() {
+        let setting = PromotionSetting::new(FlashPromotion::default());
+        for text in ["auto", "always", "second-hit", "never", "one-in:1", "one-in:4294967295"] {
+            let policy = text.parse().unwrap();
+            setting.set(policy);
+            assert_eq!(setting.get(), policy);
         }
-        assert_eq!((promotions("always").memory_bytes(), promotions("never").memory_bytes()), (0, 0));
+        assert_eq!(FlashPromotion::from_recache_rate(0), FlashPromotion::Never);
+    }
+
+    #[test]
+    fn state_takes_what_was_said() {
+        let max = filters_within(1 << 20);
+        assert!((max / 2..=max).contains(&promotions().memory_bytes()));
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl PoolState {
         for ended in ended.iter_mut().filter(|ended| ended.promotion == Promotion::Undecided) {
             let value = ended.read.value().filter(|value| value.pool == flash.on_flash.number());
             let Some(value) = value else { continue };
-            let choice = flash.promotions.choose(value.hash, flash.seconds(self.clock.now_ms()));
+            let choice = flash.choose_promotion(value.hash, self.clock.now_ms());
             match choice {
                 Choice::Promote => self.promote_optionally(flash, ended),
                 Choice::Serve => ended.promotion = Promotion::Served,

@@ -15,7 +15,7 @@ use crate::flash::idle_demotion::IdleLimit;
 use crate::flash::memory_split::MemorySplit;
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
-use crate::flash::promotion::FlashPromotion;
+use crate::flash::promotion::{FlashPromotion, PromotionSetting};
 use crate::flash::range_uses::{self, RangeUses};
 use crate::wakeup::{TICK, Waker};
 use ebbtide_flash::{Tier, TierStats};
@@ -83,7 +83,7 @@ pub(crate) struct FlashTier {
     pub reads: Arc<PendingReads>,
     /// Of the pools that use it.
     promoted_keys: Mutex<Vec<Weak<PromotedKeys>>>,
-    promotion: FlashPromotion,
+    pub promotion: PromotionSetting,
     notices: Vec<String>,
     pub memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
@@ -135,7 +135,7 @@ impl FlashTier {
             reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.planned_bytes())),
             tier,
             promoted_keys: Mutex::default(),
-            promotion,
+            promotion: PromotionSetting::new(promotion),
             notices,
             memory_split,
             epoch_seconds: time.epoch_seconds(),
@@ -160,10 +160,6 @@ impl FlashTier {
             idle: IdleLimit::default(),
             range_uses: RangeUses::default(),
         })
-    }
-
-    pub fn promotion(&self) -> FlashPromotion {
-        self.promotion
     }
 
     /// A pool uses it for as long as these live.
@@ -322,7 +318,7 @@ impl FlashTier {
             idle: self.idle.demoted(),
             unchanged: read(&self.unchanged),
             unknown_tokens,
-            promotion: self.promotion,
+            promotion: self.promotion.get(),
             notices: self.notices.clone(),
             memory_limit_bytes: self.memory_split.bytes(),
             tier,

@@ -12,19 +12,28 @@ use ebbtide_protocol::reply::{self, stat};
 const NEVER: u32 = u32::MAX;
 
 impl Executor {
-    /// Executes extstore: changes a limit of flash.
+    /// Executes extstore: changes a limit of flash, or its promotion. Without flash it changes nothing.
     pub(super) fn external_storage(&self, setting: ExternalStorage, reply: OptionalReply<'_>) {
-        if let Some(mut limits) = self.cache.flash_limits() {
-            match setting {
-                ExternalStorage::ItemSize(bytes) => limits.min_value_bytes = bytes,
-                ExternalStorage::ItemAge(seconds) => {
-                    limits.max_idle_seconds = Some(seconds).filter(|seconds| *seconds != NEVER);
-                }
-                ExternalStorage::LowTtl(seconds) => limits.min_ttl_seconds = seconds,
+        match setting {
+            ExternalStorage::ItemSize(bytes) => self.change_limits(|limits| limits.min_value_bytes = bytes),
+            ExternalStorage::ItemAge(seconds) => {
+                self.change_limits(|limits| {
+                    limits.max_idle_seconds = Some(seconds).filter(|&seconds| seconds != NEVER)
+                });
             }
-            self.cache.set_flash_limits(limits);
+            ExternalStorage::LowTtl(seconds) => self.change_limits(|limits| limits.min_ttl_seconds = seconds),
+            ExternalStorage::RecacheRate(rate) => {
+                self.cache.set_flash_promotion(FlashPromotion::from_recache_rate(rate));
+            }
         }
         reply.line(reply::OK);
+    }
+
+    fn change_limits(&self, change: impl FnOnce(&mut FlashLimits)) {
+        if let Some(mut limits) = self.cache.flash_limits() {
+            change(&mut limits);
+            self.cache.set_flash_limits(limits);
+        }
     }
 }
 
