@@ -11,7 +11,7 @@
 //! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
 //! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
 //! that was not found is removed from flash all the same, since the device may have failed to read it. In a closed
-//! cache nothing is removed, and the answer is that of an absent key.
+//! cache and in a removed pool nothing is removed, and the answer is that of an absent key.
 
 use crate::access::Access;
 use crate::change::Tried;
@@ -24,6 +24,9 @@ use ebbtide_store::{Changed, KEY_LIMIT, LowerCopy};
 
 impl Access {
     pub fn delete(&self, key: &[u8]) -> bool {
+        if self.pool.is_removed() {
+            return false;
+        }
         let deleted = match &self.pool.flash {
             Some(flash) if self.waits && is_key(key) => self.delete_in_memory(key) || self.wait_for_delete(flash, key),
             _ => self.remove_unread(key),
@@ -41,6 +44,9 @@ impl Access {
 
     /// The same for a caller that does not wait. `None`: a read is pending, and nothing was changed.
     pub fn try_delete(&self, reads: &mut FlashReads, key: &[u8], wake: impl FnMut() -> ReadWake) -> Option<bool> {
+        if self.pool.is_removed() {
+            return Some(false);
+        }
         let deleted = match &self.pool.flash {
             Some(flash) if is_key(key) && !self.delete_in_memory(key) => {
                 self.delete_from_flash(flash, reads, key, &mut Woken(wake))
@@ -104,6 +110,9 @@ impl Access {
     }
 
     fn remove_unread(&self, key: &[u8]) -> bool {
+        if self.pool.is_removed() {
+            return false;
+        }
         let (store, participant) = (&self.pool.store, self.pool.participant());
         let Some(_change) = participant.begin_change() else { return false };
         is_key(key) && store.delete(&participant, key, store.hash(key), self.pool.clock.now_ms())
