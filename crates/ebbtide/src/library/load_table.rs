@@ -182,15 +182,23 @@ impl Load {
 
     /// Registers a task to be woken, in place of the waker that it registered before under this number.
     pub fn poll(&self, waiter: &mut Option<u64>, waker: &Waker) -> Option<Outcome> {
-        let mut state = lock(&self.state);
-        if state.outcome.is_none() {
-            let number = *waiter.get_or_insert_with(|| {
-                state.next_waiter += 1;
-                state.next_waiter
-            });
-            state.wakers.insert(number, waker.clone());
-        }
-        state.outcome.clone()
+        // Cloned before and dropped after the lock: both are code of the executor.
+        let new = waker.clone();
+        let (outcome, unused) = {
+            let mut state = lock(&self.state);
+            match state.outcome.clone() {
+                Some(outcome) => (Some(outcome), Some(new)),
+                None => {
+                    let number = *waiter.get_or_insert_with(|| {
+                        state.next_waiter += 1;
+                        state.next_waiter
+                    });
+                    (None, state.wakers.insert(number, new))
+                }
+            }
+        };
+        drop(unused);
+        outcome
     }
 
     /// Wakes a task, and forgets its waker.

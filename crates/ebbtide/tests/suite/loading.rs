@@ -2,8 +2,10 @@
 
 use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, LoadError, Loaded, PoolOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -259,4 +261,49 @@ fn the_error_of_a_loader_is_a_source() {
     let error: Box<dyn std::error::Error> = cache.try_get_or_insert_with("k", load).unwrap_err().into();
     let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionRefused));
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A waker that owns a task, as those of simple executors do.
+struct Owner(#[expect(dead_code, reason = "dropped with the waker")] Mutex<Option<Task>>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// The replaced waker drops a task that waits for the same load, whose drop takes the lock of the load.
+#[test]
+fn a_replaced_waker_is_dropped_without_the_lock() {
+    let cache = cache();
+    let (started, has_started) = mpsc::channel();
+    let (proceed, may_proceed) = mpsc::channel::<()>();
+    let loading = {
+        let cache = cache.clone();
+        thread::spawn(move || {
+            cache.get_or_insert_with("key", || {
+                started.send(()).unwrap();
+                may_proceed.recv().unwrap();
+                "value"
+            })
+        })
+    };
+    has_started.recv_timeout(PATIENCE).unwrap();
+    let wait = |cache: Cache| -> Task {
+        Box::pin(async move { drop(cache.get_or_insert_with_async("key", async { "other" }).await) })
+    };
+    let (mut inner, mut outer) = (wait(cache.clone()), wait(cache.clone()));
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        assert!(inner.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let owner = Waker::from(Arc::new(Owner(Mutex::new(Some(inner)))));
+        assert!(outer.as_mut().poll(&mut Context::from_waker(&owner)).is_pending());
+        // From here on the load has the only reference.
+        drop(owner);
+        assert!(outer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(PATIENCE).expect("the thread does not wait for a lock that it holds");
+    proceed.send(()).unwrap();
+    assert_eq!(loading.join().unwrap().unwrap(), "value");
 }
