@@ -1,6 +1,8 @@
 //! The interface for Rust programs.
 
 use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, Pool, PoolOptions, Ttl, Value};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +46,8 @@ fn use_all_words(pool: &Pool) {
     keys.sort();
     assert_eq!(keys, [(vec![1, 2], 10_000), (b"count".to_vec(), 2), (b"text".to_vec(), 5)]);
     assert!(pool.remove("text") && !pool.remove("text"));
+    assert_eq!(pool.take([1, 2]).unwrap().map(|value| value.len()), Some(10_000));
+    assert_eq!((pool.take([1, 2]), pool.contains_key([1, 2])), (Ok(None), false));
     pool.invalidate_all();
     assert!(!pool.contains_key("count") && pool.iter().unwrap().next().is_none());
 }
@@ -225,4 +229,32 @@ fn memory_beyond_all_machines_is_refused() {
         assert!(matches!(&refused, Error::Configuration { option: "memory", .. }), "{refused}");
         assert!(refused.to_string().contains("4 TiB"), "{refused}");
     }
+}
+
+/// Between the looks of a take the key may be absent, get a value, and get another one.
+#[test]
+fn a_take_returns_the_value_that_it_removes() {
+    const ROUNDS: u64 = 5000;
+    let (cache, is_over) = (cache(16), AtomicBool::new(false));
+    let taken = thread::scope(|scope| {
+        let taker = scope.spawn(|| {
+            let mut taken = HashSet::new();
+            while !is_over.load(Ordering::Relaxed) {
+                taken.extend(cache.take("key").unwrap().map(|value| u64::from_le_bytes(value[..].try_into().unwrap())));
+            }
+            taken
+        });
+        for number in 0..ROUNDS {
+            cache.insert("key", (2 * number).to_le_bytes()).unwrap();
+            cache.insert("key", (2 * number + 1).to_le_bytes()).unwrap();
+            // Until the take: the next round begins with an absent key.
+            while cache.contains_key("key") {
+                thread::yield_now();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        taker.join().unwrap()
+    });
+    assert_eq!((0..ROUNDS).filter(|number| !taken.contains(&(2 * number + 1))).count(), 0);
+    cache.verify();
 }
