@@ -41,7 +41,7 @@ impl Cache {
     /// Other threads may use the cache meanwhile: their writes are done and kept, or refused as `Closed` (a delete
     /// answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The memory file
     /// is unlocked at the end; one that is mapped (see [`MemoryFileMode`]) when the last handle is dropped. A second
-    /// call does nothing. `CacheBuilder::close_limit` is the longest time.
+    /// call does nothing, nor does one in a forked process. `CacheBuilder::close_limit` is the longest time.
     ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
@@ -54,7 +54,7 @@ impl Cache {
     fn close_engine(&self) -> Result<CloseReport, Error> {
         let engine = self.engine();
         let mut report = CloseReport::default();
-        if engine.is_closed.swap(true, Ordering::AcqRel) {
+        if engine.is_inherited() || engine.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(report);
         }
         let is_quiet = engine.stop_changes();

@@ -24,11 +24,14 @@ use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
 use ebbtide_control::Share;
 use ebbtide_store::{EngineMemory, Options, Policy, Store};
+use std::process;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// What the threads of a cache work on.
 pub(crate) struct Engine {
+    /// The process that has its threads.
+    process: u32,
     pub clock: Arc<EngineClock>,
     /// What a new pool uses.
     pub parts: PoolParts,
@@ -63,6 +66,11 @@ pub(crate) struct NewPool {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if self.0.is_inherited() {
+            // Never ended: its threads are not here to be waited for, and its files are those of the parent.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
         self.0.flash_shutdown.close(true);
         self.0.tell_all_removals();
     }
@@ -111,6 +119,7 @@ impl Engine {
             flash.memory_split.set_items(&items);
         }
         Ok(Arc::new(Self {
+            process: process::id(),
             default_pool,
             pools,
             clock,
@@ -124,6 +133,11 @@ impl Engine {
             controller_policies: OnceLock::new(),
             profiles: OnceLock::new(),
         }))
+    }
+
+    /// Whether this is a forked process, whose parent built the cache.
+    pub fn is_inherited(&self) -> bool {
+        self.process != process::id()
     }
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.

@@ -1,12 +1,14 @@
 //! Tasks that wait for a load: a future that ends with the load, or at a deadline.
 //!
 //! The library needs no runtime, so deadlines have a thread of their own, `ebbtide-loads`, which starts with the first
-//! task that waits.
+//! task that waits. A forked process has the statics of its parent without the thread, and may have them locked: the
+//! deadlines of each process are its own.
 
 use super::load_table::{Load, Outcome};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::process;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
@@ -27,6 +29,15 @@ struct Deadlines {
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
+
+/// The deadlines of a process, and those of the processes that were forked from it.
+struct ProcessDeadlines {
+    process: u32,
+    deadlines: Deadlines,
+    forked: OnceLock<Box<ProcessDeadlines>>,
+}
+
+static FIRST: OnceLock<Box<ProcessDeadlines>> = OnceLock::new();
 
 #[derive(Default)]
 struct Waiting {
@@ -66,13 +77,27 @@ impl Drop for LoadWait {
 }
 
 impl Deadlines {
+    /// Those of this process.
     fn get() -> &'static Self {
-        static DEADLINES: OnceLock<Deadlines> = OnceLock::new();
-        DEADLINES.get_or_init(|| {
-            // Without the thread a deadline is seen when the task is polled for another reason.
-            let _ = thread::Builder::new().name("ebbtide-loads".into()).spawn(|| Self::get().run());
-            Self::default()
-        })
+        let (mut slot, process) = (&FIRST, process::id());
+        // Ends: each further slot is that of a descendant.
+        loop {
+            let found = match slot.get() {
+                Some(found) => found,
+                None => {
+                    let new = ProcessDeadlines { process, deadlines: Self::default(), forked: OnceLock::new() };
+                    if slot.set(Box::new(new)).is_ok() {
+                        // Without the thread a deadline is seen when the task is polled for another reason.
+                        let _ = thread::Builder::new().name("ebbtide-loads".into()).spawn(|| Self::get().run());
+                    }
+                    continue;
+                }
+            };
+            if found.process == process {
+                return &found.deadlines;
+            }
+            slot = &found.forked;
+        }
     }
 
     fn add(&self, deadline: Instant, load: &Arc<Load>, waiter: u64) -> (Instant, u64) {
