@@ -1,5 +1,8 @@
 """An in-process cache: TTL-indexed segments in memory and on flash, pools, warm restart."""
 
+import atexit
+import os
+
 from ._ebbtide import (
     NEGATIVE,
     AppendBuffer,
@@ -14,6 +17,7 @@ from ._ebbtide import (
     LoadTimeout,
     Map,
     Negative,
+    NegativeCache,
     NotNumeric,
     OutOfMemory,
     Pool,
@@ -25,9 +29,11 @@ from ._ebbtide import (
     Words,
     WrongStructure,
     __version__,
+    _ending,
+    _forked,
 )
 from .curves import Curve, Profile
-from .loading import get_or_load_async
+from .loading import get_or_load_async, get_or_load_object_async
 from .memoize import memoize
 from .traces import Trace, read_trace, write_trace
 
@@ -46,6 +52,7 @@ __all__ = [
     "Map",
     "NEGATIVE",
     "Negative",
+    "NegativeCache",
     "NotNumeric",
     "OutOfMemory",
     "Pool",
@@ -65,3 +72,8 @@ __all__ = [
 ]
 
 Pool.get_or_load_async = get_or_load_async
+NegativeCache.get_or_load_async = get_or_load_object_async
+
+atexit.register(_ending)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,6 +1,8 @@
-"""Loads in coroutines: what `Pool.get_or_load` is for threads."""
+"""Loads in coroutines: what `get_or_load` is for threads."""
 
 import asyncio
+
+from ._ebbtide import NEGATIVE
 
 
 async def get_or_load_async(pool, key, load, ttl=None, *, stale_while_revalidate=None, negative_ttl=None):
@@ -9,18 +11,28 @@ async def get_or_load_async(pool, key, load, ttl=None, *, stale_while_revalidate
     Threads and tasks wait for each other's loads. If a task is cancelled while it loads, another one that waits for
     the key runs its own loader.
     """
+    return await _run(pool._begin_load(key, ttl, stale_while_revalidate, negative_ttl), load)
+
+
+async def get_or_load_object_async(cache, key, load, ttl=None):
+    """As `get_or_load`, with a coroutine function `load`: see `Pool.get_or_load_async`."""
+    value = await _run(cache._begin_load(key, ttl), load)
+    return NEGATIVE if value is None else value
+
+
+async def _run(task, load):
+    """The value of a load, by the coroutine function `load` where the cache asks for it."""
     loop, is_due = asyncio.get_running_loop(), asyncio.Event()
 
     def wake():
         loop.call_soon_threadsafe(is_due.set)
 
-    task = pool._begin_load(key, wake, ttl, stale_while_revalidate, negative_ttl)
     failure = None
     try:
         # Ends with the load, or after the cache's `load_timeout`.
         while True:
             is_due.clear()
-            step, value = task.poll()
+            step, value = task.poll(wake)
             if step == "found":
                 return value
             if step == "failed":

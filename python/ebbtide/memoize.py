@@ -14,8 +14,8 @@ from .identity import name_of
 _KEY_BYTES = 255
 _PREFIX_BYTES = 200
 
-# The entries whose loads the present task is a part of: a load that waited for itself would wait in vain.
-_loading = contextvars.ContextVar("ebbtide_loading", default=frozenset())
+# The loads that the present task is a part of: one that waited for its own entry would wait in vain.
+_loads = contextvars.ContextVar("ebbtide_loads", default=frozenset())
 
 
 def _hashed(prefix, rest):
@@ -27,13 +27,56 @@ class _NotPickled(Exception):
     """The result of a function is returned, but not remembered."""
 
 
+class _Load:
+    """A run of a coroutine function for an entry. The context of tasks that it starts has it, also after its end."""
+
+    __slots__ = ("cache", "entry")
+
+    def __init__(self, cache, entry):
+        self.cache, self.entry = cache, entry
+
+    def __enter__(self):
+        _loads.set(frozenset(load for load in _loads.get() if load.cache is not None) | {self})
+
+    def __exit__(self, *_):
+        self.cache = None
+
+
+class _Run:
+    """A run of the function of a call, which gets its failure."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call):
+        self.call = call
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        self.call.failure = error
+
+
 class _Call:
-    """One call: what its function returned or failed with, where it was called."""
+    """One call: what its function returned or failed with, where it was called.
+
+    The cache is asked `with` it. Code behind that is reached by a call which the cache has not answered: it returns
+    `result`, or else runs the function without the cache.
+    """
 
     __slots__ = ("failure", "memoized", "result", "returned")
 
     def __init__(self, memoized):
         self.memoized, self.returned, self.failure = memoized, False, None
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        failure, self.failure = self.failure, None
+        # An error of the cache, before the function was called.
+        is_refusal = isinstance(error, (LoadTimeout, RecursiveLoad)) and error is not failure
+        return is_refusal or (self.returned and isinstance(error, _NotPickled))
 
     def bytes_of(self, result):
         self.result, self.returned = result, True
@@ -45,10 +88,6 @@ class _Call:
 
     def answer(self, found):
         return self.result if self.returned else pickle.loads(found)
-
-    def is_refusal(self, error):
-        """Whether the cache refused the load before the function was called, which is then called without it."""
-        return isinstance(error, (LoadTimeout, RecursiveLoad)) and error is not self.failure
 
 
 class _Memoized:
@@ -79,57 +118,30 @@ class _Memoized:
             warnings.warn(f"a result of {self.name} is not remembered: {error}", RuntimeWarning, stacklevel=4)
 
     def call(self, *args, **kwargs):
-        this = _Call(self)
+        this, entry = _Call(self), self.entry(args, kwargs)
 
         def load():
-            try:
+            with _Run(this):
                 result = self.function(*args, **kwargs)
-            except BaseException as error:
-                this.failure = error
-                raise
             return this.bytes_of(result)
 
-        try:
-            return this.answer(self.cache.get_or_load(self.entry(args, kwargs), load, **self.options))
-        except _NotPickled:
-            if this.returned:
-                return this.result
-            raise
-        except (LoadTimeout, RecursiveLoad) as error:
-            if not this.is_refusal(error):
-                raise
-        finally:
-            this.failure = None
-        return self.function(*args, **kwargs)
+        with this:
+            return this.answer(self.cache.get_or_load(entry, load, **self.options))
+        return this.result if this.returned else self.function(*args, **kwargs)
 
     async def call_async(self, *args, **kwargs):
-        this, entry, loading = _Call(self), self.entry(args, kwargs), _loading.get()
-        if (id(self.cache), entry) in loading:
+        this, entry = _Call(self), self.entry(args, kwargs)
+        if any(load.entry == entry and load.cache is self.cache for load in _loads.get()):
             return await self.function(*args, **kwargs)
 
         async def load():
-            token = _loading.set(loading | {(id(self.cache), entry)})
-            try:
+            with _Load(self.cache, entry), _Run(this):
                 result = await self.function(*args, **kwargs)
-            except BaseException as error:
-                this.failure = error
-                raise
-            finally:
-                _loading.reset(token)
             return this.bytes_of(result)
 
-        try:
+        with this:
             return this.answer(await self.cache.get_or_load_async(entry, load, **self.options))
-        except _NotPickled:
-            if this.returned:
-                return this.result
-            raise
-        except (LoadTimeout, RecursiveLoad) as error:
-            if not this.is_refusal(error):
-                raise
-        finally:
-            this.failure = None
-        return await self.function(*args, **kwargs)
+        return this.result if this.returned else await self.function(*args, **kwargs)
 
 
 def memoize(cache, ttl=None, key=None, *, stale_while_revalidate=None):
@@ -137,8 +149,13 @@ def memoize(cache, ttl=None, key=None, *, stale_while_revalidate=None):
 
     The key of a call is made of the function's name and its pickled arguments; `key(*args, **kwargs)` makes another
     one, as str or bytes of any length. Results are pickled: a cache whose memory file others may write is not to be
-    read this way. Functions of a module keep their results over a restart with a memory file, until their code, or the
-    version of Python, is another; results of lambdas and of functions inside functions are for their process.
+    read this way.
+
+    Functions of a module keep their results over a restart with a memory file, until their code, their defaults, the
+    variables that they enclose, a function that they wrap, or the version of Python is another. Globals, and what a
+    function calls, are not looked at: `cache.clear()` after a change of these. A function with a default or an enclosed
+    variable that is no constant, function, class or module keeps its results for its process only, as do lambdas,
+    functions inside functions, and bound methods.
 
     Of several callers of one missing key one calls the function, and all get its result; if it fails, the next one
     calls it. Who has waited for the cache's `load_timeout` calls it, too. An exception is not remembered, nor a result

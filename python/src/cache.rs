@@ -2,27 +2,27 @@
 
 use crate::arguments::{duration, size, ttl};
 use crate::compact::CompactPool;
-use crate::error::{closed, of, value};
+use crate::error::{of, value};
 use crate::pool::{Pool, statistics};
+use crate::state::State;
 use ebbtide::{Policy, PoolOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A cache in this process. Sizes are bytes, or text such as "64m"; times are seconds.
 #[pyclass(frozen, extends = Pool, module = "ebbtide")]
 pub struct Cache {
     cache: ebbtide::Cache,
-    is_closed: Arc<AtomicBool>,
+    state: Arc<State>,
     has_flash: bool,
 }
 
 impl Cache {
     fn open(&self) -> PyResult<&ebbtide::Cache> {
-        // Pairs with the store of `close`.
-        if self.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(&self.cache) }
+        self.state.check()?;
+        Ok(&self.cache)
     }
 }
 
@@ -76,15 +76,15 @@ impl Cache {
             _ => return Err(value("flash and flash_size belong together: a path and a size")),
         };
         let cache = python.detach(|| builder.build()).map_err(of)?;
-        let is_closed = Arc::<AtomicBool>::default();
-        let pool = Pool::new(cache.pool("default").map_err(of)?, Arc::clone(&is_closed), has_flash);
-        Ok(PyClassInitializer::from(pool).add_subclass(Self { cache, is_closed, has_flash }))
+        let state = State::new();
+        let pool = Pool::new(cache.pool("default").map_err(of)?, Arc::clone(&state), has_flash);
+        Ok(PyClassInitializer::from(pool).add_subclass(Self { cache, state, has_flash }))
     }
 
     /// A pool by its name.
     fn pool(&self, name: &str) -> PyResult<Pool> {
         let pool = self.open()?.pool(name).map_err(of)?;
-        Ok(Pool::new(pool, Arc::clone(&self.is_closed), self.has_flash))
+        Ok(Pool::new(pool, Arc::clone(&self.state), self.has_flash))
     }
 
     /// The names of all pools, `default` first.
@@ -110,7 +110,7 @@ impl Cache {
     /// A compact pool by its name.
     fn compact_pool(&self, name: &str) -> PyResult<CompactPool> {
         let pool = self.open()?.compact_pool(name).map_err(of)?;
-        Ok(CompactPool::new(pool, Arc::clone(&self.is_closed)))
+        Ok(CompactPool::new(pool, Arc::clone(&self.state)))
     }
 
     /// Adds a compact pool: all keys have `key` bytes and all values `value` bytes, 128 together at most. With `ttl`
@@ -154,13 +154,9 @@ impl Cache {
     }
 
     /// Ends the cache: saves it to its memory file, if it has one. Every later call fails with `Closed`. A second close
-    /// does nothing.
+    /// does nothing, nor does one in a forked process.
     fn close(&self, python: Python<'_>) -> PyResult<()> {
-        // Pairs with the loads of `open` and of the operations.
-        if self.is_closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        python.detach(|| self.cache.close()).map_err(of)
+        if self.state.close() { python.detach(|| self.cache.close()).map(drop).map_err(of) } else { Ok(()) }
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

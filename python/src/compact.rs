@@ -1,14 +1,14 @@
 //! Compact pools: keys of one length, values of one length, and negative results.
 
 use crate::arguments::{self, size};
-use crate::error::{closed, of};
+use crate::error::of;
 use crate::pool::options;
+use crate::state::State;
 use ebbtide::{Lookup, MissTicket};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The knowledge that the backend has nothing for a key. It is false, and there is one: `NEGATIVE`.
 #[pyclass(frozen, module = "ebbtide")]
@@ -40,18 +40,18 @@ pub struct Ticket(MissTicket);
 #[pyclass(frozen, module = "ebbtide")]
 pub struct CompactPool {
     pool: ebbtide::CompactPool,
-    /// Shared with the cache.
-    is_closed: Arc<AtomicBool>,
+    state: Arc<State>,
 }
 
 impl CompactPool {
-    pub fn new(pool: ebbtide::CompactPool, is_closed: Arc<AtomicBool>) -> Self {
-        Self { pool, is_closed }
+    pub fn new(pool: ebbtide::CompactPool, state: Arc<State>) -> Self {
+        Self { pool, state }
     }
 
-    fn open(&self) -> PyResult<&ebbtide::CompactPool> {
-        // Pairs with the store of `Cache.close`.
-        if self.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(&self.pool) }
+    /// The native pool, of an open cache.
+    pub fn open(&self) -> PyResult<&ebbtide::CompactPool> {
+        self.state.check()?;
+        Ok(&self.pool)
     }
 }
 

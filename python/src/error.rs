@@ -12,7 +12,7 @@ pyo3::create_exception!(ebbtide, OutOfMemory, Error, "No memory is free, and not
 pyo3::create_exception!(ebbtide, NotNumeric, Error, "The value is not a decimal number.");
 pyo3::create_exception!(ebbtide, WrongStructure, Error, "The value is another structure, or none.");
 pyo3::create_exception!(ebbtide, UnknownPool, Error, "No pool has this name, or it was removed.");
-pyo3::create_exception!(ebbtide, Closed, Error, "The cache was closed.");
+pyo3::create_exception!(ebbtide, Closed, Error, "The cache was closed, or opened before a fork.");
 pyo3::create_exception!(ebbtide, ConfigurationError, Error, "The options contradict each other or the machine.");
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -52,6 +52,10 @@ pub fn of(error: ebbtide::Error) -> PyErr {
 
 pub fn closed() -> PyErr {
     Closed::new_err("the cache was closed")
+}
+
+pub fn inherited() -> PyErr {
+    Closed::new_err("the cache was opened before the process was forked: open one in this process")
 }
 
 pub fn value(text: impl Into<String>) -> PyErr {

@@ -11,8 +11,10 @@ mod cache;
 mod compact;
 mod error;
 mod load;
+mod negatives;
 mod pool;
 mod profile;
+mod state;
 mod structured;
 
 use pyo3::prelude::*;
@@ -31,7 +33,10 @@ fn _ebbtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compact::CompactPool>()?;
     module.add_class::<compact::Negative>()?;
     module.add_class::<compact::Ticket>()?;
+    module.add_class::<negatives::NegativeCache>()?;
     module.add_class::<profile::PoolProfile>()?;
+    module.add_function(wrap_pyfunction!(state::_forked, module)?)?;
+    module.add_function(wrap_pyfunction!(state::_ending, module)?)?;
     module.add("NEGATIVE", compact::negative(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     error::add(module)

@@ -9,18 +9,21 @@
 //! ```
 //! Both drive the future of the library, so that threads and tasks wait for each other's loads of a key, and no value
 //! is written that is older than a write or a removal of its key.
+//!
+//! An interrupt from the keyboard, an exit or a cancellation is no failure of a loader: the load ends without an answer,
+//! as the future is dropped.
 
 use crate::arguments;
 use crate::error::of;
-use ebbtide::{LoadError, LoadOptions, Pool, Value};
-use pyo3::exceptions::PyRuntimeError;
+use crate::state::State;
+use ebbtide::{LoadError, LoadOptions, Value};
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -57,32 +60,66 @@ impl Wake for Parked {
     }
 }
 
-/// The value of a key, or what `load` returns. The interpreter lock is released where the load waits, and where flash
-/// may be read.
-pub fn get_or_load(
-    pool: &Pool,
-    key: &Bound<'_, PyAny>,
-    load: &Bound<'_, PyAny>,
-    options: LoadOptions,
-    has_flash: bool,
-) -> PyResult<Option<Value>> {
-    let (python, key, load) = (key.py(), arguments::key(key)?, load.clone().unbind());
-    let loader = async { Python::attach(|python| loaded(load.bind(python).call0()?.as_any())) };
-    let mut future = pin!(pool.get_or_load_async(&*key, options, loader));
-    let waker = Waker::from(Arc::new(Parked(thread::current())));
-    if !has_flash && let Poll::Ready(found) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-        return found.map_err(refused);
+/// A function of Python that loads a value.
+pub struct Loader {
+    load: Py<PyAny>,
+    /// What it raised that is no failure: the load is abandoned.
+    interrupt: Mutex<Option<PyErr>>,
+}
+
+impl Loader {
+    pub fn new(load: &Bound<'_, PyAny>) -> Self {
+        Self { load: load.clone().unbind(), interrupt: Mutex::default() }
     }
-    python.detach(|| {
-        // Ends with the load, or after the cache's `load_timeout`.
-        loop {
-            if let Poll::Ready(found) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return found.map_err(refused);
+
+    /// What the function returns. This never ends after an interrupt.
+    pub async fn answer(&self) -> PyResult<Option<Vec<u8>>> {
+        let called = Python::attach(|python| {
+            let called = self.load.bind(python).call0().and_then(|answer| loaded(&answer));
+            called.map_err(|error| (error.is_instance_of::<PyException>(python), error))
+        });
+        match called {
+            Ok(answer) => Ok(answer),
+            Err((true, failure)) => Err(failure),
+            Err((false, interrupt)) => {
+                *self.interrupt() = Some(interrupt);
+                pending().await
             }
-            thread::park_timeout(SIGNALS_AFTER);
-            Python::attach(|python| python.check_signals())?;
         }
-    })
+    }
+
+    fn interrupt(&self) -> MutexGuard<'_, Option<PyErr>> {
+        self.interrupt.lock().expect("nothing panics under this lock")
+    }
+
+    /// Runs a load that asks for this answer. The interpreter lock is released where the load waits, and where flash
+    /// may be read.
+    pub fn run<T: Send>(
+        &self,
+        python: Python<'_>,
+        has_flash: bool,
+        load: impl Future<Output = Result<T, LoadError<PyErr>>> + Send,
+    ) -> PyResult<T> {
+        let mut load = pin!(load);
+        let waker = Waker::from(Arc::new(Parked(thread::current())));
+        let mut step = move || match load.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(found) => Some(found.map_err(refused)),
+            Poll::Pending => self.interrupt().take().map(Err),
+        };
+        if !has_flash && let Some(found) = step() {
+            return found;
+        }
+        python.detach(|| {
+            // Ends with the load, or after the cache's `load_timeout`.
+            loop {
+                if let Some(found) = step() {
+                    return found;
+                }
+                thread::park_timeout(SIGNALS_AFTER);
+                Python::attach(|python| python.check_signals())?;
+            }
+        })
+    }
 }
 
 fn refused(error: LoadError<PyErr>) -> PyErr {
@@ -92,7 +129,8 @@ fn refused(error: LoadError<PyErr>) -> PyErr {
     }
 }
 
-type LoadFuture = Pin<Box<dyn Future<Output = Result<Option<Value>, LoadError<()>>> + Send>>;
+/// A load whose loader is a coroutine.
+pub type LoadFuture = Pin<Box<dyn Future<Output = Result<Option<Value>, LoadError<()>>> + Send>>;
 
 /// What the future of a load and the coroutine that drives it tell each other.
 #[derive(Default)]
@@ -103,42 +141,52 @@ struct Exchange {
     answer: Mutex<Option<Result<Option<Vec<u8>>, ()>>>,
 }
 
+/// The answer that the coroutine gives.
+pub struct CoroutineAnswer(Arc<Exchange>);
+
+impl Future for CoroutineAnswer {
+    type Output = Result<Option<Vec<u8>>, ()>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.0.answer.lock().expect("nothing panics under this lock").take() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                self.0.is_wanted.store(true, Ordering::Relaxed);
+                Poll::Pending
+            }
+        }
+    }
+}
+
 /// A load that a coroutine drives: see `ebbtide/loading.py`.
 #[pyclass(frozen, module = "ebbtide")]
 pub struct LoadTask {
     future: Mutex<Option<LoadFuture>>,
     exchange: Arc<Exchange>,
-    waker: Waker,
+    state: Arc<State>,
     has_flash: bool,
 }
 
 impl LoadTask {
-    /// `wake` is called, on a thread of its own, when the load is to be polled again.
-    pub fn new(pool: Pool, key: Vec<u8>, wake: Py<PyAny>, options: LoadOptions, has_flash: bool) -> Self {
+    /// `load` makes the future of a load that asks for this answer.
+    pub fn new(state: Arc<State>, has_flash: bool, load: impl FnOnce(CoroutineAnswer) -> LoadFuture) -> Self {
         let exchange = Arc::<Exchange>::default();
-        let ours = Arc::clone(&exchange);
-        let loader = poll_fn(move |_| match ours.answer.lock().expect("nothing panics under this lock").take() {
-            Some(answer) => Poll::Ready(answer),
-            None => {
-                ours.is_wanted.store(true, Ordering::Relaxed);
-                Poll::Pending
-            }
-        });
-        let future: LoadFuture = Box::pin(async move { pool.get_or_load_async(&key, options, loader).await });
-        let waker = Waker::from(Arc::new(CoroutineWake(wake)));
-        Self { future: Mutex::new(Some(future)), exchange, waker, has_flash }
+        let future = load(CoroutineAnswer(Arc::clone(&exchange)));
+        Self { future: Mutex::new(Some(future)), exchange, state, has_flash }
     }
 }
 
 #[pymethods]
 impl LoadTask {
     /// A step: `"load"` asks for the loader's answer, `"wait"` for the next poll after a wake, `"found"` has the value,
-    /// and `"failed"` ends the load after the loader's error.
-    fn poll<'py>(&self, python: Python<'py>) -> PyResult<(&'static str, Option<Bound<'py, PyBytes>>)> {
+    /// and `"failed"` ends the load after the loader's error. `wake` is called, on a thread of its own, when the load is
+    /// to be polled again. Only a load that is under way holds it: a task is held by what it waits for.
+    fn poll<'py>(&self, python: Python<'py>, wake: Py<PyAny>) -> PyResult<(&'static str, Option<Bound<'py, PyBytes>>)> {
         let ended = || PyRuntimeError::new_err("the load has ended, or another thread polls it");
         let mut slot = self.future.try_lock().map_err(|_| ended())?;
         let future = slot.as_mut().ok_or_else(ended)?;
-        let mut poll = || future.as_mut().poll(&mut Context::from_waker(&self.waker));
+        let waker = Waker::from(Arc::new(CoroutineWake { wake, state: Arc::clone(&self.state) }));
+        let mut poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         match if self.has_flash { python.detach(poll) } else { poll() } {
             Poll::Pending if self.exchange.is_wanted.swap(false, Ordering::Relaxed) => Ok(("load", None)),
             Poll::Pending => Ok(("wait", None)),
@@ -168,24 +216,25 @@ impl LoadTask {
     }
 }
 
-/// Wakes the loop of a coroutine. A thread of its own takes the interpreter lock for this: the threads of the cache,
-/// which call wakers, never wait for it.
-struct CoroutineWake(Py<PyAny>);
+/// Wakes the loop of a coroutine.
+pub struct CoroutineWake {
+    wake: Py<PyAny>,
+    state: Arc<State>,
+}
+
+impl CoroutineWake {
+    pub fn call(self: Arc<Self>) {
+        Python::try_attach(|python| {
+            // An error is that of a loop that was closed: nobody waits any more.
+            let _ = self.wake.call0(python);
+            // With the interpreter lock: without it the object would stay until another call of the package.
+            drop(self);
+        });
+    }
+}
 
 impl Wake for CoroutineWake {
     fn wake(self: Arc<Self>) {
-        static WAKES: OnceLock<Sender<Arc<CoroutineWake>>> = OnceLock::new();
-        let wakes = WAKES.get_or_init(|| {
-            let (sender, wakes) = channel::<Arc<Self>>();
-            let wake_all = move || {
-                for wake in wakes {
-                    // An error is that of a loop that was closed: nobody waits any more.
-                    Python::try_attach(|python| wake.0.call0(python).is_ok());
-                }
-            };
-            thread::Builder::new().name("ebbtide-wakes".into()).spawn(wake_all).expect("a thread can be started");
-            sender
-        });
-        wakes.send(self).expect("the thread of wakes does not end");
+        Arc::clone(&self.state).wake(self);
     }
 }

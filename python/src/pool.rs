@@ -2,14 +2,16 @@
 
 use crate::arguments;
 use crate::array::FixedArray;
-use crate::error::{closed, of};
-use crate::load::{self, LoadTask};
+use crate::compact::CompactPool;
+use crate::error::of;
+use crate::load::{self, CoroutineAnswer, LoadFuture, LoadTask, Loader};
+use crate::negatives::NegativeCache;
+use crate::state::State;
 use crate::structured::{AppendBuffer, Map, RangeMap, Words};
-use ebbtide::{Error, InsertOptions, Stats, Value};
+use ebbtide::{Error, InsertOptions, LoadError, Stats, Value};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A pool of a cache; see `Cache.pool`. A `Cache` has the same operations, on its pool `default`.
@@ -18,25 +20,40 @@ pub struct Pool {
     pool: ebbtide::Pool,
     /// Its writes answer `WouldWait`.
     without_waiting: ebbtide::Pool,
-    /// Shared with the cache.
-    is_closed: Arc<AtomicBool>,
+    state: Arc<State>,
     has_flash: bool,
 }
 
 impl Pool {
-    pub fn new(pool: ebbtide::Pool, is_closed: Arc<AtomicBool>, has_flash: bool) -> Self {
-        Self { without_waiting: pool.without_waiting(), pool, is_closed, has_flash }
+    pub fn new(pool: ebbtide::Pool, state: Arc<State>, has_flash: bool) -> Self {
+        Self { without_waiting: pool.without_waiting(), pool, state, has_flash }
     }
 
-    fn check_open(&self) -> PyResult<()> {
-        // Pairs with the store of `Cache.close`.
-        if self.is_closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    /// The native pool, of an open cache.
+    pub fn open(&self) -> PyResult<&ebbtide::Pool> {
+        self.state.check()?;
+        Ok(&self.pool)
+    }
+
+    /// Runs a load that asks for the answer of a loader.
+    pub fn run_load<T: Send>(
+        &self,
+        python: Python<'_>,
+        loader: &Loader,
+        load: impl Future<Output = Result<T, LoadError<PyErr>>> + Send,
+    ) -> PyResult<T> {
+        loader.run(python, self.has_flash, load)
+    }
+
+    /// A load that a coroutine drives.
+    pub fn begin_load(&self, load: impl FnOnce(CoroutineAnswer) -> LoadFuture) -> LoadTask {
+        LoadTask::new(Arc::clone(&self.state), self.has_flash, load)
     }
 
     /// Runs a read, without the interpreter lock if it may wait for flash.
     pub fn read<T: Send>(&self, python: Python<'_>, read: impl FnOnce(&ebbtide::Pool) -> T + Send) -> PyResult<T> {
-        self.check_open()?;
-        Ok(if self.has_flash { python.detach(|| read(&self.pool)) } else { read(&self.pool) })
+        let pool = self.open()?;
+        Ok(if self.has_flash { python.detach(|| read(pool)) } else { read(pool) })
     }
 
     /// Runs a write. A write that would wait for memory, or for flash, runs without the interpreter lock; others keep
@@ -46,14 +63,14 @@ impl Pool {
         python: Python<'_>,
         mut write: impl FnMut(&ebbtide::Pool) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        self.check_open()?;
+        let pool = self.open()?;
         if !self.has_flash {
             match write(&self.without_waiting) {
                 Err(Error::WouldWait { .. }) => {}
                 written => return written.map_err(of),
             }
         }
-        python.detach(|| write(&self.pool)).map_err(of)
+        python.detach(|| write(pool)).map_err(of)
     }
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
@@ -63,13 +80,12 @@ impl Pool {
             let value = self.read(python, |pool| pool.get(&*key))?;
             return Ok(value.map(|value| PyBytes::new(python, &value)));
         }
-        self.check_open()?;
-        Ok(self.pool.with(&*key, |value| PyBytes::new(python, value)))
+        Ok(self.open()?.with(&*key, |value| PyBytes::new(python, value)))
     }
 
     fn iterate(&self, python: Python<'_>, part: Part) -> PyResult<Items> {
         let entries = self.read(python, ebbtide::Pool::iter)?.map_err(of)?;
-        Ok(Items { entries: Mutex::new(entries), part })
+        Ok(Items { entries: Mutex::new(entries), part, state: Arc::clone(&self.state) })
     }
 }
 
@@ -204,8 +220,8 @@ impl Pool {
 
     /// Makes every entry absent.
     fn clear(&self, python: Python<'_>) -> PyResult<()> {
-        self.check_open()?;
-        python.detach(|| self.pool.invalidate_all());
+        let pool = self.open()?;
+        python.detach(|| pool.invalidate_all());
         Ok(())
     }
 
@@ -288,25 +304,23 @@ impl Pool {
         stale_while_revalidate: Option<f64>,
         negative_ttl: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.check_open()?;
-        let options = load::options(ttl, stale_while_revalidate, negative_ttl)?;
-        let value = load::get_or_load(&self.pool, key, load, options, self.has_flash)?;
-        Ok(value.map(|value| PyBytes::new(key.py(), &value)))
+        let (pool, python, loader) = (self.open()?, key.py(), Loader::new(load));
+        let (key, options) = (arguments::key(key)?, load::options(ttl, stale_while_revalidate, negative_ttl)?);
+        let value = self.run_load(python, &loader, pool.get_or_load_async(&*key, options, loader.answer()))?;
+        Ok(value.map(|value| PyBytes::new(python, &value)))
     }
 
     /// The native half of `get_or_load_async`.
     fn _begin_load(
         &self,
         key: &Bound<'_, PyAny>,
-        wake: Py<PyAny>,
         ttl: Option<f64>,
         stale_while_revalidate: Option<f64>,
         negative_ttl: Option<f64>,
     ) -> PyResult<LoadTask> {
-        self.check_open()?;
-        let options = load::options(ttl, stale_while_revalidate, negative_ttl)?;
+        let (pool, options) = (self.open()?.clone(), load::options(ttl, stale_while_revalidate, negative_ttl)?);
         let key = arguments::key(key)?.into_owned();
-        Ok(LoadTask::new(self.pool.clone(), key, wake, options, self.has_flash))
+        Ok(self.begin_load(|answer| Box::pin(async move { pool.get_or_load_async(&key, options, answer).await })))
     }
 
     /// Counters since the start, and gauges, of this pool.
@@ -341,12 +355,17 @@ impl Pool {
         FixedArray::new(this, arguments::key(key)?.into_owned(), typecode)
     }
 
+    /// This pool with the negative results of its keys in a compact pool, whose keys have one length.
+    fn with_negatives(this: Py<Self>, negatives: Py<CompactPool>) -> NegativeCache {
+        NegativeCache::new(this, negatives)
+    }
+
     /// Changes the bounds of this pool's memory. All pools are divided anew.
     fn set_bounds(&self, min: &Bound<'_, PyAny>, max: &Bound<'_, PyAny>) -> PyResult<()> {
         let python = min.py();
         let (min, max) = (arguments::size(min, "min")?, arguments::size(max, "max")?);
-        self.check_open()?;
-        python.detach(|| self.pool.resize(min, max)).map_err(of)
+        let pool = self.open()?;
+        python.detach(|| pool.resize(min, max)).map_err(of)
     }
 
     /// The name of the pool.
@@ -382,7 +401,7 @@ impl Pool {
     }
 
     fn __repr__(&self) -> String {
-        let state = if self.is_closed.load(Ordering::Acquire) { "closed" } else { "open" };
+        let state = if self.state.check().is_ok() { "open" } else { "closed" };
         format!("<ebbtide pool {:?}, {state}>", self.pool.name())
     }
 }
@@ -407,6 +426,7 @@ enum Part {
 pub struct Items {
     entries: Mutex<ebbtide::Iter>,
     part: Part,
+    state: Arc<State>,
 }
 
 #[pymethods]
@@ -416,6 +436,7 @@ impl Items {
     }
 
     fn __next__<'py>(&self, python: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.state.check_process()?;
         // The lock is taken without the interpreter lock, so that two threads cannot wait for each other's.
         let next: Option<(Box<[u8]>, Value)> = python.detach(|| self.entries.lock().expect("no step panics").next());
         let Some((key, value)) = next else { return Ok(None) };

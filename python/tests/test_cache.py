@@ -9,12 +9,6 @@ import pytest
 import ebbtide
 
 
-@pytest.fixture
-def cache():
-    with ebbtide.Cache("16m") as cache:
-        yield cache
-
-
 def test_a_cache_is_like_a_dict(cache):
     cache["key"] = b"value"
     assert cache["key"] == b"value" and cache.get("key") == b"value"
@@ -312,26 +306,12 @@ def test_a_key_of_a_call_is_text_or_bytes(cache):
         load(7)
 
 
-def test_a_write_that_waits_releases_the_interpreter():
-    """An edit keeps the memory of its value from reuse. A write that needs this memory waits until the edit ends."""
-    with ebbtide.Cache("8m", max_value="2m") as cache:
-        words = cache.words("words")
-        words.create([1])
-        is_editing, may_end = threading.Event(), threading.Event()
-
-        def edit(values):
-            is_editing.set()
-            may_end.wait(60)
-            return values
-
-        editor = threading.Thread(target=words.edit, args=(edit,))
-        editor.start()
-        assert is_editing.wait(60)
-        ends = threading.Timer(0.3, may_end.set)
-        ends.start()
-        # With the interpreter lock the timer could not run, and a write would fail after its bound.
-        for number in range(40):
-            cache.set(f"key {number}", bytes(1 << 20))
-        assert may_end.is_set(), "no write had to wait"
-        editor.join()
-        ends.join()
+def test_a_write_that_waits_releases_the_interpreter(held):
+    cache, may_end = held
+    ends = threading.Timer(0.3, may_end.set)
+    ends.start()
+    # With the interpreter lock the timer could not run, and a write would fail after its bound.
+    for number in range(40):
+        cache.set(f"key {number}", bytes(1 << 20))
+    assert may_end.is_set(), "no write had to wait"
+    ends.join()

@@ -1,15 +1,12 @@
 """Compact pools and negative results, as users of the package see them."""
 
+import asyncio
+import time
+
 import pytest
 
 import ebbtide
 from ebbtide import NEGATIVE
-
-
-@pytest.fixture
-def cache():
-    with ebbtide.Cache("16m") as cache:
-        yield cache
 
 
 def test_a_value_replaces_a_negative_result(cache):
@@ -59,3 +56,68 @@ def test_what_a_compact_pool_cannot_hold_is_refused(cache):
     cache.close()
     with pytest.raises(ebbtide.Closed):
         lives.get("user")
+
+
+@pytest.fixture
+def users(cache):
+    absent = cache.add_compact_pool("absent", key=4, min="1m", max="1m")
+    # A ticket is void after a growth.
+    deadline = time.monotonic() + 60
+    while absent.stats()["memory_limit_bytes"] < 1 << 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return cache.with_negatives(absent)
+
+
+def test_objects_and_negative_results_are_one_cache(cache, users):
+    calls = []
+
+    def load(answer):
+        calls.append(answer)
+        return answer
+
+    assert users.get("u001") is None and users.get("u001", 5) == 5
+    assert users.get_or_load("u001", lambda: load(None)) is NEGATIVE is users.get_or_load("u001", lambda: load(b"late"))
+    assert users.get("u001") is NEGATIVE and "u001" in users.negatives and "u001" not in users.objects
+    users.set("u001", b"Ada")
+    assert users.get("u001") == b"Ada" == users.get_or_load("u001", lambda: load(None)) and len(users.negatives) == 0
+    assert users.get_or_load("u002", lambda: load(b"Bob"), ttl=60) == b"Bob" == cache["u002"]
+    assert users.delete("u001") and not users.delete("u001") and users.get("u001") is None
+    with pytest.raises(ZeroDivisionError):
+        users.get_or_load("u003", lambda: 1 / 0)
+    assert users.get("u003") is None and calls == [None, b"Bob"]
+    assert users.objects.name == "default" and users.negatives.name == "absent"
+
+
+def test_tasks_load_what_exists_and_what_does_not(users):
+    calls = []
+
+    async def load(answer):
+        calls.append(answer)
+        await asyncio.sleep(0.01)
+        return answer
+
+    async def run():
+        loads = (users.get_or_load_async("u001", lambda: load(None)) for _ in range(4))
+        assert await asyncio.gather(*loads) == [NEGATIVE] * 4
+        assert await users.get_or_load_async("u002", lambda: load(b"Bob"), 60) == b"Bob"
+        with pytest.raises(ValueError, match="ttl"):
+            await users.get_or_load_async("u003", lambda: load(b""), ttl=0)
+
+    asyncio.run(run())
+    assert calls == [None, b"Bob"] and users.get("u001") is NEGATIVE and users.get("u002") == b"Bob"
+
+
+def test_keys_of_another_length_have_no_negative_results(cache, users):
+    for refused in (
+        lambda: users.set("user 1", b"Ada"),
+        lambda: users.delete("user 1"),
+        lambda: users.get_or_load("user 1", bytes),
+        lambda: asyncio.run(users.get_or_load_async("user 1", None)),
+    ):
+        with pytest.raises(ebbtide.Error, match="the key has 6 bytes; those of this compact pool have 4"):
+            refused()
+    assert "user 1" not in cache
+    cache.close()
+    with pytest.raises(ebbtide.Closed):
+        users.get("u001")

@@ -1,22 +1,18 @@
-"""Loads and remembered results: which call answers which, and how often a function is called."""
+"""Loads and remembered results: how often a function is called, and for whom."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 import warnings
+import weakref
 
 import pytest
 
 import ebbtide
-
-
-@pytest.fixture
-def cache():
-    with ebbtide.Cache("16m") as cache:
-        yield cache
 
 
 def in_threads(count, function):
@@ -34,71 +30,6 @@ def in_threads(count, function):
         thread.join(60)
         assert not thread.is_alive()
     return results
-
-
-def test_functions_of_one_scope_are_told_apart(cache):
-    one, two = ebbtide.memoize(cache)(lambda: 1), ebbtide.memoize(cache)(lambda: 2)
-    assert (one(), two(), one(), two()) == (1, 2, 1, 2)
-
-    def of(number):
-        return ebbtide.memoize(cache)(lambda: number)
-
-    assert [of(3)(), of(4)()] == [3, 4]
-
-    class Number:
-        def __init__(self, number):
-            self.number = number
-
-        def get(self):
-            return self.number
-
-    assert [ebbtide.memoize(cache)(Number(number).get)() for number in (5, 6)] == [5, 6]
-
-
-def test_named_functions_of_one_name_are_told_apart(cache):
-    def define(body):
-        scope = {"__name__": "module"}
-        exec(textwrap.dedent(body), scope)
-        return ebbtide.memoize(cache)(scope["load"])
-
-    assert define("def load():\n    return 'a'")() == "a"
-    assert define("def load():\n    return 'b'")() == "b"
-    # The same function, defined once more.
-    again = define("def load():\n    return 'a'")
-    hits = cache.stats()["hits"]
-    assert again() == "a" and cache.stats()["hits"] == hits + 1
-
-
-def test_named_functions_keep_their_results_over_a_restart(tmp_path):
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent("""
-        import sys
-        import ebbtide
-
-        cache = ebbtide.Cache("16m", memory_file=sys.argv[1])
-
-        @ebbtide.memoize(cache)
-        def load(word):
-            print("called", word)
-            return word in {"red", "green", "blue"}
-
-        @ebbtide.memoize(cache)
-        def other(word, mode="r"):
-            print("other", word)
-
-        local = ebbtide.memoize(cache)(lambda: print("local"))
-        load("red"), other("red"), local()
-        cache.close()
-        """)
-    )
-
-    def run(seed):
-        command = [sys.executable, "program.py", "memory"]
-        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path))}
-        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
-
-    assert run("1") == "called red\nother red\nlocal\n"
-    assert run("2") == "local\n"
 
 
 def test_a_result_that_was_forgotten_during_its_load_is_not_kept(cache):
@@ -245,42 +176,28 @@ def test_a_cancelled_task_leaves_its_load_to_another(cache):
     assert asyncio.run(run()) == "loaded" and len(calls) == 2
 
 
-def test_the_loop_goes_on_while_a_result_waits_for_memory():
-    """An edit keeps the memory of its value from reuse. A result that needs this memory waits until the edit ends."""
-    with ebbtide.Cache("8m", max_value="2m") as cache:
-        words = cache.words("words")
-        words.create([1])
-        is_editing, may_end = threading.Event(), threading.Event()
+def test_the_loop_goes_on_while_a_result_waits_for_memory(held):
+    cache, may_end = held
 
-        def edit(values):
-            is_editing.set()
-            may_end.wait(60)
-            return values
+    @ebbtide.memoize(cache)
+    async def load(number):
+        return bytes(1 << 20)
 
-        editor = threading.Thread(target=words.edit, args=(edit,))
-        editor.start()
-        assert is_editing.wait(60)
+    async def fill():
+        ticks, loads = 0, asyncio.ensure_future(load_all())
+        while not loads.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+            if ticks == 30:
+                may_end.set()
+        await loads
+        return ticks
 
-        @ebbtide.memoize(cache)
-        async def load(number):
-            return bytes(1 << 20)
+    async def load_all():
+        for number in range(40):
+            await load(number)
 
-        async def fill():
-            ticks, loads = 0, asyncio.ensure_future(load_all())
-            while not loads.done():
-                await asyncio.sleep(0.01)
-                ticks += 1
-                if ticks == 30:
-                    may_end.set()
-            await loads
-            return ticks
-
-        async def load_all():
-            for number in range(40):
-                await load(number)
-
-        assert asyncio.run(fill()) >= 30 and may_end.is_set()
-        editor.join()
+    assert asyncio.run(fill()) >= 30 and may_end.is_set()
 
 
 def test_a_value_is_loaded_once_and_none_is_remembered(cache):
@@ -369,3 +286,136 @@ def test_loads_with_flash_are_single(tmp_path):
         assert asyncio.run(all_of()) == [4000] * 8000 == asyncio.run(all_of())
         assert len(calls) < 13_000
         assert in_threads(4, lambda number: cache.get_or_load("key", lambda: b"value")) == [b"value"] * 4
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_interrupt_is_not_remembered_as_a_failure(cache, kind):
+    def load():
+        raise kind
+
+    async def load_async():
+        raise kind
+
+    with pytest.raises(kind):
+        cache.get_or_load("key", load, negative_ttl=60)
+    with pytest.raises(kind):
+        asyncio.run(cache.get_or_load_async("key", load_async, negative_ttl=60))
+    assert cache.get_or_load("key", lambda: b"value", negative_ttl=60) == b"value"
+
+
+def test_an_interrupt_releases_those_who_wait(cache):
+    calls = []
+
+    def load():
+        calls.append(1)
+        time.sleep(0.05)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return b"value"
+
+    def call(number):
+        try:
+            return cache.get_or_load("key", load)
+        except KeyboardInterrupt:
+            return b"interrupted"
+
+    assert sorted(in_threads(4, call)) == [b"interrupted"] + [b"value"] * 3 and len(calls) == 2
+
+
+def test_a_task_that_waits_for_a_load_ends_with_its_loop(cache):
+    is_loading, may_end = threading.Event(), threading.Event()
+
+    def load():
+        is_loading.set()
+        assert may_end.wait(60)
+        return b"value"
+
+    thread = threading.Thread(target=cache.get_or_load, args=("key", load))
+    thread.start()
+    assert is_loading.wait(60)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(cache.get_or_load_async("key", None))
+    loop.run_until_complete(asyncio.sleep(0.05))
+    waiting = weakref.ref(task)
+    loop.close()
+    del task, loop
+    may_end.set()
+    thread.join(60)
+    # The load has ended: nobody wakes the task any more.
+    deadline = time.monotonic() + 60
+    while waiting() is not None:
+        assert time.monotonic() < deadline, "a cycle keeps the task"
+        gc.collect()
+        time.sleep(0.01)
+
+
+def test_a_task_that_waits_for_a_load_is_held_by_it(cache):
+    is_loading, may_end, found = threading.Event(), threading.Event(), []
+
+    def load():
+        is_loading.set()
+        assert may_end.wait(60)
+        return b"value"
+
+    async def wait():
+        found.append(await cache.get_or_load_async("key", None))
+
+    async def run():
+        waiting = weakref.ref(asyncio.create_task(wait()))
+        await asyncio.sleep(0.05)
+        gc.collect()
+        may_end.set()
+        while waiting() is not None and not found:
+            await asyncio.sleep(0.01)
+
+    thread = threading.Thread(target=cache.get_or_load, args=("key", load))
+    thread.start()
+    assert is_loading.wait(60)
+    asyncio.run(run())
+    thread.join(60)
+    assert found == [b"value"]
+
+
+def test_a_task_that_outlives_the_load_that_started_it_uses_the_cache(cache):
+    calls, started = [], []
+
+    @ebbtide.memoize(cache)
+    async def load(number):
+        calls.append(number)
+        if number == 1:
+            started.append(asyncio.create_task(again()))
+        return number
+
+    async def again():
+        await asyncio.sleep(0.05)
+        return [await load(1), await load(2), await load(2)]
+
+    async def run():
+        assert await load(1) == 1
+        return await started[0]
+
+    assert asyncio.run(run()) == [1, 2, 2] and calls == [1, 2]
+
+
+def test_a_program_may_end_while_a_task_is_woken():
+    """A thread that would take the lock of an ended interpreter aborts the process."""
+    program = """
+    import threading, time
+    import ebbtide
+
+    is_waking = threading.Event()
+
+    def wake():
+        is_waking.set()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            time.sleep(0.0001)
+
+    cache = ebbtide.Cache("8m")
+    leader, waiter = (cache._begin_load("key", None, None, None) for _ in range(2))
+    assert (leader.poll(wake)[0], waiter.poll(wake)[0]) == ("load", "wait")
+    leader.cancel()
+    is_waking.wait()
+    """
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True, timeout=60)

@@ -7,12 +7,6 @@ import pytest
 import ebbtide
 
 
-@pytest.fixture
-def cache():
-    with ebbtide.Cache("16m") as cache:
-        yield cache
-
-
 def test_words_are_changed_together(cache):
     words = cache.words("client")
     assert words.get() is None and words.edit(lambda old: old) is None
