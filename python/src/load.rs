@@ -10,8 +10,8 @@
 //! Both drive the future of the library, so that threads and tasks wait for each other's loads of a key, and no value
 //! is written that is older than a write or a removal of its key.
 //!
-//! An interrupt from the keyboard, an exit or a cancellation is no failure of a loader: the load ends without an answer,
-//! as the future is dropped.
+//! An interrupt from the keyboard, an exit or a cancellation is no failure of a loader: the load ends without an
+//! answer, as the future is dropped.
 
 use crate::arguments;
 use crate::error::of;
@@ -63,7 +63,7 @@ impl Wake for Parked {
 /// A function of Python that loads a value.
 pub struct Loader {
     load: Py<PyAny>,
-    /// What it raised that is no failure: the load is abandoned.
+    /// Its exception that is no failure: the load is abandoned.
     interrupt: Mutex<Option<PyErr>>,
 }
 
@@ -179,8 +179,8 @@ impl LoadTask {
 #[pymethods]
 impl LoadTask {
     /// A step: `"load"` asks for the loader's answer, `"wait"` for the next poll after a wake, `"found"` has the value,
-    /// and `"failed"` ends the load after the loader's error. `wake` is called, on a thread of its own, when the load is
-    /// to be polled again. Only a load that is under way holds it: a task is held by what it waits for.
+    /// and `"failed"` ends the load after the loader's error. `wake` is called, on a thread of its own, when the load
+    /// is to be polled again. Only a load that is under way holds it: a task is held by what it waits for.
     fn poll<'py>(&self, python: Python<'py>, wake: Py<PyAny>) -> PyResult<(&'static str, Option<Bound<'py, PyBytes>>)> {
         let ended = || PyRuntimeError::new_err("the load has ended, or another thread polls it");
         let mut slot = self.future.try_lock().map_err(|_| ended())?;
