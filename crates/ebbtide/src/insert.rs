@@ -181,22 +181,18 @@ mod tests {
 
     #[test]
     fn an_insert_over_a_negative_result_ends_beside_a_busy_neighbour() {
-        let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
-        let (pool, value) = (cache.memcached(), vec![7; 900_000]);
-        let forget = || {
-            cache.remove(KEY);
+        let value = vec![7; 900_000];
+        // Each cache has other neighbours, and the negative result stays where it is.
+        for _ in 0..5 {
+            let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
             let options = LoadOptions::new().negative_ttl(Duration::from_secs(3600));
             assert_eq!(cache.get_or_load(KEY, options, || Ok::<Option<&str>, u32>(None)), Ok(None));
-        };
-        forget();
-        let uploads_ended = || pool.0.pool.store.uploads_ended();
-        let before = uploads_ended();
-        beside_a_busy_neighbour(pool, || {
-            for _ in 0..10 {
-                forget();
+            let uploads_ended = || cache.memcached().0.pool.store.uploads_ended();
+            let before = uploads_ended();
+            beside_a_busy_neighbour(cache.memcached(), || {
                 assert!(cache.insert_if_absent(KEY, &value, InsertOptions::new()).unwrap());
-            }
-        });
-        assert_eq!(uploads_ended() - before, 20, "each tries to add, and then replaces the negative result");
+            });
+            assert_eq!(uploads_ended() - before, 2, "it tries to add, and then replaces the negative result");
+        }
     }
 }
