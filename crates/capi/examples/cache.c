@@ -101,7 +101,7 @@ static void values(struct ebbtide_cache *cache)
     EXPECT(ebbtide_get_into(cache, KEY("key"), (uint8_t *)buffer, sizeof buffer, &length), EBBTIDE_STATUS_TOO_LARGE);
     HOLD(length == strlen("a longer value"));
     EXPECT(ebbtide_contains(cache, KEY("key")), EBBTIDE_STATUS_OK);
-    EXPECT(ebbtide_touch(cache, KEY("key"), 1000), EBBTIDE_STATUS_OK);
+    EXPECT(ebbtide_touch(cache, KEY("key"), 60000), EBBTIDE_STATUS_OK);
     EXPECT(ebbtide_remove(cache, KEY("key")), EBBTIDE_STATUS_OK);
     EXPECT(ebbtide_remove(cache, KEY("key")), EBBTIDE_STATUS_MISS);
     EXPECT(ebbtide_get(cache, KEY("key"), &value), EBBTIDE_STATUS_MISS);

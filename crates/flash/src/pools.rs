@@ -36,10 +36,8 @@ pub struct FlashPool {
     refused_bytes: AtomicU64,
     /// Bytes of its share of flash.
     share_bytes: AtomicU64,
-    /// Its part of the bytes of all objects on flash, and of those of all large objects, by the shares of the pools
-    /// that have some ([`LivePools::update_limits`]).
-    max_bytes: AtomicU64,
-    max_large_bytes: AtomicU64,
+    /// Whether it has more than its share ([`LivePools::compare_shares`]).
+    is_above_share: AtomicBool,
     /// A flush is pending.
     pub(crate) flush_is_pending: AtomicBool,
 }
@@ -72,8 +70,7 @@ impl FlashPool {
             refused_by_share: AtomicU64::new(0),
             refused_bytes: AtomicU64::new(0),
             share_bytes: AtomicU64::new(u64::MAX),
-            max_bytes: AtomicU64::new(u64::MAX),
-            max_large_bytes: AtomicU64::new(u64::MAX),
+            is_above_share: AtomicBool::new(false),
             flush_is_pending: AtomicBool::new(false),
         })
     }
@@ -122,11 +119,10 @@ impl FlashPool {
         self.share_bytes.store(bytes, Relaxed);
     }
 
-    /// Whether the pool has more than its share, both of all objects on flash and of the large ones: a pool whose small
-    /// objects fill their area still has its part of the log of large objects.
+    /// Whether the pool had more than its share at the last comparison, both of all objects on flash and of the large
+    /// ones: a pool whose small objects fill their area still has its part of the log of large objects.
     pub(crate) fn is_above_share(&self) -> bool {
-        self.bytes() > self.max_bytes.load(Relaxed)
-            && self.large_bytes.load(Relaxed) > self.max_large_bytes.load(Relaxed)
+        self.is_above_share.load(Relaxed)
     }
 
     /// A lookup has found an object.
@@ -270,20 +266,25 @@ impl LivePools {
         above.map(|(number, ..)| *number).collect()
     }
 
-    /// Divides the bytes on flash, and those of the large objects, by the shares of the pools that have some.
-    pub(crate) fn update_limits(&self) {
+    /// Compares the part of each pool of all bytes on flash, and of those of the large objects, with its share beside
+    /// the shares of the pools that have some.
+    pub(crate) fn compare_shares(&self) {
         let pools = self.pools.read().expect(UNHARMED);
-        let divide = |bytes: fn(&FlashPool) -> u64, limit: fn(&FlashPool) -> &AtomicU64| {
-            let with_bytes = || pools.values().filter(|pool| bytes(pool) > 0);
-            let all_bytes: u128 = with_bytes().map(|pool| u128::from(bytes(pool))).sum();
-            let all_shares: u128 = with_bytes().map(|pool| u128::from(pool.share_bytes())).sum();
-            for pool in pools.values() {
-                let part = all_bytes.saturating_mul(pool.share_bytes().into()) / all_shares.max(1);
-                limit(pool).store(u64::try_from(part).unwrap_or(u64::MAX), Relaxed);
-            }
+        // Each number is read once: others write meanwhile.
+        let read =
+            |pool: &FlashPool| [pool.bytes(), pool.large_bytes.load(Relaxed), pool.share_bytes()].map(u128::from);
+        let parts: Vec<_> = pools.values().map(|pool| (pool, read(pool))).collect();
+        let sums = |kind: usize| {
+            let with_bytes = parts.iter().filter(|(_, part)| part[kind] > 0);
+            with_bytes.fold((0, 0), |(bytes, shares), (_, part)| (bytes + part[kind], shares + part[2]))
         };
-        divide(FlashPool::bytes, |pool| &pool.max_bytes);
-        divide(|pool| pool.large_bytes.load(Relaxed), |pool| &pool.max_large_bytes);
+        let is_above =
+            |bytes: u128, share: u128, (all_bytes, all_shares): (u128, u128)| bytes * all_shares > share * all_bytes;
+        let (all, large) = (sums(0), sums(1));
+        for (pool, part) in &parts {
+            let is_above = is_above(part[0], part[2], all) && is_above(part[1], part[2], large);
+            pool.is_above_share.store(is_above, Relaxed);
+        }
     }
 
     /// The incarnations above their share of which at least `min_bytes` were refused since the last call that returned

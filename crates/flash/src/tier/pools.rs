@@ -125,7 +125,7 @@ impl Tier {
 
     /// For each region's worth of objects that a pool's share refused, a region of that pool is reclaimed.
     pub(super) fn turn_over_shares(&self, now: u32) {
-        self.pools.live.update_limits();
+        self.pools.live.compare_shares();
         for number in self.pools.live.take_refused(self.large.region_bytes()) {
             self.large.reclaim_of_pool(number, now);
         }
