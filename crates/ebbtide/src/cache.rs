@@ -292,14 +292,14 @@ impl Cache {
         })
     }
 
-    /// Changes which hits on flash come back to memory, from now on. Without flash it does nothing.
+    /// Sets the policy that chooses the hits on flash to promote. Without flash it does nothing.
     pub fn set_flash_promotion(&self, promotion: FlashPromotion) {
         if let Some(flash) = self.engine().flash() {
             flash.promotion.set(promotion);
         }
     }
 
-    /// Changes which values are written to flash, from now on. Without flash it does nothing.
+    /// Sets the limits of the values that are written to flash. Without flash it does nothing.
     pub fn set_flash_limits(&self, limits: FlashLimits) {
         let FlashLimits { min_value_bytes, min_ttl_seconds, max_idle_seconds } = limits;
         if let Some(flash) = self.engine().flash() {

@@ -42,7 +42,7 @@ pub enum Patience {
     /// It answers [`Error::WouldWait`], and nothing is done.
     #[default]
     Whole,
-    /// The same, but it no longer waits for flash: what flash has no space for is lost.
+    /// As `Whole`, without waits for flash: an evicted value for which flash has no space is lost.
     WithoutFlash,
     /// It is refused as [`Error::OutOfMemory`].
     Spent,

@@ -1,7 +1,7 @@
 //! Flash under the engine in process: what the flags ask for, and what it did.
 //!
 //! The flags have the server's spelling, and [`ebbtide::memcached`] reads their values for both. Flags of the server
-//! that change nothing in a run of its own are refused with the reason.
+//! that have no effect on a replay or a bench are refused, with the reason.
 
 use clap::{Args, value_parser};
 use ebbtide::memcached::{

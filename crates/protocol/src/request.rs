@@ -94,7 +94,7 @@ pub enum ExternalStorage {
     ItemAge(u32),
     /// The least seconds that a value must have left.
     LowTtl(u32),
-    /// Of how many hits on flash one comes back to memory; of 0 none does.
+    /// One in this many hits on flash is promoted; 0 promotes none.
     RecacheRate(u32),
 }
 

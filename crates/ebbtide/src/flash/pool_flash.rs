@@ -126,7 +126,7 @@ impl PoolFlash {
         self.range_uses.take_use(probe.hash) && self.choose_promotion(probe.hash, now_ms) == Choice::Promote
     }
 
-    /// What the policy makes of a hit on flash, which counts as one.
+    /// Whether the policy promotes a hit on flash. Counts the hit.
     pub fn choose_promotion(&self, hash: FlashHash, now_ms: u64) -> Choice {
         self.promotions.choose(self.promotion.get(), hash, self.seconds(now_ms))
     }

@@ -165,7 +165,7 @@ impl Promotions {
         self.turns.fetch_add((bytes.min(MAX_ITEM_BYTES) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
     }
 
-    /// What the policy makes of a hit, which counts as one. `now` is in seconds.
+    /// Whether the policy promotes a hit. Counts the hit. `now` is in seconds.
     pub fn choose(&self, policy: FlashPromotion, key: FlashHash, now: u32) -> Choice {
         let is_second = || self.recent.seen(key, now, WINDOW_SECONDS);
         let promotes = match policy {

@@ -77,7 +77,7 @@ impl Drop for LoadWait {
 }
 
 impl Deadlines {
-    /// Those of this process.
+    /// The deadlines of this process: a forked child has its own.
     fn get() -> &'static Self {
         let (mut slot, process) = (&FIRST, process::id());
         // Ends: each further slot is that of a descendant.

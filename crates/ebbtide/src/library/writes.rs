@@ -317,7 +317,7 @@ impl Pool {
         self.life(options).write(&self.commands, key, value, mode)
     }
 
-    /// What a change has met at a key.
+    /// Looks up why a change of an absent key was refused.
     fn occupant(&self, key: &[u8]) -> Result<Occupant, Error> {
         let of = |item: &Item<'_>| if has_value(item) { Occupant::Value } else { Occupant::Negative(item.cas()) };
         match self.commands.peek(key).hit() {
@@ -343,7 +343,7 @@ impl Pool {
     }
 }
 
-/// What a key has.
+/// The present entry of a key.
 enum Occupant {
     /// A remembered negative result with this token. Writes take it for an absent key.
     Negative(u64),

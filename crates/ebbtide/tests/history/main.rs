@@ -15,8 +15,8 @@
 //!
 //! All of that holds from one life of the cache to the next, whether it was stopped or killed.
 //!
-//! Memory has space for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile,
-//! and regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device
+//! Memory has space for a part of the keys, flash for some more: so most values are evicted before their next use, and
+//! regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device
 //! reorders and delays what it is given, fails, flips bits, loses and misplaces writes. The values, lengths and lives
 //! are drawn from a seed; how threads meet is not.
 //!

@@ -68,9 +68,9 @@ struct VictimRegion {
 /// Which objects of a reclaimed region are copied.
 #[derive(Clone, Copy)]
 enum Chosen {
-    /// Those whose copies pay. `turn`: turns of the log until now.
+    /// Objects whose copies pay. `turn`: turns of the log until now.
     ByValue { copies_pay: bool, turn: u64 },
-    /// All of pools other than this one, which has more than its share.
+    /// All objects of pools other than this one, which has more than its share.
     OfOthers(u16),
 }
 

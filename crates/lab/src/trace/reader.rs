@@ -301,7 +301,7 @@ fn lines_after(input: BufReader<Input>, header: bool) -> io::Result<Lines<BufRea
 mod tests {
     use super::*;
 
-    /// What a file is called that `--columns` refuses.
+    /// The kind of file that `--columns` names in its refusal; `None` if it accepts the file.
     fn refusal(content: &[u8]) -> Option<&'static str> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), content).unwrap();
