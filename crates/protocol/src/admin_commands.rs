@@ -1,4 +1,4 @@
-//! The commands around memcached's lists, slabs and crawler, and those that look at what is going on.
+//! The commands for memcached's lists, slabs and crawler, and those that watch a running server.
 //!
 //! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as
 //! memcached checks them, and answered as it answers them. Dumps and watching are real.
@@ -14,7 +14,7 @@ const CLASS_LIMIT: u32 = 63;
 const SLEEP_LIMIT: u32 = 1_000_000;
 /// memcached's smallest window of `slabs automove window`.
 const WINDOW_MIN: u32 = 3;
-/// The most that `lru tune` may give to both lists, in percent.
+/// Largest share that `lru tune` may give to both lists, in percent.
 const SHARES_LIMIT: u32 = 80;
 
 fn unchanged<'a>(noreply: bool) -> CommandLine<'a> {
@@ -184,7 +184,7 @@ fn watched<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> Option<Watched> {
             b"evictions" => watched.evictions = true,
             b"connevents" => watched.connections = true,
             b"deletions" => watched.deletions = true,
-            // What only the proxy and builds for debugging write, and what has no counterpart.
+            // Events of the proxy and of debug builds, and events without a counterpart here.
             b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
             other => watched.sample = Some(sample(other)?),
         }

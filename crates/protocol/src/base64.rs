@@ -1,5 +1,5 @@
-//! Reads keys in base64 (RFC 4648, section 4) as memcached does: what is no digit is skipped, and the padding ends the
-//! key.
+//! Reads keys in base64 (RFC 4648, section 4) as memcached does: bytes that are no digits are skipped, and the padding
+//! ends the key.
 
 fn digit(byte: u8) -> Option<u8> {
     match byte {

@@ -1,5 +1,5 @@
 //! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get`, `delete`,
-//! `incr`, and `set` with its relatives, and cuts what the server sends into answers.
+//! `incr`, and `set` with its relatives, and cuts the input from the server into answers.
 
 use std::io::Write;
 

@@ -21,7 +21,7 @@ use crate::meta;
 use crate::number::{exptime32, signed32, unsigned32, unsigned64};
 use crate::request::{Get, Keys, Rejection, Request, StoreMode, StoreRequest};
 
-/// What a complete line says.
+/// Result of parsing a complete line.
 pub enum CommandLine<'a> {
     Request(Request<'a>),
     Reject {
@@ -44,7 +44,7 @@ pub enum CommandLine<'a> {
 
 /// Enough for the longest command (cas with noreply) and one more, to see that there are too many.
 const KEPT_TOKENS: usize = 8;
-/// memcached looks at no more tokens than this in one go.
+/// Maximum number of tokens that memcached parses at once.
 const SEEN_TOKENS: usize = 23;
 
 pub struct LineTokens<'a> {
@@ -150,7 +150,7 @@ fn get_and_touch(line: &[u8], with_cas: bool) -> CommandLine<'_> {
 }
 
 /// True if a run of bytes without a space is longer than a key may be. Skips from one space to the last one that
-/// a legal key can reach, so it looks at few of the bytes.
+/// a legal key can reach, so it reads few of the bytes.
 pub fn has_long_key(mut keys: &[u8]) -> bool {
     while keys.len() > MAX_KEY {
         match memchr::memrchr(b' ', &keys[..=MAX_KEY]) {

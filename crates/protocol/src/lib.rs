@@ -5,13 +5,13 @@
 //! | `parser` | the incremental request parser: where lines and data blocks begin and end, long multigets |
 //! | `meta`, `base64` | the lines of meta commands: flags, keys in base64 |
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
-//! | `request` | what a command asks for, borrowed from the read buffer |
+//! | `request` | one parsed command, borrowed from the read buffer |
 //! | `number` | decimal arguments |
 //! | `admin_commands` | the commands around memcached's lists, slabs and crawler; dumps and watching |
 //! | `encoding` | keys in lines that cannot carry all bytes: URI encoding, base64 |
 //! | `reply` | every line a server answers, and the writers that format them |
 //! | `binary` | the binary protocol, with modules of its own |
-//! | `login` | what is said before a client of the text protocol is known |
+//! | `login` | authentication in the text protocol |
 //! | `client` | the other side: request writers and a response parser for load generators and tests |
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! What a client of the text protocol says before it is known, when the server asks who is there: a set of any key
-//! whose value is `user password`.
+//! Authentication in the text protocol: a client that has not logged in sends a set of any key with the value
+//! `user password`.
 //!
 //! ```text
 //! set <any> <any> <any> <length> [...]\r\n
 //! <user> <password>\r\n
 //! ```
-//! The password is all that is behind the first blank: it may have blanks itself.
+//! The password is everything after the first blank and may contain blanks.
 //!
-//! It keeps no state: what it does not consume has to be given again, with what has arrived since.
+//! The parser keeps no state: pass the bytes that it did not consume again, followed by those that have arrived since.
 
 use crate::LINE_LIMIT;
 use crate::number::unsigned32;
 use crate::request::Keys;
 
-/// The longest value that is waited for. A client announces no more: names and passwords are short.
+/// Longest value that is accepted, in bytes. Names and passwords are shorter.
 pub const TOKEN_LIMIT: usize = 8 << 10;
 
-/// What stands at the front of the input.
+/// Result of parsing the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Login<'a> {
     Token {
@@ -25,8 +25,8 @@ pub enum Login<'a> {
     },
     /// Anything but a set.
     Unauthenticated,
-    /// As `Unauthenticated`, and the connection is closed: a set whose length is no number, so that its value cannot be
-    /// told from lines.
+    /// As `Unauthenticated`, and the connection is closed: a set whose length is not a number, so that the end of its
+    /// value is unknown.
     UnknownLength,
     /// The value does not end in a line end.
     BadTermination,
@@ -39,7 +39,7 @@ pub enum Login<'a> {
     Close,
 }
 
-/// What stands at the front of `input`, and how many bytes of it that took.
+/// Parses the front of `input`. Returns the result and the number of bytes consumed.
 pub fn next(input: &[u8]) -> (Login<'_>, usize) {
     let Some(end) = memchr::memchr(b'\n', input) else {
         return match input.len() {
@@ -72,7 +72,7 @@ pub fn next(input: &[u8]) -> (Login<'_>, usize) {
     }
 }
 
-/// What a line announces if it is a set with a length: the bytes of its value, or `None` if that is no number.
+/// Length of the value if the line is a set with a length; `Some(None)` if the length is not a number.
 fn announced(line: &[u8]) -> Option<Option<usize>> {
     let mut words = Keys::new(line.strip_suffix(b"\r").unwrap_or(line));
     let is_set = words.next()? == b"set";

@@ -1,9 +1,9 @@
 //! The meta commands' lines: `<cm> <key> [<length>] <flag>*`, a flag being a letter with an argument behind it.
 //!
-//! A line is checked as a whole before it is handed on, with memcached's error for it: an unknown or repeated flag ends
-//! the look at once, of several bad arguments the last one tells; the mode and the length of the opaque token are
-//! checked last. A flag without a meaning for its command is accepted. What is handed on borrows the line: flags are
-//! answered in the order in which they were asked for, so an answer goes through them once more.
+//! A line is checked as a whole, with memcached's error: an unknown or repeated flag ends the check at once, the last
+//! of several bad arguments decides, and the mode and the length of the opaque token are checked last. A flag without a
+//! meaning for its command is accepted. The result borrows the line: flags are answered in the order of the request,
+//! so an answer reads them once more.
 
 use crate::MAX_KEY;
 use crate::base64;
@@ -13,7 +13,7 @@ use crate::request::{Keys, Rejection, Request};
 
 /// The longest opaque token, with its letter.
 const OPAQUE_LIMIT: usize = 32;
-/// The most words of a line.
+/// Maximum number of words in a line.
 const WORDS_MAX: usize = 20;
 
 /// A meta command with a key.
@@ -25,7 +25,7 @@ pub struct Meta<'a> {
     seen: SeenFlags,
 }
 
-/// What a meta command does.
+/// Meta commands with a key and no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaCommand {
     Get,
@@ -85,12 +85,12 @@ impl<'a> Meta<'a> {
         self.seen.0 & SPECIAL == 0
     }
 
-    /// The flags as they stand in the line.
+    /// The flags as in the line.
     pub fn flag_bytes(&self) -> &'a [u8] {
         self.flags
     }
 
-    /// The key as it stands in the line: in base64 with the flag b.
+    /// The key as in the line: in base64 with the flag b.
     pub fn key_word(&self) -> &'a [u8] {
         self.key
     }
@@ -106,7 +106,7 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// What stands behind a letter.
+    /// Argument of the flag with this letter.
     fn argument(&self, letter: u8) -> Option<&'a [u8]> {
         let mut flags = self.flags().filter(|_| self.has(letter));
         flags.find(|flag| flag[0] == letter).map(|flag| &flag[1..])
@@ -133,7 +133,7 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// Reads a line whose first word is `m` and `kind`; `rest` is what stands behind it.
+/// Parses a line whose first word is `m` and `kind`; `rest`: the bytes behind this word.
 pub fn parse(kind: u8, rest: &[u8]) -> CommandLine<'_> {
     let parsed = match kind {
         b'g' => get(rest),
@@ -150,7 +150,7 @@ pub fn parse(kind: u8, rest: &[u8]) -> CommandLine<'_> {
     }
 }
 
-/// The first word of `rest`, and what is behind it.
+/// The first word of `rest`, and the bytes behind it.
 fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut words = Keys::new(rest);
     let word = words.next()?;
@@ -232,7 +232,7 @@ fn opaque_fits(meta: &Meta<'_>) -> Result<(), Rejection> {
     }
 }
 
-/// Checks what is behind the first word of a line without a length.
+/// Checks the part behind the first word of a line without a length.
 fn checked(rest: &[u8]) -> Result<Meta<'_>, Rejection> {
     let (key, flags) = split(rest).ok_or(Rejection::BadFormat)?;
     checked_flags(key, flags, 2)
@@ -257,7 +257,7 @@ fn checked_flags<'a>(key: &'a [u8], flags: &'a [u8], words: usize) -> Result<Met
             b'b' => base64::decode(key, &mut [0; MAX_KEY]).is_none().then_some(Rejection::BadKeyEncoding),
             b'N' | b'T' | b'R' => signed32(argument).is_none().then_some(Rejection::BadToken),
             b'C' | b'E' => unsigned64(argument).is_none().then_some(Rejection::BadToken),
-            // It has no error of its own: that of the flag before it stays.
+            // A bad F has no error of its own: the error of an earlier flag stays.
             b'F' => unsigned32(argument).is_none().then(|| wrong.unwrap_or(Rejection::BadFormat)),
             b'J' => unsigned64(argument).is_none().then_some(Rejection::InvalidInitial),
             b'D' => unsigned64(argument).is_none().then_some(Rejection::InvalidMetaDelta),

@@ -33,7 +33,7 @@ pub fn exptime32(token: &[u8]) -> Option<i32> {
 mod tests {
     use super::*;
 
-    /// What no number may look like, whatever its type.
+    /// Tokens that no type of number accepts.
     const REFUSED: [&[u8]; 16] = [
         b"", b"+", b"-", b"+7", b" 7", b"7 ", b"\t7", b"7\t", b"7\r", b"7x", b"x", b"--1", b"-+1", b"1.0", b"0x10",
         b"7\0",

@@ -1,7 +1,7 @@
 //! The incremental request parser.
 //!
-//! It is given all bytes that have arrived and were not consumed yet, and says what stands at their front and how many
-//! of them that took. It keeps no bytes itself, so one read buffer serves any number of connections.
+//! The caller passes all bytes that have arrived and are not consumed, and gets the command at their front and the
+//! number of bytes consumed. The parser keeps no bytes, so one read buffer serves any number of connections.
 //!
 //! ```text
 //!            line ends here                 "get " + 2 KiB without an end
@@ -11,25 +11,25 @@
 //!     \--- refused, with a data block of unknown length: Closing
 //! ```
 //!
-//! Lines end in `\n`, with or without a `\r` before it. No byte of a data block is ever read as a command: see
-//! `command` for what becomes of the block of a refused one. The data block of a storage command is returned with it if
-//! it is all there; a block of more than `inline_limit` bytes that is not, is left to the caller, so that the bytes
-//! waiting for a command to be complete stay below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed
-//! on in parts, as memcached sets no limit to it.
+//! Lines end in `\n`, with or without a `\r` before it. No byte of a data block is ever read as a command (see
+//! `command` for the block of a refused command). A complete data block is returned with its storage command. An
+//! incomplete block of more than `inline_limit` bytes is left to the caller, so that the bytes waiting for a command to
+//! be complete stay below [`LINE_LIMIT`] + `inline_limit` + 2. A long get is returned in parts, because memcached does
+//! not limit its length.
 
 use crate::command::{self, CommandLine, has_long_key};
 use crate::request::{Get, Keys, Rejection, Request};
 
 /// A line that is not a get and has no end after this many bytes closes the connection.
 pub const LINE_LIMIT: usize = 2048;
-/// The same for a line that has an end and came in one read: memcached's read buffer holds no more.
+/// The limit of a line that has an end and arrived in one read: the size of memcached's read buffer.
 const WHOLE_LINE_LIMIT: usize = 16 << 10;
 /// A line of fewer bytes, with its end, holds no command but mn.
 const COMMAND_MIN: usize = 4;
 /// Spaces that memcached tolerates before a long get.
 const LEADING_SPACES: usize = 100;
 
-/// What stands at the front of the input.
+/// Result of parsing the front of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     Request(Request<'a>),
@@ -38,7 +38,7 @@ pub enum Step<'a> {
         rejection: Rejection,
         noreply: bool,
     },
-    /// Nothing more can be said before more bytes arrive; what was consumed was of no meaning.
+    /// The command is not complete; bytes already consumed carry no meaning.
     NeedMore,
     /// The connection does not speak this protocol.
     Close,
@@ -75,8 +75,8 @@ impl Parser {
         Self { state: ParserState::Line, inline_limit }
     }
 
-    /// What stands at the front of `input`, and how many bytes of it that took. With [`Step::NeedMore`] call again once
-    /// there are more bytes behind those that were not consumed.
+    /// Parses the front of `input`. Returns the result and the number of bytes consumed. After [`Step::NeedMore`], call
+    /// again with the bytes that were not consumed and more behind them.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
         match self.state {
             ParserState::Line => self.line(input),
@@ -234,10 +234,10 @@ fn long_get(input: &[u8]) -> Option<(usize, bool)> {
     (spaces <= LEADING_SPACES).then_some((spaces + word, with_cas))
 }
 
-/// A data block, as far as it is there.
+/// The state of a data block.
 enum DataBlock<'a> {
     Whole(&'a [u8]),
-    /// It has no line end behind it.
+    /// The block has no line end behind it.
     Bad,
     /// Waited for.
     Soon,

@@ -1,4 +1,4 @@
-//! What a server answers: the fixed lines, and writers for those that carry data.
+//! Answers of the text protocol: the fixed lines, and writers for answers that carry data.
 
 pub const LINE_END: &[u8] = b"\r\n";
 pub const END: &[u8] = b"END\r\n";

@@ -48,7 +48,7 @@ pub enum Request<'a> {
         topic: Option<&'a [u8]>,
         argument: Option<&'a [u8]>,
     },
-    /// stats cachedump, or what is wrong with its arguments: whether it is allowed is answered first.
+    /// stats cachedump, or the error of its arguments: whether it is allowed is answered first.
     CacheDump(Result<CacheDump, Rejection>),
     /// cache_memlimit.
     MemoryLimit {
@@ -67,12 +67,12 @@ pub enum Request<'a> {
         watched: Option<Watched>,
         noreply: bool,
     },
-    /// extstore: a limit of what goes to flash.
+    /// extstore: a limit for writes to flash.
     ExternalStorage {
         setting: ExternalStorage,
         noreply: bool,
     },
-    /// A well-formed command about what has no counterpart here: lists, slabs and their crawler.
+    /// A well-formed command without a counterpart here: about lists, slabs and their crawler.
     Unchanged {
         noreply: bool,
     },
@@ -85,20 +85,20 @@ pub enum Request<'a> {
     Quit,
 }
 
-/// What extstore changes, and to what.
+/// A change by `extstore`, with its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExternalStorage {
-    /// The least bytes of a value that goes to flash.
+    /// Minimum bytes of a value that is written to flash.
     ItemSize(u32),
-    /// The seconds without a read after which a value goes to flash; the largest number is never.
+    /// Seconds without a read after which a value is written to flash; `u32::MAX`: never.
     ItemAge(u32),
-    /// The least seconds that a value must have left.
+    /// Minimum remaining TTL of a value that is written to flash, in seconds.
     LowTtl(u32),
     /// One in this many hits on flash is promoted; 0 promotes none.
     RecacheRate(u32),
 }
 
-/// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer comes as several.
+/// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer is split into several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
     pub keys: Keys<'a>,
@@ -126,7 +126,7 @@ impl<'a> Keys<'a> {
         self.rest.iter().all(|&byte| byte == b' ')
     }
 
-    /// What is left of the line.
+    /// The rest of the line, not yet split into words.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -177,9 +177,9 @@ pub enum StoreMode {
 /// A short listing of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheDump {
-    /// May be above memcached's largest class: the caller knows which classes there are.
+    /// May exceed memcached's largest class: the caller checks it.
     pub class: u32,
-    /// The most items that are listed; 0 for no limit.
+    /// Maximum number of items that are listed; 0 for no limit.
     pub limit: u32,
 }
 
@@ -209,13 +209,13 @@ pub struct Dump {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpFormat {
-    /// Lines of what is known of each entry.
+    /// A line with the metadata of each entry.
     Metadump,
     /// A meta get for each key.
     Mgdump,
 }
 
-/// The kinds of events that a watcher asks for.
+/// The kinds of events of a watcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     pub fetchers: bool,
@@ -257,7 +257,7 @@ pub enum Rejection {
     /// From here on of meta commands: a letter that is no flag.
     InvalidFlag,
     DuplicateFlag,
-    /// md and ma say no more about a flag than this.
+    /// The only error of md and ma for a flag.
     InvalidOrDuplicateFlag,
     /// A flag's number is none.
     BadToken,

@@ -1,4 +1,4 @@
-//! Packets in, steps out. What memcached 1.6.45 answers to the same bytes is the reference for every status here.
+//! Packets in, steps out. The answers of memcached 1.6.45 to the same bytes are the reference for every status here.
 
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
@@ -30,7 +30,7 @@ fn head(opcode: u8, quiet: bool) -> PacketHead {
     PacketHead { opcode, quiet, opaque: OPAQUE }
 }
 
-/// What a whole packet asks for; of the packet cut short nothing is said.
+/// The command of a whole packet; every shorter prefix of the packet needs more bytes.
 #[track_caller]
 fn command<'a>(bytes: &'a [u8], quiet: bool) -> BinaryCommand<'a> {
     for short in 0..bytes.len() {

@@ -1,5 +1,5 @@
-//! Bytes in, steps out. What memcached 1.6.45 does with the same bytes is the reference, but for what
-//! `docs/compatibility.md` names: above all a storage command closes the connection where its value cannot be dropped.
+//! Bytes in, steps out. memcached 1.6.45 with the same bytes is the reference, except for the differences in
+//! `docs/compatibility.md`: above all a storage command closes the connection where its value cannot be dropped.
 
 use ebbtide_protocol::{Get, LINE_LIMIT, Parser, Rejection, Request, Step, StoreMode, StoreRequest};
 
@@ -136,12 +136,12 @@ fn storage_commands_carry_their_value() {
 }
 
 #[test]
-fn values_that_do_not_end_where_they_should_are_refused() {
+fn values_without_a_line_end_are_refused() {
     check(b"set k 0 0 3\r\nabcdef\r\n", &["CLIENT_ERROR bad data chunk", BAD]);
     check(b"set k 0 0 1 noreply\r\nxyzw\r\nversion\r\n", &["CLIENT_ERROR bad data chunk (silent)", BAD, "Version"]);
 }
 
-/// The storage commands, with the words that stand behind the length.
+/// The storage commands, with the words behind the length.
 const STORES: [(&str, &str); 6] =
     [("set", ""), ("add", ""), ("replace", ""), ("append", ""), ("prepend", ""), ("cas", " 7")];
 /// A value that would do damage as a command, whatever of it is dropped in steps of two bytes.
@@ -153,7 +153,7 @@ fn check_refused(line: &str, answer: &str, behind: &[&str]) {
 }
 
 #[test]
-fn a_refused_header_of_known_length_drops_its_value() {
+fn a_refused_header_with_length_drops_its_value() {
     let length = VALUE.len();
     let (long, silent) = ("k".repeat(251), format!("{BAD} (silent)"));
     for (command, token) in STORES {
@@ -306,7 +306,7 @@ fn browsers_are_turned_away() {
 }
 
 #[test]
-fn lines_without_an_end_close_unless_they_are_gets() {
+fn unended_lines_close_unless_they_are_gets() {
     let fits = vec![b'x'; LINE_LIMIT];
     assert_eq!(steps(&fits, fits.len()), [""; 0]);
     let too_long = vec![b'x'; LINE_LIMIT + 1];
@@ -340,7 +340,7 @@ fn long_gets_come_in_parts() {
 }
 
 #[test]
-fn a_nul_in_a_long_get_is_part_of_a_key() {
+fn a_nul_belongs_to_keys_of_long_gets() {
     let line = [b"get ", &b"abc ".repeat(600)[..], b"x\0 y ", &b"z ".repeat(300), b"\nversion\n"].concat();
     for piece in [line.len(), 2410, 2412, 2500, 700, 1] {
         let steps = steps(&line, piece);
@@ -360,7 +360,7 @@ fn a_long_key_ends_a_long_get() {
 }
 
 #[test]
-fn values_longer_than_the_inline_limit_are_left_to_the_caller() {
+fn values_beyond_the_inline_limit_go_to_callers() {
     let mut parser = Parser::new(INLINE);
     let (step, used) = parser.next(b"set k 0 0 64\r\nabc");
     assert_eq!((step, used), (Step::NeedMore, 0));

@@ -8,7 +8,7 @@
 //!  | extras ...  | key ...     | value ...
 //! ```
 //!
-//! The opaque comes back as it was sent. Of a request, the type and the reserved bytes are not looked at.
+//! The answer repeats the opaque unchanged. The type and the reserved bytes of a request are ignored.
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 24;
@@ -52,13 +52,13 @@ impl PacketHeader {
         })
     }
 
-    /// Bytes of the value; `None` if the body is shorter than what it is said to hold.
+    /// Bytes of the value; `None` if extras and key are longer than the body.
     pub fn value_length(&self) -> Option<u32> {
         self.body_length.checked_sub(u32::from(self.extras_length) + u32::from(self.key_length))
     }
 }
 
-/// What an answer's header says, besides what it repeats of the request.
+/// Lengths in the header of an answer; its other fields repeat the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lengths {
     pub extras: u8,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_must_hold_what_it_is_said_to_hold() {
+    fn value_length_needs_space_for_extras_and_key() {
         let header = |extras_length, key_length, body_length| PacketHeader {
             opcode: 0,
             extras_length,

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `header` | the 24 bytes in front of every packet |
-//! | `opcode` | what a packet asks for, and which of them are quiet |
+//! | `opcode` | the commands by their numbers, and which of them are quiet |
 //! | `request` | one parsed packet, borrowed from the read buffer |
 //! | `parser` | where packets begin and end, and which of them are malformed |
 //! | `reply` | status codes with memcached's words, and the writers of answers |

@@ -1,9 +1,9 @@
-//! The request parser. It keeps no state between packets: what it does not consume has to be given again, with what has
-//! arrived since.
+//! The request parser. It keeps no state between packets: pass the bytes that it did not consume again, followed by
+//! those that have arrived since.
 //!
-//! A packet's lengths are checked when its header is there, in memcached's order, because a packet with two mistakes
-//! must be answered with the same one of them. A value of more than `inline_limit` bytes that is not all there is left
-//! to the caller, so that the bytes waiting for a packet to be complete stay below 24 + 20 + 250 + `inline_limit`.
+//! A packet's lengths are checked when its header has arrived, in memcached's order, because a packet with two mistakes
+//! must be answered with the same one of them. An incomplete value of more than `inline_limit` bytes is left to the
+//! caller, so that the bytes waiting for a packet to be complete stay below 24 + 20 + 250 + `inline_limit`.
 
 use super::header::{HEADER_BYTES, PacketHeader, REQUEST_MAGIC};
 use super::opcode::Opcode;
@@ -15,10 +15,10 @@ use crate::{MAX_KEY, StoreMode};
 pub const BODY_LIMIT: u32 = 1 << 30;
 /// The longest name of a SASL mechanism.
 pub const MECHANISM_LIMIT: usize = 32;
-/// The expiration by which incr and decr say that an absent entry is not to be made.
+/// The expiration with which incr and decr do not create an absent entry.
 const NO_INITIAL: u32 = u32::MAX;
 
-/// What stands at the front of the input.
+/// Result of parsing the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketStep<'a> {
     Request(PacketHead, BinaryCommand<'a>),
@@ -28,22 +28,22 @@ pub enum PacketStep<'a> {
         status: Status,
         after: After,
     },
-    /// Nothing can be said before more bytes arrive.
+    /// The packet is not complete.
     NeedMore,
     /// The connection does not speak this protocol.
     Close,
 }
 
-/// What follows a rejected packet.
+/// How the stream continues after a rejected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// This number of bytes that belong to it must be read off the stream.
+    /// The caller discards this number of bytes, which belong to the packet.
     Skip(u32),
-    /// Where the next packet would begin is not certain.
+    /// The start of the next packet is unknown.
     Close,
 }
 
-/// What stands at the front of `input`, and how many bytes of it that took.
+/// Parses the front of `input`. Returns the result and the number of bytes consumed.
 pub fn next(input: &[u8], inline_limit: usize) -> (PacketStep<'_>, usize) {
     if input.first().is_some_and(|&magic| magic != REQUEST_MAGIC) {
         return (PacketStep::Close, input.len());
@@ -88,7 +88,7 @@ pub fn next(input: &[u8], inline_limit: usize) -> (PacketStep<'_>, usize) {
             );
         }
         if is_long {
-            // Credentials are short, and who sends them may be anybody.
+            // Credentials are short, and the client is not authenticated yet.
             return reject(Status::AuthError, After::Close);
         }
     }

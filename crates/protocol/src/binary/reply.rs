@@ -1,9 +1,9 @@
-//! What a server answers.
+//! Answers: status codes and writers.
 
 use super::header::{self, Lengths};
 use super::request::PacketHead;
 
-/// How a command ended, with memcached's numbers and words.
+/// Result of a command, with memcached's numbers and words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Status {
@@ -37,7 +37,7 @@ impl Status {
     }
 }
 
-/// An answer that says what went wrong; quiet commands have it as well.
+/// An error answer; quiet commands get it, too.
 pub fn error(out: &mut Vec<u8>, head: PacketHead, status: Status) {
     write(out, head, status as u16, &[], status.text(), 0);
 }
@@ -47,7 +47,7 @@ pub fn missing_key(out: &mut Vec<u8>, head: PacketHead, key: &[u8]) {
     write(out, head, Status::NotFound as u16, key, &[], 0);
 }
 
-/// An answer without a body. `cas`: the token of what a write stored, or 0.
+/// An answer without a body. `cas`: the token of the stored item, or 0.
 pub fn done(out: &mut Vec<u8>, head: PacketHead, cas: u64) {
     write(out, head, 0, &[], &[], cas);
 }

@@ -1,15 +1,15 @@
 use crate::StoreMode;
 
-/// What an answer repeats, and whether there is one when all goes as expected.
+/// Fields that the answer repeats. If `quiet`, the expected result is not answered: a miss of a get, else success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHead {
-    /// The number of the command, as it was sent.
+    /// The number of the command, as sent.
     pub opcode: u8,
     pub quiet: bool,
     pub opaque: [u8; 4],
 }
 
-/// What a packet asks for; keys and data are borrowed from the read buffer.
+/// The command of a packet; keys and data are borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryCommand<'a> {
     Get {
@@ -33,7 +33,7 @@ pub enum BinaryCommand<'a> {
         key: &'a [u8],
         delta: u64,
         increment: bool,
-        /// What an absent entry begins with; `None` if it is not to be made.
+        /// Initial value and exptime of an absent entry; `None`: an absent entry is a miss.
         initial: Option<Initial>,
         /// As in `Delete`.
         cas: u64,
@@ -58,7 +58,7 @@ pub enum BinaryCommand<'a> {
     },
 }
 
-/// What the answer to a touch holds.
+/// Content of the answer to a touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
     Flags,
@@ -69,7 +69,7 @@ pub enum Touched {
 /// set, add, replace, append and prepend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put<'a> {
-    /// Never `Cas`: that is for `cas` to say.
+    /// Never `Cas`: a token is in `cas`.
     pub mode: StoreMode,
     pub key: &'a [u8],
     /// 0 for append and prepend, as is `exptime`.
