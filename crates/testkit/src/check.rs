@@ -14,11 +14,10 @@ pub trait Subject {
     fn verify(&mut self, now_ms: u64);
 }
 
-/// What is written down of the past, to be shown on failure.
+/// Number of past steps that a failure prints.
 const REMEMBERED_STEPS: usize = 12;
 
-/// Runs `steps` random operations, then looks at every key once more. `evicts`: whether misses of what is stored are
-/// allowed.
+/// Runs `steps` random operations, then reads every key once more. `evicts`: whether a stored key may miss.
 ///
 /// # Panics
 /// At the first wrong answer, with the seed and the last operations.

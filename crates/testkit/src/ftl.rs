@@ -1,4 +1,4 @@
-//! A page-mapped flash translation layer: what a drive writes for what it is given.
+//! A page-mapped flash translation layer: pages that a drive writes for the pages that it receives.
 //!
 //! ```text
 //! logical pages    0 .. capacity, each at one physical page or at none (never written, or discarded)
@@ -20,7 +20,7 @@ pub struct Ftl {
     valid: Vec<u32>,
     free: Vec<u32>,
     pages_per_block: u32,
-    /// The blocks that take what is given and what is moved, and how many pages they have.
+    /// The open blocks for written and for moved pages, with their numbers of pages.
     open: [(u32, u32); 2],
     given: u64,
     written: u64,
@@ -65,12 +65,12 @@ impl Ftl {
         }
     }
 
-    /// Nobody reads the page before it is written again.
+    /// The page is not read before it is written again.
     pub fn discard(&mut self, page: u32) {
         self.invalidate(page);
     }
 
-    /// Forgets what was counted: the drive is in use by now.
+    /// Resets the counts after a warm-up.
     pub fn reset_counts(&mut self) {
         (self.given, self.written) = (0, 0);
     }

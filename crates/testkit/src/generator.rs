@@ -3,7 +3,7 @@
 use crate::operation::{Life, Mode, Operation, Write};
 use crate::random::Random;
 
-/// What the operations are like.
+/// Properties of the generated operations.
 #[derive(Clone, Debug)]
 pub struct GeneratorOptions {
     pub keys: usize,
@@ -13,7 +13,7 @@ pub struct GeneratorOptions {
     pub value_limit: usize,
     /// Of 100 values, how many may be longer than a quarter of a segment.
     pub long_values: u64,
-    /// Whether time stands still but for `Operation::Maintain`.
+    /// Whether only `Operation::Maintain` moves the time.
     pub moves_by_maintenance: bool,
     /// Whether the time handed in sometimes steps back.
     pub steps_back: bool,

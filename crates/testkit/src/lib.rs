@@ -1,15 +1,15 @@
-//! What the tests of more than one crate use: a model of the cache's contract, random operations to hold a cache
-//! against it, and values that betray a torn or foreign read.
+//! Shared tools of the crates' tests: a model of the cache's contract, random operations that check a cache against
+//! the model, and values that reveal a torn read or a read of another key.
 //!
 //! | where | what |
 //! |---|---|
-//! | `operation` | what can be asked of a cache, and what it may answer |
+//! | `operation` | operations of a cache, and their possible answers |
 //! | `model` | a plain map with time, which judges answers |
 //! | `generator` | random operations |
 //! | `check` | a run of random operations against the model |
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
-//! | `ftl` | what a drive writes for what it is given |
+//! | `ftl` | pages that a drive writes for the pages that it receives |
 //! | `soak` | how many seeds a test takes |
 //! | `stalls` | bounds in real time on machines that stall |
 #![forbid(unsafe_code)]

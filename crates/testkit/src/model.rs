@@ -25,7 +25,7 @@ struct Entry {
     marks: Marks,
 }
 
-/// What stands beside a value.
+/// State stored with a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Marks {
     stale: bool,
@@ -34,7 +34,7 @@ struct Marks {
     token: Option<u64>,
 }
 
-/// It must be gone at `latest_ms`, and not before `earliest_ms`.
+/// The key must be absent from `latest_ms` on, and must not expire before `earliest_ms`.
 #[derive(Clone, Copy)]
 struct Expiry {
     earliest_ms: u64,
@@ -58,7 +58,7 @@ fn ensure(holds: bool, why: impl FnOnce() -> String) -> Judgement {
 }
 
 impl Model {
-    /// `evicts`: whether misses of what is stored are allowed. `value_limit`: the bytes of the longest value.
+    /// `evicts`: whether a stored key may miss. `value_limit`: the bytes of the longest value.
     pub fn new(evicts: bool, value_limit: usize) -> Self {
         Self { now_ms: 0, flush_at_ms: None, entries: HashMap::new(), versions: 0, evicts, value_limit }
     }
@@ -206,7 +206,7 @@ impl Model {
         }
     }
 
-    /// Changes what an entry holds, if it is there: its tokens of before are void.
+    /// Changes an entry, if it is present; its earlier tokens become invalid.
     fn change(&mut self, key: &[u8], change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.entries.get_mut(key) {
             change(entry);

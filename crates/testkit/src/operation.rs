@@ -1,4 +1,4 @@
-//! What can be asked of a cache, and what it may answer: the contract's words, without any crate's types.
+//! Operations of a cache and their possible answers, in terms of the contract, without any crate's types.
 
 /// How long an entry shall live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Mode {
     Replace,
     Append,
     Prepend,
-    /// If the value still has this token. The generator leaves the token to `check`, which knows the last one seen.
+    /// Only if the value still has this token. `check` sets the token, the last one that was answered.
     Cas(u64),
 }
 
@@ -60,12 +60,12 @@ impl std::fmt::Display for Key<'_> {
 pub enum Operation {
     Get(Vec<u8>),
     GetBatch(Vec<Vec<u8>>),
-    /// A get whose hit is kept as a handle, to be looked at again by `Release`.
+    /// A get whose hit is kept as a handle, which `Release` reads again.
     Hold(Vec<u8>),
-    /// Looks at all handles again and lets them go.
+    /// Reads all handles again and releases them.
     Release,
     Write(Write),
-    /// An upload that is given up after `written` of `length` bytes.
+    /// An upload that is abandoned after `written` of `length` bytes.
     Abandon {
         key: Vec<u8>,
         length: usize,
@@ -76,9 +76,9 @@ pub enum Operation {
     GetAndTouch(Vec<u8>, Life),
     Increment(Vec<u8>, u64),
     Decrement(Vec<u8>, u64),
-    /// The value is out of date, nobody has won it, and it has this token if one is given.
+    /// The value becomes stale, without a winner, and gets this token if one is given.
     MarkStale(Vec<u8>, Option<u64>),
-    /// The first client that asks for a value wins it.
+    /// The first client that gets a stale value wins it.
     Win(Vec<u8>),
     Flush {
         delay_ms: u64,
@@ -95,7 +95,7 @@ pub struct Hit {
     pub token: u64,
     pub stale: bool,
     pub won: bool,
-    /// The moment at which it says it expires, on the clock of the operations.
+    /// The reported expiry, on the clock of the operations.
     pub expiry_ms: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ const WORDS_BYTES: usize = 8;
 /// The shortest stamped value.
 const STAMP_BYTES: usize = 3 * WORDS_BYTES;
 
-/// What a value says about itself.
+/// Key and version that a value carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub key: u64,
