@@ -4,17 +4,16 @@
 //! 1. the monitor sets the total -> 2. flash takes its index -> 3. the division of the rest -> 4. the index of a pool
 //!    (pressure)                                                   (a hand, else the controller)  (inside its budget)
 //! ```
-//! Each one decides within what the ones before it leave, and none reaches back:
+//! Each step decides within the memory that earlier steps leave, and none changes an earlier decision:
 //!
-//! 1. The total holds for all. Nobody can refuse it.
+//! 1. The total holds for all steps.
 //! 2. The index of flash follows the objects on flash. Each pool pays for its objects ([`charge`]); the rest of the
 //!    memory of flash is subtracted before anything is divided.
 //! 3. A pool that was sized by hand has that budget. The rest goes by weights: those of the configuration, or the
 //!    budgets that the controller wants. Because these are weights, a smaller total shrinks all pools in proportion,
 //!    and the controller's division survives it. Where a hand and the total contradict each other, the total wins:
 //!    hand-sized pools shrink like all others, down to their minimum.
-//! 4. An index grows inside the budget of its pool. A budget never falls under what the index of the pool takes
-//!    already.
+//! 4. An index grows inside the budget of its pool. A budget never falls under the present size of the pool's index.
 //!
 //! [`arbitrate`] is a pure function of the present wishes, without a memory of earlier ones: equal wishes give equal
 //! budgets, so the four cannot oscillate through it.
@@ -44,7 +43,7 @@ impl Claim {
 /// Budgets of the pools within a total, in their order. Their sum and that of flash is at most the total.
 ///
 /// # Errors
-/// What the pools need at least, where that is more than there is.
+/// The minimums of the pools, if their sum exceeds the memory available.
 pub fn arbitrate(total_bytes: u64, flash_bytes: u64, claims: &[Claim]) -> Result<Vec<u64>, SharesError> {
     let available_bytes = total_bytes.saturating_sub(flash_bytes);
     let shares = |hands_hold: bool| -> Vec<Share> {
@@ -57,8 +56,8 @@ pub fn arbitrate(total_bytes: u64, flash_bytes: u64, claims: &[Claim]) -> Result
     }
 }
 
-/// Takes from each budget what the index of flash takes for the pool, down to the minimum of the pool. The other pools
-/// pay what a pool cannot, in proportion to their memory above their minimums. Answers what each pool has paid.
+/// Takes the charge of each pool, its part of the flash index, from its budget, down to the minimum of the pool. The
+/// other pools pay the rest in proportion to their memory above their minimums. Returns the payment of each pool.
 ///
 /// # Panics
 /// If the three slices differ in length.
@@ -86,7 +85,7 @@ pub fn charge(budgets: &mut [u64], charges: &[u64], min_bytes: &[u64]) -> Vec<u6
     before.iter().zip(budgets).map(|(before, after)| before - *after).collect()
 }
 
-/// The budget that each pool is wanted to have, where some pool is wanted to have another one than by its weight.
+/// Wanted budgets as weights of `divide`; all `None` if no pool has a budget by hand or from the controller.
 fn wanted_bytes(available_bytes: u64, claims: &[Claim], hands_hold: bool) -> Vec<Option<u32>> {
     let wanted = |claim: &Claim| match claim.by_hand_bytes {
         Some(bytes) => Some(bytes).filter(|_| !hands_hold),
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_gets_its_weight_beside_budgets_that_were_earned() {
+    fn new_pools_get_their_weight_beside_controller_budgets() {
         let mut claims = [claim("a", 1), claim("b", 1), claim("new", 1)];
         (claims[0].controller_bytes, claims[1].controller_bytes) = (Some(80), Some(40));
         assert_eq!(arbitrate(120, 0, &claims), Ok(vec![60, 30, 30]));

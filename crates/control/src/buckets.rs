@@ -31,7 +31,7 @@ pub struct BucketedStack {
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     bytes: f64,
-    /// All that came into it, also what has moved to a newer one since.
+    /// All keys added to the bucket, including those that have moved to a newer one.
     keys: Vec<u64>,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     use crate::Stack;
 
     #[test]
-    fn a_distance_is_off_by_at_most_a_bucket() {
+    fn distance_error_is_at_most_one_bucket() {
         let (mut exact, mut buckets) = (Stack::default(), BucketedStack::new(100, 10));
         let mut seed = 3u64;
         let (mut error, mut count) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! A miss-ratio curve: points, what lies between them, and where memory pays.
+//! A miss-ratio curve: points, interpolation, and the sizes where memory pays.
 
 /// Predicted misses of a cache of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Point {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// Missed bytes for each byte that was asked for.
+    /// Missed bytes for each requested byte.
     pub byte_miss_ratio: f64,
     /// Both ends of its 95 % interval.
     pub byte_low: f64,

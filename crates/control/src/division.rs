@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 
 use crate::Curve;
 
-/// Who may get memory.
+/// A claimant of memory.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Miss ratio by memory.
@@ -68,8 +68,8 @@ pub enum DivisionError {
 
 /// Divides `total_bytes` in steps of `step_bytes` such that the value of all hits is maximal.
 ///
-/// What is left when no tenant earns anything by more memory is divided in proportion to the gets, up to the maximums:
-/// a curve ends where its profile ends, and the load may change.
+/// Memory from which no tenant gains is divided in proportion to the gets, up to the maximums: a curve ends where its
+/// profile ends, and the load may change.
 ///
 /// # Errors
 /// The numbers that contradict each other.
@@ -94,7 +94,7 @@ pub fn divide(tenants: &[Tenant], total_bytes: u64, step_bytes: u64) -> Result<D
             break;
         }
     }
-    // A cap at a cliff holds for what earns, not for what is left over.
+    // A cap at a cliff bounds memory that gains hits, not the remainder.
     spread(tenants, &mut best.bytes, total_bytes);
     best.earned = earned(tenants, &best.bytes);
     best.in_cliff = inside_cliff(tenants, &best.bytes).into_iter().map(|(tenant, _)| tenant).collect();
@@ -165,7 +165,7 @@ fn greedy(tenants: &[Tenant], caps: &[u64], total_bytes: u64, step_bytes: u64) -
     let mut heap: BinaryHeap<Step> =
         (0..tenants.len()).filter_map(|tenant| next(tenant, bytes[tenant], left)).collect();
     while let Some(step) = heap.pop() {
-        // The last step may be cut short by what others took since it was put here.
+        // The last step may be smaller, because others have taken memory since it was queued.
         let taken = step.bytes.min(left);
         bytes[step.tenant] += taken;
         left -= taken;
@@ -190,7 +190,7 @@ fn inside_cliff(tenants: &[Tenant], bytes: &[u64]) -> Vec<(usize, u64)> {
     feet.filter_map(|(tenant, foot)| Some((tenant, foot?))).collect()
 }
 
-/// Divides what is left in proportion to the gets.
+/// Divides the remainder in proportion to the gets.
 fn spread(tenants: &[Tenant], bytes: &mut [u64], total_bytes: u64) {
     // Each round ends with nothing left, or with one more tenant at its maximum.
     for _ in 0..=tenants.len() {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_ends_at_the_foot_of_a_cliff_that_it_cannot_pass() {
+    fn a_tenant_stays_below_an_unaffordable_cliff() {
         let cliff = tenant([(0, 1.0), (1, 0.9), (99, 0.9), (100, 0.0)], 1000.0);
         let gentle = tenant([(0, 1.0), (20, 0.9), (40, 0.8), (60, 0.7)], 1000.0);
         let division = divide(&[cliff.clone(), gentle.clone()], 60 * MIB, MIB).unwrap();

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_class_is_zero_and_equal_ones_are_their_logarithm() {
+    fn one_class_has_zero_entropy_equal_ones_log2() {
         assert_eq!(miss_entropy([0.0, 0.0]), 0.0);
         assert_eq!(miss_entropy([0.0, 7.0, 0.0]), 0.0);
         assert_eq!(miss_entropy([5.0; 8]), 3.0);

@@ -9,7 +9,7 @@ pub(crate) const GROUPS: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     bins: Vec<Bin>,
-    /// The sampled bytes of each bin by groups of keys; empty where nobody asks for their error.
+    /// The sampled bytes of each bin by groups of keys; empty if their error is not needed.
     bytes_of_group: Vec<[f64; GROUPS]>,
     has_bytes_of_group: bool,
 }
@@ -43,14 +43,14 @@ impl Histogram {
         Self { has_bytes_of_group, ..Self::default() }
     }
 
-    /// A hit that no sample stands for.
+    /// Adds a hit that was counted exactly, without a sample.
     pub(crate) fn add_exact(&mut self, distance: f64, bytes: f64) {
         let bin = self.bin(distance);
         bin.exact += 1.0;
         bin.exact_bytes += bytes;
     }
 
-    /// A hit of a key in this group, which stands for `weight` hits.
+    /// Adds a sampled hit of a key in this group, which represents `weight` hits.
     pub(crate) fn add_sampled(&mut self, distance: f64, weight: f64, bytes: f64, group: usize) {
         let bin = self.bin(distance);
         bin.sampled += weight;
@@ -92,7 +92,7 @@ impl Histogram {
         found
     }
 
-    /// Lets what was counted until now weigh less.
+    /// Multiplies all counts by `factor`.
     pub(crate) fn age(&mut self, factor: f64) {
         for bin in &mut self.bins {
             let sums = [&mut bin.exact, &mut bin.exact_bytes, &mut bin.sampled, &mut bin.sampled_bytes];

@@ -1,4 +1,4 @@
-//! Objects in a stack, with what the stack does not know of them: their true size, and when they expire.
+//! Objects in a stack, with data that the stack does not keep: their true size and their expiry.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -23,7 +23,7 @@ struct Object {
     threshold: f64,
 }
 
-/// An object that was found, and what the profiler knows of it since its last access.
+/// An object that was found, with its state since its last access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) distance: f64,
@@ -46,7 +46,7 @@ impl Layer {
         self.objects.get(&key).map(|object| object.bytes)
     }
 
-    /// An object that is there goes to the top and weighs `weight` there, which is that of the threshold.
+    /// Moves an object that is present to the top, with `weight`, which belongs to the threshold.
     pub(crate) fn access(&mut self, key: u64, weight: f64, threshold: f64) -> Option<Found> {
         let object = self.objects.get_mut(&key)?;
         let found = Found { distance: self.stack.distance(key)?, threshold: object.threshold };
@@ -104,7 +104,7 @@ impl Layer {
         }
     }
 
-    /// The lowest threshold of all objects, and how many objects they stand for when all have the same size.
+    /// The lowest threshold of all objects, and the number of objects that they represent if all have the same size.
     pub(crate) fn thresholds(&self) -> (f64, f64) {
         self.objects.values().fold((1.0, 0.0), |(lowest, count), object| {
             (f64::min(lowest, object.threshold), count + 1.0 / object.threshold)

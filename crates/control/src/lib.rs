@@ -1,4 +1,4 @@
-//! Hit-rate curves: what more memory would give, and less would cost.
+//! Hit-rate curves: hits gained by more memory, and lost by less.
 //!
 //! The crate is pure: accesses go in, curves come out. It knows no cache, no clock and no file; time is an argument.
 //!

@@ -48,7 +48,7 @@ pub struct PolicyReading<'a> {
     /// Evictions since the start, and objects that the pool holds.
     pub evictions: u64,
     pub objects: u64,
-    /// Tells sets of models apart: the counters of each set begin at 0.
+    /// Identifies the set of models: the counters of each set begin at 0.
     pub model_set: u64,
     /// Gets that the models have seen, and the hits of the model of each candidate.
     pub model_gets: u64,
@@ -66,11 +66,11 @@ pub struct PolicyChange {
     pub miss_ratio_before: f64,
     /// Modelled miss ratio under `to`.
     pub miss_ratio_after: f64,
-    /// Gets of the windows that say so.
+    /// Gets in the windows behind this measurement.
     pub gets: u64,
 }
 
-/// What is to be done.
+/// Decision on the policy of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyDecision {
     Keep(PolicyKeepReason),
@@ -82,7 +82,7 @@ pub enum PolicyDecision {
 pub enum PolicyKeepReason {
     /// The models have seen too few gets.
     Measuring,
-    /// The policy is new, and the pool still holds what the earlier one kept, or its hits are being measured.
+    /// The policy is new: the pool still holds objects kept by the earlier policy, or its hits are being measured.
     OnTrial,
     /// The best candidate would avoid this part of the misses, surely or not.
     LittleGain { best: String, gain: f64 },

@@ -103,11 +103,11 @@ fn gains_within_the_noise_switch_nothing() {
 }
 
 #[test]
-fn what_does_not_help_is_undone_and_waits_longer() {
+fn a_switch_without_gain_is_undone_and_delayed() {
     let mut simulation = Simulation::new(2);
     let (mut switched, mut undone) = (Vec::new(), Vec::new());
     for _ in 0..2000 {
-        // The model of b promises what b does not do.
+        // The model of b predicts a gain that b does not have.
         let offset = if simulation.present == 1 { 0.06 } else { 0.0 };
         match simulation.step(&[0.30, 0.27], offset, 0.002) {
             PolicyDecision::Change(change) if change.is_undo => {
@@ -125,7 +125,7 @@ fn what_does_not_help_is_undone_and_waits_longer() {
 }
 
 #[test]
-fn a_change_of_load_does_not_undo_a_switch() {
+fn load_drift_does_not_undo_a_switch() {
     let mut simulation = Simulation::new(2);
     let mut changes = Vec::new();
     for window in 0..200 {
@@ -137,7 +137,7 @@ fn a_change_of_load_does_not_undo_a_switch() {
 }
 
 #[test]
-fn other_models_and_a_switch_by_hand_begin_another_window() {
+fn new_models_and_manual_switches_start_a_window() {
     let mut simulation = Simulation::new(2);
     simulation.run(10, &[0.30, 0.30], 0.0, 0.0);
     let counters = [10, 10];
@@ -163,10 +163,10 @@ fn other_models_and_a_switch_by_hand_begin_another_window() {
 }
 
 #[test]
-fn an_undone_policy_leaves_no_windows_to_the_next_trial() {
+fn an_undone_trial_leaves_no_windows_behind() {
     let mut simulation = Simulation::new(3);
     let mut changes = Vec::new();
-    // The models promise of b and c what neither does.
+    // The models predict gains of b and c that neither has.
     for _ in 0..100 {
         let offset = [0.0, 0.30, 0.10][simulation.present];
         changes.extend(simulation.run(1, &[0.30, 0.20, 0.25], offset, 0.002));

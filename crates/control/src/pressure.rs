@@ -8,8 +8,8 @@
 //! ```
 //! The method is that of CacheLib's memory monitor (OSDI'20, section 4.1), with two additions against oscillation. A
 //! step aims at the middle between the limits and never passes it, so that a step down is not followed by a step up.
-//! Memory that an earlier step has promised and not yet delivered counts as delivered: after a shrink, what is in use
-//! above the limit; after a growth, the limit above what is in use.
+//! Memory that an earlier step has promised and not yet delivered counts as delivered: after a shrink, the use above
+//! the limit; after a growth, the limit above the use.
 //!
 //! [`decide`] is a pure function: readings and limits go in, the next limit comes out.
 
@@ -113,21 +113,21 @@ pub enum InvalidPressure {
     Unreachable { upper_bytes: u64, floor_bytes: u64 },
 }
 
-/// What was read at one moment.
+/// Measurements at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Free memory of the host or of the tightest control group, in bytes.
     pub free_bytes: u64,
     /// Resident memory of the process, in bytes.
     pub resident_bytes: u64,
-    /// PSI `some avg10` of memory, in percent, where the kernel tells it.
+    /// PSI `some avg10` of memory, in percent, if the kernel reports it.
     pub stall_percent: Option<f64>,
 }
 
 /// Memory of the cache at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What the cache was given: no growth passes it.
+    /// Memory that the cache was configured with: the maximum of `limit_bytes`.
     pub configured_bytes: u64,
     pub limit_bytes: u64,
     pub used_bytes: u64,
@@ -168,7 +168,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What is to be done.
+/// Decision on the limit of the cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PressureDecision {
     Keep,
@@ -179,7 +179,7 @@ pub enum PressureDecision {
 /// Decides on the next limit of a cache.
 ///
 /// A shrink starts from the smaller of limit and use: memory that is not in use frees nothing. A growth happens only
-/// while the memory is in use, since space for nothing helps nobody.
+/// while the memory is in use: an unused limit gains no hits.
 pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> PressureDecision {
     let Memory { configured_bytes, limit_bytes, used_bytes } = memory;
     let middle = options.lower_bytes.midpoint(options.upper_bytes);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_aims_at_the_middle_and_is_bounded() {
+    fn steps_target_the_middle_within_their_bound() {
         let to = |decision| match decision {
             PressureDecision::Shrink { to_bytes, .. } | PressureDecision::Grow { to_bytes, .. } => to_bytes / MIB,
             PressureDecision::Keep => panic!("nothing moves"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_shrink_a_cache_that_the_limits_would_keep() {
+    fn stalls_shrink_a_cache_within_its_limits() {
         let stalled = |percent| Reading { stall_percent: Some(percent), ..reading(150) };
         let decision = decide(&free(100, 200), full(500), stalled(30.0));
         assert!(
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_contradict_each_other_are_refused_with_their_numbers() {
+    fn contradictory_options_are_refused_with_their_numbers() {
         let refusal = |options: PressureOptions| options.check(1000 * MIB).unwrap_err();
         assert_eq!(refusal(free(200, 200)), InvalidPressure::Limits { lower_bytes: 200 * MIB, upper_bytes: 200 * MIB });
         assert_eq!(refusal(PressureOptions { step_share: 0.0, ..free(1, 2) }), InvalidPressure::Step(0.0));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_comes_and_goes_gets_the_memory_and_gives_it_back() {
+    fn a_temporary_neighbour_takes_and_returns_memory() {
         let neighbour = |second| if (50..150).contains(&second) { 700 } else { 100 };
         let limits = limits(&free(100, 200), 1500, neighbour, 300);
         assert_eq!(limits[49], 1000);

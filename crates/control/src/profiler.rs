@@ -29,7 +29,7 @@ pub struct Options {
     pub max_top: usize,
     /// Keys are hashes of 64 bits, and the caller leaves out those whose share of 2^64 is not below
     /// [`Profiler::sample_rate`]. Then all objects are sampled alike, whatever their size, and ratios are those of the
-    /// sampled gets, since nobody counts the others.
+    /// sampled gets, because the others are not counted.
     pub prefiltered: bool,
 }
 
@@ -142,7 +142,7 @@ impl Profiler {
 
     fn get_sampled(&mut self, key: u64, bytes: f64, expires_at: u64, in_top: bool) {
         let known = self.sample.bytes_of(key);
-        // What is in the sample stays in it, by the size that it has there.
+        // A sampled key stays sampled, with the size recorded in the sample.
         if known.is_none() && !self.sampler.takes(key, bytes) {
             return;
         }
@@ -153,7 +153,7 @@ impl Profiler {
                 Some(found) => {
                     let weight = self.sampler.weight_at(found.threshold, size);
                     self.count_sampled(key, weight, bytes);
-                    // It lies below the top, whatever the sample says.
+                    // The object is below the top, whatever distance the sample gives.
                     let distance = found.distance.max(self.top.depth_bytes());
                     self.histogram.add_sampled(distance, weight, bytes, group(key));
                 }
@@ -215,14 +215,14 @@ impl Profiler {
         }
     }
 
-    /// The object is gone.
+    /// Removes the object.
     pub fn delete(&mut self, key: u64, now_seconds: u64) {
         self.expire(now_seconds);
         self.top.remove(key);
         self.sample.remove(key);
     }
 
-    /// All objects are gone; what was counted stays.
+    /// Removes all objects; the counts stay.
     pub fn clear(&mut self) {
         self.top = Layer::default();
         self.sample = Layer::default();
@@ -283,7 +283,7 @@ impl Profiler {
         self.sample.len()
     }
 
-    /// Lets what was seen until now weigh less: 0.5 halves it.
+    /// Multiplies the weight of all earlier gets by `factor`.
     pub fn age(&mut self, factor: f64) {
         self.histogram.age(factor);
         for sum in [&mut self.gets, &mut self.deep, &mut self.sampled_deep] {

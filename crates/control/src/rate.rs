@@ -8,7 +8,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Takes in the counter after `seconds`; older growth weighs half after `half_life_seconds`.
+    /// Adds a reading of the counter after `seconds`; the weight of older growth halves in `half_life_seconds`.
     pub fn update(&mut self, count: u64, seconds: f64, half_life_seconds: f64) {
         if seconds <= 0.0 {
             return;

@@ -1,4 +1,4 @@
-//! Which keys are looked at, and for how many others each stands.
+//! Which keys are sampled, and how many keys each represents.
 //!
 //! A key has a rank: a number in 0..1 by its hash, divided by the factor of its size. Keys of a rank below the
 //! threshold are sampled, so a key is sampled with probability p = min(1, threshold * factor), always or never while
@@ -19,9 +19,9 @@ const STEP: f64 = 0.85;
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler {
     threshold: f64,
-    /// Keys are hashes already, and their rank is all that decides: the caller leaves out what is not sampled.
+    /// Keys are hashes already, and only their rank decides: the caller leaves out keys that are not sampled.
     prefiltered: bool,
-    /// Mean size of the first objects; unknown before they have come.
+    /// Mean size of the first objects; `None` until they have arrived.
     usual: Option<f64>,
     seen: u64,
     seen_bytes: f64,
@@ -53,12 +53,12 @@ impl Sampler {
         (threshold * self.factor(bytes)).min(1.0)
     }
 
-    /// How many objects of this size one stands for that is sampled at a threshold.
+    /// Number of objects of this size that an object sampled at a threshold represents.
     pub(crate) fn weight_at(&self, threshold: f64, bytes: f64) -> f64 {
         1.0 / self.probability(threshold, bytes)
     }
 
-    /// How many objects of this size one stands for that is sampled now.
+    /// Number of objects of this size that an object sampled now represents.
     pub(crate) fn weight(&self, bytes: f64) -> f64 {
         self.weight_at(self.threshold, bytes)
     }

@@ -9,7 +9,7 @@
 //!            b: weight 1              -> 2    level 2
 //!            c: weight 5, max 6       -> 6    held down by its max
 //! ```
-//! All numbers are integers. The bytes add up to `min(total, sum of max)` exactly: what rounding leaves over goes to
+//! All numbers are integers. The bytes add up to `min(total, sum of max)` exactly: bytes left over by rounding go to
 //! the pools with the largest remainders, one byte each.
 
 use crate::hit_ratio::HitRatio;
@@ -23,7 +23,7 @@ pub const NAME_CHARACTERS_MAX: usize = 64;
 /// Pools that an error lists one by one.
 const LISTED_POOLS: usize = 16;
 
-/// What a pool asks for.
+/// Bounds and weight of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// 1 to 64 printable characters without blanks.
@@ -32,14 +32,14 @@ pub struct Share {
     pub min_bytes: u64,
     /// Bytes that the pool never exceeds. `u64::MAX` is no bound.
     pub max_bytes: u64,
-    /// Its part of what lies between the bounds of all pools, relative to the other weights. A pool of weight 0 gets
+    /// Its part of the memory between the bounds of all pools, relative to the other weights. A pool of weight 0 gets
     /// its minimum, unless all pools that can take more have weight 0: these share equally.
     pub weight: u32,
     /// The worth of a hit of the pool to a controller, relative to hits of other pools. `divide` ignores it.
     pub hit_value: u32,
     /// Hit ratio for which a controller gives the pool memory before others share the rest. `divide` ignores it.
     pub target_hit_ratio: Option<HitRatio>,
-    /// The smallest budget with which the pool works at all, whatever `min_bytes` says.
+    /// Smallest budget with which the pool works, whatever `min_bytes` is.
     pub floor_bytes: u64,
 }
 
@@ -84,7 +84,7 @@ pub enum SharesError {
         total_bytes: u64,
         /// Larger than any memory where minimums of absurd size are given.
         needed_bytes: u128,
-        /// What each pool needs.
+        /// Lower bound of each pool.
         list: String,
     },
 }
@@ -168,7 +168,7 @@ fn check(total_bytes: u64, shares: &[Share]) -> Result<(), SharesError> {
     Ok(())
 }
 
-/// What each pool needs, the largest first.
+/// Lower bounds of the pools, the largest first.
 fn list(shares: &[Share]) -> String {
     let mut needs: Vec<_> = shares.iter().map(|share| (share.lower_bytes(), share.name.as_str())).collect();
     needs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -211,12 +211,12 @@ impl Level {
         self.left_bytes * if self.is_equal { 1 } else { u128::from(share.weight) }
     }
 
-    /// What a pool lacks to its lower bound, times `weights`.
+    /// Bytes that a pool is short of its lower bound, times `weights`.
     fn missing(&self, share: &Share) -> u128 {
         (u128::from(share.lower_bytes()) * self.weights).saturating_sub(self.scaled(share))
     }
 
-    /// What a pool has beyond its upper bound, times `weights`.
+    /// Bytes that a pool exceeds its upper bound by, times `weights`.
     fn excess(&self, share: &Share) -> u128 {
         self.scaled(share).saturating_sub(u128::from(share.max_bytes) * self.weights)
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_do_not_fit_are_refused_with_all_numbers() {
+    fn impossible_shares_are_refused_with_all_numbers() {
         let message = |total, shares: &[Share]| divide(total, shares).unwrap_err().to_string();
         let too_much = message(100, &[share("a", 1, 60, 90), Share { floor_bytes: 50, ..Share::named("b") }]);
         assert!(too_much.contains("at least 110 bytes and there are 100: a 60, b 50;"), "{too_much}");

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_those_of_lru_caches_of_every_size_with_deletes() {
+    fn distances_with_deletes_match_lru_of_every_size() {
         let mut seed = 5;
         let mut stack = Stack::default();
         let mut caches: Vec<_> = (1..60).map(|limit| Lru { limit, objects: VecDeque::new() }).collect();

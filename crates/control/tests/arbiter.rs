@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 const CONFIGURED: u64 = 256 * MIB;
 /// Memory of the host beside the kernel.
 const HOST: u64 = 600 * MIB;
-/// What a pool evicts in a second at most.
+/// Maximum number of bytes that a pool evicts in a second.
 const EVICTED: u64 = 6 * MIB;
 
 struct Pool {

@@ -27,7 +27,7 @@ struct Plant {
     has_curve: bool,
     start_bytes: u64,
     target_hit_ratio: Option<f64>,
-    /// How far the curve lies above the misses that are measured.
+    /// Difference between the curve and the measured misses.
     curve_offset: f64,
 }
 
@@ -129,7 +129,7 @@ impl Simulation {
             let noise = Self::noise(&mut self.random) * (hits * (1.0 - hits) / gets).sqrt();
             pool.gets += gets;
             pool.hits += gets * (hits + noise).clamp(0.0, 1.0);
-            // A cache fills by what it misses, 4 KiB each.
+            // Each miss fills 4 KiB of the cache.
             pool.used_bytes = (pool.used_bytes + gets * (1.0 - hits) * 4096.0).min(pool.memory_bytes as f64);
         }
         let readings = self.readings();
@@ -217,7 +217,7 @@ fn a_sudden_change_is_followed() {
 }
 
 #[test]
-fn what_did_not_help_is_undone_and_waits_longer_each_time() {
+fn a_move_without_gain_is_undone_and_delayed() {
     let mut pools = vec![Plant::new(2000.0, 30.0, 16), Plant::new(300.0, 30.0, 48)];
     pools[0].is_honest = false;
     let mut simulation = Simulation::new(pools);
@@ -239,7 +239,7 @@ fn what_did_not_help_is_undone_and_waits_longer_each_time() {
 }
 
 #[test]
-fn a_move_into_a_cliff_says_where_it_ends() {
+fn a_move_into_a_cliff_names_its_end() {
     let curve = |points: &[(u64, f64)]| {
         Curve::new(points.iter().map(|&(mib, misses)| Point::exact(mib * MIB, misses, misses)).collect())
     };
@@ -278,7 +278,7 @@ fn a_move_into_a_cliff_says_where_it_ends() {
 }
 
 #[test]
-fn a_pool_sized_by_hand_stays_until_it_is_released() {
+fn a_fixed_pool_stays_until_it_is_released() {
     let mut simulation = Simulation::new(four());
     simulation.pools[0].is_fixed = true;
     simulation.run(HOUR);
@@ -397,7 +397,7 @@ fn a_target_corrects_a_curve_of_another_level() {
 }
 
 #[test]
-fn a_target_without_enough_memory_says_what_it_would_take() {
+fn an_unaffordable_target_tells_its_needed_bytes() {
     let mut simulation = Simulation::new(four());
     simulation.pools[3].target_hit_ratio = Some(0.8);
     simulation.pools[0].target_hit_ratio = Some(0.995);
@@ -434,7 +434,7 @@ fn the_target_that_takes_least_goes_first() {
 }
 
 #[test]
-fn a_load_that_drifts_does_not_undo_what_helps() {
+fn load_drift_does_not_undo_useful_moves() {
     let mut simulation = Simulation::new(four());
     let mut undone = Vec::new();
     for _ in 0..(HOUR / INTERVAL) as usize {

@@ -45,7 +45,7 @@ impl Cache {
     }
 }
 
-/// Draws keys of which some are far more often asked for than others.
+/// Draws keys, some of them far more often than others.
 struct Keys(u64);
 
 impl Keys {
@@ -103,7 +103,7 @@ fn an_exact_profile_is_the_simulation() {
 }
 
 #[test]
-fn a_sample_is_near_and_its_interval_holds_the_exact_curve() {
+fn sampled_curves_are_near_with_valid_intervals() {
     let sizes: Vec<u64> = (0..20).map(|step| (30_000.0 * 1.5f64.powi(step)) as u64).collect();
     let (mut inside, mut bytes_inside, mut worst) = (0, 0, 0.0f64);
     for seed in 1..=5 {
@@ -163,7 +163,7 @@ fn what_is_aged_weighs_less() {
     assert!(Profiler::default().curve(&[1]).points().is_empty(), "no gets, no curve");
 }
 
-/// A live profiler, which sees only what it samples, and an exact one of the same gets.
+/// A live profiler, which sees only sampled keys, and an exact one of the same gets.
 struct Pair {
     live: Profiler,
     exact: Profiler,
@@ -174,8 +174,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Gets of 40,000 keys, half of them of an eighth of these, and in `flood` percent of keys that never come again.
-    /// No key is hot: what a sample makes of one is not what is looked at.
+    /// Gets of 40,000 keys, half of them of an eighth of these, and in `flood` percent of keys that never recur. No key
+    /// is hot: the error of a sample by hot keys is not under test.
     fn get(&mut self, gets: u64, flood: u64) {
         for _ in 0..gets {
             let is_new = self.keys.random() % 100 < flood;
@@ -192,7 +192,7 @@ impl Pair {
 }
 
 #[test]
-fn the_share_grows_back_after_a_flood_and_the_curve_stays_without_bias() {
+fn after_a_flood_sampling_recovers_without_bias() {
     let sizes: Vec<u64> = (0..6).map(|step| 50_000 << step).collect();
     let (mut mean, mut worst) = (vec![0.0; sizes.len()], 0.0f64);
     let seeds = 10;
@@ -231,7 +231,7 @@ fn the_share_grows_back_after_a_flood_and_the_curve_stays_without_bias() {
 }
 
 #[test]
-fn the_first_get_of_a_key_that_was_left_out_does_not_count_as_a_miss() {
+fn first_gets_of_unsampled_keys_are_no_misses() {
     let sizes: Vec<u64> = (0..6).map(|step| 200_000 << step).collect();
     let mut mean = vec![0.0; sizes.len()];
     let seeds = 10;
@@ -241,7 +241,7 @@ fn the_first_get_of_a_key_that_was_left_out_does_not_count_as_a_miss() {
         pair.get(60_000, 0);
         pair.live.limit_rate(0.1);
         pair.get(20_000, 0);
-        // Only what is counted from now on tells.
+        // Only later gets count.
         pair.live.age(0.0);
         pair.exact.age(0.0);
         pair.live.grow_rate(2.0);

@@ -25,7 +25,7 @@ pub enum Decision {
         moves: Vec<Move>,
         bytes: Vec<u64>,
     },
-    /// Moves that return what a trial moved, with the predicted and the measured change of hits a second.
+    /// Moves that return the memory of a trial, with the predicted and the measured change of hits per second.
     Undo {
         moves: Vec<Move>,
         bytes: Vec<u64>,
@@ -65,9 +65,9 @@ pub struct PoolInCliff {
 pub enum KeepReason {
     /// No pool has a curve yet.
     NothingSeen,
-    /// The best division would gain no more than what is wanted, in weighted hits a second.
+    /// The best division would gain no more than the minimum gain, in weighted hits per second.
     LittleGain { gain: f64, wanted: f64, in_cliff: Vec<PoolInCliff> },
-    /// It would gain no more than the error of its prediction.
+    /// The best division would gain no more than the error of its prediction.
     Uncertain { gain: f64, uncertainty: f64, in_cliff: Vec<PoolInCliff> },
     /// Receivers of earlier moves are filling.
     Filling,

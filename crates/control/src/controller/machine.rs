@@ -15,7 +15,7 @@ struct Ban {
     undos: u32,
 }
 
-/// What the controller remembers of a pool.
+/// State of a pool between decisions.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     name: String,
@@ -75,7 +75,7 @@ impl Controller {
         self.recognize(situation.pools);
         self.history.note(situation, self.options.measure_seconds);
         if situation.is_shrinking || situation.used_bytes() > situation.total_bytes {
-            // The hit ratios of a shrinking cache say nothing about a move.
+            // The hit ratios of a shrinking cache do not measure a move.
             self.trial = None;
             return Ok(Decision::Keep(KeepReason::Shrinking));
         }
@@ -102,7 +102,7 @@ impl Controller {
         self.trial = None;
     }
 
-    /// What the controller would do first, without a memory of it: for a caller that only reports.
+    /// The controller's first decision, without changing its state: for a caller that only reports.
     ///
     /// # Errors
     /// Bounds that contradict each other.
@@ -113,7 +113,7 @@ impl Controller {
         })
     }
 
-    /// The target hit ratios of the pools that have one, and what they take.
+    /// The target hit ratios of the pools that have one, with the memory that each needs.
     pub fn targets(&self, situation: &Situation<'_>) -> Vec<Target> {
         self.all_targets(situation).into_iter().flatten().collect()
     }

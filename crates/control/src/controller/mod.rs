@@ -8,9 +8,8 @@
 //!                  kept, or undone <-- judge <-- measure <-- fill <---+
 //! ```
 //! [`Controller::decide`] is called at a fixed interval and returns one [`Decision`]. Moves form a **trial**: some
-//! moves in the same direction, then a pause in which the receivers fill, then a measurement. A trial whose pools serve
-//! clearly fewer hits than a part of what was predicted is undone, and its pools do not move in that direction for some
-//! time.
+//! moves in the same direction, then a pause in which the receivers fill, then a measurement. A trial whose gain is
+//! clearly below a part of its prediction is undone, and its pools do not move in that direction for some time.
 //!
 //! Four rules keep a stationary load at rest. A plan must gain more than its uncertainty, and more than a share of all
 //! misses. Each pair of pools must gain by itself. A trial ends before the next one starts. A failed direction waits,

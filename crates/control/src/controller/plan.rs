@@ -10,7 +10,7 @@ const DIVISION_STEPS: u64 = 512;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
 const NORMAL_975: f64 = 1.96;
 
-/// What to do now.
+/// The next step of the controller.
 pub(super) enum Plan {
     Keep(KeepReason),
     /// `serves_target`: towards the budget of a target hit ratio, whatever that costs other pools.
@@ -81,9 +81,9 @@ fn budgets_after(pools: &[PoolReading], moves: &[Move]) -> Vec<u64> {
     bytes
 }
 
-/// A pool as the division sees it, with the budget of its target, if that is pursued.
+/// A pool as a tenant of the division, with the budget of its target, if that is pursued.
 fn tenant(pool: &PoolReading, budget_bytes: Option<u64>, (may_grow, may_shrink): (bool, bool)) -> Tenant {
-    // Without a curve nobody knows what memory is worth, unless there are no gets: then it is worth nothing.
+    // Without a curve the value of memory is unknown, unless there are no gets: then it is zero.
     let stays = pool.is_fixed || pool.curve.points().is_empty() && pool.gets_per_second > 0.0;
     let has = pool.memory_bytes;
     // A budget outside its bounds is the division's to correct, not the controller's.

@@ -1,4 +1,4 @@
-//! What a decision depends on.
+//! Inputs of a decision.
 
 use crate::Curve;
 
@@ -71,7 +71,7 @@ pub struct PoolReading {
     pub hits: u64,
 }
 
-/// All that a decision depends on.
+/// Inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// Must not fall.

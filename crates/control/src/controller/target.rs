@@ -1,5 +1,5 @@
-//! Target hit ratios: a pool with one gets the budget that its curve says the hit ratio takes, before the others share
-//! the rest.
+//! Target hit ratios: a pool with a target gets the memory that its curve predicts for the hit ratio, before the others
+//! share the rest.
 //!
 //! A pool whose hit ratio is in a band from the target upwards keeps its budget, so that noise moves nothing. A target
 //! is out of reach if it takes more memory than the other pools' minimums leave. Then the pool takes part in the
@@ -13,7 +13,7 @@ use super::situation::PoolReading;
 /// Hit ratio above the target at which a pool keeps its budget. A budget that changes aims at half of it.
 const BAND: f64 = 0.01;
 
-/// The target of a pool, and what it takes.
+/// The target of a pool, and the memory that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub pool: String,
@@ -34,7 +34,7 @@ pub enum TargetState {
     OutOfReach { hit_ratio: f64, bytes: u64 },
 }
 
-/// The present hit ratio of a pool as it was measured, with the half of its 95 % interval.
+/// The measured hit ratio of a pool, with half of its 95 % interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub hit_ratio: f64,
@@ -89,7 +89,7 @@ impl Wish {
     fn of(pool: &PoolReading, target: f64, measured: Option<Measured>) -> Self {
         let (curve, has) = (&pool.curve, pool.memory_bytes);
         let Some(on_curve) = curve.miss_ratio_at(has).filter(|_| !pool.is_fixed) else { return Self::Unknown };
-        // The level of the curve is off by what the measurement surely differs from it.
+        // The curve is shifted by the certain part of its difference from the measurement.
         let shift = measured.map_or(0.0, |measured| {
             let differs = measured.hit_ratio - (1.0 - on_curve);
             differs.signum() * (differs.abs() - measured.error).max(0.0)

@@ -9,11 +9,11 @@ use super::decision::Move;
 use super::situation::{ControllerOptions, PoolReading, Situation};
 use super::target::{Measured, Target};
 
-/// Receivers have filled that use so much of what they got: the rest are free segments.
+/// Share of the received memory in use from which on a receiver counts as full: the rest are free segments.
 const FILLED_SHARE: f64 = 0.75;
 /// A trial has failed whose measured gain surely lacks this part of the predicted one.
 const MISSING_SHARE: f64 = 0.75;
-/// A pool whose gets a second have changed by this factor serves another load: its hits tell nothing about the move.
+/// A pool whose gets per second have changed by this factor serves another load: its hits do not depend on the move.
 const OTHER_LOAD: f64 = 2.0;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
 const NORMAL_975: f64 = 1.96;
@@ -102,7 +102,7 @@ impl History {
     }
 }
 
-/// What is known of a trial.
+/// State of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
     /// More moves may follow.
@@ -194,7 +194,7 @@ impl Trial {
         self.moves.iter().map(|step| step.bytes).sum()
     }
 
-    /// What is known now. `Filling`: more moves may follow, and else [`Trial::measure_when_full`].
+    /// Verdict at this moment. After `Filling`, make more moves or call [`Trial::measure_when_full`].
     pub(super) fn verdict(&self, situation: &Situation<'_>, options: &ControllerOptions) -> Verdict {
         let (now, pools) = (situation.now_seconds, situation.pools);
         let is_other = pools.iter().zip(&self.bytes).any(|(pool, bytes)| pool.memory_bytes != *bytes);
