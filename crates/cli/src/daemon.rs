@@ -1,8 +1,8 @@
 //! `-d`: the program starts itself once more, in a session of its own, and leaves when the copy listens.
 //!
-//! The copy's stderr is a pipe to the starter until the copy is ready: what goes wrong at start-up is shown and the
-//! exit code is the copy's, so that `ebbtide -d` on a port in use fails where memcached is silent. The copy says that
-//! it is ready with one byte that no message holds. Its stdout is the starter's stderr, kept for `-v`.
+//! The copy's stderr is a pipe to the starter until the copy is ready: errors at start-up are shown and the exit code
+//! is the copy's, so that `ebbtide -d` on a port in use fails where memcached is silent. The copy signals that it is
+//! ready with one byte that no message contains. Its stdout is the starter's stderr, kept for `-v`.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -39,7 +39,7 @@ pub fn start(args: &[OsString]) -> Result<ExitCode, Error> {
         let length = pipe.read(&mut buffer).map_err(failed)?;
         let text = &buffer[..length];
         let ready = text.iter().position(|byte| *byte == READY);
-        // Nothing is left to do if the terminal is gone.
+        // A closed terminal is ignored.
         let _ = io::stderr().write_all(&text[..ready.unwrap_or(length)]);
         if ready.is_some() {
             return Ok(ExitCode::SUCCESS);

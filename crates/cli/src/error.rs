@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The message names the flag, the limit, and what to change.
+/// The message names the flag, the limit, and the remedy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A flag that does not exist, lacks its value, or has one that cannot be: exit code 1.
@@ -14,7 +14,7 @@ pub enum Error {
     /// A value outside of its limits: exit code 64 (EX_USAGE).
     #[error("{0}")]
     Limit(String),
-    /// `-u` names nobody: exit code 67 (EX_NOUSER).
+    /// `-u` names an unknown user: exit code 67 (EX_NOUSER).
     #[error("-u {0}: can't find the user {0} to switch to; name one that `getent passwd` lists")]
     NoUser(String),
     /// The operating system refused: exit code 71 (EX_OSERR).
@@ -23,7 +23,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same, with the place in a file where it arose.
+    /// The error with its place in a file.
     pub fn at(self, place: &str) -> Self {
         match self {
             Self::Illegal(text) => Self::Illegal(format!("{place}: {text}")),

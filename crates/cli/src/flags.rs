@@ -45,15 +45,15 @@ const MANY_THREADS: usize = 64;
 /// A day: no service manager waits for longer.
 const SAVE_SECONDS_MAX: u64 = 86_400;
 
-/// What the flags set, in the units of the engine; the defaults are memcached's.
+/// Settings from flags, in the units of the engine; the defaults are memcached's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub port: u16,
-    /// Whether `port` was asked for.
+    /// Whether `port` was given.
     pub port_given: bool,
     /// 0: no UDP.
     pub udp_port: u16,
-    /// Then no TCP.
+    /// With a Unix socket there is no TCP.
     pub unix_socket: Option<PathBuf>,
     pub unix_mode: u32,
     /// The lists of all `-l`, split; empty for all addresses.
@@ -78,7 +78,7 @@ pub struct Settings {
     /// None where the flag is not given.
     pub controller: Option<ControllerMode>,
     pub controller_policies: Vec<Policy>,
-    /// `None`: what the authentication asks for, or all.
+    /// `None`: the protocol of the authentication, or all.
     pub protocol: Option<Protocol>,
     pub sasl: bool,
     pub auth_file: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub struct Settings {
     pub user: Option<String>,
     pub core_dumps: bool,
     pub lock_memory: bool,
-    /// What ends a key's prefix, if statistics are kept by prefix from the start.
+    /// Byte that ends a key's prefix, if statistics are kept by prefix from the start.
     pub prefix_delimiter: Option<u8>,
     pub pools: Vec<PoolRule>,
     pub policy: Option<String>,
@@ -203,7 +203,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Once, however often the reason comes up.
+    /// Adds a warning, unless it exists.
     fn warn(&mut self, warning: String) {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
@@ -324,7 +324,7 @@ impl Settings {
         self.policy().map(|policy| pools::rules(&self.pools, policy))
     }
 
-    /// To be called when all flags are taken: what none of them can decide alone.
+    /// Settings that depend on several flags; call it when all flags are applied.
     pub fn finish(&mut self) -> Result<(), Error> {
         // As in memcached, UDP brings TCP to its port.
         if self.udp_port != 0 && !self.port_given {
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_behind_a_flag_and_blank_words_are_passed_over() {
+    fn blanks_behind_flags_and_blank_words_are_skipped() {
         for line in [&["-M "][..], &["-M", "", "-v "], &["", "-M"], &[" ", "-M\t"], &["--disable-evictions "]] {
             assert!(!read(line).unwrap().evicts, "{line:?}");
         }
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_brings_tcp_to_its_port_and_goes_without_secrets() {
+    fn udp_sets_the_tcp_port_and_refuses_secrets() {
         let ports = |line: &[&str]| read(line).map(|settings| (settings.port, settings.udp_port));
         assert_eq!(ports(&[]), Ok((11211, 0)));
         assert_eq!(ports(&["-U", "12"]), Ok((12, 12)));

@@ -54,7 +54,7 @@ mod tests {
     use super::node;
 
     #[test]
-    fn a_node_without_a_port_has_the_usual_one() {
+    fn a_node_without_port_gets_the_usual_one() {
         assert_eq!(node("cache1").as_deref(), Ok("cache1:11212"));
         assert_eq!(node("10.0.0.1:99").as_deref(), Ok("10.0.0.1:99"));
         assert_eq!(node("[::1]").as_deref(), Ok("[::1]:11212"));

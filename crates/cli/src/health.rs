@@ -1,7 +1,8 @@
 //! `ebbtide health`: whether a server on this host answers, for the health check of a container.
 //!
-//! The server is asked over its admin HTTP; without one, where it listens. Both are found in the words with which its
-//! process was started and in the files that these name. So the check fits every flag, and needs no password.
+//! The check sends a request to the server's admin HTTP, or, without one, to its listener. Both addresses are read from
+//! the arguments of the server's process and from the files that these name. So the check works with every flag, and
+//! needs no password.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -75,7 +76,7 @@ fn words(pid: u32) -> Result<Vec<OsString>, String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0).map(OsStr::from_bytes);
-    // An init of the container may stand in front.
+    // The arguments may begin with an init of the container.
     let mut words = words.skip_while(|word| Path::new(word).file_name() != program.file_name());
     words.next().ok_or("it is no ebbtide; --pid names the one to ask")?;
     let mut words: Vec<_> = words.map(OsStr::to_owned).collect();

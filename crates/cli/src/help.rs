@@ -1,9 +1,9 @@
-//! What `-h`, `-V` and `-i` print.
+//! Output of `-h`, `-V` and `-i`.
 
 use crate::flags::{FLAGS, Flag, Group, Meaning, OPTIONS};
 
-/// The first line is what memcached 1.6 prints, because start scripts parse it, with the version that the command
-/// `version` answers; the second says who is really here.
+/// The first line has the format of memcached 1.6, because start scripts parse it, with the version that the command
+/// `version` answers; the second line names Ebbtide and its version.
 pub fn version() -> String {
     let (spoken, own) = (ebbtide_server::VERSION, env!("CARGO_PKG_VERSION"));
     format!("memcached {spoken}\nebbtide {own} (speaks the memcached 1.6 protocols)")
@@ -17,7 +17,7 @@ pub fn license() -> String {
 const WIDTH: usize = 80;
 const LEFT: usize = 30;
 
-/// The commands, each with what it does.
+/// The commands with their effects.
 const COMMANDS: [(&str, &str); 16] = [
     ("[serve] [flags]", "start the server"),
     ("replay TRACE", "the miss ratio of a trace"),
@@ -37,8 +37,8 @@ const COMMANDS: [(&str, &str); 16] = [
     ("man DIRECTORY", "the man pages, written into a directory"),
 ];
 
-/// The help: in short the beginning of what each flag does, else all of it, the options of `-o`, and the flags that do
-/// nothing here.
+/// The help: the first line of each flag's help, or, if long, all of it, the options of `-o`, and the flags without
+/// effect here.
 pub fn usage(is_long: bool) -> String {
     let mut text = version();
     text.push_str("\n\nusage: ebbtide COMMAND ...\n");
@@ -116,7 +116,7 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// The options of `-o` that do something, each with what it does, and the names of the others.
+/// The options of `-o` with an effect and its description, and the names of the others.
 fn extended(text: &mut String, silent: &mut Vec<String>) {
     text.push_str("\nOptions of -o, as -o name=value,name:\n");
     for (name, takes_value, meaning) in OPTIONS {
@@ -158,7 +158,7 @@ mod tests {
     use ebbtide_server::ebbtide::Policy;
 
     #[test]
-    fn the_help_names_every_flag_that_is_not_hidden() {
+    fn the_help_names_exactly_the_visible_flags() {
         let text = usage(true);
         for flag in FLAGS {
             assert_eq!(text.contains(&flag.name()), !flag.is_hidden(), "{}", flag.long);

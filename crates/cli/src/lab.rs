@@ -45,7 +45,7 @@ const GENERATE_USAGE: &str = "ebbtide generate [OPTIONS] --output <FILE>
 /// Columns of the help at most.
 const WIDTH: usize = 80;
 
-/// The commands as clap knows them.
+/// The commands of clap.
 pub fn command() -> clap::Command {
     LabCommand::command().max_term_width(WIDTH)
 }

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words that ask for a text, or else the server.
+/// Runs the command that the words name, or the server.
 fn answer(args: &mut Vec<OsString>) -> Result<ExitCode, Error> {
     let second = args.get(1).and_then(|word| word.to_str()).map(str::to_owned);
     match args.first().and_then(|word| word.to_str()) {

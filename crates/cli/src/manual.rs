@@ -1,4 +1,4 @@
-//! The whole command line as `clap` sees it, for man pages and completions. The server reads its flags by itself, as
+//! The whole command line in `clap`, for man pages and completions. The server parses its flags without clap, as
 //! memcached does.
 
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What a service manager is told, as sd_notify(3) has it: datagrams to the socket that `NOTIFY_SOCKET` names.
+//! Notifications of a service manager, as in sd_notify(3): datagrams to the socket that `NOTIFY_SOCKET` names.
 
 use std::env;
 use std::io;
@@ -43,9 +43,9 @@ impl Supervisor {
         self.tell(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={limit_us}\nSTATUS=sending the last answers"));
     }
 
-    /// Brackets a reload: says that it begins, does it, says that it is over and what came of it.
+    /// Runs a reload between notifications of its start and of its end with the result.
     pub fn reloading<E: std::fmt::Display>(&self, reload: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        // The time lets the manager tell this reload from an earlier one.
+        // The time distinguishes this reload from an earlier one.
         let now =
             clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
@@ -68,7 +68,7 @@ impl Supervisor {
     }
 }
 
-/// A manager that has gone away does not want to hear anything.
+/// Ignores the errors of a manager that has ended.
 fn gone(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(()),

@@ -1,4 +1,4 @@
-//! What the server asks of the operating system for itself: limits, locked memory, another user, a pid file.
+//! Process settings of the server: limits, locked memory, another user, a pid file.
 
 use std::fs;
 use std::io;
@@ -88,7 +88,7 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Written beside and renamed, so that nobody reads half a number.
+    /// Written to another file and renamed, so that no reader sees half a number.
     pub fn write(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let mut beside = path.clone().into_os_string();
@@ -118,7 +118,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Already gone is as good; there is nobody to tell of anything else.
+        // The file may be removed already; other errors cannot be reported any more.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,5 +1,5 @@
-//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the
-//! other user, then the cache; and stops it on a signal.
+//! Starts the server: limits, then resources that only root may open (files of passwords and certificates, addresses),
+//! then the other user, then the cache; and stops it on a signal.
 
 use std::path::PathBuf;
 use std::thread;
@@ -79,7 +79,7 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     closed.map(drop).map_err(|error| Error::System(error.to_string()))
 }
 
-/// Says what is served, and with `-v` by which settings.
+/// Prints the summary of the server, and with `-v` its settings.
 fn announce(settings: &Settings, options: &ServerOptions, cache: &Cache, exposure: Option<String>) {
     if let Some(warning) = exposure {
         message!("ebbtide: warning: {warning}");
@@ -98,7 +98,7 @@ fn allow(settings: &Settings) -> Result<(), Error> {
     process::allow_files(settings.connections, settings.threads)
 }
 
-/// Who root is to become.
+/// The user that root switches to.
 pub fn other_user(settings: &Settings) -> Result<Option<User>, Error> {
     let name = settings.user.as_deref().filter(|_| process::is_root());
     name.map(process::find_user).transpose()
@@ -164,7 +164,7 @@ pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, FlashMemory), 
     Ok((cache, for_flash))
 }
 
-/// What flash takes of the memory, if the largest value fits into the rest.
+/// Memory of flash, if the largest value fits into the rest.
 fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<FlashMemory, Error> {
     let for_flash = builder.check_flash().map_err(|error| not_made(settings, error))?;
     let (memory, value) = (settings.memory_bytes, settings.max_value_bytes);
@@ -226,7 +226,7 @@ pub fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
     })
 }
 
-/// `user`: who root is to become, and so who is to own the sockets' files.
+/// `user`: the user that root switches to, and owner of the sockets' files.
 pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions, Error> {
     let Addresses { listeners, alternatives } = listeners::resolve(settings)?;
     let admin = settings.admin.resolve(&listeners);
@@ -315,7 +315,7 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
     })
 }
 
-/// SIGTERM, SIGINT and, as memcached's graceful stop, SIGUSR1 stop the server; SIGHUP has it read its files again.
+/// SIGTERM, SIGINT and, as memcached's graceful stop, SIGUSR1 stop the server; on SIGHUP it reads its files again.
 fn obey_signals(
     (stop, reload): (StopHandle, ReloadHandle),
     supervisor: Supervisor,

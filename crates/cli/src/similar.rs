@@ -1,4 +1,4 @@
-//! "Did you mean": the known word that is nearest to one that nobody knows.
+//! "Did you mean": the known word that is nearest to an unknown one.
 
 /// The nearest of the known words, if few letters differ: a third of them, at most three.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn only_near_words_are_suggested() {
         let known = ["memory-limit", "max-item-size", "port", "replay"];
         assert_eq!(nearest("memroy-limit", known), Some("memory-limit"));
         assert_eq!(nearest("relpay", known), Some("replay"));

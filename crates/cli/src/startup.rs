@@ -1,5 +1,5 @@
-//! What a start says on standard error: one line of what is served, a warning where everyone may use it, and with `-v`
-//! where each setting is from.
+//! Messages of a start on standard error: a summary line of the server, a warning if everyone may use it, and with `-v`
+//! the origin of each setting.
 
 use std::net::IpAddr;
 
@@ -51,7 +51,7 @@ pub fn addresses(options: &ServerOptions) -> String {
     options.listeners.iter().map(with_kind).collect::<Vec<_>>().join(", ")
 }
 
-/// The warning, if a server listens on all addresses and asks nobody for a password or a certificate.
+/// The warning, if a server listens on all addresses without passwords or client certificates.
 pub fn exposure(options: &ServerOptions) -> Option<String> {
     let asks_certificates = options.tls.as_ref().is_some_and(|tls| {
         matches!(tls.client_certificates, ClientCertificates::Required | ClientCertificates::RequiredOnce)
@@ -72,7 +72,7 @@ fn is_everywhere(address: IpAddr) -> bool {
     address.is_unspecified()
 }
 
-/// The warning, if a history is asked for that nobody could see.
+/// The warning, if `--history-file` is given without an admin HTTP that shows the history.
 pub fn unseen_history(settings: &Settings, options: &ServerOptions) -> Option<String> {
     let path = settings.history_file.as_deref().filter(|_| options.admin.is_none())?;
     Some(format!(

@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn each_command_that_the_help_lists_has_its_own_help() {
+fn each_listed_command_has_its_own_help() {
     let help = ebbtide(&["help"]);
     assert!(help.status.success());
     let commands: Vec<&str> = text(&help.stdout)
@@ -31,7 +31,7 @@ fn each_command_that_the_help_lists_has_its_own_help() {
 }
 
 #[test]
-fn a_word_that_is_no_command_is_refused_by_its_name() {
+fn an_unknown_command_is_refused_by_name() {
     let refused = ebbtide(&["replya"]);
     assert!(!refused.status.success() && refused.stdout.is_empty());
     let message = text(&refused.stderr);
@@ -106,13 +106,13 @@ fn trace_commands_refuse_a_trace_without_a_request() {
     assert!(ebbtide(&["trace", "filter", &full, "--ops", "set"]).status.success(), "it has requests, and keeps none");
 }
 
-/// A stream whose reader is gone, as that of `| true` is.
+/// A stream whose reader has closed it, as with `| true`.
 fn unread() -> PipeWriter {
     std::io::pipe().expect("a pipe").1
 }
 
 #[test]
-fn a_command_whose_reader_is_gone_ends_with_its_code() {
+fn a_closed_output_keeps_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let trace = path("trace.csv");

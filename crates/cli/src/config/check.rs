@@ -1,5 +1,5 @@
-//! `--check`: whether the server would start with these settings, and what each of them comes to. It takes no port and
-//! changes nothing, so it can run beside the server that it is about; of flash it says then that it is in use.
+//! `--check`: whether the server would start with these settings, and the resulting configuration. It binds no port and
+//! changes nothing, so it can run beside a server with the same settings; it then reports flash as in use.
 
 use std::fmt::Write;
 
@@ -15,8 +15,8 @@ use crate::{serve, startup};
 const SAMPLE_VALUES: [u64; 4] = [25, 230, 1000, 4000];
 /// Bytes of the keys that go with them.
 const SAMPLE_KEY: u64 = 20;
-/// Bytes that an object costs beside its key and value: its header, its slot at the usual load of the index, and its
-/// share of what open and free segments keep back.
+/// Bytes of an object beside its key and value: its header, its slot at the usual load of the index, and its share of
+/// the open and free segments.
 const OVERHEAD: u64 = 16;
 
 /// The report, or the error with which the server would not start.
@@ -88,7 +88,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     Ok(report.0)
 }
 
-/// How far the memory monitor lowers the memory. `needed_bytes`: what pools and flash need.
+/// Minimum to which the memory monitor lowers the memory. `needed_bytes`: minimum memory of pools and flash.
 fn floor(settings: &Settings, options: &PressureOptions, needed_bytes: u64) -> String {
     let floor_bytes = options.floor_bytes(settings.memory_bytes);
     let (floor, needed) = (ByteSize::bytes(floor_bytes), ByteSize::bytes(needed_bytes));
@@ -133,7 +133,7 @@ fn tls(options: &ServerOptions) -> String {
     }
 }
 
-/// The limit, beside what there is.
+/// The limit, beside the memory of the machine.
 fn memory(limit: u64) -> String {
     let limit_text = ByteSize::bytes(limit);
     match process::machine_memory() {

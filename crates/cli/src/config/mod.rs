@@ -1,4 +1,4 @@
-//! Where settings come from: files of flags, TOML files, and over both the command line.
+//! Sources of settings: files of flags, TOML files, and over both the command line.
 //!
 //! Each is a layer of flags. A later layer wins, flag by flag; where it names addresses or a verbosity at all, the ones
 //! of earlier layers are forgotten instead of added to. Files are layers in the order in which they are named, and the
@@ -17,11 +17,11 @@ use ebbtide_server::PoolRule;
 use crate::error::Error;
 use crate::flags::{self, Given, Origin, Settings};
 
-/// What the command line asks for.
+/// Action that the command line requests.
 #[derive(Debug)]
 pub enum Request {
     Serve(Box<Settings>),
-    /// Say whether these settings would do, and what they come to.
+    /// Check these settings, and print the resulting configuration.
     Check(Box<Settings>),
     /// All of it, or a line or two for each flag.
     Help {
@@ -31,7 +31,7 @@ pub enum Request {
     License,
 }
 
-/// A flag, and where it stands; nowhere for the command line.
+/// A flag, and its place in a file; `None` for the command line.
 struct PlacedValue {
     place: Option<String>,
     given: Given,
@@ -69,7 +69,8 @@ pub fn read_in(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Resul
     Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
 }
 
-/// The pools that the arguments of a server and their files say now. `folder`: where the server was started.
+/// The pools in the arguments of a server and in the present content of their files. `folder`: the start folder of the
+/// server.
 pub fn read_pools(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Vec<PoolRule>, Error> {
     match read_in(folder, args)? {
         Request::Serve(settings) => settings.pool_rules(),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_wins_over_files_and_later_files_over_earlier_ones() {
+    fn the_command_line_wins_then_later_files() {
         let files = [
             ("--flags-file", "-m 100\n-p 1\n-c 10\n-l 127.0.0.1\n-vv\n"),
             ("--config", "port = 2\nconn-limit = 20\nlisten = [\"127.0.0.2\", \"127.0.0.3\"]\n"),
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_flash_of_the_command_line_replace_those_of_files() {
+    fn flash_paths_of_the_line_replace_file_ones() {
         let files = [("--flags-file", "-o ext_path=/a:1g,ext_path=/b:1g\n--flash-least-ttl 7\n")];
         let paths = |line: &[&str]| settings(&files, line).unwrap().flash.paths;
         assert_eq!(paths(&[]), [("/a".into(), 1 << 30), ("/b".into(), 1 << 30)]);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_verbosity_of_the_command_line_replace_those_of_files() {
+    fn the_line_replaces_addresses_and_verbosity_of_files() {
         let files = [("--flags-file", "-s /run/socket\n-vv\n")];
         let settings = settings(&files, &["-v", "-l", "127.0.0.1"]).unwrap();
         assert_eq!((settings.verbosity, settings.unix_socket), (1, None));

@@ -74,7 +74,7 @@ pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
     Ok(layer)
 }
 
-/// How often, and with which values, `flag` would stand on a command line.
+/// The values of `flag` on an equivalent command line, one for each occurrence.
 fn values(flag: &Flag, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Error> {
     let unfit = |wanted: &str| Error::Illegal(format!("{}: give {wanted}", flag.long));
     match (value.get_ref(), flag.value) {

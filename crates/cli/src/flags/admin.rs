@@ -1,4 +1,4 @@
-//! Where the admin HTTP listens: what `--admin` says, or what follows from the other flags.
+//! Address of the admin HTTP: from `--admin`, or from the other flags.
 //!
 //! Without the flag there is one only for a server on memcached's own port, at the port after it. Of several servers on
 //! a machine the others have ports of their own: which of them a fixed admin port shows would hang on which started
@@ -10,15 +10,15 @@ use ebbtide_server::{Admin, Listen};
 
 use crate::error::Error;
 
-/// The port of a server that has an admin HTTP without being asked.
+/// The port of a server that has an admin HTTP by default.
 const SERVER_PORT: u16 = 11211;
 /// Where that is, on the loopback interface.
 pub const DEFAULT_PORT: u16 = 11212;
 
-/// What `--admin` says.
+/// Argument of `--admin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdminFlag {
-    /// Nothing.
+    /// The flag was not given.
     #[default]
     Default,
     Off,
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_on_the_usual_port_has_one_unasked() {
+    fn only_the_usual_port_enables_admin_by_default() {
         let on = |port: u16| vec![Listen::Tcp((Ipv4Addr::UNSPECIFIED, port).into())];
         let usual = AdminFlag::Default.resolve(&on(11211)).unwrap();
         assert_eq!((usual.address.to_string().as_str(), usual.required), ("127.0.0.1:11212", false));

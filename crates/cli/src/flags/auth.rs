@@ -1,4 +1,4 @@
-//! `-B`, `-S` and `-Y`: what is spoken, and who may speak.
+//! `-B`, `-S` and `-Y`: protocols and authentication.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn protocol(name: &str, value: &str) -> Result<Protocol, Error> {
     }
 }
 
-/// Refuses a protocol in which nobody could say who he is.
+/// Refuses a protocol in which clients cannot authenticate.
 pub fn check(settings: &Settings) -> Result<(), Error> {
     let refused = |flags: &str, protocol: &str, advice: &str| {
         Err(Error::Limit(format!("{flags}: You cannot allow the {protocol} protocol with it; {advice}")))
@@ -40,7 +40,7 @@ pub fn check(settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Reads the file of users, if clients are to say who they are.
+/// Reads the file of users, if authentication is enabled.
 pub fn auth(settings: &Settings) -> Result<Option<Auth>, Error> {
     let load = |flag: &str, path: &Path, format| {
         let users = UserFile::load(path, format).map_err(|error| Error::Illegal(format!("{flag}: {error}")))?;

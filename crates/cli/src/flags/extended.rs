@@ -15,7 +15,7 @@ const RECLAIM: &str = "flash is taken back by whole regions, and nothing is comp
 const PROXY: &str = "this is no proxy; run memcached or twemproxy as one, in front of it";
 const WATCH: &str = "a watcher has a buffer of 256 KiB";
 
-/// Name, whether it needs a value, what it means here.
+/// Name, whether it needs a value, its effect here.
 #[rustfmt::skip]
 pub const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("idle_timeout", true, Used),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_timeout_is_read_and_the_rest_warned_about() {
+    fn idle_timeout_is_read_and_hashpower_warned_about() {
         let settings = read("modern,maxconns_fast,idle_timeout=30,hashpower=20").unwrap();
         assert_eq!(settings.idle_timeout, Some(Duration::from_secs(30)));
         assert_eq!(settings.warnings.len(), 1);

@@ -1,4 +1,4 @@
-//! Flash: `--flash` and what goes with it, and memcached's spelling, `-o ext_path`.
+//! Flash: `--flash` and related flags, and memcached's spelling, `-o ext_path`.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -15,14 +15,14 @@ use ebbtide_server::{Endurance, FlashRating};
 use super::values;
 use crate::error::Error;
 
-/// As many as a pool can have.
+/// Maximum number of threads of a pool.
 const MAX_POOL_THREADS: u64 = 256;
-/// A client that waits for longer has given up.
+/// Clients usually time out before this.
 const DEMOTION_WAIT_MAX_MS: u64 = 10_000;
 /// No service manager waits for a stop for longer than an hour.
 const DRAIN_SECONDS_MAX: u64 = 3600;
 
-/// What the flags say of flash; `None` for what they leave to its defaults.
+/// Flash settings from flags; `None` selects the default of flash.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlashFlags {
     /// Each with its bytes.
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_the_tier_is_set_by_its_flag() {
+    fn each_flash_flag_sets_its_option() {
         let options = |long: &str, value: &str| set(long, value).unwrap().options();
         let admission = options("flash-admission", "probability:0.25,budget:20m").admission;
         assert_eq!(admission.policy, AdmissionPolicy::Probability(0.25));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_flash_without_any_is_warned_of() {
+    fn flash_flags_without_flash_give_a_warning() {
         let mut flash = extended("ext_threads", "3").unwrap();
         assert!(flash.warning().unwrap().contains("-o ext_threads changes nothing"));
         flash.set("flash", "--flash", "/f:1g").unwrap();

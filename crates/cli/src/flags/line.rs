@@ -10,7 +10,7 @@ use super::table::{FLAGS, Flag};
 use crate::error::Error;
 use crate::{commands, similar};
 
-/// A flag as it was given.
+/// A flag as given.
 #[derive(Debug)]
 pub struct Given {
     pub flag: &'static Flag,
@@ -29,7 +29,7 @@ impl Given {
     }
 }
 
-/// All flags of a line, in their order, up to the first one that asks for nothing but a text.
+/// All flags of a line, in their order, up to the first one that only prints a text.
 pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Error> {
     let mut parser = lexopt::Parser::from_args(args.into_iter().map(without_trailing_blanks));
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! Every flag that memcached 1.6 knows, as it spells them, and what it means here.
+//! Every flag of memcached 1.6, in its spelling, with its effect here.
 
 /// Group of a flag in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +40,16 @@ impl Group {
     }
 }
 
-/// What a flag does here.
+/// Effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It sets something.
+    /// The flag changes a setting.
     Used,
-    /// It asks for what is so anyway.
+    /// The flag requests the fixed behaviour of this server.
     Given,
-    /// Accepted, and one line on stderr says why nothing follows from it.
+    /// Accepted without effect, and one line on stderr gives the reason.
     Ignored(&'static str),
-    /// Starting without what it asks for would be unsafe or useless.
+    /// Refused: a start without its effect would be unsafe or useless.
     Refused(&'static str),
     /// As `Used`, and one line on stderr names the spelling that takes its place.
     Old(&'static str),
@@ -60,7 +60,7 @@ pub struct Flag {
     /// `None` for our own flags, which have only a long form.
     pub short: Option<char>,
     pub long: &'static str,
-    /// What the value is called in the help; `None` if there is none.
+    /// Name of the value in the help; `None` for a flag without a value.
     pub value: Option<&'static str>,
     pub meaning: Meaning,
     pub help: &'static str,
@@ -220,7 +220,7 @@ impl Flag {
         FLAGS.iter().find(|flag| flag.long == name)
     }
 
-    /// Whether it asks for a text instead of a server.
+    /// Whether the flag prints a text instead of starting a server.
     pub fn is_question(&self) -> bool {
         matches!(self.long, "help" | "version" | "license")
     }
@@ -235,7 +235,7 @@ impl Flag {
         self.is_for_tests() || matches!(self.meaning, Old(_))
     }
 
-    /// Whether it may stand in a file of settings.
+    /// Whether a file of settings may contain the flag.
     pub fn is_for_files(&self) -> bool {
         !self.is_question() && !self.is_for_tests() && !matches!(self.long, "config" | "flags-file" | "check")
     }
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_may_be_cut_short_where_only_one_fits() {
+    fn unique_prefixes_of_long_names_are_accepted() {
         assert_eq!(Flag::by_long("port").unwrap().short, Some('p'));
         assert_eq!(Flag::by_long("memory-l").unwrap().short, Some('m'));
         assert!(Flag::by_long("disable").is_none());

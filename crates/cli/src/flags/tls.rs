@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Kilobytes of encrypted output that a connection may hold: from one small record to far more than a socket takes.
 const WRITE_BUFFER_KIB: std::ops::RangeInclusive<u64> = 1..=16_384;
 
-/// What was said of TLS, in any order.
+/// TLS settings from flags, which may come in any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// `-Z`.
@@ -28,7 +28,7 @@ impl Default for Tls {
 }
 
 impl Tls {
-    /// Takes one option; what comes back is a warning.
+    /// Applies one option; may return a warning.
     pub fn set(&mut self, name: &str, value: &str) -> Result<Option<String>, Error> {
         self.described = true;
         let flag = format!("-o {name}");
@@ -76,7 +76,7 @@ impl Tls {
         Ok(None)
     }
 
-    /// What the server needs; `None` without `-Z`.
+    /// TLS options of the server; `None` without `-Z`.
     pub fn options(&self) -> Result<Option<TlsOptions>, Error> {
         if !self.enabled {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Tls {
                     .to_owned(),
             ));
         }
-        // The files are read again later, when the process may have gone to another folder.
+        // The files are read again later, when the process may have another working folder.
         let mut options = self.options.clone();
         options.chain_cert = absolute(&options.chain_cert);
         options.key = options.key.as_ref().map(absolute);
@@ -95,7 +95,7 @@ impl Tls {
         Ok(Some(options))
     }
 
-    /// What these options leave undone.
+    /// Warning about options without effect.
     pub fn warning(&self) -> Option<String> {
         // As in memcached data travels in the clear then.
         if self.described && !self.enabled {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_certificates_that_nobody_can_verify_give_a_warning() {
+    fn requested_certificates_without_a_ca_give_a_warning() {
         let requested = ("ssl_verify_mode", "1");
         assert!(tls(&[requested]).unwrap().warning().unwrap().contains("ssl_ca_cert"));
         assert_eq!(tls(&[requested, ("ssl_ca_cert", "f")]).unwrap().warning(), None);

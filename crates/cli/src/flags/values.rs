@@ -21,7 +21,7 @@ pub fn size(flag: &str, text: &str) -> Result<u64, Error> {
     bytes(text).map_err(|why| Error::Limit(format!("{flag} {text}: {why}")))
 }
 
-/// The same, or why it is none.
+/// Bytes of a size, or the reason of its refusal.
 pub fn bytes(text: &str) -> Result<u64, &'static str> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
