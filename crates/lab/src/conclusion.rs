@@ -1,4 +1,4 @@
-//! The closing sentence of a comparison: what the curves of several policies come to.
+//! The closing sentence of a comparison of the curves of several policies.
 
 use ebbtide_control::Curve;
 
@@ -18,7 +18,7 @@ pub(crate) fn sentence(curves: &[(&str, &Curve)]) -> Option<String> {
 
 fn alone(policy: &str, curve: &Curve) -> Option<String> {
     let (first, last) = (curve.points().first()?, curve.points().last()?);
-    // Nine tenths of what all of the memory earns.
+    // Nine tenths of the gain of the largest memory.
     let wanted = last.miss_ratio + (first.miss_ratio - last.miss_ratio) / 10.0;
     let memory = size(curve.memory_for(wanted)?);
     let misses = percent(wanted);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_policy_is_named_with_the_memory_that_it_saves() {
+    fn the_best_policy_is_named_with_saved_memory() {
         let (good, bad) = (curve(&[(10, 0.6), (30, 0.2)]), curve(&[(10, 0.6), (50, 0.2)]));
         let found = sentence(&[("lru", &bad), ("s3fifo", &good)]).unwrap();
         assert!(found.starts_with("s3fifo needs 33 % less memory than lru for 40 % misses"), "{found}");

@@ -12,7 +12,7 @@ pub enum Error {
     /// A file would be replaced.
     #[error("{path} exists; name another file, or replace it with --overwrite (or --force)")]
     Exists { path: String },
-    /// One line or record is not what the format says. The reader can go on with the next one.
+    /// One line or record violates the format. The reader can continue with the next one.
     #[error("{trace}: line {line}: {reason}")]
     Malformed {
         trace: String,
@@ -29,7 +29,7 @@ pub enum Error {
     /// Not one request could be read: a result would be that of a perfect cache.
     #[error("{trace}: not one request was read as {format} ({malformed} malformed lines); see --format for others")]
     NoRequests { trace: String, format: &'static str, malformed: u64 },
-    /// Nothing in the trace can hit or miss.
+    /// The trace has no gets.
     #[error("{trace}: none of the {requests} requests is a get; a miss ratio needs gets")]
     NoGets { trace: String, requests: usize },
     /// A picture could not be drawn.
@@ -38,7 +38,7 @@ pub enum Error {
     /// An option that cannot be met.
     #[error("{option} {value}: {reason}")]
     Configuration { option: &'static str, value: String, reason: String },
-    /// The cache cannot be built as asked.
+    /// The cache cannot be built with these options.
     #[error(transparent)]
     Cache(#[from] ebbtide::Error),
     /// The replay was audited and the cache broke a promise.
@@ -49,13 +49,13 @@ pub enum Error {
     /// The server cannot be reached, or closed a connection.
     #[error("{target}: {source}")]
     Connection { target: String, source: io::Error },
-    /// The server answered what the protocol does not allow here.
+    /// The server sent an answer that the protocol does not allow here.
     #[error("{target}: unexpected answer: {reason}")]
     Protocol { target: String, reason: String },
-    /// A server was gone before the capture was over. What was captured is written.
+    /// A server closed the connection before the end of the capture. The captured requests are written.
     #[error("{target}: {reason} after {seconds:.1} s of the capture; {requests} requests were captured until then")]
     CaptureEnded { target: String, reason: String, seconds: f64, requests: usize },
-    /// Nobody used the server during a capture.
+    /// The server received no requests during a capture.
     #[error("{target}: no request was seen within {seconds} s; capture while clients use the server, or for longer")]
     Idle { target: String, seconds: u64 },
     /// The machine does not suit the server that it was examined for.
@@ -96,7 +96,7 @@ impl Error {
         }
     }
 
-    /// Whether the reader of the output has gone: `head` for one, when it has seen enough.
+    /// Whether the reader has closed the output, as `head` does.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(source) | Self::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,4 +1,4 @@
-//! Flash under the engine in process: what the flags ask for, and what it did.
+//! Flash under the engine in process: flags and report.
 //!
 //! The flags have the server's spelling, and [`ebbtide::memcached`] reads their values for both. Flags of the server
 //! that have no effect on a replay or a bench are refused, with the reason.
@@ -23,9 +23,9 @@ pub struct FlashArgs {
     /// How much of it is used (for example 1g)
     #[arg(long = "flash-size", id = "flash_size", value_name = "SIZE", requires = "path")]
     pub size: Option<ByteSize>,
-    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or
-    /// history:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd
-    /// (drive writes a day), and ,min-ttl:SECONDS [default: all,min-ttl:10]
+    /// Admission to flash: all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR];
+    /// optionally followed by ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day), and by
+    /// ,min-ttl:SECONDS [default: all,min-ttl:10]
     #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
     pub admission: Option<FlashAdmission>,
     /// Objects of a reclaimed region that are written again: auto (objects that were read, while copies are read more
@@ -114,7 +114,7 @@ impl FlashArgs {
         }
     }
 
-    /// Adds a flash tier to a cache, if it was asked for; of several caches it is the one with this number. It starts
+    /// Adds a flash tier to a cache, if flash is enabled. `number`: of the cache, if there are several. Flash starts
     /// empty, so that a run can be repeated.
     pub(crate) fn add_flash_tier(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
         let (Some(path), Some(size)) = (&self.path, self.size) else { return builder };
@@ -147,27 +147,27 @@ impl FlashArgs {
     }
 }
 
-/// What flash did. Its hits are among the hits.
+/// Counters of flash. Its hits are included in the hits of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlashReport {
     pub hits: u64,
-    /// Of these, those that came back to memory; the others were answered from flash.
+    /// Hits promoted to memory; the others were served from flash.
     pub promoted: u64,
-    /// Objects that were written to it, and their bytes.
+    /// Objects written to flash, and their bytes.
     pub inserts: u64,
     pub inserted_bytes: u64,
-    /// Objects that it did not take, by its admission or because the device did not keep up.
+    /// Objects refused by admission, and objects dropped because the device was behind.
     pub refused: u64,
     pub dropped: u64,
-    /// The latter by reason, those that there were.
+    /// Dropped objects by reason, without reasons that did not occur.
     pub dropped_by_reason: BTreeMap<&'static str, u64>,
     /// Evicted objects that it held already.
     pub unchanged: u64,
     /// Large objects that were written again when their region was reclaimed.
     pub rewritten: u64,
-    /// That reached the device, but for zeros, which are written once, ahead of the pages of small objects.
+    /// Bytes written to the device, without zeros, which are written once, ahead of the pages of small objects.
     pub written_bytes: u64,
-    /// These bytes over those of the objects written; 0 if none was.
+    /// `written_bytes` divided by the bytes of the inserted objects; 0 without inserts.
     pub write_amplification: f64,
     pub objects: u64,
     pub capacity_bytes: u64,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_a_server_alone_are_refused_with_the_reason() {
+    fn server_only_flags_are_refused_with_the_reason() {
         for (flag, value, reason) in [
             ("--flash-demotion-wait", "50", "no client waits here"),
             ("--flash-drain-seconds", "30", "a run is not continued"),

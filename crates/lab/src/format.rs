@@ -1,13 +1,13 @@
-//! Numbers as people read them; what is not known is a dash.
+//! Numbers in human-readable form; an unknown number is a dash.
 
-/// What stands where a number is not known.
+/// Placeholder for an unknown number.
 pub const UNKNOWN: &str = "-";
 
 fn shown<N>(value: Option<N>, text: impl FnOnce(N) -> String) -> String {
     value.map_or(UNKNOWN.to_owned(), text)
 }
 
-/// Three significant digits at least, and no zeros behind the point that say nothing.
+/// At least three significant digits, without trailing zeros behind the point.
 pub fn digits(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 99.95 => 0,

@@ -41,13 +41,13 @@ impl KeyBuffer {
         self.as_bytes()
     }
 
-    /// The same with a prefix, whose bytes count. A key that is shorter than its prefix gets longer.
+    /// As `write`, with a prefix, which is part of `size`. A key is at least as long as its prefix and its digits.
     pub fn write_after(&mut self, prefix: &[u8], id: u64, size: u32) -> &[u8] {
         let rest = self.write(id, size.saturating_sub(prefix.len() as u32)).len().min(MAX_KEY_SIZE - prefix.len());
         self.bytes.copy_within(..rest.min(FULL_WIDTH as usize), prefix.len());
         self.bytes[..prefix.len()].copy_from_slice(prefix);
         self.length = prefix.len() + rest;
-        // What follows the digits is filled up with the digit zero, as `write` relies on.
+        // The bytes behind the digits must be the digit zero: `write` relies on this.
         self.bytes[prefix.len() + rest.min(FULL_WIDTH as usize)..].fill(DIGITS[0]);
         self.as_bytes()
     }
@@ -58,7 +58,7 @@ impl KeyBuffer {
     }
 }
 
-/// The length that the key of `id` really gets when `size` bytes are asked for.
+/// Actual length of the key of `id` for a requested length of `size` bytes.
 pub fn key_length(id: u64, size: u32) -> usize {
     (size as usize).clamp(digits_of(id), MAX_KEY_SIZE)
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_key_after_a_longer_one_is_clean() {
+    fn a_shorter_key_overwrites_a_longer_one() {
         let mut key = KeyBuffer::default();
         key.write(u64::MAX, 40);
         assert_eq!(key.write(1, 20), b"10000000000000000000");

@@ -8,13 +8,13 @@
 //! | [`capture`] | `ebbtide capture`: a trace of a live server |
 //! | [`advise`] | `ebbtide advise`: how much DRAM and flash a workload deserves |
 //! | [`mrc`] | `ebbtide mrc`: miss ratios by memory |
-//! | [`trace_command`] | `ebbtide trace`: what a workload is like, and traces made of traces |
-//! | [`portrait`] | what a workload is like |
+//! | [`trace_command`] | `ebbtide trace`: properties of a workload, and conversions of traces |
+//! | [`portrait`] | properties of a workload |
 //! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
 //! | [`top`] | `ebbtide top`: a live server in the terminal |
-//! | [`doctor`] | `ebbtide doctor`: what of this machine should be otherwise for a server |
+//! | [`doctor`] | `ebbtide doctor`: settings of this machine that a server should change |
 //! | [`flash`] | flash below the engine in process, for `replay` and `bench` |
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]

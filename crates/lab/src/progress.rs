@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `unit` is what is counted, `total` the position at which it ends.
+    /// `unit`: the unit of positions; `total`: the position at the end.
     pub(crate) fn new(unit: &'static str, total: u64) -> Self {
         let started = Instant::now();
         let bar = stderr().is_terminal().then(|| {

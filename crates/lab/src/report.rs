@@ -90,8 +90,8 @@ fn without_unit(name: &str) -> &str {
     name.strip_suffix("_us").unwrap_or(name)
 }
 
-/// A number for people: three significant digits, with the unit that the name of its field says. All digits are in the
-/// JSON object.
+/// A number for people: three significant digits, with the unit in the name of its field. The JSON object has all
+/// digits.
 fn number_with_unit(name: &str, number: &Number) -> String {
     let value = number.as_f64().unwrap_or(0.0);
     let field = name.rsplit('.').next().unwrap_or(name);

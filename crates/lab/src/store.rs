@@ -10,8 +10,8 @@ pub(crate) fn ttl_of(seconds: u32) -> Ttl {
     }
 }
 
-/// Writes values of any length up to the cache's limit out of one buffer, which never grows past what the cache takes
-/// in one piece.
+/// Writes values of any length up to the cache's limit out of one buffer, which never grows past the largest value that
+/// the cache accepts in one piece.
 #[derive(Default)]
 pub(crate) struct ValueWriter {
     filler: Vec<u8>,

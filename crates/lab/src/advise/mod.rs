@@ -1,4 +1,4 @@
-//! `ebbtide advise`: how much DRAM and flash a workload deserves, what that costs, and what it saves.
+//! `ebbtide advise`: the DRAM and flash that a workload deserves, with costs and savings.
 //!
 //! | module | is |
 //! |---|---|
@@ -169,8 +169,8 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// The trace, or the load of a live server. If the server is gone before the time is over, a warning says so, and the
-/// requests until then count.
+/// The trace, or the load of a live server. If the server disconnects early, the requests until then count, with a
+/// warning.
 fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
     let labels = args.by.map(|by| by.labels(args.delimiter));
     let (None, Some(target)) = (&args.trace, &args.live) else {
@@ -178,7 +178,7 @@ fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
         return LoadedTrace::read(trace, args.format, false, labels);
     };
     let captured = capture(target, &args.capture, labels)?;
-    // The advice goes to standard output, whether or not anybody reads this.
+    // The advice goes to standard output, even if this report cannot be printed.
     let _ = captured.report.print(false, &mut io::stderr().lock());
     if let Err(ended) = captured.report.ended_early() {
         message!("ebbtide: warning: {ended}");

@@ -1,4 +1,4 @@
-//! What a cache of some DRAM and flash gives and costs: the arithmetic of capacity planning.
+//! Arithmetic of capacity planning: hits and costs of a cache with given DRAM and flash.
 //!
 //! ```text
 //! objects' bytes in DRAM  d = (dram - index of flash) * mean / (mean + overhead)
@@ -14,7 +14,7 @@
 use ebbtide::flash::page_amplification;
 use serde::Serialize;
 
-/// What is asked of a cache, from a trace.
+/// Load of a cache, from a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Demand {
     pub gets_per_second: f64,
@@ -28,7 +28,7 @@ pub(super) struct Demand {
     pub footprint_bytes: f64,
 }
 
-/// What a system takes beside keys and values.
+/// Bytes that a system needs beside keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Overheads {
     /// Bytes of DRAM for each object in DRAM.
@@ -41,7 +41,7 @@ pub(super) struct Overheads {
     pub write_amplification: f64,
 }
 
-/// Objects below this size lie in pages of small objects.
+/// Objects below this size are stored in pages of small objects.
 const SMALL_BYTES: f64 = 2048.0;
 /// Bytes of index in DRAM for an object on flash (docs/flash.md, "Memory").
 const LARGE_INDEX: f64 = 12.0;
@@ -92,7 +92,7 @@ pub(super) struct Hardware {
     pub flash_years: f64,
     /// Bytes of the drive that the flash is a part of; none: the flash is all of it.
     pub flash_drive_bytes: Option<f64>,
-    /// Percent of the flash that the drive has beside it and nobody writes to, its own reserve included.
+    /// Space of the drive that is never written, including the drive's own reserve, in percent of flash.
     pub flash_spare: f64,
     /// Bits in a second that the network carries.
     pub network_bits: f64,
@@ -130,12 +130,12 @@ pub(super) struct Plan {
     pub device_amplification: f64,
     /// How long the drive lasts at this rate; none if nothing is written.
     pub flash_life_years: Option<f64>,
-    /// What is used up first, and how much of it is used.
+    /// The resource that is exhausted first, and its used share.
     pub binding: &'static str,
     pub binding_used: f64,
-    /// How much of the network is used.
+    /// Used share of the network.
     pub network_used: f64,
-    /// The same of what only flash uses.
+    /// As `binding` and `binding_used`, among the resources of flash alone.
     #[serde(skip)]
     pub device_binding: &'static str,
     #[serde(skip)]
@@ -150,8 +150,8 @@ pub(super) const NETWORK: &str = "network";
 /// The limit of a drive that is written too often.
 pub(super) const ENDURANCE: &str = "endurance of the flash device";
 
-/// What a cache of this DRAM and flash does. `miss_ratio`: of LRU by bytes of keys and values.
-/// `dram_miss_ratio`: of the engine by all of its memory.
+/// Plan of a cache with this DRAM and flash. `miss_ratio`: of LRU by bytes of keys and values. `dram_miss_ratio`: of
+/// the engine by all of its memory.
 pub(super) fn plan(
     (dram_bytes, flash_bytes): (f64, f64),
     demand: &Demand,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn amplification_is_the_measured_one_and_falls_with_the_size() {
+    fn amplification_matches_measurements_and_falls_with_size() {
         for (bytes, measured) in [(100.0, 9.0), (300.0, 5.79), (9000.0, 1.05)] {
             assert!((amplification(bytes) - measured).abs() < 1e-9, "{bytes}");
         }

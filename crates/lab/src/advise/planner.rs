@@ -5,7 +5,7 @@ use ebbtide_control::Curve;
 use super::plan::{self, Demand, Hardware, Latencies, Overheads, Plan};
 use crate::mrc::TraceLoad;
 
-/// What plans are made from.
+/// Inputs of plans.
 pub(super) struct Planner<'a> {
     pub demand: Demand,
     pub overheads: Overheads,

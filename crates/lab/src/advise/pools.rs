@@ -52,7 +52,7 @@ pub(super) struct PoolShare {
     pub hits_per_million_of_next_mib: f64,
 }
 
-/// Divides `memory_bytes`, or says why there is nothing to divide.
+/// Divides `memory_bytes`, or returns the reason why this is not possible.
 pub(super) fn advise(
     load: &TraceLoad,
     groups: &[GroupLoad],
@@ -164,7 +164,7 @@ fn weights(bytes: &[u64]) -> Vec<u64> {
     bytes.iter().map(in_unit(unit)).map(|weight| weight.max(1)).collect()
 }
 
-/// A text as `--pool` reads it, with a backslash before what would end it.
+/// A text in the syntax of `--pool`, with a backslash before characters that would end it.
 fn escaped(text: &str, ends: &[char]) -> String {
     let mut escaped = String::new();
     for character in text.chars() {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_name_the_pools_and_leave_the_rest_to_default() {
+    fn flags_name_pools_and_give_default_the_rest() {
         let pools = [pool("users", 40 << 10), pool("feed", 20 << 10), pool(NO_LABEL, 4 << 10)];
         assert_eq!(
             flags(&pools, 64 * MIB, b':'),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_is_no_name_gets_a_number() {
+    fn an_unusable_prefix_gets_a_numbered_name() {
         let long = "x".repeat(65);
         let pools = [pool("default", 1024), pool("pool1", 1024), pool(&long, 1024)];
         assert_eq!(

@@ -12,7 +12,7 @@ use super::slabs::Slabs;
 use super::units::{money, size};
 use crate::mrc::TraceLoad;
 
-/// A trace of fewer gets than these for each object tells little of what memory would do.
+/// Number of gets of a trace below which its curve is unreliable.
 const FEW_GETS: u64 = 100_000;
 /// A cache within this part of the best hit ratio is large enough.
 const ENOUGH: f64 = 0.01;

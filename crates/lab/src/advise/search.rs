@@ -27,7 +27,7 @@ pub(super) const MIN_FLASH: f64 = MIN_SINGLE_PATH_BYTES as f64;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Wanted {
     pub hit_ratio: f64,
-    /// What no cache exceeds: each object's first get misses.
+    /// Largest possible hit ratio: each object's first get misses.
     pub reachable: f64,
     pub dram: Option<Plan>,
     pub hybrid: Option<Plan>,

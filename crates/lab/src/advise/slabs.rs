@@ -1,4 +1,4 @@
-//! The same memory in a memcached with slab classes: as it falls out, and as it could be.
+//! The same memory in a memcached with slab classes: the actual division, and the best one.
 
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub(super) struct Slabs {
     pub optimal_hit_ratio: f64,
     /// Part of the misses that the optimal division avoids.
     pub misses_avoided: f64,
-    /// The memory with which first come reaches the wanted hit ratio; `None` if none does, or none is wanted.
+    /// Memory at which first come first served reaches the wanted hit ratio; `None` if none does, or none is wanted.
     pub wanted_bytes: Option<u64>,
     pub classes: Vec<SlabClass>,
 }

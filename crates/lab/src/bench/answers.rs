@@ -1,4 +1,4 @@
-//! Requests that wait for their answers, and what the answers say.
+//! Requests that wait for their answers, and results of the answers.
 //!
 //! `pending` holds the requests in the order they were sent, `numbers` the keys of the gets among them. A memcached
 //! server answers a get with the values that it has in the order of the keys: each VALUE line takes keys off `numbers`
@@ -27,14 +27,14 @@ struct AwaitedAnswer {
 pub(super) enum SentOperation {
     /// A get, with the number of keys that have no answer yet.
     Get(u16),
-    /// The same, before the line that tells how many answers follow.
+    /// As `Get`, before the line with the number of answers.
     List(u16),
     Fill,
     /// Of the key with this number.
     Write(LoadKind, u64),
 }
 
-/// Where what answers say is put down.
+/// Counters of answers.
 pub(super) struct Ledger<'a> {
     pub(super) plan: &'a Plan,
     pub(super) tally: &'a mut LatencyTally,
@@ -48,7 +48,7 @@ pub(super) struct Ledger<'a> {
 pub(super) struct Answers {
     pending: VecDeque<AwaitedAnswer>,
     numbers: VecDeque<u64>,
-    /// Bytes of a value and its line end that are still to come.
+    /// Bytes of a value and its line end that have not arrived.
     body_left: u64,
     key: KeyBuffer,
 }
@@ -68,7 +68,7 @@ impl Answers {
         self.numbers.push_back(number);
     }
 
-    /// Takes the answers in `input` off and tells how many bytes they have; the start of a line may be left.
+    /// Takes the answers off `input`. Returns their bytes; the start of a line may remain.
     pub(super) fn take(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<usize, String> {
         let mut at = 0;
         loop {
@@ -152,7 +152,7 @@ impl Answers {
         self.pending.front().map(|pending| pending.operation).ok_or_else(|| "an answer without a request".into())
     }
 
-    /// How many of the keys in front are not `key` and lie before it.
+    /// Number of keys at the front of the list before `key`: these missed.
     fn misses_before(&mut self, left: u16, key: &[u8], plan: &Plan) -> Result<u16, String> {
         let position = (0..left).find(|&position| {
             let number = self.numbers[usize::from(position)];
@@ -220,7 +220,7 @@ fn is_store(kind: LoadKind) -> bool {
     matches!(kind, LoadKind::Set | LoadKind::Add | LoadKind::Replace)
 }
 
-/// Whether memcached's answer says that a write was done; false if its condition did not hold.
+/// Whether the write of this answer took effect; false if its condition did not hold.
 ///
 /// # Errors
 /// An answer to another command.

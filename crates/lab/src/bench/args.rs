@@ -167,7 +167,7 @@ impl Dialect {
     }
 }
 
-/// In what pattern requests become due.
+/// Distribution of the times at which requests become due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Arrivals {
     /// At equal distances.

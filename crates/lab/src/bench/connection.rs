@@ -90,7 +90,7 @@ impl BenchConnection {
         true
     }
 
-    /// Reads what has arrived, up to one buffer, and takes the answers off. False when nothing more is there now.
+    /// Reads arrived bytes, up to one buffer, and takes the answers off. False when no more bytes are available.
     pub(super) fn receive(&mut self, feed: &mut Feed, plan: &Plan, tally: &mut LatencyTally) -> Result<bool, Broken> {
         let space = self.input.len() - self.filled;
         let read = match self.stream.read(&mut self.input[self.filled..]) {
@@ -106,11 +106,11 @@ impl BenchConnection {
         let taken = self.answers.take(&self.input[..self.filled], &mut ledger).map_err(Broken::Protocol)?;
         self.input.copy_within(taken..self.filled, 0);
         self.filled -= taken;
-        // Less than was asked for: bytes that come later bring an event of their own.
+        // After a short read, later bytes cause another event.
         Ok(read == space)
     }
 
-    /// Writes out what is buffered, as far as the socket takes it.
+    /// Writes as many buffered bytes as the socket accepts.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {

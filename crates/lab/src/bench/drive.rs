@@ -27,7 +27,7 @@ pub(super) enum RunEnd {
     Requests(u64),
 }
 
-/// What a thread sees of its phase.
+/// A thread's view of its phase.
 pub(super) struct Meter<'a> {
     pub(super) stop: &'a AtomicBool,
     progress: &'a WorkerProgress,
@@ -40,25 +40,25 @@ pub(super) struct Meter<'a> {
 struct WorkerProgress(AtomicU64);
 
 impl Meter<'_> {
-    /// Tells how many requests the thread has sent so far.
+    /// Publishes the number of requests that the thread has sent.
     pub(super) fn set(&self, requests: u64) {
         self.progress.0.store(requests, Ordering::Relaxed);
     }
 
-    /// Tells the requests so far, and once a second what was counted since.
+    /// Publishes the requests so far, and once a second the counts since the last call.
     pub(super) fn note(&self, tally: &LatencyTally) {
         self.set(tally.requests());
         self.publisher.publish_if_due(tally);
     }
 
-    /// The thread is done: tells what it has not told yet.
+    /// The thread is done: publishes the remaining counts.
     pub(super) fn finish(&self, tally: &LatencyTally) {
         self.set(tally.requests());
         self.publisher.publish(tally);
     }
 }
 
-/// Takes each interval of a phase: its start since the phase began, its length, and what was counted in it.
+/// Receives each interval of a phase: its start since the phase began, its length, and its counts.
 pub(super) type IntervalSink<'a> = &'a mut dyn FnMut(Duration, Duration, &Interval) -> Result<(), Error>;
 
 /// Calls `work` in a thread for each worker and waits for all. Returns the workers, and the time that they took. The
@@ -96,7 +96,7 @@ pub(super) fn drive<W: Send>(
         start_line.wait();
         let start = Instant::now();
         let watched = watch(&Phase { title, end, start, stop: &stop, running: &running }, &progress, &board, sink);
-        // This thread may be late at the line: the workers say when they began.
+        // This thread may pass the barrier late: the workers report their start times.
         let (mut done, mut first, mut last) = (Vec::new(), start, start);
         for thread in threads {
             match thread.join() {
@@ -188,7 +188,7 @@ struct Intervals<'a, 's> {
 }
 
 impl Intervals<'_, '_> {
-    /// Asks the workers for the second that has passed, and takes what they tell at the next call.
+    /// Requests the counts of the past second from the workers; the next call collects them.
     fn advance(&mut self, elapsed: Duration) -> Result<(), Error> {
         if self.sink.is_none() || elapsed < self.taken + SECOND {
             return Ok(());

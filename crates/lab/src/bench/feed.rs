@@ -6,7 +6,7 @@ use super::load::Load;
 use super::load_kind::LoadKind;
 use super::schedule::Schedule;
 
-/// What a thread's connections take their next request from.
+/// Source of the next request for a thread's connections.
 pub(super) struct Feed {
     pub(super) load: Load,
     /// Keys that were missed and are to be set next.
@@ -21,7 +21,7 @@ pub(super) struct Feed {
 pub(super) enum Task {
     /// Of the key with this number.
     Fill(u64),
-    /// The load tells the number of the key.
+    /// The load chooses the key.
     Write(LoadKind),
     /// A get of this number of keys, which the load chooses.
     Get(u16),
@@ -33,7 +33,7 @@ impl Feed {
         Self { load, fills: VecDeque::new(), schedule, started: Instant::now(), over: false, unsent: 0 }
     }
 
-    /// Goes on with the load in a new phase, which has a schedule of its own.
+    /// Continues the load in a new phase with another schedule.
     pub(super) fn restart(&mut self, schedule: Option<Schedule>) {
         (self.schedule, self.over, self.unsent) = (schedule, false, 0);
     }
@@ -75,12 +75,12 @@ impl Feed {
         Some((task, since))
     }
 
-    /// Whether the clock says when a request is due.
+    /// Whether requests are due by the clock.
     pub(super) fn is_paced(&self) -> bool {
         self.schedule.is_some()
     }
 
-    /// No request will come but fills.
+    /// True if only fills remain.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }

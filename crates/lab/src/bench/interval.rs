@@ -100,16 +100,16 @@ impl Interval {
     }
 }
 
-/// Where the workers tell what they have counted.
+/// Counts published by the workers.
 #[derive(Default)]
 pub(super) struct IntervalBoard {
-    /// The second that the workers are to tell.
+    /// The second whose counts the workers must publish.
     asked: AtomicU64,
     told: Mutex<Interval>,
 }
 
 impl IntervalBoard {
-    /// Whether this second was not asked for yet.
+    /// Requests the counts of this second; false if they were requested before.
     pub(super) fn ask(&self, second: u64) -> bool {
         self.asked.swap(second, Ordering::Relaxed) != second
     }
@@ -123,7 +123,7 @@ impl IntervalBoard {
 pub(super) struct Publisher<'a> {
     board: &'a IntervalBoard,
     second: Cell<u64>,
-    /// The counts that the worker has told.
+    /// The counts that the worker has published.
     before: RefCell<Interval>,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Publisher<'a> {
         Self { board, second: Cell::new(0), before: RefCell::default() }
     }
 
-    /// Publishes if a new second was asked for.
+    /// Publishes if the counts of a new second were requested.
     pub(super) fn publish_if_due(&self, tally: &LatencyTally) {
         let asked = self.board.asked.load(Ordering::Relaxed);
         if self.second.replace(asked) != asked {

@@ -65,7 +65,7 @@ impl Load {
         load
     }
 
-    /// Goes on with the requests that are measured.
+    /// Continues with the measured requests.
     pub(super) fn measure(&mut self, plan: &Plan, thread: u16) {
         self.left = match plan.args.requests {
             Some(CountArg(requests)) => share(requests, thread, plan.args.threads),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefill_of_all_threads_is_every_key_once() {
+    fn threads_together_prefill_every_key_once() {
         let plan = plan("--keys 1001 --threads 3 --seed 5");
         let stop = AtomicBool::new(false);
         let mut seen = vec![0; 1001];
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threads_play_a_trace_in_turn_and_round_and_round() {
+    fn threads_play_a_trace_in_turn_repeatedly() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let steps = ["1,8,9,get", "2,8,9,get", "1,8,9,delete", "3,8,9,set", "1,8,9,get", "1,8,9,gets"];
         file.write_all(b"timestamp_s,key_id,key_size,value_size,op,ttl_s\n").unwrap();

@@ -31,7 +31,7 @@ impl LoadKind {
         Self::Decr,
     ];
 
-    /// What the operation of a trace is. A `cas` is of a client that has just read: it fails if the key is absent.
+    /// Kind of an operation of a trace. A `cas` follows a read of the same client: it fails only if the key is absent.
     pub(super) fn of(op: Op) -> Self {
         match op {
             Op::Get | Op::Gets => Self::Get,

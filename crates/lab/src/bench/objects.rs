@@ -1,9 +1,9 @@
-//! What the keys of a load are, by their number: drawn as the arguments say, or those of a recording: a trace, or a
-//! workload of `ebbtide generate`.
+//! Objects of a load, by number: drawn from the arguments, or from a recording: a trace, or a workload of
+//! `ebbtide generate`.
 //!
-//! Of a recording its time is left out: gets, writes and deletes follow each other as fast as they can. An object is
-//! what the first request of a key with a value says, for a delete knows no size; what appends add to it has a size of
-//! its own. The value of a key that is counted is a number. 32 bytes of memory per object and 4 per request hold all.
+//! The times of a recording are ignored: gets, writes and deletes follow each other at full speed. The first request of
+//! a key with a value sets the sizes of its object, because a delete has no size; appended bytes have a separate size.
+//! The value of a key with incr or decr is a number. A recording takes 32 bytes per object and 4 per request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::keys::KeyBuffer;
 use crate::trace::{Request, TraceReader};
 use crate::workload::SizeDistribution;
 
-/// The objects that a load asks for.
+/// The objects of a load.
 #[derive(Clone, Debug)]
 pub(super) enum Objects {
     Drawn { keys: u64, key_size: SizeDistribution, value_size: SizeDistribution, ttl_seconds: u32, seed: u64 },
@@ -37,7 +37,7 @@ struct BenchObject {
     key: u64,
     key_size: u32,
     value_size: u32,
-    /// What an append or a prepend adds.
+    /// Bytes that an append or a prepend adds.
     extension_size: u32,
     ttl_seconds: u32,
     /// [`NO_POOL`] where the workload has one pool.
@@ -47,13 +47,13 @@ struct BenchObject {
 
 const NO_POOL: u8 = u8::MAX;
 
-/// A byte of a value that does not matter, and one of a value that is a number.
+/// Byte of a value without a meaning, and of a value that is a number.
 const FILLER: u8 = b'.';
 const DIGIT: u8 = b'1';
 /// The longest number that all servers take.
 const MAX_DIGITS: u32 = 18;
 
-/// An object's number, and in the four lowest bits what is done with it.
+/// An object's number, and in the four lowest bits its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestStep(u32);
 
@@ -232,7 +232,7 @@ impl Recording {
         Ok(Self { objects, steps, pools })
     }
 
-    /// The request at this place; behind the last comes the first again.
+    /// The request at this place; the first follows the last.
     pub(super) fn step(&self, place: u64) -> RequestStep {
         self.steps[(place % self.steps.len() as u64) as usize]
     }

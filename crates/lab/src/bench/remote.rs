@@ -1,5 +1,5 @@
-//! A server: every thread polls its connections, and answers what arrives with new requests, or sends them when they
-//! are due.
+//! A load on a server: every thread polls its connections, and sends a new request for each answer, or requests when
+//! they are due.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,13 +19,13 @@ use super::tally::LatencyTally;
 use crate::Error;
 use crate::generate::CountArg;
 
-/// A server that sends nothing for so long, while answers are due, is given up.
+/// Longest time without bytes from a server that has requests pending; then the run ends with an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Requests in flight per connection while the keys are set before the measurement.
 const PREFILL_DEPTH: usize = 64;
 
-/// The system wakes a sleeper up to so much late: what is due sooner is waited for without sleeping.
+/// Maximum delay of a wake-up: requests due sooner are waited for without sleeping.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// The longest sleep before the next request is due, so that the end of the phase is seen.
@@ -116,7 +116,7 @@ impl<'a> RemoteWorker<'a> {
         })
     }
 
-    /// Begins a phase in which requests come as the arguments say, with no counts yet.
+    /// Starts a phase with requests by the arguments, and with empty counts.
     fn restart(&mut self, thread: u16) {
         let args = &self.plan.args;
         self.feed.restart(args.rate.map(|rate| Schedule::new(args, rate, thread)));
@@ -132,7 +132,7 @@ impl<'a> RemoteWorker<'a> {
         })
     }
 
-    /// Sends and receives until the load is over and all answers are there.
+    /// Sends and receives until the load is over and all answers have arrived.
     fn exchange(&mut self, meter: &Meter<'_>) -> Result<(), Broken> {
         let mut heard = Instant::now();
         self.feed.start(heard);
@@ -168,7 +168,7 @@ impl<'a> RemoteWorker<'a> {
         }
     }
 
-    /// Takes what a connection has received. In a closed loop the next requests go out at once on the same connection.
+    /// Processes the input of a connection. In a closed loop the next requests are sent at once on the same connection.
     fn receive(&mut self, place: usize, meter: &Meter<'_>) -> Result<(), Broken> {
         let mut more = true;
         while more {
@@ -190,7 +190,7 @@ impl<'a> RemoteWorker<'a> {
         connection.flush()
     }
 
-    /// Sends what is due, a request per connection in turn, until nothing is due or no connection may take more.
+    /// Sends due requests, one per connection in turn, until none is due or no connection may take more.
     fn send_in_turn(&mut self, meter: &Meter<'_>, now: Instant) -> Result<(), Broken> {
         let count = self.connections.len();
         let mut full = 0;

@@ -9,12 +9,12 @@ use super::tally::{LatencyTally, OtherWrites, PoolTally};
 use crate::flash::FlashReport;
 use crate::format;
 
-/// What a load brought; the names of the fields are the names in the JSON object.
+/// Results of a load; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
     /// `in-process`, or the address of the server.
     pub target: String,
-    /// Keys that were asked for, written or deleted, fills included.
+    /// Number of keys requested, written or deleted, fills included.
     pub requests: u64,
     /// From the start of the measurement to the end of the last thread.
     pub seconds: f64,
@@ -43,7 +43,7 @@ pub struct BenchReport {
     pub delete_latency: Option<Latency>,
     /// Of all requests.
     pub latency: Option<Latency>,
-    /// What went over the network.
+    /// Bytes over the network.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     #[serde(flatten)]
@@ -51,13 +51,13 @@ pub struct BenchReport {
     /// Of a workload with several pools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<BenchPoolReport>,
-    /// What flash did, prefill included.
+    /// Counters of flash, prefill included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashReport>,
     /// The trace or workload that was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// Distinct keys that may be asked for.
+    /// Number of distinct keys of the load.
     pub keys: u64,
     #[serde(flatten)]
     pub drawn: Option<DrawnReport>,
@@ -71,7 +71,7 @@ pub struct BenchReport {
 }
 
 impl BenchReport {
-    /// What was found, in one sentence.
+    /// The results in one sentence.
     pub(super) fn conclusion(&self) -> String {
         let rate = format::rate(Some(self.ops_per_second));
         let latency = self.latency.as_ref().map_or_else(String::new, |latency| {
@@ -149,7 +149,7 @@ pub struct Latency {
     pub buckets: Vec<LatencyBucket>,
 }
 
-/// Requests that took at most so long, and longer than the bucket before.
+/// Requests with a latency of at most `max_us`, and above that of the previous bucket.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyBucket {
     /// None in the last one, of those that took longer than all others' bounds.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_in_the_bucket_of_its_latency() {
+    fn latency_buckets_count_each_request_once() {
         let mut taken = empty_histogram();
         for us in [1, 40, 60, 150, 180, 900, 20_000, 5_000_000] {
             record(&mut taken, Duration::from_micros(us));

@@ -5,15 +5,15 @@
 //! poisson    | ||   |    |  | |    |     gaps drawn from the exponential distribution of that mean
 //! bursty     |||       |||  |||          --burst at a time; the bursts come as a Poisson process
 //! ```
-//! A latency counts from the time at which a request was due. If the server, or this client, falls behind, the requests
-//! that wait meanwhile have that wait in their latencies: nothing is left out because nobody was free to send it.
+//! A latency counts from the time at which a request was due. If the server, or this client, falls behind, the
+//! latencies of waiting requests include the wait: no request is left out because it could not be sent in time.
 
 use std::time::Duration;
 
 use super::args::{Arrivals, BenchArgs};
 use crate::workload::Random;
 
-/// Tells the generator of the arrivals from that of the keys in the same thread.
+/// Stream of the arrivals; the keys of the same thread use another stream.
 const STREAM: u64 = 1 << 32;
 
 /// The due times of one thread's requests, from the start of the measurement.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_arrivals_of_all_threads_are_one_every_interval() {
+    fn constant_arrivals_of_all_threads_are_evenly_spaced() {
         let mut due: Vec<f64> =
             (0..4).flat_map(|thread| first(schedule("--rate 1000 --threads 4", thread), 25)).collect();
         due.sort_by(f64::total_cmp);

@@ -1,10 +1,10 @@
-//! A report as the table that memtier_benchmark prints, for people who know that one.
+//! A report in the format of memtier_benchmark's table, for readers who know it.
 
 use std::io::{self, Write};
 
 use super::report::{BenchReport, Latency};
 
-/// Prints what a load on a server brought: operations are keys, latencies are of whole requests, in milliseconds.
+/// Prints the results of a load on a server: operations are keys, latencies are of whole requests, in milliseconds.
 pub(super) fn print(report: &BenchReport, out: &mut impl Write) -> io::Result<()> {
     let BenchReport { threads, connections, pipeline, batch, seconds, .. } = report;
     writeln!(out, "{:<9} Threads", threads)?;

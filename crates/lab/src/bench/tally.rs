@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::load_kind::LoadKind;
 
-/// The longest latency that is told apart, in nanoseconds.
+/// Longest latency that is recorded, in nanoseconds; longer ones count as this one.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
 /// Counts of one thread.
@@ -94,7 +94,7 @@ impl LatencyTally {
         self.gets + self.sets + self.fills + self.deletes + self.writes.requests()
     }
 
-    /// Counts a write or a delete, and tells where its latency belongs.
+    /// Counts a write or a delete, and returns the histogram of its latency.
     pub(super) fn count_write(&mut self, kind: LoadKind) -> &mut Histogram<u64> {
         let count = match kind {
             LoadKind::Delete => &mut self.deletes,
@@ -129,7 +129,7 @@ impl LatencyTally {
         self.pools[place].hits += u64::from(is_hit);
     }
 
-    /// `reason` is asked for only once.
+    /// `reason` is called only for the first error.
     pub(super) fn error(&mut self, reason: impl FnOnce() -> String) {
         self.errors += 1;
         self.first_error.get_or_insert_with(reason);

@@ -14,11 +14,11 @@ use super::recorder::Recorder;
 use crate::Error;
 use crate::progress::Progress;
 
-/// A server that takes longer to connect, or to answer, counts as gone.
+/// Time limit of a connection and of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After a signal the lines that have arrived are read, at most for this time.
 const PATIENCE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
-/// How long a read waits before the clock is looked at.
+/// Timeout of a read, after which the clock is checked.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A longer line is no line of a watched server: keys have 250 bytes, encoded three times as many.
 const MAX_LINE: u64 = 4096;
@@ -40,7 +40,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// Asks the server for its events; of an Ebbtide server, for those of one key of `sample`.
+    /// Requests the events of the server; of an Ebbtide server, those of one key of `sample`.
     pub(super) fn start(target: &str, is_ours: bool, sample: u32) -> Result<Self, Error> {
         let failed = |source| Error::Connection { target: target.to_owned(), source };
         let mut input = BufReader::with_capacity(256 << 10, connect(target).map_err(failed)?);
@@ -72,7 +72,7 @@ impl Watching {
         self.stream
     }
 
-    /// Records events for this time, or until there are enough requests, the user interrupts, or the server is gone.
+    /// Records events for this time, or until enough requests, an interrupt by the user, or the end of the connection.
     pub(super) fn read(
         &mut self,
         limit: Duration,

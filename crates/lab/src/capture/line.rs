@@ -1,17 +1,17 @@
 //! One line of a watched server: `ts=1795713526.950019 gid=3 type=item_get key=a status=found ... size=3`.
 
-/// What a server writes of its commands.
+/// Events that a server writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventStream {
-    /// Ebbtide: samples by itself, tells the command and the TTL of each lookup.
+    /// Ebbtide: the server samples, and writes the command and the TTL of each lookup.
     Detailed,
-    /// memcached that knows `watch deletions`, as 1.6.45 does and 1.6.18 does not: tells deletes that succeed.
+    /// memcached with `watch deletions`, as 1.6.45 has and 1.6.18 has not: also successful deletes.
     WithDeletions,
     /// memcached: `fetchers` and `mutations`.
     Plain,
 }
 
-/// What a line says. Borrowed from it, except that the key is still encoded.
+/// Fields of a line, borrowed from it. The key is still encoded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Event<'a> {
     pub(super) kind: EventKind,
@@ -23,7 +23,7 @@ pub(super) struct Event<'a> {
     pub(super) connection: u64,
     pub(super) ttl_seconds: Option<u32>,
     pub(super) size: u32,
-    /// Lines that the server dropped, for a line that says so.
+    /// Number of lines that the server dropped, for a line that reports it.
     pub(super) skipped: u64,
 }
 

@@ -5,7 +5,7 @@
 //! | `connection` | the watching connection: lines until the time is over, or the server is gone |
 //! | `line` | one line as an event |
 //! | `recorder` | events as requests: lookups that belong to stores left out, sizes and TTLs filled in |
-//! | `report` | what was captured, and what the server does not tell |
+//! | `report` | captured requests, and data that the server does not report |
 //!
 //! Keys are hashed under a random salt that is kept nowhere: two captures cannot be joined. The sample is by key: all
 //! requests of a sampled key are in the trace.
@@ -31,7 +31,7 @@ use connection::Watching;
 use recorder::Recorder;
 use report::CaptureReport;
 
-/// Lines in a second that an Ebbtide server is asked for at most: enough for a curve after a minute.
+/// Maximum number of lines per second that an Ebbtide server sends: enough for a curve after a minute.
 const MAX_LINES_PER_SECOND: f64 = 20_000.0;
 /// The largest sample: one key of these.
 const MAX_SAMPLE: u32 = 1 << 20;
@@ -108,7 +108,7 @@ pub(crate) struct Captured {
 /// `ebbtide capture`.
 ///
 /// # Errors
-/// Those of the connection. What was captured before the server closed it is written.
+/// Those of the connection. Requests captured before the server closed it are written.
 pub fn run(args: &CaptureArgs) -> Result<(), Error> {
     // Opened first, so that a minute of capturing does not end with a file that cannot be written. Until the end the
     // file is none, and an older one stays.
@@ -161,7 +161,7 @@ pub(crate) fn capture(target: &str, options: &CaptureOptions, by: Option<LabelBy
 /// Labels of the keys of a server.
 ///
 /// # Errors
-/// A server that tells of no pools, where these are asked for.
+/// A server without statistics of pools, if pools are requested.
 fn labels(by: LabelBy, server: &StatsSample) -> Result<Labels, Error> {
     let rule = |(prefix, pool): (&str, &str)| {
         let mut bytes = Vec::new();
@@ -185,7 +185,7 @@ fn one_key_of(rate: f64, options: &CaptureOptions, is_ours: bool) -> u32 {
     (wanted.ceil() as u32).next_power_of_two()
 }
 
-/// The trace, after comments that say what it is. They hold no name of a server: traces are handed on.
+/// The trace, after comments that describe it. They hold no name of a server, because traces are shared.
 fn write_trace(output: &mut Output, captured: &Captured) -> std::io::Result<()> {
     let report = &captured.report;
     writeln!(output, "# ebbtide capture: {SAMPLE_MARK}{} seconds={:.0}", report.sample, report.seconds)?;

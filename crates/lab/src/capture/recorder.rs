@@ -4,9 +4,9 @@
 //! are in order, so the lookup is the last event of the connection before the store: it is left out. A delete that the
 //! server reports turns the last lookup of its key into a delete.
 //!
-//! A get that misses tells neither size nor TTL: it gets those of the next store of its key, the load after the
-//! miss. A get that hits tells its size, and has the TTL of the last store. Where that was before the capture, Ebbtide
-//! tells the rest of the TTL, and for memcached the next store counts.
+//! The event of a miss has neither size nor TTL: the get takes those of the next store of its key, the load after the
+//! miss. The event of a hit has the size; the get takes the TTL of the last store. If that store was before the
+//! capture, Ebbtide's event has the remaining TTL, and for memcached the next store counts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use super::line::{Event, EventKind, EventStream, decoded};
 use crate::trace::{Labels, Op, Request};
 
-/// A size or TTL that no event has told.
+/// A size or TTL that no event has reported.
 const UNKNOWN: u32 = u32::MAX;
 const NO_REQUEST: u32 = u32::MAX;
 
@@ -35,7 +35,7 @@ pub(super) struct Recorder {
     latest: u32,
     pub(super) skipped_lines: u64,
     decoded: Vec<u8>,
-    /// Of the keys, where their prefixes are to be told.
+    /// Labels of the keys, if their prefixes are recorded.
     labels: Option<Labels>,
 }
 
@@ -138,7 +138,7 @@ impl Recorder {
         let size = if is_hit { event.size } else { UNKNOWN };
         let of_key = &mut self.keys[key as usize];
         of_key.last_get = self.requests.len() as u32;
-        // A deleted object has no TTL any more.
+        // A deleted object has no TTL.
         let told = event.ttl_seconds.filter(|_| op != Op::Delete);
         let ttl = of_key.stored_ttl.or(told).filter(|_| is_hit).unwrap_or(UNKNOWN);
         self.push(key, op, size, ttl, event);
@@ -156,7 +156,7 @@ impl Recorder {
         if event.status == b"stored" {
             self.keys[key as usize].stored_ttl = event.ttl_seconds;
         }
-        // Nothing was stored, and nothing would be in another cache.
+        // The value was refused, and another cache would refuse it, too.
         if !matches!(event.status, b"too_large" | b"no_memory") {
             let op = Op::from_name(event.command).unwrap_or(Op::Set);
             self.push(key, op, event.size, event.ttl_seconds.unwrap_or(0), event);
@@ -180,7 +180,7 @@ impl Recorder {
         self.requests.push(Recorded { time: self.latest, key, op: Some(op), size, ttl_seconds });
     }
 
-    /// Gets whose size, and whose TTL, no event has told.
+    /// Gets whose size, and whose TTL, no event has reported.
     pub(super) fn fill_in(&mut self) -> (u64, u64) {
         let mut known = vec![(UNKNOWN, UNKNOWN); self.keys.len()];
         let fill = |request: &mut Recorded, known: &mut [(u32, u32)]| {
@@ -193,7 +193,7 @@ impl Recorder {
                 }
             }
         };
-        // From the end, so that a miss finds the store after it; then what is left from the store before.
+        // From the end, so that a miss finds the store after it; then the remaining ones from the store before.
         self.requests.iter_mut().rev().for_each(|request| fill(request, &mut known));
         known.fill((UNKNOWN, UNKNOWN));
         self.requests.iter_mut().for_each(|request| fill(request, &mut known));
@@ -254,7 +254,7 @@ mod tests {
         ts=1.5 gid=6 type=item_get key=a status=found clsid=1 cfd=4 size=3\n";
 
     #[test]
-    fn lookups_of_stores_are_left_out_and_misses_get_the_size_of_the_load() {
+    fn store_lookups_are_dropped_misses_get_load_sizes() {
         let (requests, unknown) = recorded(EventStream::Plain, LIVE);
         let expected = [(Op::Get, 3, 60), (Op::Get, 9, 0), (Op::Set, 3, 60), (Op::Get, 3, 60), (Op::Get, 3, 60)];
         assert_eq!(requests, expected);

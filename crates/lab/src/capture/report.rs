@@ -1,4 +1,4 @@
-//! What was captured, and what the server does not tell.
+//! Report of a capture: captured requests, and data that the server does not report.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl CaptureReport {
         }
     }
 
-    /// The error, if the server was gone before the time was over.
+    /// The error, if the server disconnected early.
     pub(crate) fn ended_early(&self) -> Result<(), Error> {
         match &self.closed {
             None => Ok(()),

@@ -2,14 +2,14 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// What was found out about one thing.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub name: &'static str,
     pub verdict: Verdict,
     /// The value, in words.
     pub found: String,
-    /// What to change, and how; only where something should be changed.
+    /// The change to make, and how; `None` if no change is needed.
     pub advice: Option<String>,
 }
 
@@ -17,9 +17,9 @@ pub struct Finding {
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// It works, and would work better otherwise.
+    /// The setting works; another one would work better.
     Advice,
-    /// It does not work, or will not for long.
+    /// The setting does not work, or will fail soon.
     Problem,
 }
 

@@ -1,4 +1,4 @@
-//! Limits of the process and of the kernel, and what of the machine the server's threads depend on.
+//! Limits of the process and of the kernel, and properties of the machine that affect the server's threads.
 
 use rustix::process::{Resource, getrlimit};
 

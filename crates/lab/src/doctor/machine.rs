@@ -1,9 +1,9 @@
-//! What the kernel tells of the machine and of this process in /proc and /sys.
+//! The machine and this process, as /proc and /sys describe them.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Looks at the machine; in tests at a folder with files as the kernel has them.
+/// Reads the machine; in tests, a folder with files in the kernel's format.
 pub struct Machine {
     root: PathBuf,
     pub cores: u64,
@@ -47,7 +47,7 @@ impl Machine {
 
     /// The path of the control group of this process.
     fn group(&self) -> String {
-        // In a container the group is the root of what it sees; outside it has a path of its own.
+        // In a container the group is the visible root; outside it has a path.
         let groups = self.read("proc/self/cgroup").unwrap_or_default();
         groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned()
     }

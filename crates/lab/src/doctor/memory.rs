@@ -1,21 +1,21 @@
-//! Memory: whether it is there, and what the kernel does with it.
+//! Memory: available bytes, and kernel settings that affect them.
 
 use ebbtide::ByteSize;
 
 use super::finding::Finding;
 use super::machine::Machine;
 
-/// What a server needs beside its memory limit: a share of it, and buffers and code.
+/// Memory of a server beside its memory limit: a twentieth of the limit, and buffers and code.
 const OVERHEAD_SHARE: u64 = 20;
 const OVERHEAD_BYTES: u64 = 32 << 20;
-/// The share of the memory from which on little is left for the rest of the machine.
+/// Percentage of the memory above which little is left for the rest of the machine.
 const CROWDED_PERCENT: u64 = 90;
-/// A server reserves so much more address space than memory, so that the limit can grow while it runs.
+/// Ratio of reserved address space to memory: the limit can grow while the server runs.
 const RESERVED: u64 = 4;
-/// Above this the kernel likes to move memory to swap.
+/// Largest swappiness at which the kernel rarely swaps memory out.
 const SWAPPINESS: u64 = 10;
 
-/// What a server with this memory limit needs.
+/// Bytes that a server with this memory limit needs.
 pub fn needed_bytes(memory_bytes: u64) -> u64 {
     memory_bytes.saturating_add(memory_bytes / OVERHEAD_SHARE + OVERHEAD_BYTES)
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_held_against_the_machine_and_the_control_group() {
+    fn memory_is_compared_with_machine_and_control_group() {
         let info = ("proc/meminfo", "MemTotal: 1048576 kB\n");
         let (_folder, free) = machine(&[info]);
         assert_eq!(fits(&free, ByteSize::mib(512)).verdict, Ok);

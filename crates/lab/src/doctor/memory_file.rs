@@ -68,7 +68,7 @@ pub fn examine(path: &Path, memory: ByteSize) -> Finding {
     }
 }
 
-/// Why a start refuses a file, and what to do.
+/// Why a start refuses a file, and the remedy.
 fn refusal(file: &Metadata) -> Option<String> {
     let user = rustix::process::geteuid().as_raw();
     match () {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_free_memory_fit_what_a_cache_leaves() {
+    fn limits_of_free_memory_must_be_reachable() {
         let free = |lower, upper| verdict(&[HOST], PressureMode::Free, lower, upper);
         assert_eq!(free(512, 1024), Ok);
         assert_eq!(free(2500, 3000), Advice, "a full cache leaves less");

@@ -1,8 +1,8 @@
-//! `ebbtide doctor`: what of this machine a server of a given size should have otherwise, and how to change it.
+//! `ebbtide doctor`: settings of this machine that a server of a given size should change, and how.
 //!
 //! | file | finds out |
 //! |---|---|
-//! | `machine` | what the kernel shows in its files |
+//! | `machine` | files of the kernel |
 //! | `memory` | whether the memory is there, and how it is managed |
 //! | `limits` | open files, backlog, cores, clock |
 //! | `network` | settings of TCP, tracked connections, queues of the cards, dropped packets |
@@ -10,7 +10,7 @@
 //! | `storage` | the file system of the flash path, and the drive under it |
 //! | `memory_file` | where the memory file is, and whether a start would take it |
 //! | `memory_monitor` | whether its limits fit the host and the control group |
-//! | `probes` | what has to be tried: direct I/O, io_uring, membarrier |
+//! | `probes` | features that need a trial: direct I/O, io_uring, membarrier |
 
 mod finding;
 mod limits;
@@ -34,7 +34,7 @@ use machine::Machine;
 use crate::Error;
 use crate::generate::counted;
 
-/// What `ebbtide doctor` is told.
+/// Arguments of `ebbtide doctor`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DoctorArgs {
     /// The server's memory (its -m): megabytes, or with k, m or g
@@ -71,7 +71,7 @@ fn server_memory(text: &str) -> Result<ByteSize, String> {
     }
 }
 
-/// Prints the findings; an error if any of them is a problem. `monitor`: what `args.memory_monitor` says.
+/// Prints the findings; an error if any of them is a problem. `monitor`: the parsed `args.memory_monitor`.
 pub fn run(args: DoctorArgs, monitor: Option<PressureOptions>) -> Result<(), Error> {
     let findings = examine(&args, monitor.as_ref(), &Machine::this());
     let printed = finding::print(&findings, args.json, &mut io::stdout().lock());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_looked_at_and_every_advice_says_what_to_do() {
+    fn all_checks_run_and_non_ok_ones_advise() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let args = TestArgs::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stolen_time_is_a_share_of_the_busy_time() {
+    fn stolen_time_is_shown_relative_to_busy_time() {
         let (_folder, crowded) = machine(&[("proc/stat", "cpu  60 0 30 900 100 0 0 10 0 0\ncpu0 1 1 1 1 1 1 1 1\n")]);
         let finding = steal(&crowded);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Network: what the kernel does with connections and packets before the server sees them.
+//! Network: kernel settings for connections and packets.
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_the_connections_would_fill_is_told() {
+    fn a_conntrack_table_too_small_gives_advice() {
         let files = |used, max| {
             [("proc/sys/net/netfilter/nf_conntrack_count", used), ("proc/sys/net/netfilter/nf_conntrack_max", max)]
         };

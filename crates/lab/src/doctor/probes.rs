@@ -1,4 +1,4 @@
-//! What no file tells: it has to be tried.
+//! Features that no file reports and only a trial shows.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::thread::{MembarrierQuery, membarrier_query};
 use super::finding::Finding;
 use super::machine::Machine;
 
-/// What direct I/O must be aligned to on all common devices.
+/// Alignment of direct I/O that all common devices accept, in bytes.
 const BLOCK: usize = 4096;
 
 pub fn membarrier() -> Finding {
@@ -51,7 +51,7 @@ pub fn direct_io(folder: &Path) -> Finding {
     const NAME: &str = "direct I/O";
     let file = folder.join(format!(".ebbtide-doctor-{}", std::process::id()));
     let tried = try_direct(&file);
-    // It is not there if it could not be made.
+    // The file may not exist: its creation may have failed.
     let _ = fs::remove_file(&file);
     match tried {
         Ok(true) => Finding::ok(NAME, format!("{} takes it", folder.display())),
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_not_there_is_a_problem_and_nothing_is_left_behind() {
+    fn direct_io_needs_a_folder_and_cleans_up() {
         assert_eq!(direct_io(Path::new("/nonexistent")).verdict, Verdict::Problem);
         let folder = tempfile::tempdir().unwrap();
         assert_ne!(direct_io(folder.path()).verdict, Verdict::Problem);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_system_is_that_of_the_longest_mount() {
+    fn the_longest_mount_point_decides_the_file_system() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         let look = |kind: &str, options: &str| {

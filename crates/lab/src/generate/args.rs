@@ -56,7 +56,7 @@ pub struct WorkloadArgs {
     pub plain: PlainArgs,
 }
 
-/// What only zipf, uniform and scan leave open; keys and span also for CacheBench's workloads.
+/// Parameters of zipf, uniform and scan; keys and span also apply to CacheBench's workloads.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of zipf, uniform and scan")]
 pub struct PlainArgs {

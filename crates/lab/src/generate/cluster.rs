@@ -6,8 +6,8 @@
 //! frequency and the share of keys that are asked for only once are those of the table; the lives of their keys, of
 //! which the table says nothing, are those of `c`. Their values are lognormal around the mean of the table.
 //!
-//! The table covers two days, and leaves out shares below one or two percent: what it has is taken for the whole. An
-//! add there is the fill after a miss, which is up to the replay; it counts as a set only in clusters without
+//! The table covers two days, and leaves out shares below one or two percent: its entries are taken as the whole. An
+//! add in the table is the fill after a miss, which a replay makes itself; it counts as a set only in clusters without
 //! gets. Every other write counts as a set, and gets and incr as a get.
 
 use std::path::Path;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_frequency_and_the_one_hit_share_are_met() {
+    fn the_model_meets_mean_frequency_and_one_hits() {
         for (mean, one_hit) in [("30", "23"), ("1.3", "81"), ("4.7", "7.5"), ("800", "4"), ("60", "20")] {
             let (component, span) = component(90, &row(mean, one_hit)).unwrap();
             assert_eq!(span, TWO_DAYS_SECONDS);
@@ -196,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_cannot_be_met_are_met_as_nearly_as_the_model_can() {
+    fn unreachable_shares_are_approximated_by_the_model() {
         let (component, _) = component(90, &row("2.0", "0.08")).unwrap();
         assert!(component.model.sigma < 0.01, "{}", component.model.sigma);
     }
 
     #[test]
-    fn known_clusters_have_their_fitted_popularity_and_bad_rows_their_corrections() {
+    fn known_clusters_use_fits_and_bad_rows_corrections() {
         let of = |cluster| component(cluster, &row("30", "23")).unwrap();
         let (c, week) = of(52);
         assert_eq!((c.model.mean_frequency, week), (C.mean_frequency, WEEK_SECONDS));

@@ -12,10 +12,10 @@ use super::workload::Workload;
 use crate::progress::Progress;
 use crate::trace::{CSV_HEADER, Request, oracle_record, write_csv_line};
 
-/// What stands for no further request of the key.
+/// Time of the next request if the key has none.
 const NEVER: i64 = -1;
 
-/// Requests between two looks at the progress.
+/// Number of requests between two updates of the progress.
 const PROGRESS_REQUESTS: u64 = 1 << 16;
 
 /// Writes all requests; about `expected` of them, if that is known.
@@ -50,7 +50,7 @@ pub(super) fn write(
     Ok(counts)
 }
 
-/// Writes all requests as csv; `written` is told of each before.
+/// Writes all requests as csv; calls `written` before each.
 pub(super) fn write_csv(
     workload: &Workload,
     out: &mut impl Write,

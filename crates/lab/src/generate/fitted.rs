@@ -14,7 +14,7 @@ use crate::workload::Random;
 const FIRST_STREAM: u64 = 1;
 const OPERATIONS: u64 = 0;
 
-/// All requests of a workload, with what their keys have.
+/// All requests of a workload, with the traits of their keys.
 pub(super) struct Fitted {
     seed: u64,
     clock: DailyClock,

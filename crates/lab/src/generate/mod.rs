@@ -42,7 +42,7 @@ use crate::trace::{Output, STANDARD_INPUT, check_is_no_input, say_if_replaced};
 pub fn run(args: GenerateArgs) -> Result<(), Error> {
     let report = generate(&args)?;
     match args.output == Path::new(STANDARD_INPUT) {
-        // The trace is written, whether or not anybody reads what it is like.
+        // The trace is complete, even if the report cannot be printed.
         true => crate::report::print(&report, args.json, &mut stderr().lock()).or(Ok(())),
         false => crate::report::print(&report, args.json, &mut stdout().lock()).map_err(Error::Output),
     }
@@ -54,7 +54,7 @@ pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
     let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
     check_is_no_input("--output", &args.output, &inputs)?;
     let workload = Workload::new(&args.workload)?;
-    // The same arguments make the same trace again, so an earlier one is no loss.
+    // The same arguments reproduce the trace, so an earlier one can be replaced.
     if !args.overwrite {
         say_if_replaced(&args.output);
     }

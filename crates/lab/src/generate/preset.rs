@@ -1,4 +1,4 @@
-//! The presets: what the five workloads of the Segcache paper (its Table 3) are made of.
+//! The presets: parameters of the five workloads of the Segcache paper (its Table 3).
 //!
 //! Each stands for a Twitter production cluster of 2020. Its parameters were fitted to published statistics and
 //! miss-ratio curves of that cluster over seven days, by object and with TTLs ignored; `livepipeline`, which is only
@@ -14,7 +14,7 @@ use super::traits::{Traits, Values};
 use crate::trace::Op;
 use crate::workload::WeightedChoice;
 
-/// What to generate.
+/// Presets of `ebbtide generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
     /// Content of tweets: cluster 52; also named tweets

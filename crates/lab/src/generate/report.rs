@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::trace::{Op, Request};
 use crate::workload::mix;
 
-/// What was written.
+/// Report of a generated trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct GenerateReport {
     pub requests: u64,
@@ -18,7 +18,7 @@ pub struct GenerateReport {
     pub keys: u64,
     /// Bytes of all keys and their values.
     pub footprint_bytes: u64,
-    /// What was passed over of the input.
+    /// Parts of the input that were skipped.
     pub note: Option<String>,
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_counted_once_and_a_sample_of_many() {
+    fn objects_count_once_and_many_are_sampled() {
         let mut objects = DistinctObjects::default();
         (0..1000_u64).chain(0..1000).for_each(|key| objects.add(key, 10 + key % 2));
         assert_eq!(objects.size(), (1000, 10_500));

@@ -19,7 +19,7 @@
 
 use crate::workload::Random;
 
-/// What a shot-noise workload is made of.
+/// Parameters of a shot-noise workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShotNoise {
     /// Requests per key over the span.
@@ -28,7 +28,7 @@ pub(super) struct ShotNoise {
     pub(super) sigma: f64,
     /// Exponent of the power law in the tail of the weights.
     pub(super) tail: f64,
-    /// Requests that a key may expect at most.
+    /// Maximum of the expected requests of a key.
     pub(super) weight_cap: f64,
     /// Probability that a key of mean weight is stationary.
     pub(super) stationary: f64,
@@ -66,7 +66,7 @@ impl ShotNoise {
     pub(super) fn weights(&self, requests: u64, random: &mut Random) -> Vec<f64> {
         let draw = |_| (self.sigma * random.next_normal() + random.next_exponential() / self.tail).exp();
         let mut weights: Vec<f64> = (0..self.keys(requests)).map(draw).collect();
-        // Each key has one request anyway: what is to be met is the excess over that.
+        // Each key has at least one request: the search matches the requests beyond these.
         let wanted = (requests as f64 - weights.len() as f64).max(0.0);
         let mut scale = 1.0;
         for _ in 0..SCALE_STEPS {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_decide_how_far_the_requests_of_a_key_are_apart() {
+    fn longer_lives_spread_the_requests_of_keys() {
         let short = mean_spread(&times_by_key(&model(), 100_000));
         assert!((150.0..600.0).contains(&short), "{short}");
         let long = mean_spread(&times_by_key(&ShotNoise { second_share: 1.0, ..model() }, 100_000));

@@ -35,7 +35,7 @@ pub(crate) fn stream(workload: Workload) -> impl Read + Send + 'static {
 impl Read for WorkloadText {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken == self.piece.len() {
-            // A sender that has gone has sent all.
+            // A dropped sender has sent everything.
             let Ok(piece) = self.pieces.recv() else { return Ok(0) };
             (self.piece, self.taken) = (piece, 0);
         }

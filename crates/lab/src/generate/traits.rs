@@ -1,9 +1,9 @@
-//! What a key has for all its life, sizes and TTL, and what is done to it. All follows from a hash of the key.
+//! Constant properties of a key: sizes and TTL, from a hash of the key; and the operations on keys.
 
 use crate::trace::Op;
 use crate::workload::{Random, WeightedChoice, mix, normal, unit};
 
-/// Tell apart the hashes that the traits of one key are taken from.
+/// Salts of the hashes from which the traits of one key are drawn.
 const KEY_SIZE: u64 = 0x4B45_5953;
 const VALUE_SIZE: u64 = 0x5641_4C55;
 const TTL: u64 = 0x0054_544C;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn traits_stay_with_their_key_and_come_by_their_shares() {
+    fn traits_are_constant_per_key_with_given_shares() {
         let traits = traits(Values::OneOf(WeightedChoice::new([(10, 1.0), (30, 3.0)]).unwrap()));
         assert_eq!(traits.key_size(1, 7), traits.key_size(1, 7));
         let long = (0..10_000).filter(|&key| traits.key_size(1, key) == 40).count();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lognormal_values_have_their_mean_and_grow_with_the_weight() {
+    fn lognormal_values_keep_their_mean_and_follow_weights() {
         let weights: Vec<f64> = (0..20_000).map(|n| if n % 2 == 0 { 1.0 } else { 100.0 }).collect();
         let of_growth = |growth| {
             let sizes = traits(Values::LogNormal { mean: 200.0, sigma: 0.5, growth }).value_sizes(1, 0, &weights);

@@ -21,7 +21,7 @@ const DEFAULT_KEYS: u64 = 1_000_000;
 /// A generated request takes 8 bytes or more, and its position is written with 32 bits.
 const MAX_REQUESTS: u64 = u32::MAX as u64;
 
-/// A workload: the same requests each time they are asked for.
+/// A workload: the same requests at each call.
 pub struct Workload(WorkloadKind);
 
 enum WorkloadKind {
@@ -31,7 +31,7 @@ enum WorkloadKind {
 }
 
 impl Workload {
-    /// Makes what the arguments ask for. Presets and clusters draw all their requests here, 8 bytes each.
+    /// Builds the workload of the arguments. Presets and clusters draw all their requests here, 8 bytes each.
     pub fn new(args: &WorkloadArgs) -> Result<Self, Error> {
         check(args)?;
         let requests = args.requests.map(|CountArg(requests)| requests);

@@ -6,10 +6,10 @@ use ebbtide::ByteSize;
 
 use crate::trace::loaded::{LoadedTrace, Step};
 
-/// Prefixes or pools that have a curve each; the others, which have fewer gets, share one.
+/// Maximum number of prefixes or pools with a curve each; the others, which have fewer gets, share one.
 const MAX_GROUPS: usize = 20;
 
-/// What a curve is drawn for.
+/// Grouping of requests, with a curve for each group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum By {
     /// Objects of 64 to 127 bytes, of 128 to 255 bytes, and so on

@@ -14,7 +14,7 @@ use crate::workload::{mix, unit};
 
 /// A sample has at least this many of the trace's objects, or all.
 const SAMPLED_OBJECTS: f64 = 65_536.0;
-/// Sampled objects for a segment, and in all, that a cache should hold: twice what the model asks for.
+/// Sampled objects per segment, and in all, that a cache should hold: twice the minimum of the model.
 const OBJECTS_PER_SEGMENT: f64 = 16.0;
 const CACHED_OBJECTS: f64 = 8000.0;
 /// A sample of more than this share costs nearly as much as all keys.
@@ -31,7 +31,7 @@ pub(super) fn max_value(workload: &LoadedTrace, memory_bytes: u64) -> Option<u64
     (largest > StoreOptions::default().value_bytes_max).then_some(largest)
 }
 
-/// The share of the keys that a model of this memory needs to see. `None` if it cannot tell.
+/// The share of the keys that a model of this memory needs. `None` if the cache holds too few objects for the model.
 fn sample_rate(workload: &LoadedTrace, options: &StoreOptions) -> Option<f64> {
     let (segments, _) = SegmentModel::segments_of(options).ok()?;
     let objects = workload.objects().max(1) as f64;
@@ -81,7 +81,7 @@ fn bytes_of(request: &Request) -> u64 {
     u64::from(request.key_size) + u64::from(request.value_size)
 }
 
-/// Does to the model what the request does to a cache in a replay.
+/// Applies a request to the model, as a replay applies it to a cache.
 fn play(model: &mut SegmentModel, tally: &mut Tally, request: &Request, now_ms: u64) {
     let hash = mix(!request.key);
     let is_stored = match request.op {

@@ -1,4 +1,4 @@
-//! What capacity planning needs of a trace: its load, and the curves of LRU and of the engine.
+//! Inputs of capacity planning from a trace: its load, and the curves of LRU and of the engine.
 
 use ebbtide::Policy;
 use ebbtide::memcached::MEMORY_BYTES_MIN as MIN_MEMORY;
@@ -40,7 +40,7 @@ impl GroupLoad {
             true => Curve::default(),
             false => curve(CurvePolicy::Engine(Policy::default()), part, &engine_sizes, jobs)?,
         };
-        // Smaller pools follow LRU, with what objects take beside their bytes.
+        // Smaller pools follow LRU, with the overhead of objects.
         let mean = part.footprint_bytes as f64 / part.objects().max(1) as f64;
         let scale = (mean + OBJECT_OVERHEAD) / mean.max(1.0);
         let lru = curve(CurvePolicy::Reference(Reference::Lru), part, &sizes, jobs)?;
@@ -137,7 +137,7 @@ impl TraceLoad {
         Ok(())
     }
 
-    /// What makes the result less than it seems.
+    /// Limitations of the result.
     pub(crate) fn caveats(&self) -> Vec<String> {
         self.workload.caveats()
     }

@@ -1,4 +1,4 @@
-//! What `ebbtide mrc` prints.
+//! Output of `ebbtide mrc`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::group::RequestGroup;
 use crate::report::rounded;
 use crate::trace::loaded::LoadedTrace;
 
-/// Curves beside each other in the table.
+/// Number of curves beside each other in the table.
 const COLUMNS: usize = 4;
 
 /// A curve and whose it is.
@@ -21,10 +21,10 @@ pub(super) struct Labelled {
     /// The group of requests that it is of, where each has a curve.
     pub(super) group: Option<RequestGroup>,
     pub(super) curve: Curve,
-    /// Gets that it is of, and the mean size of their objects.
+    /// Gets behind the curve, and the mean size of their objects.
     pub(super) gets: f64,
     pub(super) mean_bytes: f64,
-    /// What the reader should know of it.
+    /// Remark on the curve for the reader.
     pub(super) note: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Report {
     footprint_bytes: u64,
     malformed_lines: u64,
     exact: bool,
-    /// What makes the result less than it seems.
+    /// Limitations of the result.
     caveats: Vec<String>,
     /// Of the misses by group, each group with a cache of the median size.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,13 +132,13 @@ impl Report {
         }
     }
 
-    /// What the curves are of, in a line.
+    /// Title of the curves, in one line.
     pub(super) fn title(&self) -> String {
         let name = self.trace.rsplit('/').next().unwrap_or(&self.trace);
         format!("{name}: {} gets, {} objects, {}", self.gets, self.objects, ByteSize::bytes(self.footprint_bytes))
     }
 
-    /// The smallest and the largest size of all curves, apart from each other.
+    /// The smallest and the largest size of all curves; the two always differ.
     pub(super) fn memory_range(&self) -> (f64, f64) {
         let sizes = || self.curves.iter().flat_map(|one| one.curve.points()).map(|point| point.memory_bytes as f64);
         let min = sizes().fold(f64::INFINITY, f64::min);

@@ -19,21 +19,21 @@ use crate::trace::Op;
 use crate::trace::loaded::{LoadedTrace, Step, is_get};
 use crate::workload::mix;
 
-/// Objects that a simulation of a reference looks at, where there are more.
+/// Maximum number of objects that a simulation of a reference policy samples.
 const SAMPLED_OBJECTS: usize = 64 << 10;
 
-/// What is computed at once: of `lru` all sizes that hold every object, else one.
+/// Sizes computed in one pass: of LRU all that hold the largest object, of bucketed LRU all, otherwise one.
 pub(super) struct CurveCell {
     pub(super) policy: CurvePolicy,
     sizes: Vec<u64>,
 }
 
-/// What a cell came to.
+/// Result of a cell.
 pub(super) enum Found {
     Points(Vec<Point>),
     /// Of the model of segments.
     Modelled(Point),
-    /// There is no engine of this memory.
+    /// The engine refuses this memory.
     Refused {
         memory_bytes: u64,
         reason: String,
@@ -69,7 +69,7 @@ impl CurveCell {
     }
 }
 
-/// The curve of a policy from what its cells came to.
+/// The curve of a policy from the results of its cells.
 pub(super) fn joined(
     policy: CurvePolicy,
     group: Option<RequestGroup>,
@@ -126,7 +126,7 @@ fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) 
     }
 }
 
-/// A reference cache in which expired objects leave at once.
+/// A reference cache that removes expired objects at once.
 struct Simulation {
     cache: Box<dyn Cache>,
     expires_at: Vec<u32>,
@@ -145,7 +145,7 @@ impl Simulation {
         }
     }
 
-    /// Puts the object in, or asks for it. True for a hit.
+    /// Inserts or gets the object. True for a hit.
     fn access(&mut self, step: &Step, next: u64) -> bool {
         let hit = self.cache.get(u64::from(step.key), step.bytes(), next);
         if !hit && step.ttl_seconds > 0 {

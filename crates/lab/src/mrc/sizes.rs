@@ -31,7 +31,7 @@ pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, 
     if bytes.first() != Some(&0) {
         return Ok(bytes);
     }
-    // A share of nothing is what the trace is to blame for.
+    // A share of an empty footprint is an error of the trace.
     let (value, reason) = match footprint_bytes {
         0 if !sizes.contains(&Size::Bytes(ByteSize::bytes(0))) => {
             ("auto", "the objects of the trace have no bytes; give sizes in bytes")

@@ -9,15 +9,15 @@ use crate::trace::loaded::{LoadedTrace, Step, is_get};
 
 /// Bytes of an item of memcached beside key and value: header, CAS token, suffix.
 const ITEM_BYTES: u64 = 56;
-/// A larger item is refused, unless `-I` says otherwise.
+/// Largest item that memcached accepts by default (`-I`), in bytes.
 const ITEM_BYTES_MAX: u64 = 1 << 20;
 /// Classes of memcached at most, beside the last one of half a page.
 const CLASSES_MAX: usize = 62;
 /// Points of the curve of a class.
 const POINTS: u64 = 48;
 
-/// Classes of chunks: `smallest` bytes, then by `factor`, in multiples of eight, up to 512 KiB and the rest. Where a
-/// small factor would make too many, the last one takes what is larger than those before it.
+/// Classes of chunks: `smallest` bytes, then by `factor`, in multiples of eight, up to 512 KiB and the rest. If a small
+/// factor would make too many, the last class takes all larger objects.
 fn chunk_sizes(smallest: f64, factor: f64) -> Vec<u64> {
     let (mut sizes, mut size) = (Vec::new(), smallest.max(8.0));
     while size < f64::from(1 << 19) && sizes.len() < CLASSES_MAX {
@@ -29,7 +29,7 @@ fn chunk_sizes(smallest: f64, factor: f64) -> Vec<u64> {
     sizes
 }
 
-/// The class of an object; the last one takes what is larger in several chunks.
+/// The class of an object; the last class takes larger objects in several chunks.
 fn class_of(sizes: &[u64], step: &Step) -> usize {
     sizes.partition_point(|size| *size < step.bytes() + ITEM_BYTES).min(sizes.len() - 1)
 }

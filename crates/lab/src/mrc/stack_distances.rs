@@ -9,8 +9,8 @@ use crate::trace::loaded::{LoadedTrace, Step, is_get};
 const BUCKETS: usize = 100;
 const BUCKET_OBJECTS: usize = 100;
 
-/// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would
-/// empty the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
+/// The points of LRU. An object larger than the cache is refused, as by the other references. By stack distances it
+/// would empty the cache, so it is left out of the profile, and its gets are misses.
 pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
     let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
@@ -40,7 +40,7 @@ pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Ve
     profiler.curve(sizes).points().iter().map(point).collect()
 }
 
-/// The points of LRU by buckets, which know the newest 10,000 objects: a cache of more is said to have no more hits.
+/// The points of LRU by buckets, which hold the newest 10,000 objects: a larger cache gets the same number of hits.
 pub(super) fn bucketed(workload: &LoadedTrace, sizes: &[u64]) -> Vec<Point> {
     let mut stack = BucketedStack::new(BUCKETS, BUCKET_OBJECTS);
     let mut hits = vec![(0.0, 0.0); sizes.len()];
@@ -102,8 +102,8 @@ pub(super) fn profile(
     });
 }
 
-/// Calls `each` for what the wanted requests do. The life of an object is counted from its load into an endless cache:
-/// a stack forgets objects, and would count their lives anew.
+/// Calls `each` for the accesses of the wanted requests. The life of an object is counted from its load into an endless
+/// cache: a stack drops objects, and would restart their lives.
 fn each_access(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, mut each: impl FnMut(&Step, LruAccess)) {
     let mut expires_at = vec![0u32; workload.objects()];
     for step in workload.steps.iter().filter(|step| wanted(step)) {

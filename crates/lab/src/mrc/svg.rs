@@ -9,7 +9,7 @@ use ebbtide::ByteSize;
 
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 540;
-/// Of the Okabe-Ito palette, whose colours are told apart by all who see colours otherwise, too.
+/// Colours of the Okabe-Ito palette, which readers with colour blindness can distinguish, too.
 pub(crate) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -59,7 +59,7 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
         }
         let line = points().map(|point| (point.memory_bytes as f64, point.miss_ratio));
         let style = colour.stroke_width(2);
-        // From the second use of a colour on, dashes tell the curves apart.
+        // From the second use of a colour on, dashes distinguish the curves.
         let (dash, gap) = DASHES[number / COLOURS.len() % DASHES.len()];
         let legend =
             move |(x, y): (i32, i32)| DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)], dash, gap, style);

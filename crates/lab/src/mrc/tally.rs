@@ -2,7 +2,7 @@
 
 use ebbtide_control::Point;
 
-/// Groups of keys, whose differences tell the error of a sample.
+/// Number of groups of keys, whose differences give the error of a sample.
 const GROUPS: usize = 16;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
 const NORMAL_975: f64 = 1.96;

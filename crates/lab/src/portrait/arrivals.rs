@@ -1,12 +1,12 @@
 //! When requests arrive: their number in equal intervals, and over the hours of a day.
 
-/// Mean requests in an interval that tell a dispersion.
+/// Minimum mean of requests in an interval for a dispersion.
 const MIN_MEAN: f64 = 5.0;
-/// Intervals that tell one to a few percent.
+/// Minimum number of intervals for an error of a few percent.
 const MIN_INTERVALS: usize = 100;
 /// Intervals of CacheLib's Fig. 6.
 const FIGURE_SECONDS: u32 = 120;
-/// Intervals that are counted at most, however long a trace says that it is.
+/// Maximum number of intervals, however long the trace is.
 const MAX_INTERVALS: u64 = 1 << 22;
 const HOURS: usize = 24;
 const DAY_SECONDS: u64 = 86_400;
@@ -19,7 +19,7 @@ pub(super) struct ArrivalDispersion {
     /// Variance of the requests of an interval for each of their mean (index of dispersion): 1 if they arrive by chance
     /// (Poisson), less if they are spaced, more if they come in bursts. `None` for too few intervals.
     pub(super) dispersion: Option<f64>,
-    /// The same for two minutes.
+    /// As `dispersion`, for two minutes.
     pub(super) dispersion_of_two_minutes: Option<f64>,
     /// Requests of each two minutes.
     pub(super) two_minutes: Vec<u64>,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_are_those_of_the_clock_of_the_trace() {
+    fn hours_follow_the_clock_of_the_trace() {
         let nights: Vec<u32> = (0..3 * 86_400).filter(|second| second % 86_400 < 7200).collect();
         let found = arrivals(&nights, 82_800);
         let hours = found.hours.unwrap();

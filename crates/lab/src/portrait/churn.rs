@@ -10,7 +10,7 @@
 /// A lag of minutes, of which S(0) is extrapolated.
 const NEAR_MINUTES: std::ops::RangeInclusive<u32> = 2..=12;
 const HOUR_MINUTES: u32 = 60;
-/// Popular objects that S(0) needs to be told from chance.
+/// Minimum number of popular objects at which S(0) differs from chance.
 const MIN_POPULAR: f64 = 1000.0;
 /// Two years: the time of a longer trace has another unit.
 const MAX_SECONDS: u32 = 2 * 366 * 86_400;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_or_empty_trace_has_no_churn_of_an_hour() {
+    fn short_and_empty_traces_have_no_hourly_churn() {
         let short = churn(requests(0.5).into_iter().filter(|&(_, second)| second < 7000));
         assert_eq!(short.replaced_per_hour, None);
         assert_eq!(churn(std::iter::empty()), Churn { replaced_per_hour: None, still_popular: Vec::new() });

@@ -3,7 +3,7 @@
 use super::{arrivals, churn, objects, popularity};
 use crate::trace::loaded::{LoadedTrace, is_get};
 
-/// What the parts found.
+/// Results of all measures.
 pub(super) struct Portrait {
     pub(super) objects: objects::ObjectStatistics,
     pub(super) law: Option<popularity::ZipfFit>,

@@ -1,4 +1,4 @@
-//! What objects are like: sizes, requests, lives.
+//! Properties of objects: sizes, requests, lives.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ pub(super) struct ObjectStatistics {
     pub(super) classes: Vec<SizeClass>,
     /// Requests of each object that has some, in descending order.
     pub(super) requests: Vec<u64>,
-    /// Objects that are asked for, and those that are never found with a value nor written.
+    /// Objects with a get, and those of them that never have a value.
     pub(super) asked_for: u64,
     pub(super) absent: u64,
     pub(super) gets_of_absent: u64,
@@ -44,9 +44,9 @@ struct ObjectUse {
     requests: u32,
     gets: u32,
     hits: u32,
-    /// It was written, or found with a value.
+    /// True if the object was written, or found with a value.
     is_real: bool,
-    /// Second in which it is gone from an endless cache.
+    /// Second at which the object leaves an endless cache.
     there_until: u32,
 }
 
@@ -95,7 +95,7 @@ impl ObjectStatistics {
         self.value_quantiles = [0.5, 0.9, 0.99, 1.0].map(|share| at(share).copied().unwrap_or(0));
     }
 
-    /// Share of the objects that are asked for whose only request it is.
+    /// Share of the objects with a get that have exactly one request.
     pub(super) fn one_hit_share(&self) -> f64 {
         let once = self.requests.len() - self.requests.partition_point(|&requests| requests > 1);
         once as f64 / self.requests.len().max(1) as f64

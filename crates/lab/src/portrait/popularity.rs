@@ -2,7 +2,7 @@
 //!
 //! The law is `rate(r) = C (r + q)^-alpha` for the object of rank r (Mandelbrot's form; q is 0 for Zipf's law itself).
 //! The ranks of a trace are found from noisy counts, so a line through counts by rank is biased where counts are small.
-//! What is fitted in place of it is N(x), the number of objects with at least x requests. With Poisson counts
+//! The fit uses N(x) instead, the number of objects with at least x requests. With Poisson counts
 //!
 //! ```text
 //! P(count >= x) = P(G <= rate)  with G gamma-distributed of shape x, so, with s = 1 / alpha,
@@ -21,14 +21,14 @@ pub(super) struct ZipfFit {
     pub(super) scale: f64,
     /// Share of the variance of ln N that the law explains.
     pub(super) r_squared: f64,
-    /// Objects that were looked at, the most popular ones.
+    /// Number of objects in the fit, the most popular ones.
     pub(super) ranks: usize,
 }
 
-/// Points that a fit needs, and those that are looked at.
+/// Minimum number of points of a fit, and the maximum.
 const MIN_POINTS: usize = 6;
 const POINTS: usize = 120;
-/// Counts of fewer requests say little of an object's rate.
+/// Minimum count of requests: smaller ones are poor estimates of an object's rate.
 const MIN_COUNT: u64 = 6;
 /// Range and steps of the search for s = 1 / alpha.
 const S_RANGE: (f64, f64) = (0.2, 5.0);

@@ -1,4 +1,4 @@
-//! What `ebbtide trace info` prints.
+//! Output of `ebbtide trace info`.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(super) struct PortraitReport {
     trace: String,
     format: &'static str,
     malformed_lines: u64,
-    /// What makes the portrait less than it seems.
+    /// Limitations of the portrait.
     caveats: Vec<String>,
     requests: usize,
     gets: u64,
@@ -29,7 +29,7 @@ pub(super) struct PortraitReport {
     /// Bytes of keys and values of all objects.
     footprint_bytes: u64,
     one_hit_share: f64,
-    /// Absent keys are asked for and never have a value.
+    /// Share of keys with gets and never a value.
     absent_share: f64,
     gets_of_absent_share: f64,
     popularity: PopularityRow,

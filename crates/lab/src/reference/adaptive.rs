@@ -1,4 +1,4 @@
-//! ARC (FAST'03, Fig. 4), by bytes: recency and frequency share the memory by which of their ghosts are asked for.
+//! ARC (FAST'03, Fig. 4), by bytes: gets of their ghosts divide the memory between recency and frequency.
 
 use super::cache::Cache;
 use super::queues::{Node, Queues};

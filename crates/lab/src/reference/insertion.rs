@@ -88,7 +88,7 @@ mod tests {
             objects.iter().map(|object| object.1).sum()
         }
 
-        /// As many objects are in front of the insertion point as fit the share of all bytes.
+        /// Moves the insertion point so that the objects in front of it have its share of all bytes.
         fn balance(&mut self, point: InsertionPoint) {
             let head = point.head_bytes(Self::bytes(&self.order));
             let fits = |count: &usize| Self::bytes(&self.order[..*count]) <= head;

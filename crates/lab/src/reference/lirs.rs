@@ -7,9 +7,9 @@
 use super::cache::Cache;
 use super::queues::Queues;
 
-/// The one queue of each.
+/// The only queue of each `Queues`.
 const ALL: usize = 0;
-/// What an object of S is.
+/// States of an object of S.
 const LIR: u32 = 0;
 const RESIDENT: u32 = 1;
 const GONE: u32 = 2;
@@ -44,8 +44,8 @@ impl Lirs {
         }
     }
 
-    /// Sets the bytes of Q again when an object comes that is smaller than all before. Without space for one object
-    /// nothing could enter a cache of fewer than a hundred: the papers and simulators count in objects.
+    /// Sets the bytes of Q again for the smallest object so far. Without space for one object in Q, no object could
+    /// enter a cache of fewer than a hundred: the papers and simulators count in objects.
     fn note_size(&mut self, bytes: u64) {
         if bytes >= self.smallest_bytes {
             return;
@@ -123,7 +123,7 @@ impl Lirs {
         self.prune();
     }
 
-    /// A use of an object that is there. False if it is not.
+    /// A use of an object. False if it is not cached.
     fn hit(&mut self, key: u64) -> bool {
         let state = self.stack.find(key).map(|node| (node, self.stack.get(node).mark));
         match (state, self.queue.find(key)) {
@@ -165,7 +165,7 @@ impl Cache for Lirs {
         self.note_size(bytes);
         let hit = self.hit(key);
         if let Some(node) = self.stack.find(key).filter(|_| !hit) {
-            // It comes back, with the size that it had.
+            // The object returns with its earlier size.
             let bytes = self.stack.get(node).bytes;
             self.gone.remove(self.gone.find(key).expect("what has left is among those"));
             self.stack.mark(node, RESIDENT);

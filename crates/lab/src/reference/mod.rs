@@ -1,5 +1,5 @@
-//! Reference policies, object by object, as their papers and libCacheSim have them: what an engine's curve is measured
-//! by.
+//! Reference policies, object by object, as their papers and libCacheSim have them: the standard for an engine's
+//! curve.
 //!
 //! An object takes its key and its value, and nothing else: no index, no fragmentation. A get that misses inserts the
 //! object if the policy takes it at all; it takes none that is larger than the cache, some take none larger than their
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_keeps_within_its_memory_and_finds_what_it_keeps() {
+    fn every_policy_keeps_its_limit_and_finds_objects() {
         for (name, policy) in Reference::ALL {
             assert_eq!((policy.name(), Reference::from_name(name)), (name, Some(policy)));
             let mut cache = policy.cache(1000);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_one_size_hit_alike_whatever_the_size() {
+    fn hits_of_uniform_objects_ignore_their_size() {
         for (name, policy) in Reference::ALL {
             let hits = |size: u64| {
                 let mut cache = policy.cache(50 * size);

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::cache::Cache;
 
-/// By what objects are ranked.
+/// Rank of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// Uses by bytes, and the rank of the last one evicted: who is not used falls behind.
+    /// Uses divided by bytes, plus the rank of the last eviction: the rank of an unused object falls behind.
     Gdsf,
-    /// The sooner it is used again the higher.
+    /// The sooner the next use, the higher.
     Belady,
 }
 
@@ -96,15 +96,15 @@ impl Cache for Ranked {
     }
 }
 
-/// Candidates that an eviction looks at.
+/// Number of candidates of an eviction.
 const CANDIDATES: usize = 32;
 /// Number of steps in which ages are counted, each as long as the cache's objects take to be used a hundredth of once.
 const AGES: usize = 256;
 /// Uses of an object that make a class of their own; more are the last one.
 const CLASSES: usize = 4;
-/// Requests between two looks at what ages were good for.
+/// Number of requests between two updates of the hit densities.
 const PERIOD: u64 = 1 << 16;
-/// What is left of the counts at each look.
+/// Factor by which each update multiplies the counts.
 const DECAY: f64 = 0.9;
 
 /// LHD (NSDI'18): evicts the candidate with the least hits to expect by the byte and the time until it leaves.

@@ -1,4 +1,4 @@
-//! Objects in several queues, found by their key: what nearly every policy is made of.
+//! Objects in several queues, found by their key: the base of nearly every policy.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Object {
     pub(super) bytes: u64,
     /// The queue it is in.
     pub(super) queue: usize,
-    /// A counter or a flag of the policy; 0 when the object comes.
+    /// A counter or a flag of the policy; 0 for a new object.
     pub(super) mark: u32,
     /// Towards the front.
     newer: u32,

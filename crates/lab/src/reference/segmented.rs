@@ -3,8 +3,8 @@
 use super::cache::Cache;
 use super::queues::{Node, Queues};
 
-/// Segmented LRU: a new object goes to the lowest segment that has space, a used one to the next segment; what a
-/// segment has too much goes to the one below it.
+/// Segmented LRU: a new object enters the lowest segment that has space, a used one the next segment; objects beyond a
+/// segment's share move to the segment below.
 pub(super) struct Slru {
     limit: u64,
     /// The lowest first.
@@ -66,7 +66,8 @@ impl Slru {
         self.queues.remove(victim);
     }
 
-    /// What a segment has too much goes down, out of the lowest one. Ends: each turn takes one out of a segment.
+    /// Moves objects beyond a segment's share to the next lower segment, and evicts them from the lowest one. The loop
+    /// ends: each turn takes one object out of a segment.
     fn cool(&mut self, from: usize) {
         for segment in (0..=from).rev() {
             while self.queues.bytes(segment) > self.shares[segment] {
@@ -102,7 +103,7 @@ impl Cache for Slru {
     }
 }
 
-/// 2Q: new objects pass a FIFO, whose keys are remembered when they leave it; who comes back then goes to an LRU.
+/// 2Q: new objects pass a FIFO, whose keys become ghosts when objects leave it; an object with a ghost enters an LRU.
 pub(super) struct TwoQ {
     limit: u64,
     in_limit: u64,
@@ -188,7 +189,7 @@ pub(super) struct S3Fifo {
 
 const SMALL: usize = 0;
 const GHOST: usize = 2;
-/// Uses in the small queue with which an object goes on to the main one.
+/// Number of uses in the small queue that move an object to the main queue.
 const USES_TO_MOVE: u32 = 2;
 const MAX_USES: u32 = 3;
 

@@ -3,14 +3,14 @@
 use super::cache::Cache;
 use super::queues::{Node, Queues};
 
-/// What a use does, and who is evicted.
+/// Effect of a use, and order of evictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Fifo,
     Lru,
     /// A use sets the bit; an object with the bit loses it and goes to the front in place of being evicted.
     Clock,
-    /// The same, but it stays where it is, and a hand goes on from the last victim towards the front.
+    /// As `Clock`, but the object keeps its place, and a hand moves from the last victim towards the front.
     Sieve,
 }
 
@@ -100,7 +100,7 @@ impl Cache for Simple {
 mod tests {
     use super::*;
 
-    /// Which of the keys are there.
+    /// The cached keys of these.
     fn there(cache: &Simple, keys: std::ops::Range<u64>) -> Vec<u64> {
         keys.filter(|&key| cache.bytes_of(key).is_some()).collect()
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_of_sieve_goes_on_where_it_was() {
+    fn the_hand_of_sieve_keeps_its_position() {
         let mut cache = Simple::new(4, Order::Sieve);
         (1..=4).for_each(|key| _ = cache.get(key, 1, 0));
         [1, 2, 4].iter().for_each(|&key| assert!(cache.get(key, 1, 0)));

@@ -1,4 +1,4 @@
-//! An exact model of what the cache holds: for every key that was written its version and its expiry.
+//! An exact model of the cache's content: version and expiry of every written key.
 //!
 //! A value of version v begins with 16 bytes that follow from key and version (a mix of both, then the key's number),
 //! cut off where the value is shorter. So an answer shows which key and which write it belongs to: surely in 16 bytes,
@@ -17,25 +17,25 @@ use crate::workload::mix;
 /// Bytes of the head of a value.
 pub(super) const HEAD: usize = 16;
 
-/// What the replay tells the audit about one value that the cache returned.
+/// A value that the cache returned, as the audit checks it.
 pub(super) struct LastAnswer<'a> {
     pub(super) length: usize,
     /// At least the first [`HEAD`] bytes, or all.
     pub(super) head: &'a [u8],
 }
 
-/// What the audit found.
+/// Findings of the audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
     /// Hits on objects past their expiry.
     pub(super) late_hits: u64,
     /// Hits with the bytes of another key or version, or on a key that holds nothing.
     pub(super) wrong_values: u64,
-    /// Misses of objects that had life left; evicted objects are among them.
+    /// Misses of objects before their expiry, including evicted objects.
     pub(super) early_misses: u64,
-    /// The longest life that such an object had left, in milliseconds.
+    /// Longest remaining life of such an object, in milliseconds.
     pub(super) early_milliseconds: u64,
-    /// Misses of objects that had more life left than may be taken from them, or never expire.
+    /// Misses of objects that never expire, or whose remaining life exceeds the tolerance.
     pub(super) lost: u64,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Joined {
     Behind,
 }
 
-/// Keys are told apart by number and length, as in the cache.
+/// Number and length distinguish keys, as in the cache.
 type Id = (u64, u16);
 
 /// The model of all keys of one thread.
@@ -81,7 +81,7 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// The head of the next value that is written for this key; what comes of the write is told by the calls below.
+    /// The head of the next value that is written for this key; a call below records the result of the write.
     pub(super) fn next_head(&mut self, key: u64) -> [u8; HEAD] {
         self.versions += 1;
         head_of(key, self.versions)
@@ -104,7 +104,7 @@ impl Audit {
         );
     }
 
-    /// The value with the last head was joined to the one that the key holds.
+    /// Records that the value with the last head was appended or prepended to the value of the key.
     pub(super) fn joined(&mut self, id: Id, request: &Request, place: Joined) {
         let version = self.versions;
         let Some(model) = self.models.get_mut(&id) else {
@@ -118,7 +118,7 @@ impl Audit {
         }
     }
 
-    /// The key holds a number in place of the value with the last head; its expiry is as before.
+    /// Records that the key holds a number instead of the value with the last head; its expiry is unchanged.
     pub(super) fn counted(&mut self, id: Id) {
         match self.models.get_mut(&id) {
             Some(model) => model.counter = true,
@@ -169,7 +169,7 @@ impl Audit {
     }
 }
 
-/// How much earlier than its TTL says an object may expire: 1 s or 1.6 %.
+/// Time by which an object may expire early: 1 s or 1.6 % of its TTL, the larger.
 fn allowance_milliseconds(ttl_seconds: u32) -> u64 {
     (u64::from(ttl_seconds) * 16).max(1000)
 }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_length_or_key_is_a_wrong_value() {
+    fn wrong_versions_lengths_and_keys_are_found() {
         let (mut audit, old) = written(100, 0);
         let new = audit.next_head(ID.0);
         audit.written(ID, &request(100, 0), 0);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_value_is_checked_as_far_as_it_goes() {
+    fn a_short_value_is_checked_completely() {
         let (mut audit, head) = written(3, 0);
         assert_eq!(hit(&mut audit, &head[..3], 3, 0).wrong_values, 0);
         assert_eq!(hit(&mut audit, &[!head[0], head[1], head[2]], 3, 0).wrong_values, 1);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_may_come_a_second_or_a_little_of_the_ttl_early() {
+    fn misses_within_the_expiry_tolerance_are_allowed() {
         for (ttl, now, lost, early) in [
             (10, 9_000, 0, 1_000),
             (10, 8_999, 1, 1_001),

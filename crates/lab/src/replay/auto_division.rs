@@ -1,8 +1,8 @@
 //! `--divide auto` and `--divide optimal`: memory where it earns hits.
 //!
-//! `auto` is the controller of a live server in the trace's own time: each pool has a profiler that sees the requests
-//! as they are played, and every ten seconds of the trace the controller decides. `optimal` knows the whole trace
-//! before the first request: it is the best division that stays.
+//! `auto` is the controller of a live server in the trace's own time: each pool has a profiler of the replayed
+//! requests, and the controller decides every ten seconds of the trace. `optimal` is the best constant division,
+//! computed from the whole trace before the first request.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const PROFILE_HALF_LIFE_SECONDS: f64 = 1800.0;
 const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 8;
-/// A pool is full that uses so much of its memory, and evicts.
+/// Used share of memory from which on a pool that evicts counts as full.
 const FULL_SHARE: f64 = 0.9;
 /// Models of a pool, at most, and the memory in bytes up to which models see all keys.
 const MAX_MODELS: usize = 16;
@@ -129,12 +129,12 @@ impl AutoDivision {
         })
     }
 
-    /// What the target hit ratio of a pool takes, in words.
+    /// Memory for the target hit ratio of a pool, in words.
     pub(super) fn target(&self, pool: &str) -> Option<String> {
         self.targets.iter().find(|target| target.pool == pool).map(Target::to_string)
     }
 
-    /// A request of this pool is about to be played.
+    /// Observes a request of this pool before it is replayed.
     pub(super) fn observe(&mut self, request: &Request, pool: usize, now_seconds: u64) {
         observe(&mut self.profiles[pool].profiler, request, now_seconds);
         if self.model_rate >= 1.0 || unit(mix(request.key)) <= self.model_rate {
@@ -178,7 +178,7 @@ impl AutoDivision {
         self.targets = self.controller.targets(&situation);
         let choice = self.controller.decide(&situation).map_err(refused)?;
         let Some(bytes) = choice.bytes() else { return Ok(None) };
-        // Those that shrink first: all together never have more than the total.
+        // Shrinking pools first: the sum never exceeds the total.
         let mut order: Vec<usize> = (0..caches.len()).collect();
         order.sort_by_key(|&at| bytes[at] > pools[at].memory_bytes);
         for at in order.into_iter().filter(|&at| bytes[at] != pools[at].memory_bytes) {
@@ -190,7 +190,7 @@ impl AutoDivision {
     fn reading(&self, at: usize, cache: &Cache, counts: &ReplayCounts) -> PoolReading {
         let (share, profile) = (&self.specs[at].share, &self.profiles[at]);
         let stats = cache.stats();
-        // A pool that has grown beyond its objects says nothing about how densely a full one holds them.
+        // The density of a pool that is not full is no measure for a full one.
         let is_full =
             stats.evictions > 0 && stats.memory_used_bytes as f64 >= FULL_SHARE * stats.memory_limit_bytes as f64;
         let with_overhead = stats.live_bytes + stats.items * OBJECT_OVERHEAD_BYTES;
@@ -198,7 +198,7 @@ impl AutoDivision {
             true => (with_overhead as f64 / stats.memory_limit_bytes as f64).clamp(0.5, 1.0),
             false => USUAL_DENSITY,
         };
-        // What a target takes may be more than there is.
+        // A target may need more memory than the total.
         let to_bytes = self.total_bytes * if share.target_hit_ratio.is_some() { BEYOND_TOTAL } else { 1 };
         PoolReading {
             name: share.name.clone(),

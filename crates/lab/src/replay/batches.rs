@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_second_is_spread_as_the_one_before() {
+    fn a_busy_second_spreads_like_its_predecessor() {
         let busy = |second| std::iter::repeat_n(second, 4 * BATCH);
         let (found, _) = batches_of(busy(7).chain(busy(8)).chain(busy(9)).chain(busy(9)));
         let instants: Vec<u128> = found.iter().map(|batch| batch.0).collect();

@@ -1,9 +1,9 @@
 use ebbtide::{ByteSize, Policy};
 
-/// What one replay has for itself.
+/// Parameters of one replay of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Which of the cells it is, if there are several.
+    /// Number of the cell, if there are several.
     pub number: Option<usize>,
     pub memory: ByteSize,
     pub policy: Policy,

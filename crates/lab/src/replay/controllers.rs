@@ -11,7 +11,7 @@ use super::player::ReplayCounts;
 use crate::Error;
 use crate::trace::Request;
 
-/// The controllers that are on, and what they decided.
+/// The active controllers, and their decisions.
 #[derive(Default)]
 pub(super) struct Controllers {
     pub(super) division: Option<AutoDivision>,
@@ -40,14 +40,14 @@ impl Controllers {
         }
         let Some(division) = &mut self.division else { return Ok(()) };
         if self.decisions.len() > before {
-            // The hits of another policy say nothing about a move of memory.
+            // The hits of another policy do not measure a move of memory.
             division.measure_anew();
         }
         self.decisions.extend(division.advance(now, caches, counts)?);
         Ok(())
     }
 
-    /// What was decided, in order of time.
+    /// The decisions in order of time.
     pub(super) fn into_decisions(self) -> Vec<Decision> {
         self.decisions
     }

@@ -1,4 +1,4 @@
-//! What a controller decided during a replay.
+//! Decisions of a controller during a replay.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct PolicyReport {
     pub to: String,
     pub miss_ratio_before: f64,
     pub miss_ratio_after: f64,
-    /// Gets that say so.
+    /// Gets behind this measurement.
     pub gets: u64,
 }
 

@@ -68,7 +68,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
         |index| replay(&args, cells[index]),
         |index, report| {
             let report = report?;
-            // Segments are looked at without gets, too.
+            // Segments are recorded without gets, too.
             if report.gets == 0 && args.segments.is_none() {
                 let (trace, requests) = (report.trace, report.requests as usize);
                 return Err(Error::NoGets { trace, requests });
@@ -133,8 +133,8 @@ fn row(cell: Cell, report: &ReplayReport) -> String {
     )
 }
 
-/// Works through `0..count` on several threads and takes the results in order, each as soon as those before are there.
-/// The first error ends it once what has started is done.
+/// Runs `0..count` on several threads and passes on the results in order, each as soon as its predecessors are done.
+/// The first error ends it after the started jobs.
 pub(crate) fn each_in_order<T: Send>(
     count: usize,
     threads: usize,

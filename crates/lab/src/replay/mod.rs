@@ -1,6 +1,6 @@
 //! `ebbtide replay`: a trace through the engine, look-aside, in the trace's own time.
 //!
-//! What each operation does (the trace carries no data, only sizes):
+//! Effects of the operations (the trace carries no data, only sizes):
 //!
 //! | operation | effect |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! Only gets count in hits, misses and the miss ratios. Time starts at the first request and moves in steps: to the
 //! next second of the trace, and within a second after every 1024 requests, spread evenly as the second before it was
 //! (see `batches`). With each step the cache does the maintenance that a thread does in a server, so a replay depends
-//! on the trace and the seed alone, not on the speed of the machine. With flash it depends on the device, too: what
-//! comes faster than it writes is dropped.
+//! on the trace and the seed alone, not on the speed of the machine. With flash it depends on the device, too: objects
+//! that arrive faster than the device writes are dropped.
 
 mod audit;
 mod auto_division;
@@ -77,7 +77,7 @@ pub struct ReplayArgs {
     /// merge-sketch; with several, every size is replayed under each
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
-    /// What evictions maximize: objects (hits) or bytes (the bytes that hits serve)
+    /// Objective of evictions: objects (hits) or bytes (the bytes that hits serve)
     #[arg(long, default_value = Objective::default().name(), value_parser = parse_objective)]
     pub objective: Objective,
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]

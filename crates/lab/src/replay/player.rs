@@ -8,13 +8,13 @@ use crate::trace::{Op, Request};
 /// The longest number: 2^64 - 1 has 20 digits.
 const COUNTER_DIGITS: usize = 20;
 
-/// What happened in one thread of a replay.
+/// Counts of one thread of a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReplayCounts {
     pub(super) requests: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    /// Bytes of keys and values that gets asked for, and of those that missed.
+    /// Bytes of keys and values of all gets, and of the gets that missed.
     pub(super) get_bytes: u64,
     pub(super) missed_bytes: u64,
     pub(super) deletes: u64,
@@ -136,7 +136,7 @@ impl Player {
             (Ok(Stored::Stored), Mode::Prepend) => audit.joined(id, request, Joined::Before),
             (Ok(Stored::Stored), _) => audit.written(id, request, now),
             (Err(_), mode) if !mode.extends() => audit.removed(id),
-            // An add that finds the key, a join that fails: the key holds what it held.
+            // An add of a present key, or a failed append: the key keeps its value.
             (Ok(_) | Err(_), _) => {}
         }
     }
@@ -175,7 +175,7 @@ impl Player {
         });
     }
 
-    /// What tells the key apart in the cache: its number and its length.
+    /// Identity of the key in the cache: its number and its length.
     fn id(&self, request: &Request) -> (u64, u16) {
         (request.key, self.key.as_bytes().len() as u16)
     }

@@ -40,7 +40,7 @@ pub(super) struct PoolSpec {
 
 type Cell<'t> = Spanned<DeValue<'t>>;
 
-/// What is wrong, and at which byte of the file.
+/// An error in the file, with its byte offset.
 #[derive(Debug)]
 struct Fault {
     offset: usize,
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_has_a_name_and_may_have_the_rest() {
+    fn a_pool_needs_only_a_name() {
         let text = "[[pool]]\nname = \"users\"\nprefix = [\"users:\", \"sess/\"]\nmin = \"64m\"\nmax = 1073741824\n\
             weight = 2\nhit_value = 5\ntarget_hit_ratio = 0.95\npolicy = \"lru\"\n\n[[pool]]\nname = \"default\"\nprefix = \"x\"\n";
         let pools = parse(text).unwrap_or_else(|fault| panic!("{}", fault.reason));

@@ -25,7 +25,7 @@ pub enum Divide {
     /// By the weights of the file.
     #[default]
     Static,
-    /// The same for each pool.
+    /// Equal memory for each pool.
     Equal,
     /// By the bytes of the distinct objects of each pool in the trace, which is read twice.
     Proportional,
@@ -35,7 +35,7 @@ pub enum Divide {
     Optimal,
 }
 
-/// What one pool did; the names of the fields are the names in the JSON object.
+/// Results of one pool; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReport {
     pub name: String,
@@ -46,7 +46,7 @@ pub struct PoolReport {
     pub misses: u64,
     /// The pool's part of the memory.
     pub memory_bytes: u64,
-    /// What a target hit ratio of the pool takes, in words, at the last decision of `--divide auto`.
+    /// Memory for the target hit ratio of the pool, in words, at the last decision of `--divide auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Pools {
     pub(super) specs: Vec<PoolSpec>,
 }
 
-/// Tells the pool of each request of a trace.
+/// Assigns a pool to each request of a trace.
 pub(super) struct Router {
     reader: TraceReader,
     /// The pool of each label of the reader, as far as known.
@@ -69,7 +69,7 @@ impl Pools {
     /// Bytes of each pool.
     ///
     /// # Errors
-    /// What does not fit, with all numbers.
+    /// Shares that do not fit, with all numbers.
     pub(super) fn divide(
         &self,
         memory: ByteSize,
@@ -111,7 +111,7 @@ impl Pools {
     /// Routes the requests of a trace to these pools.
     ///
     /// # Errors
-    /// A trace that says nothing about pools.
+    /// A trace without pools.
     pub(super) fn route(&self, mut reader: TraceReader) -> Result<Router, Error> {
         let rules = PoolRules::new(
             self.specs
@@ -178,7 +178,7 @@ impl Router {
     }
 }
 
-/// Numbers of bytes as weights: the same proportions in 32 bits. What is not 0 stays so.
+/// Numbers of bytes as weights: the same proportions in 32 bits. A number other than 0 stays so.
 fn scaled(bytes: &[u64]) -> Vec<u32> {
     let largest = bytes.iter().copied().max().unwrap_or(0);
     let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(u32::BITS);

@@ -6,7 +6,7 @@ use super::pools::PoolReport;
 use crate::Error;
 use crate::flash::FlashReport;
 
-/// What a replay found; the names of the fields are the names in the JSON object.
+/// Results of a replay; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayReport {
     /// All requests, of every operation.
@@ -16,7 +16,7 @@ pub struct ReplayReport {
     pub misses: u64,
     /// misses / gets; 0 without gets.
     pub miss_ratio: f64,
-    /// Bytes of keys and values that missed / that were asked for.
+    /// Bytes of keys and values of missed gets / of all gets.
     pub byte_miss_ratio: f64,
     /// Requests per second of time spent in the cache; reading the trace is not counted.
     pub ops_per_second: f64,
@@ -37,7 +37,7 @@ pub struct ReplayReport {
     pub store_failures: u64,
     /// Lines of the trace that were skipped.
     pub malformed_lines: u64,
-    /// Requests whose key has another length than the trace says: 1 to 250, and enough to tell keys apart.
+    /// Requests whose key has another length than in the trace: 1 to 250 bytes, and enough to distinguish keys.
     pub keys_resized: u64,
     /// Requests with an earlier time than the one before.
     pub time_steps_back: u64,
@@ -55,23 +55,23 @@ pub struct ReplayReport {
     pub decisions: Option<Vec<Decision>>,
 }
 
-/// What `--audit` found.
+/// Findings of `--audit`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AuditReport {
     /// Hits at or past the expiry.
     pub late_hits: u64,
     /// Hits with the value of another key or version.
     pub wrong_values: u64,
-    /// Misses of objects with life left. These three are known only if nothing was evicted.
+    /// Misses of objects before their expiry. `None`, as the next two, if anything was evicted.
     pub early_misses: Option<u64>,
-    /// The longest life that such an object had left, in seconds.
+    /// Longest remaining life of such an object, in seconds.
     pub early_seconds_max: Option<f64>,
-    /// Misses of objects with more life left than 1 s or 1.6 % of their TTL.
+    /// Misses of objects with a remaining life of more than 1 s and 1.6 % of their TTL.
     pub lost: Option<u64>,
 }
 
 impl AuditReport {
-    /// With evictions, a miss of an object with life left says nothing.
+    /// With evictions, early misses are no errors, so their counts are left out.
     pub(super) fn new(findings: &Findings, evictions: u64) -> Self {
         let known = |number: u64| (evictions == 0).then_some(number);
         Self {

@@ -28,14 +28,14 @@ use crate::progress::Progress;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
 
-/// Requests between two looks at the progress.
+/// Number of requests between two updates of the progress.
 const PROGRESS_REQUESTS: u64 = 1 << 16;
 /// The largest value that a cache takes without `--max-value`.
 const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
 /// Segments of a pool at its smallest memory, where memory moves between pools.
 const FLOOR_SEGMENTS: u64 = 32;
 
-/// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
+/// Replays the trace through one cache, or one for each pool. The report has the findings of the audit.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let reader = args.open()?;
     let Some(pools) = args.pools()? else {
@@ -173,8 +173,8 @@ pub(crate) fn replay_requests(
     Ok(report)
 }
 
-/// Replays requests, each through the cache of its pool. The report without what it says of pools, and the counts of
-/// each.
+/// Replays requests, each through the cache of its pool. Returns the report without its pools, and the counts of each
+/// pool.
 fn replay_routed(
     source: impl FnMut() -> Result<Option<Routed>, Error>,
     (trace, format): (&str, &'static str),
@@ -277,7 +277,7 @@ struct Played {
 }
 
 impl Played {
-    /// The maintenance of all caches, and a look at their segments.
+    /// Maintains all caches, and records their segments.
     fn maintain(&mut self, caches: &[Cache], now: Duration) -> Result<(), Error> {
         caches.iter().for_each(|cache| cache.maintain(now));
         self.segments.iter_mut().zip(caches).try_for_each(|(segments, cache)| segments.look(cache, now))

@@ -34,7 +34,7 @@ struct Seen {
     view: SegmentView,
     /// Milliseconds from the opening to the seal, live objects and bytes then.
     sealed: Option<(u64, u32, u32)>,
-    /// The number of the last look that saw it.
+    /// Number of the last look at which the segment was in use.
     look: u64,
 }
 
@@ -45,7 +45,7 @@ impl SegmentLog {
         Ok(Self { out, seen: HashMap::new(), looks: 0 })
     }
 
-    /// Looks at all segments.
+    /// Records all segments.
     pub fn look(&mut self, cache: &Cache, now: Duration) -> Result<(), Error> {
         self.looks += 1;
         let (look, now_ms) = (self.looks, now.as_millis() as u64);

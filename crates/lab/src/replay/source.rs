@@ -1,4 +1,4 @@
-//! What is replayed: a trace, or the workload of a CacheBench configuration, which says memory and pools, too.
+//! Source of a replay: a trace, or the workload of a CacheBench configuration, which also sets memory and pools.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ impl ReplayArgs {
         self.source_name() == STANDARD_INPUT
     }
 
-    /// The name of the format of what is replayed.
+    /// Name of the format of the source.
     pub(super) fn format_name(&self, reader: &TraceReader) -> &'static str {
         if self.cachebench.is_some() { "cachebench" } else { reader.format().name() }
     }

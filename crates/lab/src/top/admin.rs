@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Upper bound of one answer: larger than an overview of the maximum number of pools.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// What `--admin` says.
+/// Argument of `--admin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminChoice {
     /// The address that the server names.
@@ -117,12 +117,12 @@ pub struct LargeObject {
     pub hit_ratio: Option<f64>,
 }
 
-/// The part of a report that comes from the admin HTTP.
+/// The part of a report from the admin HTTP.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AdminReport {
-    /// Why there is nothing: in words, with what to change.
+    /// Why there is no data: in words, with the remedy.
     pub missing: Option<String>,
-    /// Why keys and prefixes are not told.
+    /// Why keys and prefixes are hidden.
     pub keys_hidden: Option<String>,
     pub latency_us: BTreeMap<String, CommandLatency>,
     pub hot_keys: Vec<HotKey>,

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::admin::AdminReport;
 use super::source::StatsSample;
 
-/// A report; the names of the fields are those of the JSON object. `None` is what the server does not tell, and for
-/// rates also an interval in which the counters began anew.
+/// A report; the names of the fields are those of the JSON object. `None`: the server does not report the number, or,
+/// for rates, its counters were reset in the interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct TopReport {
     pub target: String,
@@ -15,8 +15,8 @@ pub struct TopReport {
     pub uptime_seconds: Option<u64>,
     pub threads: Option<u64>,
     pub interval_seconds: Option<f64>,
-    /// The time that the server's own rates and its hit ratio are of, the last minute; `None` if it does not tell them,
-    /// and they are of the interval.
+    /// Period of the server's own rates and hit ratio, the last minute; `None` if the server has none and they are
+    /// computed for the interval.
     pub window_seconds: Option<f64>,
     /// Of the gets of the window, or of the interval.
     pub hit_ratio: Option<f64>,
@@ -33,7 +33,7 @@ pub struct TopReport {
     pub memory: MemoryUse,
     /// The state of the server in one sentence, with its cause.
     pub headline: Option<String>,
-    /// What to think of the size of the cache.
+    /// Verdict on the size of the cache.
     pub verdict: Option<String>,
     /// `None` if the server has none.
     pub flash: Option<FlashRates>,
@@ -119,12 +119,12 @@ pub struct MemoryUse {
     pub segments_free: Option<u64>,
 }
 
-/// What lies below memory: Ebbtide's flash, or memcached's external storage.
+/// The tier below memory: Ebbtide's flash, or memcached's external storage.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlashRates {
     pub limit_bytes: u64,
     pub used_bytes: Option<u64>,
-    /// Gets that it answered. `hit_ratio` is its share of all hits of the interval; memory had the others.
+    /// Gets answered by this tier. `hit_ratio` is their share of all hits of the interval; the others were in memory.
     pub hits: OperationRate,
     pub written_bytes: CounterRate,
     /// Reads and writes that wait for the device.
@@ -157,7 +157,7 @@ pub struct Network {
     pub written_bytes: CounterRate,
 }
 
-/// A count of a sample; `None` if the server does not tell it.
+/// A count of a sample; `None` if the server does not report it.
 type Counted = fn(&StatsSample) -> Option<u64>;
 
 /// Counts by reason, each with the name of its rate in `stats ebbtide`. The reasons of Ebbtide first, then those that
@@ -191,7 +191,7 @@ const COMMANDS: [&str; 12] = [
     "cmd_flush",
 ];
 
-/// Counters that only grow while a server lives. If one has fallen, all have started anew.
+/// Counters that only grow while a server runs. If one has fallen, all were reset.
 const GROWING: [&str; 10] = [
     "uptime",
     "total_connections",
@@ -229,7 +229,7 @@ impl Span<'_> {
         CounterRate { per_second: self.per_second(names), total: self.now.sum(names) }
     }
 
-    /// A counter whose rate the server tells under a name.
+    /// A counter whose rate the server reports under a name.
     fn told_counter(&self, told: &str, names: &[&str]) -> CounterRate {
         let counter = self.counter(names);
         CounterRate { per_second: self.now.own_decimal(told).or(counter.per_second), ..counter }
@@ -339,7 +339,7 @@ impl TopReport {
         let of_interval = operations.get.hit_ratio;
         let hit_ratio = now.own_decimal("now_hit_ratio").or(of_interval);
         let operations = Operations { get: OperationRate { hit_ratio, ..operations.get }, ..operations };
-        // A cas is also a set, and a meta command also what it does.
+        // A cas also counts as a set, and a meta command as its classic equivalent.
         let counted = [operations.get, operations.set, operations.delete, operations.touch, operations.incr]
             .into_iter()
             .chain([operations.decr, operations.flush]);
@@ -370,7 +370,7 @@ impl TopReport {
             flash: span.flash(),
             pools: span.pools(),
             evictions: span.told_counter("now_evicted_per_second", &["evictions"]),
-            // memcached counts apart what its crawler found.
+            // memcached counts items found by its crawler separately.
             expirations: span.told_counter("now_expired_per_second", &["reclaimed", "crawler_reclaimed"]),
             connections: Connections {
                 open: now.number("curr_connections"),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_the_last_minute_are_those_that_the_server_tells() {
+    fn rates_of_the_server_override_computed_ones() {
         let now =
             "pid 7\nuptime 12\nget_hits 190\nget_misses 110\ncmd_set 25\nreclaimed 4\nevictions 9\nbytes_read 3000";
         let own = "version 1\nevictions 9\nindex_replaced 0\nnow_seconds 60\nnow_hit_ratio 0.25\nnow_get_per_second 7.5\n\
@@ -456,12 +456,12 @@ mod tests {
         };
         let report = TopReport::new("t", Some(&sample(1)), &sample(2), AdminReport::default());
         let mut json = serde_json::to_value(&report).unwrap();
-        // A verdict is told later than the rest.
+        // The server reports a verdict later than the rest.
         for known in ["admin", "verdict"] {
             json[known] = 0.into();
         }
         let text = serde_json::to_string_pretty(&json).unwrap();
-        // Commands that look nothing up have no hit ratio.
+        // Commands without a lookup have no hit ratio.
         let is_unknown = |line: &&str| line.contains("null") && !line.contains("\"hit_ratio\"");
         let unknown: Vec<_> = text.lines().filter(is_unknown).collect();
         assert_eq!(unknown, [""; 0], "{text}");
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_in_which_counters_began_anew_has_no_rates() {
+    fn an_interval_with_reset_counters_has_no_rates() {
         for now in [
             // stats reset: the gets have caught up already, the bytes have not.
             "pid 7\nuptime 12\nget_hits 190\nget_misses 110\nbytes_read 4",
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_interval_has_rates_of_zero_and_no_ratio() {
+    fn an_idle_interval_has_zero_rates_without_ratio() {
         let report = report(Some(BEFORE), BEFORE, "");
         assert_eq!((report.operations.get.per_second, report.hit_ratio), (Some(0.0), None));
     }

@@ -1,7 +1,7 @@
-//! `ebbtide top`: what a live server does, read through `stats` over the memcached port.
+//! `ebbtide top`: the activity of a live server, read through `stats` over the memcached port.
 //!
-//! It works on any memcached. What only Ebbtide tells comes from `stats ebbtide`; what a server does not tell is shown
-//! as `-`. Rates are differences of two samples, so the first report comes after one interval.
+//! It works on any memcached. Numbers that only Ebbtide has are from `stats ebbtide`; a number that a server does not
+//! report is shown as `-`. Rates are differences of two samples, so the first report appears after one interval.
 //!
 //! | module | holds |
 //! |---|---|
@@ -76,7 +76,7 @@ struct Silence<'a> {
     error: String,
 }
 
-/// `ebbtide top`: shows the server until the user quits, or prints what was asked for.
+/// `ebbtide top`: shows the server until the user quits, or prints the requested reports.
 pub fn run(args: TopArgs) -> Result<(), Error> {
     let mut source = StatsSource::new(with_port(&args.target));
     let first = source.sample()?;

@@ -1,5 +1,5 @@
-//! A report as lines. They are ordered by what matters first: a low terminal cuts at the bottom, a narrow one at the
-//! right, where the bars are.
+//! A report as lines, the most important first: a low terminal cuts at the bottom, a narrow one at the right, where the
+//! bars are.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use super::measures::{FlashRates, TopReport};
 use crate::format::{bars, byte_rate, bytes, count, gauge, percent, rate};
 
-/// Where the values begin, and where what explains them begins.
+/// Columns of the values and of their explanations.
 const VALUE: usize = 13;
 const MORE: usize = 26;
 
@@ -95,7 +95,7 @@ fn state(report: &TopReport, bar_width: usize) -> Vec<Line<'static>> {
         ),
     ];
     if let Some(verdict) = &report.verdict {
-        // The state, and what another size would change.
+        // The state, and the effect of another size.
         let (state, change) = verdict.rsplit_once("; ").unwrap_or((verdict, ""));
         lines.push(Line::raw(format!("{:<VALUE$}{state}", "Size")));
         lines.push(Line::raw(format!("{:<VALUE$}{change}", "")));

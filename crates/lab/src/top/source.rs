@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// A server that takes longer counts as gone.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of one answer: more than those of the statistics of as many pools as a server can have.
 const MAX_ANSWER_BYTES: u64 = 8 << 20;
@@ -18,7 +18,7 @@ pub struct Reached {
     pub is_this_host: bool,
 }
 
-/// What the server counts, at one moment.
+/// Statistics of the server at one moment.
 #[derive(Clone, Debug)]
 pub struct StatsSample {
     pub taken: Instant,
@@ -51,7 +51,7 @@ impl StatsSample {
         self.stats.get(name)?.parse().ok()
     }
 
-    /// The sum of those that the server tells; `None` if it tells none of them.
+    /// The sum of the numbers that the server reports; `None` if it reports none of them.
     pub fn sum(&self, names: &[&str]) -> Option<u64> {
         names.iter().filter_map(|name| self.number(name)).reduce(u64::saturating_add)
     }
@@ -108,7 +108,7 @@ impl StatsSample {
     }
 }
 
-/// The way to the server. A connection that fails is given up, and the next sample makes a new one.
+/// The connection to the server. After a failure the next sample opens a new one.
 pub struct StatsSource {
     target: String,
     connection: Option<StatsConnection>,
@@ -117,7 +117,7 @@ pub struct StatsSource {
 struct StatsConnection {
     stream: BufReader<TcpStream>,
     reached: Reached,
-    /// Whether the server knows `stats ebbtide`.
+    /// Whether the server supports `stats ebbtide`.
     is_ours: bool,
 }
 
@@ -170,7 +170,7 @@ impl StatsSource {
         Err(last)
     }
 
-    /// The statistics, or the line with which the server refuses to tell them.
+    /// The statistics, or the line with which the server refuses them.
     fn ask(
         &self,
         connection: &mut StatsConnection,
@@ -229,7 +229,7 @@ fn stat(line: &str) -> Option<(String, String)> {
     Some((name, printable(words.next().unwrap_or_default().chars())))
 }
 
-/// Without what would steer a terminal.
+/// The text without terminal control characters.
 fn printable(text: impl Iterator<Item = char>) -> String {
     text.map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_the_sorted_column_and_unknown_values_are_last() {
+    fn rows_are_sorted_with_unknown_values_last() {
         for (sort, names) in [
             (Sort::by(1), ["a", "c", "b"]),
             (Sort::by(2), ["c", "a", "b"]),

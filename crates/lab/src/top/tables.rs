@@ -62,7 +62,7 @@ fn command_row(name: &str, operation: &OperationRate, latency: Option<CommandLat
     Row { name: name.to_owned(), cells }
 }
 
-/// The keys that are asked for most.
+/// The most requested keys.
 pub fn hot_keys(report: &TopReport) -> Table {
     let admin = &report.admin;
     let row = |key: &HotKey| Row {
@@ -122,7 +122,7 @@ pub fn prefixes(report: &TopReport) -> Table {
     }
 }
 
-/// The text in place of rows that the admin HTTP did not tell, or has none of.
+/// The text instead of rows that the admin HTTP hides or does not have.
 fn nothing(admin: &AdminReport, what: &str, otherwise: &str) -> String {
     match (&admin.missing, &admin.keys_hidden) {
         (Some(reason), _) => format!("No {what}: {reason}."),

@@ -40,7 +40,7 @@ const KEYS: [(&str, &str); 6] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     pub has_colors: bool,
-    /// Else bars are of ASCII characters.
+    /// Without UTF-8, bars have ASCII characters.
     pub is_utf8: bool,
 }
 
@@ -90,7 +90,7 @@ impl View {
     }
 }
 
-/// What is on the screen.
+/// Content of the screen.
 pub struct TopView {
     report: TopReport,
     intervals: Intervals,
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_is_said_to_be_silent_and_its_numbers_stay() {
+    fn silence_is_shown_beside_the_last_numbers() {
         let mut view = view("");
         view.silence = Some(("Connection refused".into(), Duration::from_secs(75)));
         let screen = screen(&view, 80, 24);
@@ -522,7 +522,7 @@ mod tests {
         }
     }
 
-    /// A view with everything that the admin HTTP tells.
+    /// A view with all data of the admin HTTP.
     fn rich_view() -> TopView {
         let mut view = view("version 0.1.0\nevictions 5\nindex_replaced 1\nexpired 3\nflushed 0");
         let latency = |p99| CommandLatency { count: 9, p50: Some(20.0), p99: Some(p99), ..CommandLatency::default() };
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_mark_lists_the_keys_and_escape_closes_them() {
+    fn question_mark_lists_the_keys_escape_closes_them() {
         let mut view = rich_view();
         press(&mut view, "?");
         let wide = screen(&view, 80, 24);
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn every_view_fits_20_columns_and_a_wide_one_shows_more() {
+    fn every_view_fits_20_columns_wider_shows_more() {
         let mut view = rich_view();
         for (key, row) in [("2", "get 100/s"), ("3", "hot 50/s"), ("4", "user: 7/s"), ("6", "big 4 KiB")] {
             press(&mut view, key);

@@ -1,4 +1,4 @@
-//! Compressed traces: zstd and gzip, told from the first bytes.
+//! Compressed traces: zstd and gzip, recognized by the first bytes.
 
 use std::io::{self, Cursor, Read};
 
@@ -21,7 +21,7 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// Tells the compression from the first bytes; `None` if they begin neither form.
+    /// Compression by the first bytes; `None` if they match neither format.
     pub(super) fn detect(start: &[u8]) -> Option<Self> {
         let is_skippable = start.len() >= 4 && start[0] & 0xF0 == 0x50 && start[1..4] == SKIPPABLE_MAGIC;
         if start.starts_with(&ZSTD_MAGIC) || is_skippable {

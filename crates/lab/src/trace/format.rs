@@ -44,7 +44,7 @@ impl Format {
         }
     }
 
-    /// Tells the format from the first bytes of a trace (decompressed). The error says what was found instead.
+    /// Format by the first bytes of a trace (decompressed). The error describes the bytes found instead.
     pub(super) fn detect(start: &[u8]) -> Result<Self, String> {
         if start.is_empty() {
             return Err("it is empty".into());
@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-/// The first line that says something; empty if there is none.
+/// The first line with content; empty if there is none.
 pub(super) fn first_line(start: &[u8]) -> Vec<u8> {
     match Lines::new(start).next() {
         Ok(TraceLine::Text(line)) => line.to_vec(),

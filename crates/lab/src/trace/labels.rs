@@ -1,13 +1,13 @@
 //! Labels of requests: the pool that a csv trace names in its seventh column, or the prefix of a key that is text.
 //!
-//! A label is a small number; its name is in the reader's table. Labels are off unless they are asked for, since most
-//! commands do not need them.
+//! A label is a small number; its name is in the reader's table. Labels are off by default, since most commands do not
+//! need them.
 
 use std::collections::HashMap;
 
 use super::Format;
 
-/// What requests are labelled by.
+/// Source of the labels of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelBy {
     /// The column `pool` of a csv trace.
@@ -66,7 +66,7 @@ impl PoolRules {
 }
 
 impl Labels {
-    /// The error says what the trace lacks.
+    /// The error names the missing part of the trace.
     pub(super) fn new(by: LabelBy, format: Format, has_pool: bool) -> Result<Self, String> {
         match by {
             LabelBy::Pool if !has_pool => {
@@ -85,8 +85,8 @@ impl Labels {
         Self { by, numbers: HashMap::new(), names: Vec::new(), last: 0, rules }
     }
 
-    /// Labels by the pool that a trace names, or by the pools that claim prefixes of its keys. The error says what
-    /// the trace lacks.
+    /// Labels by the pool in the trace, or by pools with prefixes of keys. The error names the missing part of the
+    /// trace.
     pub(super) fn of_pools(rules: PoolRules, format: Format, has_pool: bool) -> Result<Self, String> {
         if has_pool {
             return Self::new(LabelBy::Pool, format, has_pool);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_of_a_key_names_its_pool() {
+    fn the_longest_matching_prefix_decides_the_pool() {
         let rule = |prefix: &str, pool: &str| (prefix.as_bytes().to_vec(), pool.to_owned());
         let rules = || PoolRules::new([rule("u", "short"), rule("user:", "long"), rule("x", "short")]);
         let mut labels = Labels::of_pools(rules(), Format::Twitter, false).unwrap();

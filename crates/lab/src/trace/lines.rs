@@ -8,7 +8,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Longer lines are no trace lines; they are passed over without being held in memory.
 pub(super) const MAX_LINE: usize = 64 << 10;
 
-/// One line, or what stands in its place.
+/// One line, or the reason why there is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TraceLine<'a> {
     /// Without its line end (`\n` or `\r\n`).
@@ -34,7 +34,7 @@ impl<R: BufRead> Lines<R> {
         self.number
     }
 
-    /// The next line that says something. Ends: every turn of the loop reads on in the input.
+    /// The next line with content. Ends: every turn of the loop reads input.
     pub(super) fn next(&mut self) -> io::Result<TraceLine<'_>> {
         loop {
             let found = self.read_line()?;
@@ -73,7 +73,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What `read_line` left in the buffer.
+/// Content of the buffer after `read_line`.
 #[derive(PartialEq, Eq)]
 enum LineFound {
     Text,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_end_with_either_line_end_or_with_the_file() {
+    fn lines_end_at_lf_crlf_or_file_end() {
         let mut lines = Lines::new(&b"a\r\nb\nc"[..]);
         for expected in ["a", "b", "c"] {
             assert_eq!(lines.next().unwrap(), TraceLine::Text(expected.as_bytes()));

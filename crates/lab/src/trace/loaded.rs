@@ -39,7 +39,7 @@ pub(crate) struct LoadedTrace {
     pub(crate) steps: Vec<Step>,
     /// The ids of the keys, by their number.
     ids: Vec<u64>,
-    /// The label of each step, where labels were asked for.
+    /// The label of each step, if labels are enabled.
     labels: Vec<u32>,
     pub(crate) label_names: Vec<String>,
     pub(crate) malformed_lines: u64,
@@ -83,7 +83,7 @@ impl LoadedTrace {
         loaded
     }
 
-    /// The same trace, with a label of each request that it was made of.
+    /// The trace with a label for each of its requests.
     pub(crate) fn with_labels(self, labels: Vec<u32>, label_names: Vec<String>) -> Self {
         Self { labels, label_names, ..self }
     }
@@ -141,14 +141,14 @@ impl LoadedTrace {
         Ok(loaded)
     }
 
-    /// Bytes of all objects of some kind, each as it was first.
+    /// Bytes of all objects of some kind, each with its first size.
     pub(crate) fn footprint_of(&self, wanted: impl Fn(&Step) -> bool, bytes_of: impl Fn(&Step) -> u64) -> u64 {
         let mut seen = vec![false; self.objects()];
         let first = |step: &&Step| !std::mem::replace(&mut seen[step.key as usize], true) && wanted(step);
         self.steps.iter().filter(first).map(bytes_of).sum()
     }
 
-    /// The same, and an error for a trace without a get, of which there is no miss ratio.
+    /// The trace, or an error if it has no get and so no miss ratio.
     pub(crate) fn with_gets(self) -> Result<Self, Error> {
         if self.steps.iter().any(|step| is_get(step.op)) {
             return Ok(self);
@@ -173,7 +173,7 @@ impl LoadedTrace {
         groups
     }
 
-    /// What makes any result of this trace less than it seems, in sentences.
+    /// Limitations of any result of this trace, in sentences.
     pub(crate) fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.time_falls > 0 {

@@ -11,9 +11,9 @@
 //!
 //! A text of other columns is read by a [`ColumnMap`]. All formats are written, too: lcs in version 3, vscsi in 1.
 //!
-//! Files may be compressed with zstd or gzip. Both that and the format are told from the content; a file that is no
+//! Files may be compressed with zstd or gzip. Compression and format are detected by the content; a file that is no
 //! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is
-//! an error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
+//! an error that does not end the stream: the next call reads the next line, so the caller decides whether to stop.
 
 mod columns;
 mod compression;
@@ -46,7 +46,7 @@ pub(crate) use writer::{OutputFormat, TraceWriter};
 
 pub(crate) use text::{CSV_HEADER, write_csv_line};
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Get,

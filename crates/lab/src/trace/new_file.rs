@@ -23,7 +23,7 @@ use crate::Error;
 /// A file that is not complete before [`NewFile::finish`].
 pub(crate) struct NewFile {
     file: File,
-    /// Nothing for what is no regular file.
+    /// `None` unless it is a regular file.
     pending: Option<Pending>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_the_old_file_and_no_other() {
+    fn a_failure_leaves_only_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
         fs::write(&old, "old").unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_file_takes_its_place_and_its_mode() {
+    fn a_complete_file_replaces_the_old_keeping_mode() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let [file, link] = ["file", "link"].map(|name| folder.path().join(name));

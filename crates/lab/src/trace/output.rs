@@ -1,8 +1,8 @@
 //! Files that commands write, compressed by their name; `-` is standard output. None is seen before it is complete.
 //!
-//! A trace that is captured or made of others is never replaced unless that is asked for. A report can be made again
-//! from its trace, and a generated trace from its seed: they are replaced, and a line on standard error says so. An
-//! empty file is not worth a word.
+//! A trace that is captured or made of others is replaced only on request. A report can be made again from its trace,
+//! and a generated trace from its seed: they are replaced, with a line on standard error. An empty file is replaced
+//! silently.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl Output {
         })
     }
 
-    /// Writes what is left and the end of a compressed stream, and gives the file its place.
+    /// Writes the remaining bytes and the end of a compressed stream, and moves the file to its place.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(plain) => plain.into_inner().map_err(io::IntoInnerError::into_error)?.finish(),

@@ -1,4 +1,4 @@
-//! A trace as a stream of requests: decompressed, its format told from the content, its lines or records decoded.
+//! A trace as a stream of requests: decompressed, its format detected by the content, its lines or records decoded.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -23,7 +23,7 @@ const BUFFER: usize = 256 << 10;
 /// The name of a trace that is standard input.
 pub(crate) const STANDARD_INPUT: &str = "-";
 
-/// What stands before N in the first comment of a captured trace that holds one key of N.
+/// Text before N in the first comment of a captured trace that holds one key of N.
 pub(crate) const SAMPLE_MARK: &str = "sample=";
 
 /// A stream of requests out of a trace.
@@ -47,8 +47,8 @@ enum Decoder {
 }
 
 impl TraceReader {
-    /// Opens a trace file, plain or compressed with zstd or gzip; `-` is standard input. Without a `format` it is told
-    /// from the content.
+    /// Opens a trace file, plain or compressed with zstd or gzip; `-` is standard input. Without a `format` it is
+    /// detected by the content.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, Error> {
         if path == Path::new(STANDARD_INPUT) {
             return Self::from_read("standard input".into(), Box::new(io::stdin()), format);
@@ -151,7 +151,7 @@ impl TraceReader {
         self.length
     }
 
-    /// Bytes that were read of the file, ahead of what the requests came from.
+    /// Number of bytes read from the file, ahead of the returned requests.
     pub(crate) fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
@@ -179,7 +179,7 @@ impl TraceReader {
     /// prefix of their key.
     ///
     /// # Errors
-    /// The reason, if the trace says nothing of pools.
+    /// The reason, if the trace has no pools.
     pub(crate) fn label_by_pools(&mut self, rules: PoolRules) -> Result<(), String> {
         self.labels = Some(Labels::of_pools(rules, self.format, self.has_pools())?);
         Ok(())
@@ -243,7 +243,7 @@ impl Decoder {
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read from it.
 struct Counted {
     file: File,
     position: Arc<AtomicU64>,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_file_of_another_kind_are_refused() {
+    fn files_that_are_no_traces_are_refused() {
         let gzip = |plain: &[u8]| {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             io::Write::write_all(&mut encoder, plain).unwrap();

@@ -45,7 +45,7 @@ pub(super) enum RecordFormat {
 }
 
 impl RecordFormat {
-    /// Tells lcs by its magic number. The error names a version that is not known.
+    /// Detects lcs by its magic number. The error names an unknown version.
     pub(super) fn lcs(start: &[u8]) -> Result<Self, String> {
         let word =
             |at: usize| start.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("8 bytes")));
@@ -56,8 +56,8 @@ impl RecordFormat {
         }
     }
 
-    /// Tells vscsi by the version that every record has, and by its times and lengths. The error names the first
-    /// record (from 1) that cannot be one.
+    /// Detects vscsi by the version in every record, and by its times and lengths. The error names the first record
+    /// (from 1) that is no vscsi record.
     pub(super) fn vscsi(start: &[u8]) -> Result<Self, String> {
         for (version, at) in [(1, 14), (2, 2)] {
             let layout = Self::Vscsi { version };
@@ -191,7 +191,7 @@ impl<R: Read> Records<R> {
         self.number
     }
 
-    /// The next request, or what is wrong with its record; `None` at the end. Ends: every turn of the loop reads on.
+    /// The next request, or the error of its record; `None` at the end. Ends: every turn of the loop reads a record.
     pub(super) fn next(&mut self) -> io::Result<Option<Result<Request, Fault>>> {
         let mut buffer = [0; MAX_RECORD];
         let record = &mut buffer[..self.layout.size()];
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_with_a_version_of_vscsi_are_refused() {
+    fn files_that_resemble_vscsi_are_refused() {
         // Version 2 at offset 2, its length at 8, its time at 24.
         let record = |length: u32, microseconds: u64| {
             let mut record = [0_u8; 40];

@@ -1,8 +1,8 @@
-//! Known files that are no traces, told from their first bytes (the magic numbers of file(1)).
+//! Known files that are no traces, recognized by their first bytes (the magic numbers of file(1)).
 
 use super::compression::Compression;
 
-/// What a file is, and what to do with it.
+/// Type of a file that is no trace, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
     pub(super) what: &'static str,
@@ -13,7 +13,7 @@ const UNPACK: &str = "unpack it, or compress the trace with zstd or gzip";
 const TO_UTF8: &str = "convert it to UTF-8, for example with iconv";
 const NO_TRACE: &str = "name a trace file";
 
-/// Offset of the bytes, the bytes, what such a file is, and the remedy.
+/// Offset of the bytes, the bytes, the type of the file, and the remedy.
 const SIGNATURES: [(usize, &[u8], &str, &str); 18] = [
     (0, b"\xFD7zXZ\0", "an xz archive", UNPACK),
     (0, b"BZh", "a bzip2 archive", UNPACK),

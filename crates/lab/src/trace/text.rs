@@ -42,7 +42,7 @@ pub(super) fn is_twitter_header(line: &[u8]) -> bool {
     time.starts_with(b"time") && op.starts_with(b"op") && ttl == b"ttl"
 }
 
-/// What is wrong with a line.
+/// Error in a line.
 pub(super) type Fault = String;
 
 /// A line of the `csv` format, and its pool, empty where the trace has none.

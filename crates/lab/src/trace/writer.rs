@@ -8,7 +8,7 @@ use super::text::{CSV_HEADER, write_csv_line};
 use super::{Op, Request};
 use super::{encode, oracle};
 
-/// What stands for no further request of the key.
+/// Time of the next request if the key has none.
 const NEVER: i64 = -1;
 
 /// The formats that traces are converted to.
@@ -35,7 +35,7 @@ pub(crate) struct TraceWriter<W> {
     out: W,
     format: OutputFormat,
     has_pool: bool,
-    /// Those of oracleGeneral and lcs, each with the position of the next one of its key.
+    /// Requests of oracleGeneral and lcs, each with the position of the next request of its key.
     held: Vec<(Request, i64)>,
     last_of_key: HashMap<u64, usize>,
     written: u64,
@@ -88,7 +88,7 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Writes what was held. Answers the stream and the requests in it.
+    /// Writes the held requests. Returns the stream and the number of requests in it.
     pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
         if self.format == OutputFormat::Lcs {
             self.out.write_all(&encode::lcs_header(self.held.iter().map(|(request, _)| request)))?;
@@ -125,7 +125,7 @@ mod tests {
         let request = |(number, name): (u64, &&str)| Request {
             time_seconds: 100 + number,
             key: number % 4,
-            // What a reader takes for the key of an object of one size.
+            // Length of the keys that a reader gives objects of a single size.
             key_size: crate::keys::FULL_WIDTH,
             value_size: 300 + number as u32,
             op: Op::from_name(name.as_bytes()).unwrap(),
@@ -133,7 +133,7 @@ mod tests {
         };
         let trace: Vec<Request> = (0..).zip(&ops).map(request).collect();
         assert_eq!(read_back(OutputFormat::Lcs, &trace), (Format::Lcs, trace.clone()));
-        // Reads and writes are what vscsi knows.
+        // vscsi has only reads and writes.
         let op = |op| if matches!(op, Op::Get | Op::Gets) { Op::Get } else { Op::Set };
         let blocks = trace.iter().filter(|request| request.op != Op::Delete);
         let blocks = blocks.map(|request| Request { op: op(request.op), ttl_seconds: 0, ..*request }).collect();

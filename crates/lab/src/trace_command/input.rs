@@ -49,7 +49,8 @@ impl Source {
         self.reader.label_by(by).map_err(refused)
     }
 
-    /// The next request; a malformed line is skipped and told, or an error under `--strict`. Ends: every turn reads on.
+    /// The next request; a malformed line is skipped and reported, or an error under `--strict`. Ends: every turn reads
+    /// a line.
     pub(super) fn next(&mut self) -> Result<Option<Request>, Error> {
         loop {
             match self.reader.next_request() {

@@ -1,8 +1,8 @@
-//! `ebbtide trace`: what a trace is like, and traces made of traces.
+//! `ebbtide trace`: properties of a trace, and conversions of traces.
 //!
 //! | module | is |
 //! |---|---|
-//! | `input`, `output` | what is read and written by all of them |
+//! | `input`, `output` | input and output of all of them |
 //! | `filter`, `merge` | the requests that are kept; several traces as one |
 //!
 //! `info` is `portrait`. All others stream: the memory that they take does not grow with the trace, except where the

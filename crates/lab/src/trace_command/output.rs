@@ -46,7 +46,7 @@ impl Destination {
         self.writer.write(request, pool).map_err(|source| failed(&self.path, source))
     }
 
-    /// Ends the trace, and says on standard error what became of the requests that were read.
+    /// Ends the trace, and prints the numbers of requests read and written, and of malformed lines, to standard error.
     ///
     /// # Errors
     /// [`Error::NoRequests`], and nothing is written, if one of the sources was read to its end without a request.

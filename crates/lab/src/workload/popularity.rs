@@ -1,6 +1,6 @@
 use super::{Random, Zipf};
 
-/// How often each key is asked for.
+/// Distribution of requests over keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Popularity {
     /// The k-th most popular key in proportion to k^-exponent.

@@ -18,7 +18,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// `stream` tells apart the generators of one run, such as those of its threads.
+    /// `stream` distinguishes the generators of one run, such as those of its threads.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut word = mix(seed) ^ stream.wrapping_mul(GOLDEN);
         let state = std::array::from_fn(|_| {

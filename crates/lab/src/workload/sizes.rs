@@ -37,7 +37,7 @@ impl SizeDistribution {
         }
     }
 
-    /// The largest size that can come.
+    /// The largest possible size.
     pub fn largest(&self) -> u32 {
         match *self {
             SizeDistribution::Fixed(size) => size,

@@ -25,7 +25,7 @@ impl Zipf {
         Self::with_head(ranks, exponent, 0)
     }
 
-    /// The same with a flat head: the first `head` ranks or so are about equally popular.
+    /// As `new`, with a flat head: about the first `head` ranks are equally popular.
     pub fn with_head(ranks: u64, exponent: f64, head: u64) -> Self {
         assert!(ranks >= 1 && exponent.is_finite() && exponent >= 0.0);
         let (ranks, head) = (ranks as f64, head as f64);

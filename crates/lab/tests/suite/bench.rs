@@ -131,7 +131,7 @@ fn options_that_cannot_be_met_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error() {
+fn an_absent_server_is_an_error() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let outcome = run(&format!("--target 127.0.0.1:{port} --requests 1"));
     assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
@@ -234,7 +234,7 @@ fn obey(line: &str, input: &mut impl Read, manner: Manner, values: &Values) -> O
 }
 
 #[test]
-fn a_server_gets_the_same_load_as_the_engine() {
+fn server_and_engine_get_the_same_load() {
     let flags = "--keys 100 --requests 2000 --fill --batch 5 --value-size 1-300";
     let local = run(flags).unwrap();
     for manner in [Manner::Properly, Manner::InPieces(7)] {
@@ -267,7 +267,7 @@ fn refusals_are_counted() {
 }
 
 #[test]
-fn a_server_that_breaks_the_protocol_is_an_error() {
+fn a_protocol_violation_is_an_error() {
     let target = serve(Manner::WrongKey);
     let outcome = run(&format!("--keys 10 --requests 1000 --prefill --target {target}"));
     assert!(matches!(outcome, Err(Error::Protocol { .. })), "{outcome:?}");
@@ -289,12 +289,12 @@ fn trace(ttl_seconds: u32) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn a_trace_is_played_on_the_engine_and_on_a_server() {
+fn a_trace_gives_engine_and_server_equal_results() {
     let file = trace(600);
     let flags = format!("--trace {} --requests 1000 --fill", file.path().display());
     let local = run(&flags).unwrap();
     assert_eq!((local.gets, local.sets, local.keys), (750, 250, 40));
-    // Ten keys are always set, thirty always asked for: these are missed once.
+    // Ten keys have only sets, thirty only gets: each of these misses once.
     assert_eq!((local.hits, local.fills), (720, 30));
     assert!(local.drawn.is_none() && local.trace.is_some());
     let remote = run(&format!("{flags} --target {}", serve(Manner::InPieces(11)))).unwrap();
@@ -304,7 +304,7 @@ fn a_trace_is_played_on_the_engine_and_on_a_server() {
 }
 
 #[test]
-fn a_workload_is_played_by_its_name_or_cachebenchs_file() {
+fn workloads_are_named_or_read_from_cachebench() {
     let named = run("--preset n --generated 3k --requests 5000 --fill").unwrap();
     assert_eq!((named.trace.as_deref(), named.gets + named.sets), (Some("n"), 5000));
     assert!(named.drawn.is_none() && named.keys > 20 && named.hits > 0 && named.fills > 0, "{named:?}");
@@ -350,7 +350,7 @@ fn deletes_and_pools_of_cachebench_are_played() {
     assert_eq!(local.pools.iter().map(|pool| pool.gets).sum::<u64>(), local.gets);
     assert_eq!(local.pools.iter().map(|pool| pool.hits).sum::<u64>(), local.hits);
     assert!(local.pools.iter().all(|pool| pool.hits > 0 && pool.hits < pool.gets), "{:?}", local.pools);
-    // The same requests in the same order: what was deleted misses there, too.
+    // The same requests in the same order: deleted keys miss there, too.
     let remote = run(&format!("{flags} --target {}", serve(Manner::InPieces(13)))).unwrap();
     assert_eq!((remote.gets, remote.sets, remote.deletes), (local.gets, local.sets, local.deletes));
     assert_eq!((remote.hits, remote.errors, &remote.pools), (local.hits, 0, &local.pools));
@@ -362,7 +362,7 @@ fn deletes_and_pools_of_cachebench_are_played() {
 fn every_operation_is_played_as_what_it_is() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "timestamp_s,key_id,key_size,value_size,op,ttl_s").unwrap();
-    // Key 1: absent for a replace and an append, added once. Key 2 is a counter. Key 3 is read with what was appended.
+    // Key 1: absent for a replace and an append, added once. Key 2 is a counter. Key 3 is read with its appended bytes.
     for step in [
         "1,8,50,replace",
         "1,8,9,append",

@@ -46,7 +46,7 @@ fn slow(first: Duration, others: Duration) -> String {
 }
 
 #[test]
-fn a_stall_is_in_the_latency_of_all_requests_that_were_due_meanwhile() {
+fn a_stall_delays_all_requests_due_during_it() {
     let flags = "--get-ratio 1 --requests 600";
     let stall = Duration::from_millis(300);
     for arrivals in ["constant", "poisson", "bursty --burst 5"] {
@@ -67,13 +67,13 @@ fn a_stall_is_in_the_latency_of_all_requests_that_were_due_meanwhile() {
 }
 
 #[test]
-fn what_a_slow_server_left_no_space_for_is_told() {
+fn requests_unsent_to_a_slow_server_are_counted() {
     let pause = Duration::from_millis(100);
     let flags = "--get-ratio 1 --seconds 0.4 --rate 1000";
     let report = run(&format!("{flags} --target {}", slow(pause, pause))).unwrap();
     let (sent, unsent) = (report.requests, report.pace.unwrap().unsent);
     assert!(sent <= 10 && sent + unsent >= 390, "{sent} {unsent}");
-    // What is due while the machine stalls at the end of the run stays unsent, too: then the run is repeated.
+    // Requests due while the machine stalls at the end of the run stay unsent, too: then the run is repeated.
     let is_sent = || {
         let report = run(&format!("{flags} --target {} --pipeline 1000", slow(pause, Duration::ZERO))).unwrap();
         let (sent, unsent) = (report.requests, report.pace.unwrap().unsent);
@@ -143,7 +143,7 @@ fn words(input: &mut BufReader<&TcpStream>) -> Option<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn a_redis_server_gets_the_same_load_as_the_engine() {
+fn redis_and_engine_get_the_same_load() {
     for batch in ["--batch 1", "--batch 5"] {
         let flags = format!("--keys 100 --requests 2000 --fill {batch} --value-size 0-300 --ttl 60");
         let local = run(&flags).unwrap();

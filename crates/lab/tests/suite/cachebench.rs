@@ -82,7 +82,7 @@ fn every_command_plays_a_configuration() {
 }
 
 #[test]
-fn a_replay_has_memory_and_pools_of_the_configuration() {
+fn a_replay_uses_configured_memory_and_pools() {
     let report = try_replay(POOLS, "").unwrap();
     let pools: Vec<(String, u64)> =
         report.pools.unwrap().into_iter().map(|pool| (pool.name, pool.memory_bytes)).collect();
@@ -101,7 +101,7 @@ fn a_replay_has_memory_and_pools_of_the_configuration() {
 }
 
 #[test]
-fn a_burst_comes_at_once_and_the_rate_holds_after() {
+fn a_burst_is_immediate_then_the_rate_holds() {
     let requests: Vec<_> = workload(BURST).unwrap().requests().collect();
     let at_once = requests.iter().filter(|request| request.time_seconds == 0).count();
     assert_eq!((requests.len(), at_once), (200_000, 10_000 + 100));
@@ -111,7 +111,7 @@ fn a_burst_comes_at_once_and_the_rate_holds_after() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_its_key() {
+fn unsupported_configurations_are_refused_by_key() {
     for (from, to, part) in [
         (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "numKeys": 9,"#, "poolDistributions: the key numKeys is of"),
         (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "frob": 9,"#, "poolDistributions: the key frob is not supported"),

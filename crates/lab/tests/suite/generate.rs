@@ -1,4 +1,4 @@
-//! Generated workloads, at a small scale: what is asked for comes, the same each time, and every trace can be read.
+//! Generated workloads, at a small scale: properties as requested, equal output of equal seeds, and readable traces.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -117,7 +117,7 @@ fn the_simulators_agree_with_an_example() {
 }
 
 #[test]
-fn every_preset_follows_from_its_seed_and_keeps_time() {
+fn every_preset_is_reproducible_and_in_time_order() {
     for preset in ["c", "u1", "u2", "n", "livepipeline", "mix", "zipf", "uniform", "scan"] {
         let flags = format!("--preset {preset} --requests 20k --seed");
         let first = requests(&format!("{flags} 5"));
@@ -198,7 +198,7 @@ fn a_mix_has_its_parts_in_their_shares() {
 }
 
 #[test]
-fn day_and_night_move_requests_but_not_their_order() {
+fn diurnal_load_moves_requests_without_reordering() {
     let even = requests("--preset c --requests 50k");
     let diurnal = requests("--preset c --requests 50k --diurnal");
     assert!(diurnal.is_sorted_by_key(|request| request.time_seconds));
@@ -248,12 +248,12 @@ fn a_generated_trace_replays() {
     let report = replay(&args, args.cells().unwrap()[0]).unwrap();
     assert_eq!(report.requests, written.requests);
     assert_eq!(report.hits + report.misses, written.gets);
-    // Everything fits: what misses is new, was deleted, or has expired.
+    // Everything fits: an object that misses is new, was deleted, or has expired.
     assert!(report.misses as f64 / report.requests as f64 > 0.0187 && report.miss_ratio < 0.1);
 }
 
 #[test]
-fn options_that_do_not_fit_the_workload_are_refused() {
+fn options_without_effect_or_range_are_refused() {
     for (flags, reason) in [
         ("--preset c --keys 5", "--keys 5: this workload has its own"),
         ("--preset uniform --alpha 1", "--alpha 1: this workload has its own"),

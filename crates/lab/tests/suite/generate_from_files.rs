@@ -187,7 +187,7 @@ fn what_means_nothing_here_is_named() {
 }
 
 #[test]
-fn one_hits_of_the_popularity_file_are_lone_gets() {
+fn one_hits_in_popularity_files_are_lone_gets() {
     let config = CONFIG.replace(r#""setRatio": 0.1, "delRatio": 0.1, "loneGetRatio": 0.1,"#, "");
     let directory = cachebench(&config, ["config.json", "pop.json", "sizes.json"]);
     let requests = try_cachebench(&directory, "config.json", "").unwrap();
@@ -248,7 +248,7 @@ fn a_cluster_has_the_traits_of_its_row() {
 }
 
 #[test]
-fn a_known_cluster_has_the_popularity_of_its_preset() {
+fn a_known_cluster_has_its_presets_popularity() {
     let requests = cluster(TABLE, "--cluster 18 --requests 500k").unwrap();
     assert_near("mean frequency", requests.len() as f64 / counts(&requests).len() as f64, 1117.0, 0.1);
     assert!(requests[requests.len() - 1].time_seconds > 600_000, "seven days");

@@ -48,7 +48,7 @@ fn a_trace_without_gets_is_an_error() {
 }
 
 #[test]
-fn a_get_that_misses_is_followed_by_a_set() {
+fn a_set_follows_each_missed_get() {
     let report = csv("0,1,16,100,get,0\n0,2,16,300,get,0\n1,1,16,100,get,0\n2,1,16,100,get,0\n", "");
     assert_eq!(outcome(&report), (4, 2, 2));
     assert_eq!(report.miss_ratio, 0.5);
@@ -58,7 +58,7 @@ fn a_get_that_misses_is_followed_by_a_set() {
 }
 
 #[test]
-fn a_warmup_fills_the_cache_and_does_not_count() {
+fn a_warmup_fills_the_cache_without_counting() {
     let rows = "0,1,16,100,get,0\n0,2,16,300,get,0\n1,1,16,100,get,0\n2,3,16,100,get,0\n";
     let report = csv(rows, "--warmup 2");
     assert_eq!(outcome(&report), (2, 1, 1));
@@ -171,7 +171,7 @@ fn a_trace_without_a_request_is_an_error() {
 }
 
 #[test]
-fn a_row_that_stands_for_too_many_requests_is_malformed() {
+fn a_row_of_too_many_requests_is_malformed() {
     let text = "op_time,key,key_size,op,op_count,size,cache_hits,ttl\n0,a,20,GET,2,100,0,60\n\
                 0,a,20,GET,18446744073709551615,100,0,60\n";
     let report = try_replay(text.as_bytes(), "").unwrap();
@@ -205,7 +205,7 @@ fn values_longer_than_a_segment_pass_the_audit() {
 }
 
 #[test]
-fn threads_share_the_cache_and_give_the_same_counts() {
+fn counts_are_independent_of_the_threads() {
     let mut rows = String::new();
     let mut state = 1u64;
     for request in 0..20_000u64 {
@@ -282,7 +282,7 @@ fn every_size_is_replayed_under_every_policy() {
 }
 
 #[test]
-fn memory_may_be_a_share_of_the_bytes_of_all_objects() {
+fn memory_can_be_a_share_of_the_footprint() {
     // 1,000 objects of 100,000 bytes; each counts once, with the size that it had first.
     let mut rows = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
     (0..1000).for_each(|key| rows += &format!("{key},{key},16,99984,get,0\n"));

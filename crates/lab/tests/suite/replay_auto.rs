@@ -17,7 +17,7 @@ fn try_replay(trace: &NamedTempFile, pools: &str, flags: &str) -> Result<ReplayR
 /// The key of a request, from its second and its number.
 type KeyOf = fn(u64, u64) -> u64;
 
-/// A trace of gets of 1,000 bytes: each pool asks for its keys at the same rate.
+/// A trace of gets of 1,000 bytes: each pool has the same rate of gets.
 fn trace(seconds: u64, pools: &[(&str, KeyOf)]) -> NamedTempFile {
     let mut text = "timestamp_s,key_id,key_size,value_size,op,ttl_s,pool\n".to_owned();
     for second in 0..seconds {
@@ -59,7 +59,7 @@ fn memory_goes_to_the_pool_that_asks_again() {
     let fixed = try_replay(&trace, TWO_POOLS, "--memory 8m").unwrap();
     let best = try_replay(&trace, TWO_POOLS, "--memory 8m --divide optimal").unwrap();
     let auto = try_replay(&trace, TWO_POOLS, "--memory 8m --divide auto").unwrap();
-    // The pool of 5 MB of objects gets what they need; the other one earns nothing by any memory.
+    // The pool of 5 MB of objects gets their memory; the other one gains no hits from memory.
     assert!(memory(&best)[0] > 5 * MIB && memory(&best)[1] >= MIB, "{:?}", memory(&best));
     assert!(memory(&auto)[0] > 5 * MIB && memory(&auto)[1] >= MIB, "{:?}", memory(&auto));
     assert!(memory(&auto).iter().sum::<u64>() <= 8 * MIB);
@@ -125,7 +125,7 @@ fn hits_count_by_their_value() {
 }
 
 #[test]
-fn a_pool_gets_the_memory_when_its_load_arrives() {
+fn memory_moves_to_a_pool_with_arriving_load() {
     fn first_again(second: u64, number: u64) -> u64 {
         if second < 900 { asks_again(second, number) } else { asks_once(second, number) }
     }

@@ -1,4 +1,4 @@
-//! `replay --pools`: pools have what the file says, and none takes from another.
+//! `replay --pools`: pools have the memory that the file sets, and none takes from another.
 
 use crate::pooled::{MIB, file, memory, replay_file};
 use ebbtide_lab::Error;
@@ -39,7 +39,7 @@ fn each_pool_has_its_own_keys_and_counts() {
 }
 
 #[test]
-fn a_flood_in_one_pool_costs_another_one_no_hit() {
+fn a_flood_costs_other_pools_no_hit() {
     let get = |time: u32, key: u32, pool: &str| format!("{time},{key},16,1000,get,0,{pool}\n");
     let quiet = |time: u32| (0..1000).map(move |key| get(time, key, "quiet"));
     // Ten times as many bytes as the flooded pool has.
@@ -67,7 +67,7 @@ fn memory_is_divided_as_asked() {
 }
 
 #[test]
-fn keys_of_text_belong_to_the_pool_with_the_longest_prefix() {
+fn text_keys_belong_to_the_longest_prefix() {
     let row = |key: &str| format!("0,{key},20,100,7,get,0\n");
     let trace: String = ["user:1", "user:vip:1", "user:1", "page:1"].map(row).concat();
     let pools = "[[pool]]\nname = \"users\"\nprefix = \"user:\"\n[[pool]]\nname = \"vips\"\nprefix = \"user:vip:\"\n";
@@ -78,7 +78,7 @@ fn keys_of_text_belong_to_the_pool_with_the_longest_prefix() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_numbers() {
+fn pools_that_do_not_fit_are_refused() {
     let rows = || csv(["0,1,16,100,get,0,a\n".to_owned()]);
     let refused = |trace: &str, pools: &str, flags: &str| try_replay(trace, pools, flags).unwrap_err().to_string();
     let message = refused(&rows(), "[[pool]]\nname = \"a\"\nmin = \"1g\"\n[[pool]]\nname = \"b\"\n", "--memory 64m");

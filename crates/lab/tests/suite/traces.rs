@@ -1,4 +1,4 @@
-//! The trace readers, bytes in and requests out: each format, told from its content, plain and compressed.
+//! The trace readers, bytes in and requests out: each format, detected by its content, plain and compressed.
 
 use std::io::{Cursor, Write};
 
@@ -149,7 +149,7 @@ fn files_of_other_kinds_are_refused_by_name() {
 }
 
 #[test]
-fn binary_files_that_are_no_oracle_trace_are_refused() {
+fn other_binary_files_are_no_oracle_traces() {
     // A VSCSI trace of version 1: 32 bytes a record.
     let vscsi: Vec<u8> = (0..30u32)
         .flat_map(|number| {
@@ -165,14 +165,14 @@ fn binary_files_that_are_no_oracle_trace_are_refused() {
         let error = open(bytes, Some(Format::OracleGeneral)).err().expect("no trace, whatever it is called");
         assert!(error.to_string().contains("record") && error.to_string().contains("--format"), "{error}");
     }
-    // Of a file that other programs write the error says what it is.
+    // The error names the type of a file of another program.
     let archive = [b"PK\x03\x04".as_slice(), &[0xFF; 4096]].concat();
     let error = open(archive, Some(Format::OracleGeneral)).err().expect("no trace");
     assert!(matches!(&error, Error::NotATrace { .. }) && error.to_string().contains("zip"), "{error}");
 }
 
 #[test]
-fn marks_blank_lines_comments_and_headers_are_no_faults() {
+fn byte_marks_blank_lines_and_headers_are_skipped() {
     let header_of_twitter = "timestamp,anonymized key,key size,value size,client id,operation,TTL\n";
     for (text, plain, format) in [
         (format!("\u{FEFF}{CSV}"), CSV, Format::Csv),
@@ -202,7 +202,7 @@ fn a_damaged_archive_is_an_error() {
 }
 
 #[test]
-fn a_malformed_line_has_its_number_and_does_not_end_the_stream() {
+fn a_malformed_line_is_numbered_and_reading_continues() {
     let text = format!("{CSV}0,1,2\n{}\n9,1,16,5,get,0", "x".repeat(100_000));
     let mut reader = open(text, None).unwrap();
     let mut lines = Vec::new();
@@ -220,7 +220,7 @@ fn a_malformed_line_has_its_number_and_does_not_end_the_stream() {
 }
 
 #[test]
-fn a_binary_trace_that_ends_in_a_record_says_so() {
+fn a_truncated_binary_record_is_an_error() {
     let mut bytes = oracle_record(5, 42, 1000, -1);
     bytes.extend([0; 10]);
     let mut reader = open(bytes, None).unwrap();

@@ -1,5 +1,5 @@
-//! `cache_config`: how much memory the cache and each of its pools has. Its other keys say how CacheLib's cache works;
-//! they are listed in the report.
+//! `cache_config`: memory of the cache and of its pools. Its other keys configure CacheLib's cache; the report lists
+//! them.
 
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_and_pools_are_read_and_the_rest_is_listed() {
+    fn memory_and_pools_are_read_others_are_listed() {
         let section = json!({"cacheSizeMB": 512, "numPools": 2, "poolSizes": [0.25, 0.75], "htBucketPower": 20});
         let (config, ignored) = CacheConfig::read(Some(&section)).unwrap();
         assert_eq!(config, CacheConfig { memory_bytes: Some(512 << 20), pool_sizes: vec![0.25, 0.75] });

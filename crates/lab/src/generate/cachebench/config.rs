@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::cache_config::CacheConfig;
 use crate::Error;
 
-/// `test_config` without what each pool has for itself.
+/// `test_config` without the parameters of each pool.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct TestConfig {
@@ -119,7 +119,7 @@ const POOL_KEYS: [&str; 22] = [
 ];
 
 /// Keys about the cache, the checks or the statistics of CacheBench: the requests are the same without them.
-/// `enableLookaside` and `onlySetIfMiss` say what follows a miss, which a replay decides.
+/// `enableLookaside` and `onlySetIfMiss` set the action after a miss, which a replay decides.
 const WITHOUT_MEANING: [&str; 18] = [
     "allocator",
     "cachePieceSize",

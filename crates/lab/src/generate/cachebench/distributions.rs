@@ -53,10 +53,10 @@ impl Numbers {
     }
 }
 
-/// Which of the keys of a pool is asked for.
+/// Distribution of requests over the keys of a pool.
 #[derive(Clone, Debug)]
 pub(super) enum KeyPopularity {
-    /// Each bucket's first rank and how many it has; the ranks of a bucket are asked for alike.
+    /// First rank and number of ranks of each bucket; the ranks of a bucket are equally popular.
     Buckets(WeightedChoice<(u64, u64)>),
     /// A normal distribution over the ranks: the mean in the middle, two standard deviations to each end.
     Normal { keys: u64 },

@@ -55,7 +55,7 @@ pub(super) struct CacheBench {
     pub(super) operations_in_all: u64,
     /// Seconds that the operations take where the configuration limits their rate.
     pub(super) seconds: Option<u64>,
-    /// Operations that come at once at the beginning.
+    /// Number of operations at once at the beginning.
     burst: u64,
     cache: CacheConfig,
     /// Keys of the workload for each of the configuration.
@@ -82,7 +82,7 @@ struct Pool {
 #[derive(Clone, Copy, Debug)]
 enum CacheBenchOperation {
     Of(Op),
-    /// On a key that is never asked for again.
+    /// An operation on a key that is never requested again.
     Lone(Op),
 }
 
