@@ -106,7 +106,7 @@ impl BoundServer {
         Ok(())
     }
 
-    /// The addresses that are bound, of those that were asked for.
+    /// The bound addresses, of the requested ones.
     pub fn listeners(&self) -> &[Listen] {
         &self.options.listeners
     }
@@ -181,7 +181,7 @@ impl BoundServer {
 }
 
 impl Server {
-    /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
+    /// Opens the resources of a server and listens, so that a bad or taken address fails before anything runs.
     pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
         let mut server = BoundServer::new(options)?.into_server(cache)?;
         server.listen()?;

@@ -26,13 +26,14 @@ impl BusyPoll {
     }
 }
 
-/// `bound`: processors that the process is bound to; `granted`: those that the quota of its control group allows. The
-/// quota includes the other threads of the process, and a process over its quota stops for tens of milliseconds.
+/// Whether each worker has a processor, and one is spare under a quota: `granted`, the processors that the quota of the
+/// control group allows, includes the other threads of the process, and a process over its quota stops for tens of
+/// milliseconds. `bound`: processors that the process is bound to.
 fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
     if granted < bound { workers < granted } else { workers <= granted }
 }
 
-/// What a worker waits for.
+/// Event that a worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwaitedEvent {
     /// A pending read of flash, or a request.
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_asks_only_beside_reads_of_flash_that_end() {
+    fn auto_polls_only_while_flash_reads_complete() {
         let mut world = World::new(BusyPoll::Auto);
         assert_eq!(world.asks(Request, 100, true), 0);
         world.waits.read_ended();
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_vain_for_one_is_not_for_the_other() {
+    fn vain_request_polls_do_not_limit_flash_polls() {
         let mut world = World::new(BusyPoll::Always);
         assert_eq!(world.asks(Request, 100, false), 5, "after rests of 1, 4, 16 and 64");
         assert_eq!(world.asks(Flash, 100, true), 100);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_worker_needs_a_processor_and_a_quota_more() {
+    fn workers_need_a_processor_each_plus_quota_spare() {
         assert!(has_processors(1, 1, 1) && has_processors(4, 4, 4) && has_processors(3, 4, 16));
         assert!(!has_processors(2, 1, 1) && !has_processors(4, 4, 16) && !has_processors(1, 1, 16));
     }

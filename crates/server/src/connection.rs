@@ -55,20 +55,20 @@ pub struct Connection {
     /// stops.
     keep_reading: bool,
     closing: bool,
-    /// It is closed because its bytes are not of the protocol.
+    /// The connection is closed because its bytes violate the protocol.
     pub refused: bool,
     /// Set when it has ended a command, sent a part of a value, or received a part of an answer; for the idle timeout.
     pub active: bool,
-    /// It is in the worker's list of connections to drive.
+    /// The connection is in the worker's list of connections to drive.
     pub queued: bool,
 }
 
-/// What the worker does with a connection after `drive`.
+/// Next action on a connection after `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
     /// Nothing to do until the next event.
     Wait,
-    /// It has more to do, after other connections had their turn.
+    /// Drive it again after the other queued connections.
     Yield,
     Close,
 }

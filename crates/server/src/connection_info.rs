@@ -13,7 +13,7 @@ pub struct ConnectionInfo {
     pub state: AtomicU8,
 }
 
-/// What a connection waits for, by memcached's states.
+/// State of a connection, by memcached's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnectionState {

@@ -1,4 +1,4 @@
-//! What a connection waits for: reads of flash, and memory.
+//! Waits of a connection: for reads of flash, and for memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

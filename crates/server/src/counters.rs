@@ -42,7 +42,7 @@ counters! {
     /// Storage commands whose condition did not hold.
     not_stored,
     flush_commands,
-    /// me commands; the other meta commands count as what they do.
+    /// me commands; the other meta commands count as their classic equivalents.
     meta_commands,
     touch_hits,
     touch_misses,

@@ -1,4 +1,4 @@
-//! The thread that makes slices of dumps and key searches which read flash, and what a slice of a dump consists of.
+//! The thread that makes slices of dumps and key searches which read flash, and the slices of dumps.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
@@ -41,7 +41,7 @@ pub struct DumpSlice {
     pub has_more: bool,
 }
 
-/// What a line of a dump tells.
+/// Format of the lines of a dump.
 #[derive(Clone, Copy)]
 pub struct DumpLine {
     pub format: DumpFormat,
@@ -69,7 +69,7 @@ pub struct DumpThread {
 }
 
 impl DumpThread {
-    /// Requests a slice. If the thread cannot start, the job is dropped, which tells its owner.
+    /// Requests a slice. If the thread cannot start, the job is dropped, which notifies its owner.
     pub fn send(&self, job: FlashJob) {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {

@@ -13,7 +13,7 @@ use crate::watch::{WatchKind, Watching};
 pub struct EvictionListener {
     pub watching: Arc<Watching>,
     pub samples: Arc<EvictionSamples>,
-    /// There is an admin interface.
+    /// True with an admin interface.
     pub is_sampling: bool,
     pub prefix_delimiter: u8,
 }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_losses_of_a_minute_are_one_line() {
+    fn losses_give_one_line_per_minute() {
         let mut report = HealthReport::new(&["/mnt/a".into()]);
         let mut line = |lost, seconds| report.losses_line(lost, Duration::from_secs(seconds));
         assert_eq!(line(0, 1), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_with_its_cause_and_where_to_look() {
+    fn each_change_names_its_cause_and_a_tool() {
         let mut report = HealthReport::new(&["/mnt/a".into(), "/dev/b".into()]);
         for (health, errors, parts) in [
             (

@@ -28,7 +28,7 @@
 //! | `pools` | which keys belong to which pool; gets by pool |
 //! | `dump_thread` | slices of dumps that read flash |
 //! | `output` | answers that are not sent yet, large values among them |
-//! | `counters`, `statistics` | what is counted; tables of all that `stats`, `/metrics` and `/api` tell |
+//! | `counters`, `statistics` | counters of commands; tables of all numbers in `stats`, `/metrics` and `/api` |
 //! | `stats_prefix`, `flash_gets` | counts by key prefix; gets from flash as memcached counts them |
 //! | `watch` | events for watchers |
 //! | `shared` | state that all threads share |
@@ -85,5 +85,5 @@ pub use server::{ReloadHandle, Running, Server};
 pub use stop::StopHandle;
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 
-/// What `version` answers: clients parse three plain numbers, and tell memcached's abilities from them.
+/// Answer of `version`: clients parse three plain numbers, and infer memcached's features from them.
 pub const VERSION: &str = "1.6.45";

@@ -1,4 +1,4 @@
-//! Listening sockets, and the streams that come out of them: TCP, with TLS or without, and Unix behind one type each.
+//! Listening sockets and their streams: TCP, with TLS or without, and Unix, behind one type each.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds, so that nobody can connect yet. A Unix socket's file becomes this user's and group's, if they are given.
+    /// Binds without accepting connections. A Unix socket's file gets this user and group, if they are given.
     pub fn bind(listen: &Listen, owner: Option<(u32, u32)>) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: listen.to_string(), source };
         match listen {
@@ -56,7 +56,7 @@ impl Listener {
         listening.map_err(|source| Error::Listen { address: self.address(), source })
     }
 
-    /// The address as it was given, but for the port that was really taken.
+    /// The address as given, with the actual port.
     fn address(&self) -> String {
         match self {
             Self::Tcp(_, address) | Self::Tls(_, address) => address.to_string(),
@@ -101,7 +101,7 @@ impl Listener {
         match self {
             Self::Tcp(listener, _) | Self::Tls(listener, _) => {
                 let (stream, peer) = listener.accept()?;
-                // Failing here means that the peer is gone already, which the first read finds out.
+                // A failure means that the peer has disconnected, which the first read reports.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_keepalive(true);
                 Ok((Stream::Tcp(stream), tcp_name(peer)))
@@ -165,7 +165,7 @@ pub struct SocketFile {
     identity: Option<(u64, u64)>,
 }
 
-/// What tells this file from another one of the same name.
+/// Device and inode, which distinguish this file from another one of the same name.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -173,9 +173,9 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another server may have replaced it: then it is that one's.
+        // Another server may have replaced the file: then it stays.
         if identity(&self.path) == self.identity {
-            // If it has just been removed, that is as good.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -204,12 +204,12 @@ impl Stream {
         matches!(self, Self::Tcp(_))
     }
 
-    /// True while commands cannot come yet.
+    /// True until commands can arrive.
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_handshaking())
     }
 
-    /// Tries to send what was written and lies here; true if nothing does any more.
+    /// Tries to send buffered bytes; true if none are left.
     pub fn is_flushed(&mut self) -> io::Result<bool> {
         match self.flush() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -217,7 +217,7 @@ impl Stream {
         }
     }
 
-    /// Says goodbye where the protocol has a word for it.
+    /// Sends the end of the stream, if the protocol has one.
     pub fn close(&mut self) {
         if let Self::Tls(stream) = self {
             stream.close();

@@ -13,10 +13,10 @@ use crate::{Error, FlashRating, PoolRule, TlsOptions};
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Port 0 takes a free one; [`Server::local_addrs`](crate::Server::local_addrs) tells which. An IPv6 address takes
-    /// no IPv4 connections.
+    /// Port 0 takes a free one, which [`Server::local_addrs`](crate::Server::local_addrs) returns. An IPv6 address
+    /// accepts no IPv4 connections.
     Tcp(SocketAddr),
-    /// As `Tcp`, with TLS as [`ServerOptions::tls`] says.
+    /// As `Tcp`, with TLS as configured by [`ServerOptions::tls`].
     Tls(SocketAddr),
     /// The text protocol in datagrams (`-U`), without passwords and in the clear.
     Udp(SocketAddr),
@@ -37,36 +37,35 @@ impl fmt::Display for Listen {
 /// Where the admin interface listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Port 0 takes a free one; [`Server::admin_addr`](crate::Server::admin_addr) tells which.
+    /// Port 0 takes a free one, which [`Server::admin_addr`](crate::Server::admin_addr) returns.
     pub address: SocketAddr,
-    /// Whether the server is not to start without it: true where somebody asked for it.
+    /// Whether the server fails to start without it: true if the address was set explicitly.
     pub required: bool,
 }
 
 /// How a server behaves; with the flag in parentheses.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because by default nobody is asked who
-    /// it is.
+    /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because there is no authentication by default.
     pub listeners: Vec<Listen>,
     /// (`-l`) Lengths of runs of `listeners` of which one suffices, such as the addresses of one host: the others may
     /// be taken, with a warning. Default: none, so all are needed, as are those behind the last run.
     pub alternatives: Vec<usize>,
-    /// (`-u`) User and group that the files of Unix sockets are to belong to, where root opens them for another user.
-    /// Default: nobody else.
+    /// (`-u`) User and group of the files of Unix sockets, if root opens them for another user. Default: those of the
+    /// process.
     pub socket_owner: Option<(u32, u32)>,
     /// (`-t`) Worker threads. Default: one per core, as a worker never blocks.
     pub threads: usize,
-    /// (`-c`) Connections open at once; more are told so and closed. Default: 1024, as memcached.
+    /// (`-c`) Maximum number of open connections; others get an error and are closed. Default: 1024, as memcached.
     pub max_connections: usize,
-    /// (`-R`) After this many requests from one connection its worker turns to the other connections before it reads
-    /// from that one again; what one read brought is always answered whole. Default: 20, as memcached.
+    /// (`-R`) Number of requests of one connection after which its worker serves the other connections before it reads
+    /// from that one again; all requests of one read are always answered. Default: 20, as memcached.
     pub requests_per_event: usize,
     /// (`--busy-poll`) Default: auto. Never more workers than processors ask instead of sleeping.
     pub busy_poll: BusyPoll,
     /// (`-b`) Connections that wait to be accepted. Default: 1024, as memcached.
     pub backlog: u32,
-    /// (`-o idle_timeout`) A connection without traffic for so long is closed. Default: none, because clients pool
+    /// (`-o idle_timeout`) Time without traffic after which a connection is closed. Default: none, because clients pool
     /// connections.
     pub idle_timeout: Option<Duration>,
     /// How long a graceful stop waits for clients to read the answers that are pending. Default: 2 s: short enough for
@@ -89,28 +88,28 @@ pub struct ServerOptions {
     pub allow_dump: bool,
     /// (`--test-clock`) Whether clients may move the cache's time on with `debugtime`. Default: no; it is for tests.
     pub test_clock: bool,
-    /// (`-W`) Whether clients may watch what others do. Default: yes, as memcached.
+    /// (`-W`) Whether clients may watch the events of others. Default: yes, as memcached.
     pub allow_watch: bool,
-    /// (`-D`) What ends a key's prefix in `stats detail`. Default: a colon, as memcached.
+    /// (`-D`) Byte that ends a key's prefix in `stats detail`. Default: a colon, as memcached.
     pub prefix_delimiter: u8,
     /// (`-D`) Whether `stats detail` is on from the start. Default: no; it takes a lock for every key.
     pub count_prefixes: bool,
     /// (`-Z`) What [`Listen::Tls`] listeners need. Default: none.
     pub tls: Option<TlsOptions>,
-    /// (`-B`) What clients may speak; [`Auth`] decides otherwise. Default: auto, as memcached.
+    /// (`-B`) Protocols that clients may use; [`Auth`] takes precedence. Default: auto, as memcached.
     pub protocol: Protocol,
-    /// (`-Y`, `-S`) How clients show who they are. Default: nobody is asked.
+    /// (`-Y`, `-S`) How clients authenticate. Default: no authentication.
     pub auth: Option<Auth>,
-    /// What the drive below flash is made for; only for the admin HTTP, and where the cache has flash.
+    /// Rated endurance of the drive below flash; used only by the admin HTTP of a cache with flash.
     pub flash_rating: FlashRating,
     /// (`--pool`) Which keys belong to which pool of the cache. Default: all to the pool `default`.
     pub pools: Vec<PoolRule>,
-    /// (`--flash`) What flash lies on, for the log.
+    /// (`--flash`) Paths of flash, for the log.
     pub flash_paths: Vec<PathBuf>,
 }
 
-/// When a worker with nothing to do asks for news instead of sleeping, for microseconds and where that is rarely in
-/// vain: nobody has to wake it, which takes longer, but its processor is busy meanwhile.
+/// When an idle worker polls instead of sleeping: for microseconds, and only while polls often find an event. Polling
+/// saves the wake-up, which takes longer, and keeps the processor busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyPoll {
     /// While it reads from flash: where a read takes about as long as a wake.
@@ -120,10 +119,10 @@ pub enum BusyPoll {
     Never,
 }
 
-/// What clients may speak.
+/// Protocols that clients may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Text or binary, told apart by the first byte of a connection.
+    /// Text or binary, distinguished by the first byte of a connection.
     Auto,
     Ascii,
     Binary,

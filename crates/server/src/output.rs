@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_values_leave_in_order_whatever_the_socket_takes() {
+    fn partial_writes_keep_bytes_and_values_in_order() {
         let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
         for step in [7, 100, 10_000, 1 << 20] {
             let mut output = Output::default();

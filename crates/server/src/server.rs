@@ -66,12 +66,12 @@ impl Server {
         self.admin.as_ref().map(admin::AdminListener::address)
     }
 
-    /// What stops the server; to be taken before it runs.
+    /// Handle that stops the server; take it before `run`.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle { shared: Arc::clone(&self.acceptor.shared) }
     }
 
-    /// What has the server read its files again; to be taken before it runs.
+    /// Handle that makes the server read its files again; take it before `run`.
     pub fn reload_handle(&self) -> ReloadHandle {
         let udp = self.udp.iter().map(Udp::inbox);
         let inboxes = self.acceptor.inboxes.iter().map(Arc::clone).chain(udp).collect();
@@ -82,7 +82,7 @@ impl Server {
     pub fn run(self) -> Result<(), Error> {
         let stop = self.stop_handle();
         let shared = Arc::clone(&self.acceptor.shared);
-        // It answers until the workers have ended, so that a probe hears that the server stops.
+        // The admin HTTP answers until the workers have ended, so that a probe sees that the server stops.
         let admin = self.admin.map(|bound| bound.start(Arc::clone(&shared))).transpose()?;
         let _health_log = HealthLog::start(Arc::clone(&shared))?;
         let udp = self.udp.map(|udp| udp.start(admin.is_some(), StopOnPanic(stop.clone()))).transpose()?;
@@ -129,7 +129,7 @@ fn join_all(workers: impl Iterator<Item = JoinHandle<()>>) {
     }
 }
 
-/// Has a server read again what may change while it runs.
+/// Makes a running server read its files again.
 #[derive(Clone)]
 pub struct ReloadHandle {
     shared: Arc<Shared>,
@@ -138,7 +138,7 @@ pub struct ReloadHandle {
 }
 
 impl ReloadHandle {
-    /// Reads the certificates and the users again, for those who come from now on. What is bad stays as it was.
+    /// Reads the certificates and the users again, for new connections. A file with an error keeps its old content.
     pub fn reload(&self) -> Result<(), Error> {
         let certificates = self.shared.certificates.as_ref().map_or(Ok(()), |certificates| certificates.refresh());
         let users = self.shared.options.auth.as_ref().map_or(Ok(()), |auth| auth.users().reload());

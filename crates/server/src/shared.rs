@@ -34,7 +34,7 @@ pub struct Shared {
     pub prefix_stats: PrefixStats,
     /// Present when a listener uses TLS.
     pub certificates: Option<Certificates>,
-    /// One per worker, like the counters.
+    /// Samples of each worker.
     pub samples: Vec<Samples>,
     /// Profiles the accesses where there is an admin interface.
     pub sizing: Sizing,
@@ -85,7 +85,7 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Why the admin HTTP does not tell keys, if it does not: its readers may not ask the server for them.
+    /// Why the admin HTTP hides keys: its readers may not dump them from the server. `None` if it shows keys.
     pub fn keys_hidden(&self) -> Option<&'static str> {
         match () {
             () if self.options.auth.is_some() => Some("clients must authenticate, and readers of this page do not"),

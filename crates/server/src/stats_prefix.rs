@@ -1,7 +1,7 @@
 //! Statistics by key prefix: what `stats detail` counts while it is on.
 //!
-//! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of
-//! prefixes is bounded: keys of further ones are not counted either, until `stats reset` makes space.
+//! A prefix is the part of a key before the first delimiter; keys without a delimiter are not counted. The number of
+//! prefixes is bounded: keys of further prefixes are not counted either, until `stats reset`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_count_for_what_stands_before_the_first_delimiter() {
+    fn the_first_delimiter_ends_the_counted_prefix() {
         let stats_prefix = PrefixStats::new(b'/', true);
         stats_prefix.count_get(b"a/b/c", true);
         stats_prefix.count_get(b"a/d", false);

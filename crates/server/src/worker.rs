@@ -326,7 +326,7 @@ impl Worker {
         }
         watch.attach(&self.inbox);
         self.watching.push(index);
-        // Events that were written before the registration have woken nobody.
+        // Events before the registration have not woken the worker.
         self.connections[index].queued = true;
         self.queue.push(index);
     }

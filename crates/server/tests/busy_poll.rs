@@ -1,4 +1,4 @@
-//! Workers that ask for news instead of sleeping: when they do, and that they miss nothing.
+//! Workers that poll instead of sleeping: when they poll, and that they miss no event.
 
 mod common;
 
@@ -23,13 +23,13 @@ fn polling(busy_poll: BusyPoll) -> ServerOptions {
     ServerOptions { busy_poll, admin: Some(admin), threads: 1, ..options() }
 }
 
-/// The tests have their turns: each measures what its worker loses to other threads.
+/// Serializes the tests: each measures the time that its worker loses to other threads.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gets of these by as many clients, each of which waits for its answer before it asks for the next; `rounds` of all.
+/// `rounds` of gets of all objects by `clients` clients, each with one request at a time.
 fn get_all(server: &TestServer, objects: &[(String, Vec<u8>)], clients: usize, rounds: usize) {
     thread::scope(|scope| {
         for client in 0..clients {
@@ -71,12 +71,12 @@ fn auto_asks_while_it_reads_flash() {
     if !comes_to_ask(&server, || get_all(&server, &flash_objects, 1, 10)) {
         return;
     }
-    // One who has nothing to do sleeps.
+    // An idle worker sleeps.
     thread::sleep(Duration::from_millis(50));
     let before = server.metric(ASKED);
     thread::sleep(Duration::from_millis(300));
     assert_eq!(server.metric(ASKED), before);
-    // And one who has only requests for memory.
+    // So does a worker with only requests for memory.
     server.cache.insert(b"near", b"here").apply().expect("stored");
     let near = [("near".to_owned(), b"here".to_vec())];
     get_all(&server, &near, 1, 100);
@@ -86,7 +86,7 @@ fn auto_asks_while_it_reads_flash() {
 }
 
 #[test]
-fn requests_for_memory_are_asked_for_only_if_told() {
+fn memory_requests_are_polled_only_with_always() {
     let _alone = alone();
     for busy_poll in [BusyPoll::Auto, BusyPoll::Never, BusyPoll::Always] {
         let server = TestServer::with(polling(busy_poll));
@@ -121,7 +121,7 @@ fn a_read_that_hangs_is_not_asked_for() {
     let mut waiting = server.connect();
     waiting.write_all(b"get key0\r\n").expect("a write");
     server.wait_for("a read", || server.cache.flash_stats().expect("flash").tier.device.under_way > 0);
-    // What ended before is some waits ago then.
+    // Moves reads that ended earlier out of the recent waits.
     get_all(&server, &near, 1, 100);
     let before = server.metric(ASKED);
     get_all(&server, &near, 1, 20_000);
@@ -146,7 +146,7 @@ fn more_workers_than_processors_sleep() {
     assert_eq!(server.metric(ASKED), 0.0);
 }
 
-/// Has reads of a file that this process has open wait for as long as what is returned lives.
+/// Makes reads of an open file of this process wait until the returned pipe is dropped.
 fn hang(path: &Path) -> PipeWriter {
     let (hung, never_written) = pipe().expect("a pipe");
     let open = fs::read_dir("/proc/self/fd").expect("a folder").map(|entry| entry.expect("a file").path());
@@ -160,7 +160,7 @@ fn hang(path: &Path) -> PipeWriter {
     never_written
 }
 
-/// Repeats this until the server asks for news. False where it must not: that is told.
+/// Repeats this until the server polls. Returns false, with a message, if polling is not allowed here.
 fn comes_to_ask(server: &TestServer, mut work: impl FnMut()) -> bool {
     if BusyPoll::Always.with_processors_for(1) == BusyPoll::Never {
         tell("there is no processor for a worker");

@@ -1,4 +1,4 @@
-//! What idle connections cost. Alone in its file: it measures the memory of the process.
+//! Memory of idle connections. Alone in its file, because it measures the memory of the process.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! `/api/entries`, the keys that hold a text, and `/api/value`, one value.
 //!
-//! Values are personal data more often than keys. They are told on a loopback address only, and only to a request with
-//! the header `X-Ebbtide-Confirm: value`: no link and no page of another site can send one.
+//! Values are personal data more often than keys. They are served on a loopback address only, and only to a request
+//! with the header `X-Ebbtide-Confirm: value`: no link and no page of another site can send it.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::query::Query;
 use super::state::AdminState;
 use crate::sync::lock;
 
-/// Bytes of a value that are told.
+/// Maximum number of bytes of a value in an answer.
 const MAX_VALUE_BYTES: usize = 16 << 10;
-/// A slice on flash is waited for so long: a device that hangs fails its reads after 30 s, and browsers wait for less.
+/// Maximum wait for a slice on flash: a device that hangs fails its reads after 30 s, and browsers wait for less.
 const FLASH_PATIENCE: Duration = Duration::from_secs(4);
 
-/// A refusal: what the client is told.
+/// A refusal: status and text of the answer.
 pub type HttpRefusal = (StatusCode, String);
 
 /// `/api/entries?filter=TEXT` begins, and `?next=TOKEN` continues.

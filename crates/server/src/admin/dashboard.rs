@@ -1,8 +1,8 @@
 //! The dashboard: one page with its style and its script inside, joined from the files in `dashboard/`.
 //!
-//! It shows keys and other text that clients send. The page puts them in as text only; and the policy in its header
-//! has the browser run and load nothing but this page's own script and style, told by a number that is new in each
-//! answer, and talk to nobody but this server.
+//! The page shows keys and other text from clients, and inserts them as text only. The policy in its header restricts
+//! the browser to the page's own script and style, identified by a nonce of each answer, and to connections with this
+//! server.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_takes_nothing_from_elsewhere() {
+    fn the_page_is_complete_without_outside_resources() {
         let page = render("n0nce");
         assert!(!page.contains("{{"), "a part is missing");
         assert_eq!(page.matches(" nonce=\"n0nce\"").count(), 2);
-        // What would end the script, or the style, before its end.
+        // Another closing tag would end the script or the style early.
         assert_eq!((page.matches("</script").count(), page.matches("</style").count()), (1, 1));
         for outside in [" src=", "url(", "@import", "import(", "https:", "innerHTML", "eval("] {
             assert!(!page.contains(outside), "{outside}");

@@ -16,7 +16,7 @@ use crate::sync::lock;
 const OCTAVES: std::ops::RangeInclusive<u32> = 3..=22;
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9)];
 
-/// What `/api/overview` has under `flash`: null without flash.
+/// Value of `flash` in `/api/overview`: null without flash.
 pub fn overview(state: &AdminState, get_hits: u64) -> Value {
     let Some(flash) = state.shared.cache.flash_stats() else { return Value::Null };
     let (tier, wear_rate) = (&flash.tier, wear_rate(state, &flash));

@@ -1,10 +1,10 @@
 //! A search for keys that hold a text, in memory and then on flash: a scan as `lru_crawler metadump` makes it, in
 //! slices.
 //!
-//! A slice looks at a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Slices
+//! A slice examines a bounded number of objects, so the admin thread is never busy for longer than some 10 ms. Slices
 //! on flash wait for reads, so the thread of dumps makes them. Between two slices the position is kept, and no object.
-//! One search at a time is kept: a new one replaces the one before, and a minute without a request ends it, too, for a
-//! cache has a small number of scans at a time.
+//! One search is kept at a time: a new search replaces it, and a minute without a request ends it, because a cache
+//! limits the number of concurrent scans.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use crate::pools::PoolSet;
 const MAX_ENTRIES: usize = 100;
 /// Steps of the scan in memory for one answer, with up to 112 objects each.
 const MAX_STEPS: usize = 1024;
-/// After so long without a request the position is forgotten.
+/// Time without a request after which the position is dropped.
 const MAX_IDLE: Duration = Duration::from_secs(60);
 
-/// The search that goes on.
+/// The current search.
 #[derive(Default)]
 pub struct KeySearches {
     kept: Option<KeySearch>,
@@ -38,7 +38,7 @@ pub struct KeySearch {
     filter: Vec<u8>,
     scan: Scan,
     pool: String,
-    /// Those that follow.
+    /// The pools that follow.
     pools: VecDeque<(String, Pool)>,
     looked_at: u64,
     used: Instant,
@@ -49,7 +49,7 @@ pub struct SearchSlice {
     pub entries: Vec<Value>,
     /// Objects since the start of the search.
     pub looked_at: u64,
-    /// With which the search goes on; `None` at its end.
+    /// Position at which the search continues; `None` at its end.
     pub next: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl KeySearch {
         (slice, has_more.then_some(self))
     }
 
-    /// Looks at the next objects, all in memory or all on flash; false at the end of the last pool.
+    /// Examines the next objects, all in memory or all on flash; false at the end of the last pool.
     fn look_at_next(&mut self, found: &mut Vec<Value>) -> bool {
         let waits = self.scan.waits();
         let steps = if waits { SLICE_READS } else { MAX_STEPS };

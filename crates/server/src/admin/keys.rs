@@ -1,4 +1,4 @@
-//! `/api/keys`: who uses the memory, and why it leaves, by key prefix and by size; the largest objects.
+//! `/api/keys`: use of memory and reasons of removals, by key prefix and by size; the largest objects.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::observe::{
 };
 use crate::sync::lock;
 
-/// Prefixes that are told, those with the most memory or traffic.
+/// Maximum number of prefixes in an answer, those with the most memory or traffic.
 const PREFIXES: usize = 20;
 
 /// `/api/keys`.

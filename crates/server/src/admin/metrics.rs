@@ -13,10 +13,10 @@ use crate::pools::PoolReading;
 use crate::shared::Shared;
 use crate::statistics::{CACHE, MONITOR, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER};
 
-/// What the body is.
+/// Media type of the body.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Buckets end at these powers of two of a nanosecond: from 1 us to 1 s, where the workers' own buckets end as well.
+/// Buckets end at these powers of two of a nanosecond: 1 us to 1 s. The workers' buckets have the same bounds.
 const OCTAVES: std::ops::RangeInclusive<u32> = 10..=30;
 
 /// The whole page.

@@ -12,9 +12,9 @@
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
 //!
-//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers
-//! only requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
-//! (DNS rebinding) names it by that name.
+//! There is no authentication, so it listens on the loopback interface by default, and then answers only requests whose
+//! host is an address or localhost: a page of another site whose name resolves to this address (DNS rebinding) sends
+//! that name.
 
 mod browse;
 mod dashboard;

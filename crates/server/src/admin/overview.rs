@@ -17,7 +17,7 @@ use crate::unix_time::unix_now;
 
 /// The newest points of the history in an overview: a reader that asks each second misses none.
 const POINTS: usize = 5;
-/// Hot keys that are told.
+/// Maximum number of hot keys in an answer.
 const HOT_KEYS: usize = 20;
 
 /// `/api/history`: the last `range_seconds`, or the same time `ago_seconds` earlier.
@@ -160,7 +160,7 @@ fn hot_keys(shared: &Shared, accesses_per_second: f64) -> Vec<Value> {
     told.collect()
 }
 
-/// What the process has in memory; `None` where the system does not tell.
+/// Resident bytes of the process; `None` if the system does not report them.
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

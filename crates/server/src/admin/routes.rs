@@ -50,7 +50,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .with_state(state)
 }
 
-/// Refuses requests for other hosts, and has browsers take answers for nothing but what they are.
+/// Refuses requests for other hosts, and forbids browsers to guess the type of an answer.
 async fn guard(FromState(state): FromState<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let named = request.headers().get(header::HOST).map(|host| host.as_bytes());
     let is_ours = named.is_none_or(|host| str::from_utf8(host).is_ok_and(is_local));
@@ -79,7 +79,7 @@ async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl Int
     Json(overview::overview(&state))
 }
 
-/// `?range=SECONDS` asks for another time than the last fifteen minutes, `ago=SECONDS` for one that ended earlier.
+/// `?range=SECONDS` selects another time than the last fifteen minutes, `ago=SECONDS` one that ended earlier.
 async fn history_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
     let times = Query::parse(query.as_deref(), &["range", "ago"]).and_then(|query| {
         let range = query.number("range", "seconds")?.unwrap_or(DEFAULT_RANGE_SECONDS);
@@ -115,7 +115,7 @@ async fn pools_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoRe
     Json(overview::pools(&state))
 }
 
-/// `?memory=BYTES` asks for the point of another limit, too, `pool=NAME` for the curve of another pool than `default`.
+/// `?memory=BYTES` adds the point of another limit, `pool=NAME` selects the curve of another pool than `default`.
 async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
     let asked = Query::parse(query.as_deref(), &["memory", "pool"]).and_then(|query| {
         let pool = String::from_utf8_lossy(query.bytes("pool").unwrap_or(DEFAULT_POOL.as_bytes())).into_owned();

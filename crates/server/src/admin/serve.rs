@@ -1,4 +1,4 @@
-//! Connections of the admin interface, and its clock: once a second all counters are looked at.
+//! Connections of the admin interface, and its clock: all counters are read once a second.
 //!
 //! Nothing that a client does takes more than a bounded share of this thread or of memory: connections, the bytes of a
 //! request's head, the time to send it and the time that a connection lasts are limited.
@@ -29,7 +29,7 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
 /// How long a client may take for that answer.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long accepting pauses when it fails, as for want of file descriptors.
+/// Pause after a failure to accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! What the answers of the admin interface are made from, and the look at all counters once a second.
+//! State behind the answers of the admin interface, and the reading of all counters once a second.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -17,13 +17,13 @@ use crate::sync::lock;
 use crate::unix_time::unix_now;
 
 /// The factor by which the weight of an access or an eviction falls in a second. It halves in 40 seconds, so the mean
-/// age of what is counted is about a minute, as in the other numbers.
+/// age of the counts is about a minute, as in the other numbers.
 const DECAY: f64 = 0.9828;
-/// What is left of the gets of a large object after a second: half of them after ten minutes, for such objects may be
-/// read rarely.
+/// The factor by which the weight of a get of a large object falls in a second. It halves in ten minutes, because such
+/// objects may be read rarely.
 const LARGE_OBJECTS_DECAY: f64 = 0.998_85;
 
-/// What the answers are made from.
+/// State that the answers read.
 pub struct AdminState {
     pub shared: Arc<Shared>,
     pub observer: Mutex<Observer>,
@@ -51,7 +51,7 @@ impl AdminState {
         }
     }
 
-    /// Looks at all counters: to be called once a second.
+    /// Reads all counters; call it once a second.
     pub fn observe(&self) {
         let mut snapshot = snapshot(&self.shared);
         let asks_drives = lock(&self.observer).is_to_ask_drives(snapshot.uptime);
@@ -134,7 +134,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
 fn flash(shared: &Shared) -> Option<FlashSnapshot> {
     let tier = shared.cache.flash_stats()?.tier;
     let in_pages = tier.written.small_pages;
-    // The life of a drive is of what goes on.
+    // The life of a drive follows from recurring writes.
     let drive_writes = DriveWrites { in_sequence: tier.written.recurring() - in_pages, in_pages };
     Some(FlashSnapshot { drive_writes, health: tier.device.health, dropped_behind: tier.drops.behind, drives: None })
 }

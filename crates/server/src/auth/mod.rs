@@ -1,4 +1,4 @@
-//! Who may speak to the server.
+//! Authentication of clients.
 
 mod users;
 
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 pub use users::{UserFile, UserFormat};
 
-/// How clients show who they are. Either way nothing else is executed for them before.
+/// How clients authenticate. No other command is executed before that.
 #[derive(Clone, Debug)]
 pub enum Auth {
-    /// (`-Y`) With a set of the text protocol, which then is the only one that is spoken.
+    /// (`-Y`) By a set of the text protocol, the only protocol that is accepted then.
     Ascii(Arc<UserFile>),
-    /// (`-S`) With SASL PLAIN in the binary protocol, which then is the only one that is spoken.
+    /// (`-S`) By SASL PLAIN in the binary protocol, the only protocol that is accepted then.
     Sasl(Arc<UserFile>),
 }
 
 impl Auth {
-    /// Where the users come from.
+    /// File of the users.
     pub fn users(&self) -> &Arc<UserFile> {
         match self {
             Self::Ascii(users) | Self::Sasl(users) => users,

@@ -23,7 +23,7 @@ pub enum UserFormat {
     Fields,
 }
 
-/// A file of users as it was when it was last read.
+/// A file of users, as last read.
 pub struct UserFile {
     path: PathBuf,
     format: UserFormat,
@@ -48,7 +48,7 @@ impl UserFile {
     /// Reads the file again. Clients that are in stay in.
     ///
     /// # Errors
-    /// As `load`; the users stay what they were.
+    /// As `load`; the users stay unchanged.
     pub fn reload(&self) -> Result<(), Error> {
         let entries = read(&self.path, self.format)?;
         *self.entries.write().unwrap_or_else(PoisonError::into_inner) = entries;
@@ -71,7 +71,7 @@ impl UserFile {
         known && !user.is_empty() && !password.is_empty()
     }
 
-    /// What `user` has to be: without the host, unless the client gives one.
+    /// The name that `user` must equal: that of the entry, without its host unless the client gives a host.
     fn name<'a>(&self, entry: &'a UserEntry, user: &[u8]) -> &'a [u8] {
         let at = entry.user.iter().position(|&byte| byte == b'@');
         match at {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_without_a_name_or_a_password() {
+    fn empty_names_and_passwords_are_refused() {
         let users = load(b":\n:pass\nuser:\n", UserFormat::WholeLine).expect("users");
         for (user, password) in [(&b""[..], &b""[..]), (b"", b"pass"), (b"user", b"")] {
             assert!(!users.knows(user, password));

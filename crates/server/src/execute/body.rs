@@ -75,7 +75,7 @@ impl MetaAnswer {
         Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
     }
 
-    /// True when the answer tells the length of the value.
+    /// True when the answer contains the length of the value.
     pub fn asks_length(&self) -> bool {
         Meta::flags_in(&self.flags).any(|flag| flag[0] == b's')
     }
@@ -110,7 +110,7 @@ impl StoreTarget {
         }
     }
 
-    /// True when the answer tells the length of the value.
+    /// True when the answer contains the length of the value.
     pub(super) fn asks_length(&self) -> bool {
         matches!(&self.answer, StoreAnswer::Meta(meta_answer) if meta_answer.asks_length())
     }

@@ -28,7 +28,7 @@ const CACHE_DUMP_STEPS: usize = 4096;
 /// memcached's largest slab class.
 const CLASS_LIMIT: u32 = 63;
 
-/// What a dump does after a slice.
+/// Next action of a dump after a slice.
 pub enum SliceEnd {
     /// More slices follow, after other connections had their turn.
     More,

@@ -1,4 +1,4 @@
-//! The executor of the commands of one worker, and what a connection does after a command.
+//! The executor of the commands of one worker, and the next action of a connection after a command.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::watch::Watch;
 
 /// Executes commands for one worker.
 pub struct Executor {
-    /// The pool `default`, and what concerns all pools.
+    /// The pool `default`, and operations on all pools.
     pub(super) cache: Cache,
     pub(super) router: Router,
-    /// That of the current command, for the handle of its pool.
+    /// Patience of the current command, for the handle of its pool.
     pub(super) current_patience: Cell<Patience>,
     pub(super) shared: Arc<Shared>,
     pub(super) worker: usize,
@@ -36,7 +36,7 @@ pub struct Executor {
     pub(super) wait: RefCell<ConnectionWait>,
 }
 
-/// What a connection does after a command.
+/// Next action of a connection after a command.
 pub enum Next {
     Continue,
     /// The command was not executed: the connection waits for flash or memory.
@@ -45,7 +45,7 @@ pub enum Next {
     Receive(Body),
     /// Answer with the slices of this dump before the next command.
     Dump(DumpProgress),
-    /// Send the events of this watcher from now on, and read no more commands.
+    /// Send the events of this watcher, and read no more commands.
     Watch(Watch),
     /// Close the connection once its output is sent.
     Close,

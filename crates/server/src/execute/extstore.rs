@@ -1,5 +1,5 @@
-//! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes
-//! to here is in docs/compatibility.md.
+//! Statistics of flash under the names of memcached's external storage, in `stats` of a cache with flash. The meanings
+//! are in docs/compatibility.md.
 
 use super::Executor;
 use super::executor::OptionalReply;
@@ -78,7 +78,7 @@ pub fn storage(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "extstore_io_queue", tier.device.under_way);
 }
 
-/// What of memcached's settings has an equal here.
+/// Settings of memcached's external storage that have an equivalent here.
 pub fn settings(flash: &FlashStats, limits: &FlashLimits, out: &mut Vec<u8>) {
     stat(out, "ext_item_size", limits.min_value_bytes);
     stat(out, "ext_item_age", limits.max_idle_seconds.unwrap_or(NEVER));

@@ -43,7 +43,7 @@ pub(super) const NO_MEMORY_FOR_PRESENT: Error =
 pub enum FlashOutcome<'a> {
     /// Reads are pending: the connection is parked.
     Parked,
-    /// The command looks in memory again and takes that result.
+    /// The command repeats the lookup in memory and takes its result.
     MemoryDecides,
     /// The value, read from flash.
     Served(Item<'a>),
@@ -58,7 +58,7 @@ pub enum KeyPresence {
     Known,
     /// Flash may have it: the connection is parked until it has been read.
     NeedsFlash,
-    /// It is on flash and cannot be promoted for lack of memory.
+    /// The object is on flash and cannot be promoted for lack of memory.
     NoMemory,
 }
 

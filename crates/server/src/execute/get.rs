@@ -55,7 +55,7 @@ enum AnswerForm {
     Meta {
         value: bool,
         quiet: bool,
-        /// It asks for nothing that needs the item in memory.
+        /// No flag needs the item in memory.
         is_plain: bool,
     },
 }
@@ -74,7 +74,7 @@ pub struct Unanswered {
     pub rest: Rest,
 }
 
-/// What the parser finds there.
+/// Syntax at this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     Line,

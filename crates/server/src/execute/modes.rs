@@ -21,7 +21,7 @@ pub fn creates(meta: &Meta<'_>) -> Option<i32> {
     meta.exptime(b'N').filter(|_| matches!(meta.mode(), Some(b'A' | b'P')))
 }
 
-/// The engine's name for what an ms asks for.
+/// The engine's mode for an ms.
 pub fn meta_mode(meta: &Meta<'_>) -> Mode {
     let expected = meta.number(b'C');
     // To an append or a prepend a token of 0 is none; an add does without.

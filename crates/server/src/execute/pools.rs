@@ -53,7 +53,7 @@ impl Executor {
         self.count_gets(self.router.find(key), hits, misses);
     }
 
-    /// Counts a write that was refused for want of memory.
+    /// Counts a write that was refused for lack of memory.
     pub(super) fn count_refused(&self, key: &[u8]) {
         self.counters().store_no_memory.add(1);
         if !self.router.is_single() {

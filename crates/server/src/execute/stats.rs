@@ -1,7 +1,7 @@
-//! The stats commands, with memcached's names for what has a counterpart here.
+//! The stats commands, with memcached's names for statistics that it has, too.
 //!
-//! Plain `stats` stays below 4 KiB with one token per value, which some collectors rely on; what only this server
-//! knows is in `stats ebbtide`.
+//! Plain `stats` stays below 4 KiB with one token per value, which some collectors rely on; statistics that only this
+//! server has are in `stats ebbtide`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Executor {
             Some(b"slabs") => self.slabs(out),
             Some(b"pools") => self.pool_stats(out),
             Some(b"conns") => self.connections(connection, out),
-            // There are no pages: nothing is listed.
+            // Flash has no pages of extstore: nothing is listed.
             Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => match argument {

@@ -5,7 +5,7 @@ use ebbtide_protocol::reply::stat;
 use super::Executor;
 use crate::observe::{Census, SizeClass};
 
-/// Objects that `stats ebbtide sizes` looks at: a worker is busy with them for about a millisecond.
+/// Maximum number of objects that `stats ebbtide sizes` samples; the scan takes a worker about a millisecond.
 const MAX_OBJECTS: u64 = 4096;
 
 impl Executor {

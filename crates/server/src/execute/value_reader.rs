@@ -86,10 +86,10 @@ impl ValueReader {
         self.waits_for_memory
     }
 
-    /// Goes on with bytes that wait for memory.
+    /// Continues with bytes that wait for memory.
     ///
     /// # Errors
-    /// `WouldWait`; what breaks the upload off is answered by `finish`.
+    /// `WouldWait`. Other errors end the upload and are answered by `finish`.
     pub fn resume(&mut self, patience: Patience) -> Result<(), Error> {
         let ValueBuffer::Upload(upload) = &mut self.buffer else { return Ok(()) };
         upload.set_patience(patience);

@@ -108,7 +108,7 @@ impl Executor {
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };
-        // An append keeps the life; the line tells the length of the whole value.
+        // An append keeps the life; the line shows the length of the whole value.
         let joined = match (command, status) {
             (StoreVerb::Append | StoreVerb::Prepend, StoreStatus::Stored) => {
                 self.pool(key).peek(key).item().map(|item| (item.len(), item.ttl()))

@@ -1,7 +1,7 @@
 //! `ebbtide dashboard`: several servers on one read-only page.
 //!
 //! One task for each node asks its admin HTTP for `/api/overview` once a second, with a bound on the time and on the
-//! bytes of an answer. A node that hangs is shown as silent; the tasks of the others go on.
+//! bytes of an answer. A node that hangs is shown as silent; the tasks of the others continue.
 
 mod client;
 mod node;
@@ -23,7 +23,7 @@ use crate::unix_time::unix_now;
 use crate::{Error, admin};
 use node::Node;
 
-/// How often a node is asked, and how long it may take to answer.
+/// Interval of the requests to a node, and the time limit of an answer.
 const INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
@@ -37,7 +37,7 @@ pub struct FleetOptions {
 
 type Nodes = Arc<Vec<Mutex<Node>>>;
 
-/// Serves the page until the process ends. `started` is told the address.
+/// Serves the page until the process ends. `started` gets the address.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -90,7 +90,7 @@ const PAGE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("../admin/dashboard/style.css");
 const SCRIPT: &str = concat!(include_str!("../admin/dashboard/format.js"), include_str!("page/fleet.js"));
 
-/// The same rules as for the dashboard of one server: nothing from elsewhere, and names of nodes as text.
+/// The policy is that of the dashboard of one server: no outside resources, and names of nodes as text.
 async fn page() -> impl IntoResponse {
     let nonce = admin::nonce();
     let policy = format!(

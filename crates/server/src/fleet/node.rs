@@ -23,7 +23,7 @@ impl Node {
         (self.answered_unix_ms, self.error) = (Some(now_unix_ms), None);
     }
 
-    /// The node did not answer. What it said before stays.
+    /// Records that the node did not answer. Its last numbers stay.
     pub fn miss(&mut self, reason: String) {
         self.error = Some(reason);
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_numbers_of_now_and_a_silent_node_keeps_its_last() {
+    fn rows_show_current_numbers_silent_nodes_the_last() {
         let mut node = Node::new("a:1");
         assert_eq!((&node.row()["error"], &node.row()["hit_ratio"]), (&json!("not asked yet"), &Value::Null));
         let now = json!({ "hit_ratio": 0.75, "commands_per_second": { "get": 20.0 }, "evictions_per_second": { "all": 3.0 } });
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn skew_is_the_largest_over_the_mean_of_those_that_answer() {
+    fn skew_is_max_over_mean_of_answering_nodes() {
         let row = |items: u64, error: Value| json!({ "items": items, "error": error });
         let rows = [row(10, Value::Null), row(30, Value::Null), row(1000, json!("silent"))];
         assert_eq!(skew(&rows)["items"], 1.5);

@@ -1,4 +1,4 @@
-//! Who uses the memory: a sample of the stored objects by key prefix and by size, and the largest of them.
+//! Use of memory: a sample of the stored objects by key prefix and by size, and the largest of them.
 //!
 //! Every few seconds the admin thread scans each pool from the beginning of its index. The order of the index is that
 //! of the hashes, so the first objects of a scan are a random sample; the counts are scaled to all objects of the pool.
@@ -11,7 +11,7 @@ use super::headline::{MIN_MEMORY_SHARE, MIN_UNREAD_SHARE, UnreadPrefix};
 use super::traffic::TrafficSketch;
 use crate::pools::PoolSet;
 
-/// Objects that a census looks at, all pools together.
+/// Maximum number of objects that a census examines, all pools together.
 const MAX_OBJECTS: u64 = 65_536;
 /// A census of fewer objects is repeated after the shorter time.
 const FEW_OBJECTS: u64 = 8_192;
@@ -47,16 +47,16 @@ pub struct LargeObject {
     pub is_unread: bool,
 }
 
-/// What a census has found, scaled to all objects.
+/// Result of a census, scaled to all objects.
 #[derive(Clone, Debug)]
 pub struct Census {
     pub prefixes: GroupSketch<3>,
     pub classes: [MemoryCounts; CLASSES],
     /// The largest first.
     pub largest: Vec<LargeObject>,
-    /// Objects that were looked at.
+    /// Number of objects examined.
     pub looked_at: u64,
-    /// Every object was looked at.
+    /// True if every object was examined.
     pub is_complete: bool,
 }
 
@@ -89,7 +89,7 @@ impl CensusClock {
 }
 
 impl Census {
-    /// Looks at up to `max_objects` objects of all pools together. `None` if too many scans are running.
+    /// Examines up to `max_objects` objects of all pools together. `None` if too many scans are running.
     pub fn take(pools: &PoolSet, delimiter: u8, max_objects: u64) -> Option<Self> {
         let mut census = Self::default();
         let share = max_objects / pools.entries.len().max(1) as u64;
@@ -117,7 +117,7 @@ impl Census {
 
     /// The prefix that is written most, of those that take much memory for unread objects and have a lower share of the
     /// hits in `traffic` than of the memory: objects that survived an eviction count as unread until their next read,
-    /// however useful they are. A prefix that is hardly written any more is what an earlier flood has left.
+    /// however useful they are. A prefix with few writes is the remainder of an earlier flood.
     pub fn unread_prefix(&self, traffic: &TrafficSketch) -> Option<UnreadPrefix> {
         let ([all_bytes, ..], [.., all_hits, all_sets]) = (self.prefixes.total(), traffic.total());
         let memory_share = |prefix: &[u8]| self.prefixes.get(prefix)[0] / all_bytes.max(1.0);
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_while_another_prefix_has_more_memory() {
+    fn a_flood_is_found_beside_a_larger_prefix() {
         let mut census = Census::default();
         let mut traffic = TrafficSketch::default();
         assert!(census.unread_prefix(&traffic).is_none());
@@ -204,7 +204,7 @@ mod tests {
         let told = census.unread_prefix(&traffic).unwrap();
         assert_eq!((&*told.name, told.memory_share, told.unread_share), ("flood:", 0.4, 1.0));
         assert_eq!((&*told.name, told.hit_share), ("flood:", 0.05));
-        // Another one floods now, and the memory of the first is what is left of it.
+        // Another prefix floods now; the first one's memory is the remainder of its flood.
         census.prefixes.add(b"crawl:", [300.0, 9.0, 9.0]);
         traffic.add(b"crawl:", [900.0, 0.0, 0.0, 900.0]);
         assert_eq!(census.unread_prefix(&traffic).unwrap().name, "crawl:");

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Events of each kind that are kept.
 pub const PLACES: usize = 32;
-/// What happens again within this time belongs to the same event.
+/// Repetitions within this time belong to the same event.
 const SAME_MS: u64 = 10_000;
 
 /// The families of events.
@@ -73,7 +73,7 @@ impl Events {
         let is_same =
             |event: &Event| event.reason == reason && now_unix_ms.saturating_sub(event.last_unix_ms) <= SAME_MS;
         let same = known.iter().position(|event| event.as_ref().is_some_and(is_same));
-        // A free place comes before the oldest event.
+        // A free place is taken before that of the oldest event.
         let oldest =
             || (0..PLACES).min_by_key(|place| known[*place].as_ref().map(|event| event.last_unix_ms)).unwrap_or(0);
         let place = same.unwrap_or_else(oldest);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_is_one_event_and_the_list_is_bounded() {
+    fn repetitions_merge_and_the_list_is_bounded() {
         let mut events = Events::default();
         for second in 0..30 {
             events.note(second * 1000, EventKind::Eviction, "full".to_string(), 5);

@@ -1,8 +1,8 @@
-//! Counts by key prefix in bounded memory: which keys use the memory, and which leave it.
+//! Counts by key prefix in bounded memory: which keys use the memory, and which are removed.
 //!
-//! A prefix is a key up to and with its first delimiter, `user:` of `user:17`. A sketch knows a fixed number of
-//! prefixes. A further one takes the place of the smallest, whose counts move to `others`: the sums over all prefixes
-//! stay exact, and a prefix with more than a few hundredths of the whole is in the sketch.
+//! A prefix is a key up to and with its first delimiter, `user:` of `user:17`. A sketch holds a fixed number of
+//! prefixes. A new prefix replaces the smallest one, whose counts move to `others`: the sums over all prefixes stay
+//! exact, and a prefix with more than a few hundredths of the whole is in the sketch.
 
 use std::collections::HashMap;
 
@@ -73,7 +73,7 @@ impl<const N: usize> GroupSketch<N> {
         add(&mut self.others, &other.others);
     }
 
-    /// Lets what was counted so far count for less.
+    /// Multiplies all counts by `factor`.
     pub fn decay(&mut self, factor: f64) {
         self.others.iter_mut().for_each(|count| *count *= factor);
         self.groups.values_mut().flatten().for_each(|count| *count *= factor);

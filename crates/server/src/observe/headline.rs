@@ -20,7 +20,7 @@ const MAX_MISSED_RATIO: f64 = 0.5;
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Good,
-    /// Nothing can be said yet.
+    /// The data do not suffice yet.
     Unknown,
     Notice,
     Bad,
@@ -64,10 +64,10 @@ pub struct MissedPrefix {
     pub hit_ratio_of_others: f64,
 }
 
-/// What the sentence is made from.
+/// Inputs of the sentence.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether the sentence before told of a fall of the hit ratio.
+    /// Whether the previous sentence reported a fall of the hit ratio.
     pub was_fall: bool,
     pub items: u64,
     /// Of the last minute, as all counts of now, and of a good minute before it.
@@ -76,10 +76,10 @@ pub struct Facts {
     pub evictions_now: u64,
     pub refused_for_memory_now: u64,
     pub health: Option<Health>,
-    /// `None` where keys are not told.
+    /// `None` if keys may not be shown.
     pub unread: Option<UnreadPrefix>,
     pub missed: Option<MissedPrefix>,
-    /// What more memory would give, in words.
+    /// Effect of more memory, in words.
     pub sizing: Option<String>,
 }
 
@@ -119,10 +119,10 @@ pub fn headline(facts: &Facts) -> (Level, String) {
     }
 }
 
-/// How a sentence begins that tells of a fall.
+/// Beginning of a sentence about a fall of the hit ratio.
 pub const FALL: &str = "The hit ratio fell";
 
-/// The prefix that the misses come from: by its own gets, or by the memory that it takes from others.
+/// The prefix that causes the misses: by its own gets, or by the memory that it takes from others.
 fn cause(facts: &Facts) -> Option<String> {
     let missed = missed_prefix(facts);
     let is_of_another = |(name, _): &(&str, String)| facts.missed.as_ref().is_none_or(|missed| missed.name != **name);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_is_told_with_the_prefix_that_caused_it() {
+    fn a_fall_is_reported_with_its_flooding_prefix() {
         let facts = Facts { items: 9, now: counts(1000, 610), before: counts(9000, 8280), ..Facts::default() };
         let (level, told) = headline(&Facts { unread: flood(), evictions_now: 5, ..facts.clone() });
         assert_eq!(level, Level::Bad);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gets_of_one_prefix_are_a_cause_of_their_own() {
+    fn a_fall_is_reported_with_its_missed_prefix() {
         let missed =
             MissedPrefix { name: "item:".to_owned(), miss_share: 0.99, hit_ratio: 0.004, hit_ratio_of_others: 0.995 };
         let (now, before) = (counts(1000, 850), counts(9000, 8950));
@@ -228,20 +228,20 @@ mod tests {
         let cause = "99.0 % of the misses are gets of item:, which hit by 0.4 %; all others hit by 99.5 %.";
         let fell = "The hit ratio fell from 99.4 % to 85.0 %.";
         assert_eq!(headline(&facts).1, format!("{fell} {cause}"));
-        // It also writes what nobody reads.
+        // The prefix also writes objects that are never read.
         let own = UnreadPrefix { name: "item:".to_owned(), ..flood().unwrap() };
         assert_eq!(headline(&Facts { unread: Some(own), ..facts.clone() }).1, format!("{fell} {cause}"));
         // Its objects were pushed out by those of another.
         let told = headline(&Facts { unread: flood(), ..facts.clone() }).1;
         assert!(told.starts_with(&format!("{fell} Keys of flood: take")), "{told}");
-        // The gets of others miss as well.
+        // The gets of other prefixes miss, too.
         let missed = MissedPrefix { hit_ratio_of_others: 0.89, ..missed };
         let told = headline(&Facts { missed: Some(missed), ..facts }).1;
         assert!(told.ends_with("See \"Who uses the memory\"."), "{told}");
     }
 
     #[test]
-    fn a_fall_is_told_until_most_of_it_is_over() {
+    fn a_fall_is_reported_until_mostly_recovered() {
         let facts = Facts { now: counts(1000, 951), before: counts(1000, 1000), ..Facts::default() };
         assert_eq!(headline(&facts).0, Level::Good);
         let lasting = Facts { was_fall: true, ..facts };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_in_a_quarter_of_memory_hides_sizing() {
+    fn a_flood_of_quarter_memory_hides_sizing() {
         let unread = UnreadPrefix { memory_share: 0.25, ..flood().unwrap() };
         let sizing = Some("8 MiB more memory would save 2.0 points of misses.".to_owned());
         let facts = Facts {

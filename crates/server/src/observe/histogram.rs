@@ -1,7 +1,7 @@
 //! Latencies by command: fixed log-linear buckets, eight to a power of two, so that a value is known to 6 % or better.
 //!
-//! A worker's histogram has one writer, the worker, for whom adding is a plain load and store; anybody may read it
-//! meanwhile. What was added can be off by the sample that is being written.
+//! A worker's histogram has one writer, the worker, which adds with a plain load and store. Any thread may read it
+//! meanwhile; a sum can lack the sample that is being written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ fn bucket(nanoseconds: u64) -> usize {
     }
 }
 
-/// The smallest latency that lies above a bucket, in nanoseconds.
+/// The smallest latency above a bucket, in nanoseconds.
 fn end(bucket: usize) -> u64 {
     let part = bucket as u64 % (1 << DIVISION);
     let octave = MIN_OCTAVE + (bucket >> DIVISION) as u32;
@@ -75,7 +75,7 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// What all workers have seen of a command.
+    /// Latencies of a command in all workers.
     pub fn sum<'a>(workers: impl Iterator<Item = &'a CommandLatencies>, command: CommandKind) -> Self {
         let mut total = Self::default();
         for worker in workers {
@@ -88,7 +88,7 @@ impl LatencyHistogram {
         total
     }
 
-    /// What has come since an earlier look.
+    /// Latencies recorded since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts).map(|(now, before)| now.saturating_sub(*before));
         Self { counts: counts.collect(), sum: self.sum.saturating_sub(earlier.sum) }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_lies_below_the_end_of_its_bucket_and_near_it() {
+    fn values_are_just_below_their_buckets_end() {
         let mut last = 0;
         for nanoseconds in (0..5000).chain((12..40).flat_map(|o| (0..40).map(move |i| (1u64 << o) + (i << (o - 6))))) {
             let bucket = bucket(nanoseconds);

@@ -1,4 +1,4 @@
-//! What happened: a point a second for fifteen minutes, and a point a minute for a week.
+//! History of the counters: a point per second for fifteen minutes, and a point per minute for a week.
 
 use std::collections::VecDeque;
 
@@ -6,9 +6,9 @@ use super::events::Event;
 use super::history_file::HistoryFile;
 use super::history_point::{HistoryPoint, MINUTE_MS, MINUTES};
 
-/// Points a second that are kept.
+/// Number of one-second points that are kept.
 const SECONDS: usize = 15 * 60;
-/// Points of an answer; a longer time has points of several minutes.
+/// Maximum number of points in an answer; for a longer time a point covers several minutes.
 const MAX_POINTS: u64 = 1000;
 
 /// The points, oldest first.
@@ -77,7 +77,7 @@ impl History {
     }
 
     /// Seconds of a point and the points of the last `range_seconds`, oldest first; with `ago_seconds`, of the same
-    /// time so much earlier, in minutes. The times of the points stay.
+    /// period that number of seconds earlier, in whole minutes. The points keep their times.
     pub fn range(&self, range_seconds: u64, ago_seconds: u64) -> (u64, Vec<HistoryPoint>) {
         let Some(now) = self.seconds.back().map(|point| point.time_unix_ms) else { return (1, Vec::new()) };
         let to = now.saturating_sub(ago_seconds.saturating_mul(1000));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_leaves_points_in_order() {
+    fn setting_the_clock_back_keeps_points_in_order() {
         let mut history = History::default();
         for second in (5000..6000).chain(3000..5100) {
             history.push(at(second));

@@ -68,7 +68,7 @@ impl HistoryFile {
         Ok(Self { file, is_failing: Cell::new(false) })
     }
 
-    /// Whether `open` would take this path. Nothing is made or changed, and the file of another server passes.
+    /// Whether `open` would accept this path. Creates and changes nothing, and accepts the file of another server.
     ///
     /// # Errors
     /// Those of `open`, but `ResourceBusy`.
@@ -230,7 +230,7 @@ fn decode(record: &[u8; RECORD]) -> Option<HistoryPoint> {
     })
 }
 
-/// FNV-1a over the words: it tells a torn record from a whole one.
+/// FNV-1a over the words: detects a torn record.
 fn checksum(words: &[u64]) -> u64 {
     words.iter().fold(0xCBF2_9CE4_8422_2325, |sum, word| (sum ^ word).wrapping_mul(0x0000_0100_0000_01B3))
 }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_record_is_skipped_and_its_neighbours_stay() {
+    fn a_torn_record_is_skipped_alone() {
         let (_folder, path) = file_with(&[at(2), at(1), at(0)]);
         let whole = std::fs::read(&path).unwrap();
         let (old, new) = (encode(&at(1)), encode(&HistoryPoint { gets: 77, ..at(1) }));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_keeps_the_records_before_its_end() {
+    fn a_truncated_file_keeps_its_whole_records() {
         let mut points: Vec<HistoryPoint> = (0..5).map(at).collect();
         points.sort_by_key(slot_of);
         let (_folder, path) = file_with(&points);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_the_place_of_another_minute_is_skipped() {
+    fn a_record_in_a_wrong_slot_is_skipped() {
         let (_folder, path) = file_with(&[at(1)]);
         let file = HistoryFile::open(&path).unwrap();
         file.file.write_all_at(&encode(&at(1)), offset(slot_of(&at(5)))).unwrap();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_is_noted_and_the_next_one_is_tried() {
+    fn a_failed_write_is_noted_and_writes_continue() {
         let (_folder, path) = file_with(&[]);
         let file = Flock::lock(std::fs::File::open(&path).unwrap(), FlockArg::LockShared).unwrap();
         let read_only = HistoryFile { file, is_failing: Cell::new(false) };

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-/// Points a minute that are kept: a week.
+/// Number of one-minute points that are kept: a week.
 pub const MINUTES: usize = 7 * 24 * 60;
 pub const MINUTE_MS: u64 = 60_000;
 
-/// What happened in a second or a minute, and how things stood at its end.
+/// Counts of a second or a minute, and gauges at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HistoryPoint {
     pub time_unix_ms: u64,
@@ -26,7 +26,7 @@ pub struct HistoryPoint {
 }
 
 impl HistoryPoint {
-    /// Adds what happened later.
+    /// Adds the counts of a later point.
     pub fn add(&mut self, later: &Self) {
         let Self { get_p50_us, get_p99_us, .. } = *self;
         *self = Self {

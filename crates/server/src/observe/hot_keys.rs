@@ -1,16 +1,15 @@
-//! Which keys are asked for most now: the space-saving sketch (Metwally, Agrawal, El Abbadi: "Efficient computation of
-//! frequent and top-k elements in data streams", 2005) over sampled keys, weighed and decayed.
+//! The most requested keys now: the space-saving sketch (Metwally, Agrawal, El Abbadi: "Efficient computation of
+//! frequent and top-k elements in data streams", 2005) over sampled keys, weighted and decayed.
 //!
-//! The sketch keeps a fixed number of keys. A key that it does not know takes the place, and the weight, of the least
-//! one; that weight is then the most by which the newcomer may be overrated. What is reported is the weight without it,
-//! so a key is never said to be hotter than it is.
+//! The sketch keeps a fixed number of keys. An unknown key takes the place and the weight of the key with the smallest
+//! weight; that weight bounds the error of the new key. Reports subtract it, so no key is overrated.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// Keys that a worker's sketch knows: a key with more than 1/256 of the accesses is always among them.
+/// Number of keys in a worker's sketch: a key with more than 1/256 of the accesses is always among them.
 const CAPACITY: usize = 256;
-/// Keys that weigh less than this are forgotten, which changes no share that anybody could see: an access weighs one.
+/// Keys with less weight are dropped, without a visible effect on any share: an access weighs one.
 const MIN_WEIGHT: f32 = 1.0 / 1024.0;
 
 /// The keys of one worker.
@@ -33,7 +32,7 @@ struct HotKey {
     hits: f32,
 }
 
-/// A key that is asked for more than others.
+/// A key with more accesses than others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HottestKey {
     pub key: Vec<u8>,
@@ -78,7 +77,7 @@ impl HotKeys {
         same.find(|(at, _)| self.entries[*at].key == key).map(|(at, _)| at)
     }
 
-    /// Lets what was counted so far count for less.
+    /// Multiplies all weights by `factor`.
     pub fn decay(&mut self, factor: f64) {
         self.total *= factor;
         let factor = factor as f32;
@@ -123,7 +122,7 @@ pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Ve
     told.collect()
 }
 
-/// A key as text: what is not printable ASCII is written as in a C string.
+/// A key as text: bytes that are not printable ASCII are escaped as in a C string.
 pub fn printable(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn frequent_keys_are_found_among_many_and_not_overrated() {
+    fn frequent_keys_are_found_and_not_overrated() {
         let mut sketches = [HotKeys::default(), HotKeys::default()];
         for round in 0..40_000u32 {
             let sketch = &mut sketches[round as usize % 2];

@@ -1,21 +1,21 @@
-//! Seeing what the server does: samples that the workers leave, and a look at all counters once a second.
+//! Observation of the server: samples from the workers, and a reading of all counters once a second.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `probe` | a worker's side: which commands are sampled |
 //! | `histogram` | latencies by command |
-//! | `hot_keys`, `watched_keys` | the keys asked for most; those of the largest objects |
-//! | `snapshot`; `observer` | a look at all counters; what the admin thread makes of it second by second |
-//! | `events`; `history`, `history_point` | what has happened; points of a week |
+//! | `hot_keys`, `watched_keys` | the most requested keys; those of the largest objects |
+//! | `snapshot`; `observer` | a reading of all counters; values that the admin thread derives every second |
+//! | `events`; `history`, `history_point` | events; points of a week |
 //! | `history_file`, `event_record` | both on disk |
-//! | `window` | the numbers of the last minute, the same for all who show them |
-//! | `groups`; `traffic`, `census` | counts by key prefix; of accesses and evictions, of what is stored |
+//! | `window` | the numbers of the last minute, the same for all displays |
+//! | `groups`; `traffic`, `census` | counts by key prefix; of accesses and evictions, of stored objects |
 //! | `headline` | the state in one sentence |
 //! | `sizing` | whether the cache has the right size |
 //! | `wear` | how long the drive below flash will last |
 //!
-//! Everything but the samples comes from counters that are there anyway, so that workers do nothing for it; without an
-//! admin interface nothing is sampled.
+//! All data but the samples is read from existing counters, at no cost for workers. Without an admin interface nothing
+//! is sampled.
 
 mod census;
 mod event_record;
@@ -55,13 +55,13 @@ pub use window::{Recent, Window};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 
-/// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
+/// Kind of a command in latencies: its operation, the same for every dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum CommandKind {
     Get,
     GetAndTouch,
-    /// All that store a value.
+    /// Every command that stores a value.
     Set,
     Delete,
     Incr,
@@ -113,7 +113,7 @@ impl CommandKind {
         }
     }
 
-    /// The same of a packet of the binary protocol.
+    /// Kind and key of a packet of the binary protocol.
     pub fn of_binary<'a>(command: &binary::BinaryCommand<'a>) -> (Self, Option<&'a [u8]>) {
         match command {
             binary::BinaryCommand::Get { key, .. } => (Self::Get, Some(key)),

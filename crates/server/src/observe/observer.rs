@@ -1,4 +1,4 @@
-//! What is made of the counters second by second: differences, windows of latencies, events.
+//! Values derived from the counters every second: differences, windows of latencies, events.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -17,18 +17,18 @@ use super::wear::{FlashRating, Wear, WearRate};
 use super::window::{WINDOW_SECONDS, Window};
 use super::{CommandKind, LatencyHistogram};
 
-/// Remembers what it has seen.
+/// History of the snapshots.
 #[derive(Debug, Default)]
 pub struct Observer {
     history: History,
     events: Events,
-    /// The latest snapshots, oldest first: a window's worth of differences and the look before.
+    /// The latest snapshots, oldest first: those of a window and the one before it.
     seen: VecDeque<Snapshot>,
     wear: Wear,
 }
 
 impl Observer {
-    /// Takes the look of this second. The first only says where counting begins.
+    /// Adds the snapshot of this second. The first is the base of later differences.
     pub fn observe(&mut self, now: Snapshot) {
         if let Some(before) = self.seen.back() {
             self.history.push(point(before, &now));
@@ -76,7 +76,7 @@ impl Observer {
         self.history.first_unix_ms()
     }
 
-    /// What was counted in the last minute; `None` after the first look.
+    /// Counts of the last minute; `None` after the first reading.
     pub fn window(&self) -> Option<Window> {
         Window::between(self.seen.front()?, self.seen.back()?)
     }
@@ -95,7 +95,7 @@ impl Observer {
         minutes.get(minutes.len() * 3 / 4).copied().unwrap_or_else(|| GetCounts::sum(&points))
     }
 
-    /// Objects at the last look.
+    /// Number of objects in the last snapshot.
     pub fn items(&self) -> u64 {
         self.seen.back().map_or(0, |last| last.cache.items)
     }
@@ -160,7 +160,7 @@ fn point(before: &Snapshot, now: &Snapshot) -> HistoryPoint {
     }
 }
 
-/// What has happened between two snapshots.
+/// Events between two snapshots.
 fn events_between(before: &Snapshot, now: &Snapshot) -> Vec<(EventKind, String, u64)> {
     let totals = now.totals.since(&before.totals);
     let since = |field: fn(&CounterSnapshot) -> u64| field(&now.cache) - field(&before.cache);
@@ -227,13 +227,13 @@ fn resize_reason(before: &Snapshot, now: &Snapshot) -> String {
     }
 }
 
-/// What was lost because the device of flash was behind.
+/// Event for objects lost because the device of flash was behind.
 fn lost(before: u64, now: u64) -> Option<(EventKind, String, u64)> {
     let reason = "evicted objects were lost: the device of flash is behind for longer than --flash-demotion-wait";
     (now > before).then(|| (EventKind::Warning, reason.to_string(), now - before))
 }
 
-/// What a change of the health of flash's device is to its operator.
+/// Event for a change of the health of the device of flash.
 fn trouble(before: Health, now: Health) -> Option<(EventKind, String, u64)> {
     let reason = match now {
         _ if before == now => return None,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_do_not_mind_that_the_clock_was_set() {
+    fn rates_ignore_changes_of_the_clock() {
         for jump_ms in [0, 3_600_000, -9_999, -3_600_000i64] {
             let mut observer = Observer::default();
             for second in 1..=10u64 {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_of_minutes_is_compared_with_better_ones() {
+    fn a_long_fall_is_compared_with_better_minutes() {
         let mut observer = Observer::default();
         let (mut gets, mut hits) = (0, 0);
         for second in 0..=420u64 {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flash_did_not_take_in_time_is_an_event() {
+    fn objects_dropped_behind_flash_give_an_event() {
         let mut observer = Observer::default();
         for (second, dropped_behind) in [5, 5, 12, 20].into_iter().enumerate() {
             let look = FlashSnapshot {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_memory_monitor_is_the_reason_of_its_event() {
+    fn monitor_steps_are_the_reason_of_resize_events() {
         const MIB: u64 = 1 << 20;
         let with_limit = |second, mib: u64, monitor_step| {
             let cache = CounterSnapshot { memory_limit_bytes: mib * MIB, ..CounterSnapshot::default() };

@@ -1,9 +1,9 @@
-//! A worker's side of observing: which reads are sampled, and what is noted of the commands in them.
+//! A worker's side of observation: which reads are sampled, and the data recorded of their commands.
 //!
 //! Reads of a worker are sampled at random distances, about one per [`PERIOD`] and worker; every read while there are
-//! few. From the moment that the read has returned, each command that it completes is timed until its answer is in the
-//! output; and a few of the keys are noted. A sample stands for the reads since the one before, so the sums are
-//! estimates of all commands. A read that is not sampled costs two words of the worker's own.
+//! few. Each command of a sampled read is timed from the return of the read until its answer is in the output, and a
+//! few of the keys are recorded. A sample represents the reads since the previous sample, so the sums are estimates of
+//! all commands. A read that is not sampled costs accesses to two words of the worker.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -18,19 +18,19 @@ use super::watched_keys::WatchedKeys;
 
 /// Time between two samples of a worker that is busy.
 const PERIOD: Duration = Duration::from_millis(4);
-/// After so long without a sample the next read is one.
+/// Time without a sample after which the next read is sampled.
 const QUIET: Duration = Duration::from_millis(100);
-/// The most reads that one sample stands for.
+/// Maximum number of reads that one sample represents.
 const MAX_GAP: u32 = 1 << 14;
-/// Keys that are noted of a sampled read, on average and at most.
+/// Keys that are recorded of a sampled read: average and maximum.
 const KEYS_PER_READ: u32 = 4;
 const MAX_KEYS: u32 = 16;
 
-/// What a worker leaves for others to read.
+/// Samples that a worker publishes to other threads.
 #[derive(Default)]
 pub struct Samples {
     pub latencies: CommandLatencies,
-    /// Taken by the worker for sampled keys, unless somebody looks at it just then: nobody waits here.
+    /// The worker locks this for sampled keys, and skips the sample if a reader holds the lock: no worker waits.
     pub hot_keys: Mutex<HotKeys>,
     /// Accesses by key prefix, under the same rule.
     pub traffic: Mutex<TrafficSketch>,
@@ -38,7 +38,7 @@ pub struct Samples {
     pub watched_keys: Mutex<WatchedKeys>,
 }
 
-/// Which keys of a sampled read are noted: every n-th, where n depends on the number of keys in earlier reads.
+/// Which keys of a sampled read are recorded: every n-th, where n depends on the number of keys in earlier reads.
 #[derive(Default)]
 struct KeyChoice {
     /// Keys of the present read, seen and noted.
@@ -63,7 +63,7 @@ impl KeyChoice {
         self.noted.set(0);
     }
 
-    /// Whether this key is to be noted; then it stands for `step` keys.
+    /// Whether to record this key; then it represents `step` keys.
     fn takes(&self) -> bool {
         self.seen.set(self.seen.get() + 1);
         let wait = self.wait.get();
@@ -77,16 +77,16 @@ impl KeyChoice {
     }
 }
 
-/// Decides, and notes; used by its worker alone.
+/// Draws and records samples; used by its worker alone.
 pub struct Probe {
     enabled: bool,
-    /// What ends the prefix of a key.
+    /// Byte that ends the prefix of a key.
     delimiter: u8,
     /// When the read that is being processed returned, if it is sampled.
     sampled: Cell<Option<Instant>>,
-    /// What each command of the sampled read counts for.
+    /// Weight of each command of the sampled read.
     weight: Cell<u32>,
-    /// Reads to let pass before the next sample, of those that were drawn.
+    /// Reads to skip before the next sample, and the number that was drawn.
     remaining: Cell<u32>,
     drawn: Cell<u32>,
     /// Reads per sample, on average.
@@ -177,8 +177,8 @@ impl Probe {
         }
     }
 
-    /// A run of sampled gets has been answered, `commands` of them complete. `is_there` looks a key up without counting
-    /// a use; it stands for the answer that the get had.
+    /// Records an answered run of sampled gets, `commands` of them complete. `is_there` looks a key up without counting
+    /// a use; its result is taken for that of the get.
     pub fn note_gets(&self, samples: &Samples, keys: &[&[u8]], commands: usize, is_there: impl Fn(&[u8]) -> bool) {
         let Some(read_at) = self.sampled.get() else { return };
         let weight = u64::from(self.weight.get()) * commands as u64;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_keys_a_few_are_noted_and_count_for_all() {
+    fn a_few_noted_keys_represent_many() {
         let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
         let mut noted = 0;
         for _ in 0..500 {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_does_not_wait_for_those_who_look() {
+    fn a_worker_skips_samples_while_readers_lock() {
         let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
         let looking = samples.hot_keys.lock().unwrap();
         probe.sample(Instant::now());

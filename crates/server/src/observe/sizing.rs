@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 /// Gets that a miss ratio needs which sets the level of a curve.
 pub const MIN_CURVE_GETS: u64 = 1000;
 
-/// The pool of what no rule names: the whole cache where there is one pool.
+/// The pool of keys without a rule: the whole cache if there is one pool.
 pub const DEFAULT_POOL: &str = "default";
 
-/// The profiles, and what was last made of them for threads that do not wait for them.
+/// The profiles, and the latest verdicts for threads that do not wait for the profiles.
 #[derive(Debug, Default)]
 pub struct Sizing {
     controller: Mutex<Option<PoolController>>,
     latest: Mutex<LatestVerdict>,
-    /// What the controller said last; empty before that, with one pool, and where it is off.
+    /// State of the controller in words; empty before its first decision, with one pool, and if it is off.
     division: Mutex<String>,
-    /// What it said last of policies; empty where it may not change them.
+    /// Its state of the policies in words; empty if it may not change them.
     policies: Mutex<String>,
 }
 
@@ -52,8 +52,8 @@ impl Sizing {
         *lock(&self.controller) = Some(controller.expect("the defaults have a meaning"));
     }
 
-    /// Takes in what was sampled. `gets` and `hits` are those of the last minute, or of more where
-    /// these are few. Answers a new decision in words.
+    /// Processes the samples. `gets` and `hits`: of the last minute, or of a longer time if these are few. Returns a
+    /// new decision in words.
     pub fn update(&self, gets: u64, hits: u64) -> Option<String> {
         let mut controller = lock(&self.controller);
         let controller = controller.as_mut()?;
@@ -75,7 +75,7 @@ impl Sizing {
         said
     }
 
-    /// What the controller of pools did or did not do last, in words.
+    /// The last decision of the pool controller, in words.
     pub fn division(&self) -> Option<String> {
         Some(lock(&self.division).clone()).filter(|text| !text.is_empty())
     }
@@ -112,7 +112,7 @@ impl Sizing {
         Some(if is_of_one_pool { verdict.to_string() } else { format!("{pool}: {verdict}") })
     }
 
-    /// What more or less memory would give, in words.
+    /// Effect of more or less memory, in words.
     pub fn advice(&self) -> Option<String> {
         let LatestVerdict { pool, is_of_one_pool, verdict, .. } = lock(&self.latest).clone();
         let verdict = verdict?;
@@ -140,8 +140,7 @@ impl Sizing {
         Some(HitRatios { pool, half, present: rounded(1.0 - present.miss_ratio), twice })
     }
 
-    /// The curve of a pool as JSON, and the point at `memory_bytes`, if one is asked for. `None` if there is no such
-    /// pool.
+    /// The curve of a pool as JSON, with the point at `memory_bytes`, if given. `None` if there is no such pool.
     pub fn curve(&self, pool: &str, memory_bytes: Option<u64>) -> Option<Value> {
         let LatestVerdict { pool: latest, verdict, miss_ratio, .. } = lock(&self.latest).clone();
         let controller = lock(&self.controller);
@@ -245,12 +244,12 @@ fn target_json(target: &PoolTarget) -> Value {
     })
 }
 
-/// What a thread that panicked left behind is whole: each update of it is one assignment.
+/// Locks also a poisoned mutex: its data is consistent, because each update is one assignment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Points, each with what one more MiB earns there.
+/// Points as JSON, each with the hits that one more MiB earns.
 fn with_marginal(curve: &CacheCurve, points: &[CurvePoint]) -> Vec<Value> {
     let marginal = |of: &CurvePoint| {
         let mut value = point(of);

@@ -1,4 +1,4 @@
-//! A look at all counters.
+//! A reading of all counters.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::histogram::LatencyHistogram;
 use super::wear::DriveWrites;
 use crate::counters::CommandTotals;
 
-/// All that is counted, at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub time_unix_ms: u64,
-    /// Since the server started, by a clock that nobody sets.
+    /// Time since the start of the server, by a monotonic clock.
     pub uptime: Duration,
     pub totals: CommandTotals,
     pub cache: CounterSnapshot,
@@ -29,13 +29,13 @@ pub struct Snapshot {
     pub monitor_step: Option<MonitorStep>,
 }
 
-/// What is looked at of flash.
+/// Readings of flash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashSnapshot {
     pub drive_writes: DriveWrites,
     pub health: Health,
     /// Evicted objects that were lost because the device was behind.
     pub dropped_behind: u64,
-    /// What the drives tell, when they were asked.
+    /// SMART data of the drives, if they were read.
     pub drives: Option<DriveLog>,
 }

@@ -12,7 +12,7 @@ use super::headline::MissedPrefix;
 /// Accesses, gets, hits, sets. Half of a count is left after 40 seconds.
 pub type TrafficSketch = GroupSketch<4>;
 
-/// What an access adds to the sketch of its worker. `is_hit` is of gets.
+/// Counts that an access adds to the sketch of its worker. `is_hit`: the result of a get.
 pub fn traffic_counts(command: CommandKind, is_hit: Option<bool>, weight: f64) -> [f64; 4] {
     let of = |is_counted: bool| if is_counted { weight } else { 0.0 };
     let is_get = matches!(command, CommandKind::Get | CommandKind::GetAndTouch) && is_hit.is_some();

@@ -1,8 +1,7 @@
-//! Gets and hits of a few named keys: those of the largest objects.
+//! Gets and hits of the keys of the largest objects.
 //!
-//! The sketch of hot keys knows keys that are requested often. A large object is worth a look even if it is read once a
-//! minute, so its key is counted for itself. The admin thread names the keys after each census; the workers add the
-//! sampled gets.
+//! The sketch of hot keys holds only frequent keys. A large object matters even if it is read once a minute, so its key
+//! is counted separately. The admin thread sets the keys after each census; the workers add the sampled gets.
 
 use std::collections::HashMap;
 
@@ -20,7 +19,7 @@ impl WatchedKeys {
         self.0 = keys.map(|key| (key.into(), before.get(key).copied().unwrap_or_default())).collect();
     }
 
-    /// Counts a get that stands for `weight` gets, if its key is named.
+    /// Counts a get that represents `weight` gets, if its key is watched.
     pub fn add(&mut self, key: &[u8], weight: f64, is_hit: bool) {
         if let Some([gets, hits]) = self.0.get_mut(key) {
             *gets += weight;

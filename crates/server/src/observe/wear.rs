@@ -14,34 +14,32 @@ use ebbtide::flash::{DriveLog, page_amplification};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Looks that are kept, so far apart: "now" is the last hour, or all the time since the start if that is less.
+/// Samples that are kept, one per interval: "now" is the last hour, or the time since the start if that is less.
 const MAX_SAMPLES: usize = 61;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
 const DAY_SECONDS: f64 = 86_400.0;
-/// What ratings in drive writes per day are given for.
+/// Period of a rating in drive writes per day, in days.
 const RATED_DAYS: f64 = 5.0 * 365.0;
 const TERABYTE: f64 = 1e12;
-/// How much drives must have been given between two samples for what they wrote meanwhile to mean something: they move
-/// things later.
+/// Minimum bytes given to the drives between two samples for a measured amplification: drives move data later.
 const MIN_MEASURED_BYTES: u64 = 1 << 30;
 
-/// What the drive below flash is made for, so that its life can be projected.
+/// Rated endurance and spare space of the drive below flash, for a projection of its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashRating {
-    /// (`--flash-endurance`) Default: one drive write per day, what drives for data centres are sold for at least as a
-    /// rule.
+    /// (`--flash-endurance`) Default: one drive write per day, usually the lowest rating of drives for data centres.
     pub endurance: Endurance,
-    /// (`spare` of `--flash-endurance`) Percent of what flash uses that the drive has beside it and nobody writes to,
-    /// its own reserve included. Default: 7, the reserve of a drive that is used up to its end.
+    /// (`spare` of `--flash-endurance`) Space of the drive that is never written, including the drive's own reserve,
+    /// in percent of the bytes that flash uses. Default: 7, the reserve of a drive that is used completely.
     pub spare_percent: f64,
 }
 
-/// What may be written to a drive in its life.
+/// Rated writes to a drive in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Endurance {
     /// Of 10^12 bytes.
     TerabytesWritten(f64),
-    /// For five years, of what flash uses.
+    /// For five years, relative to the bytes that flash uses.
     DriveWritesPerDay(f64),
 }
 
@@ -81,7 +79,7 @@ pub struct DriveWrites {
     pub in_pages: u64,
 }
 
-/// Remembers what was written when.
+/// Samples of written bytes over time.
 #[derive(Debug, Default)]
 pub struct Wear {
     /// Oldest first.
@@ -96,20 +94,20 @@ struct WearSample {
     drives: Option<DriveLog>,
 }
 
-/// How it goes on, if it goes on as in the last hour.
+/// Projection of wear at the rate of the last hour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WearRate {
-    /// What the drive is given.
+    /// Bytes given to the drive.
     pub bytes_per_day: f64,
     pub drive_writes_per_day: f64,
-    /// What the drive writes for each byte that it is given.
+    /// Bytes that the drive writes for each byte given to it.
     pub device_amplification: f64,
-    /// Whether the drive has told that, or it is estimated.
+    /// Whether `device_amplification` is measured by the drive; otherwise it is estimated.
     pub is_measured: bool,
-    /// The part of its life that the drive says it has used; None where it does not tell.
+    /// Part of its life that the drive reports as used; `None` if it reports none.
     pub life_used: Option<f64>,
-    /// Until the drive, taken for new where it does not tell, has written what it is rated for; endless if nothing is
-    /// written.
+    /// Time until the drive reaches its rated writes, in seconds; infinite without writes. A drive that does not report
+    /// `life_used` is assumed to be new.
     pub life_seconds: f64,
 }
 
@@ -119,8 +117,8 @@ impl Wear {
         self.samples.back().is_none_or(|last| uptime.saturating_sub(last.uptime) >= SAMPLE_INTERVAL)
     }
 
-    /// Takes what was written up to now, and, when that was due, what the drives tell. `uptime` is by a clock that
-    /// nobody sets.
+    /// Adds the bytes written up to now, and, if a sample was due, the SMART data of the drives. `uptime`: of a
+    /// monotonic clock.
     pub fn observe(&mut self, uptime: Duration, drive_writes: DriveWrites, drives: Option<DriveLog>) {
         if self.is_due(uptime) {
             if self.samples.len() == MAX_SAMPLES {
@@ -155,7 +153,7 @@ impl Wear {
         }
     }
 
-    /// What drives wrote for each byte that they were given, in the last hour.
+    /// Bytes that the drives wrote for each byte given to them, in the last hour.
     fn measured_amplification(&self) -> Option<f64> {
         let (before, now) = (self.samples.front()?.drives?, self.samples.back()?.drives?);
         let drive_writes = now
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_cost_the_drive_more_the_less_it_has_to_spare() {
+    fn less_spare_space_amplifies_page_writes_more() {
         let wear = after(100, 1000, 1000);
         let amplification = |spare_percent| {
             let rating = FlashRating { spare_percent, ..FlashRating::default() };
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_what_the_rating_allows_at_this_pace() {
+    fn life_follows_from_rating_and_write_rate() {
         let in_sequence = after(100, CAPACITY / 86_400, 0);
         let years = |wear: &Wear, endurance| {
             let rating = FlashRating { endurance, spare_percent: 50.0 };
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_the_drive_wins_over_the_estimate() {
+    fn the_drive_log_overrides_the_estimate() {
         let log = |minute: u64| DriveLog {
             life_used: 0.25,
             given_bytes: 5_000_000 + minute * 1_000_000_000,

@@ -9,26 +9,26 @@ use super::snapshot::Snapshot;
 use super::traffic::EvictionCounts;
 use crate::counters::CommandTotals;
 
-/// Seconds that "now" means.
+/// Length of the window that is "now", in seconds.
 pub const WINDOW_SECONDS: usize = 60;
 
-/// What was counted in the window.
+/// Counts of the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub seconds: f64,
     pub totals: CommandTotals,
     pub evictions: u64,
-    /// Those of `evictions` for want of a slot in the index.
+    /// Part of `evictions` for lack of a slot in the index.
     pub index_replaced: u64,
     pub expired: u64,
-    /// Those of `expired` that were flushed.
+    /// Part of `expired` that was flushed.
     pub flushed: u64,
 }
 
 /// The numbers of now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recent {
-    /// `None` before there are two looks at the counters.
+    /// `None` before two snapshots exist.
     pub window: Option<Window>,
     /// The part of the stored objects without a counted read; `None` before the first census.
     pub unread_share: Option<f64>,
@@ -37,7 +37,7 @@ pub struct Recent {
 }
 
 impl Window {
-    /// What was counted between two looks; `None` if no time has passed.
+    /// Counts between two snapshots; `None` if no time has passed.
     pub fn between(first: &Snapshot, last: &Snapshot) -> Option<Self> {
         let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
         let since = |field: fn(&CounterSnapshot) -> u64| field(&last.cache).saturating_sub(field(&first.cache));

@@ -8,7 +8,7 @@ use ebbtide::memcached::Removal;
 
 use crate::counters::{CommandTotals, WorkerCounter};
 
-/// What is counted of one pool.
+/// Counts of one pool.
 #[derive(Default)]
 pub struct PoolCounts {
     /// One per worker.
@@ -23,7 +23,7 @@ pub struct PoolCounts {
 pub struct WorkerGets {
     pub hits: WorkerCounter,
     pub misses: WorkerCounter,
-    /// Writes refused for want of memory.
+    /// Writes refused for lack of memory.
     pub refused: WorkerCounter,
 }
 
@@ -34,7 +34,7 @@ const STRIPES: usize = 8;
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
-/// What the evictions of a pool show of its objects.
+/// Evictions of a pool: unread objects, and the latest idle time.
 #[derive(Default)]
 pub struct EvictedCounts {
     unread: [Stripe; STRIPES],
@@ -84,7 +84,7 @@ pub struct Gets {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolTotals {
     pub gets: Gets,
-    /// Writes refused for want of memory.
+    /// Writes refused for lack of memory.
     pub refused: u64,
     pub stored: u64,
     pub evictions: u64,
@@ -140,7 +140,7 @@ impl PoolCounts {
         sum
     }
 
-    /// Writes refused for want of memory, counted while there were several pools.
+    /// Writes refused for lack of memory, counted while there were several pools.
     pub fn refused(&self) -> u64 {
         self.workers.iter().map(|worker| worker.refused.get()).sum()
     }

@@ -1,4 +1,4 @@
-//! Pools behind one server: which keys belong to which pool, and what is counted by pool.
+//! Pools behind one server: which keys belong to which pool, and counts by pool.
 //!
 //! ```text
 //! PoolRule --PublishedPools::new, reload--> PoolSet --Router::refresh, once a round--> Router of each thread

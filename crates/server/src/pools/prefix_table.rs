@@ -21,7 +21,7 @@ pub struct PrefixTable {
 }
 
 impl PrefixTable {
-    /// Prefixes with the numbers of their pools. Each prefix is there once.
+    /// Prefixes with the numbers of their pools. Each prefix occurs once.
     pub fn new<'p>(prefixes: impl IntoIterator<Item = (&'p [u8], usize)>) -> Self {
         let pools: HashMap<Box<[u8]>, usize, RandomState> =
             prefixes.into_iter().map(|(bytes, pool)| (bytes.into(), pool)).collect();

@@ -3,8 +3,8 @@
 //! ```text
 //! check --> route without the removed pools --> remove, resize, add --> route to all --> sweep
 //! ```
-//! A removed pool gets no keys any more when it is removed, and an added one exists before it gets keys: no client sees
-//! an error. What the check refuses changes nothing.
+//! A pool is removed only when it gets no more keys, and an added one exists before it gets keys: no client sees an
+//! error. If the check fails, nothing changes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::shared::Shared;
 const PATIENCE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a reload needs.
+/// A reload of the pools.
 pub struct Reload<'a> {
     pub shared: &'a Arc<Shared>,
     /// The threads that route keys.
@@ -45,7 +45,7 @@ impl Reload<'_> {
     /// Changes the pools to those of these rules. The rules of the pool `default` are among them.
     ///
     /// # Errors
-    /// `Pool`, `Cache`: nothing was changed, unless the message says what was.
+    /// `Pool`, `Cache`: nothing was changed, unless the message names a change.
     pub fn run(&self, rules: &[PoolRule]) -> Result<(), Error> {
         let shared = self.shared;
         let before = shared.pools.current();
@@ -153,7 +153,7 @@ impl Reload<'_> {
         }
     }
 
-    /// Gives pools the policies of these rules. Those of the controller stay where a rule says what it said before.
+    /// Gives pools the policies of these rules. A policy of the controller stays if the pool's rule is unchanged.
     fn switch_policies(&self, rules: &[PoolRule]) -> Result<(), Error> {
         for rule in rules {
             let Some(policy) = rule.policy else { continue };

@@ -1,4 +1,4 @@
-//! What an operator says of a pool.
+//! Configuration of a pool by an operator.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ pub struct PoolRule {
     pub policy: Option<Policy>,
     /// The objective of its evictions. Default: that of the cache.
     pub objective: Option<Objective>,
-    /// Percent of flash that the pool may have while flash is full. Default: what the shares of others leave, divided
-    /// as the memory is.
+    /// Percent of flash that the pool may have while flash is full. Default: a part of the share that other pools
+    /// leave, divided as the memory is.
     pub flash_percent: Option<u8>,
     /// Of a compact pool (`kind=compact`): the lengths of its keys and values.
     pub compact: Option<CompactSizes>,
@@ -100,7 +100,7 @@ impl PoolRule {
     /// Whether the rules fit together; the cache checks names and shares.
     ///
     /// # Errors
-    /// `Pool`: a name or a prefix that is there twice, or a pool without keys.
+    /// `Pool`: a duplicate name or prefix, or a pool without keys.
     pub fn check_all(rules: &[Self]) -> Result<(), Error> {
         let refuse =
             |rule: &Self, reason: String| Err(Error::Pool { name: rule.name.escape_debug().to_string(), reason });

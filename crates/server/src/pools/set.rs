@@ -37,7 +37,7 @@ pub struct PoolSet {
     uncounted: Gets,
 }
 
-/// What a pool has and has counted.
+/// Gauges and counters of a pool.
 pub struct PoolReading {
     pub class: u32,
     pub rule: PoolRule,
@@ -162,7 +162,7 @@ impl PoolSet {
         Self { prefixes: PrefixTable::new(prefixes), entries, compact, uncounted: Gets::default() }
     }
 
-    /// What each pool has and has counted, beside the counts of the whole server.
+    /// Reads the gauges and counters of each pool. `totals`: the counts of the whole server.
     pub fn read(&self, totals: &CommandTotals) -> Vec<PoolReading> {
         let of_default = self.gets_of_default(Gets::of(totals));
         let count = |class: u32, counts: &PoolCounts, stats: &Stats| {
@@ -238,7 +238,7 @@ impl PoolSet {
             sum.age_seconds = sum.age_seconds.max(snapshot.age_seconds);
             snapshot.ttl_buckets.iter().for_each(|bucket| add_bucket(&mut sum.ttl_buckets, bucket));
         }
-        // Those that do not expire are last.
+        // The TTL bucket without expiry is last.
         sum.ttl_buckets.sort_by_key(|bucket| bucket.ttl_seconds.unwrap_or((u32::MAX, u32::MAX)));
         sum
     }
@@ -293,8 +293,8 @@ impl PublishedPools {
         Arc::clone(&lock(&self.published))
     }
 
-    /// Has all threads take this set over in their next rounds. Returns the set before: it is not used any more when
-    /// nobody else holds it.
+    /// Makes all threads take this set over in their next rounds. Returns the previous set, which is unused when this
+    /// is the only reference to it.
     pub fn publish(&self, set: PoolSet) -> Arc<PoolSet> {
         let mut published = lock(&self.published);
         let before = std::mem::replace(&mut *published, Arc::new(set));

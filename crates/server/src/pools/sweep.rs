@@ -1,7 +1,7 @@
 //! Deletes the entries whose keys belong to another pool since a reload.
 //!
-//! Nobody reads such an entry. It must be gone before another reload could give its key back to its pool: clients have
-//! written newer values to the other pool meanwhile.
+//! Such an entry is never read. It must be removed before another reload can give its key back to its pool: clients
+//! have written newer values to the other pool meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ fn sweep(shared: &Shared, set: &PoolSet, number: usize) {
 
 /// A scan of the pool. `None` when the server stops.
 fn begin(shared: &Shared, pool: &Pool) -> Option<Scan> {
-    // Ends: each scan of a client ends when its reader has read it or is gone.
+    // The loop ends: a client's scan ends when its reader has read it or has disconnected.
     while !shared.is_stopping() {
         match pool.scan() {
             Ok(scan) => return Some(scan),

@@ -1,5 +1,5 @@
-//! The protocol state of one connection: a session for each dialect turns input bytes into answers. No session knows a
-//! socket.
+//! The protocol state of one connection: a session for each dialect turns input bytes into answers. Sessions do not use
+//! sockets.
 
 mod binary;
 mod login;

@@ -1,4 +1,4 @@
-//! The result of a session's look at its input.
+//! The result of processing a session's input.
 
 /// A value of up to this size is completed in the read buffer. A larger one that has not arrived as a whole gets its
 /// own buffer or segments.

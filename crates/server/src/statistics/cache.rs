@@ -1,4 +1,4 @@
-//! What the cache counts: objects, memory, segments, and what left it.
+//! Statistics of the cache: objects, memory, segments and removals.
 
 use super::Metric::{And, CounterBy, Gauge, GaugeBy, None};
 use super::{Readings, Row, row};

@@ -1,4 +1,4 @@
-//! What flash counts: space, reads, writes, admission and the device, since the start.
+//! Statistics of flash: space, reads, writes, admission and the device, since the start.
 
 use ebbtide::flash::Health;
 use ebbtide::memcached::FlashStats;

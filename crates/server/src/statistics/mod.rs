@@ -31,7 +31,7 @@ pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY};
 pub use server::SERVER;
 pub use wear::WEAR;
 
-/// What the tables of the server and the cache are read from.
+/// Sources of the tables of the server and the cache.
 pub struct Readings {
     pub totals: CommandTotals,
     pub cache: Stats,
@@ -75,7 +75,7 @@ pub enum Metric {
     And(&'static str),
 }
 
-/// A row: one number, or a number for each of several names. Empty names: it is not told there.
+/// A row: one number, or a number for each of several names. An empty name leaves it out of that format.
 pub enum Row<S> {
     One {
         stat: &'static str,
@@ -152,7 +152,7 @@ pub fn insert_into<S>(rows: &[Row<S>], source: &S, answer: &mut Value) {
             Row::One { api, read, .. } => {
                 *at_path(answer, api) = match read(source) {
                     Number::Count(count) => count.into(),
-                    // What JSON cannot write is null.
+                    // A number that JSON cannot represent is null.
                     Number::Real(number) => number.into(),
                 };
             }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(answer, serde_json::json!({ "x": { "by": { "one": 7 }, "kept": true, "y": 7, "z": null } }));
     }
 
-    /// Each metric that a row begins, and the names in the stats, are there once.
+    /// Each metric that a row begins, and each name in the stats, occurs once.
     #[test]
     fn no_name_is_told_twice() {
         fn names<S>(rows: &[Row<S>], stats: &mut Vec<&'static str>, others: &mut Vec<&'static str>) {

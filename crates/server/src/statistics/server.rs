@@ -1,4 +1,4 @@
-//! What the server counts: connections and commands, since its start.
+//! Statistics of the server: connections and commands, since its start.
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_choose_among_the_suites_of_tls_1_2() {
+    fn cipher_lists_select_tls12_suites() {
         assert_eq!(parse(None).unwrap().len(), TLS13.len() + TLS12.len());
         assert_eq!(parse(Some("HIGH:!aNULL:!MD5@STRENGTH")).unwrap().len(), TLS13.len() + TLS12.len());
         let one = parse(Some("ECDHE-RSA-AES128-GCM-SHA256:AES256-SHA")).unwrap();

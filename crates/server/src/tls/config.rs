@@ -15,7 +15,7 @@ use super::options::{ClientCertificates, TlsOptions, TlsVersion};
 use super::{ciphers, key};
 use crate::Error;
 
-/// Sessions that can be resumed; what was not used for longest gives way.
+/// Maximum number of sessions that can be resumed; a new one replaces the least recently used.
 const SESSIONS: usize = 20_480;
 /// TLS 1.3 tickets for each client: one for the next connection, one in case that two are opened at once.
 const TICKETS: usize = 2;
@@ -93,7 +93,7 @@ fn verifier(
     let (authorities, path) = match (options.client_certificates, &files.authorities, &options.ca_cert) {
         (ClientCertificates::Ignored, ..) => return Ok(WebPkiClientVerifier::no_client_auth()),
         (_, Some(authorities), Some(path)) => (authorities, path),
-        // No certificate could be verified, so none is asked for; clients may come without one.
+        // No certificate could be verified, so none is requested.
         (ClientCertificates::Requested, ..) => return Ok(WebPkiClientVerifier::no_client_auth()),
         (ClientCertificates::Required | ClientCertificates::RequiredOnce, ..) => return Err(Error::NoCaCertificate),
     };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_names_the_file_and_what_is_wrong() {
+    fn refusals_name_the_file_and_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let junk = folder.path().join("junk.pem");
         fs::write(&junk, "junk").unwrap();

@@ -1,8 +1,7 @@
-//! The files that TLS needs, as they were when they were last read. Every error names the file, what is wrong with it
-//! and what to do.
+//! The files of TLS, as last read. Every error names the file, the fault and the remedy.
 //!
-//! A server that has given up root may not be allowed to read again what root has read: then a refresh keeps that file
-//! as it was, takes the others, and tells.
+//! A server that has given up root may not be allowed to read a file again that root has read: then a refresh keeps its
+//! old content, takes the other files, and reports it.
 
 use std::fs;
 use std::io;
@@ -23,7 +22,7 @@ pub const CA: &str = "CA certificate";
 pub struct TlsFiles {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
-    /// Who signs the certificates of clients; `None` without a file.
+    /// Authorities that sign the certificates of clients; `None` without a file.
     pub authorities: Option<Vec<CertificateDer<'static>>>,
 }
 
@@ -39,7 +38,7 @@ impl TlsFiles {
         })
     }
 
-    /// Reads the files again. What this process may not read any more stays as it was; these files are told.
+    /// Reads the files again. Files that this process may no longer read keep their old content and are returned.
     pub fn reread(&self, options: &TlsOptions) -> Result<(Self, Vec<Error>), Error> {
         let mut kept = Vec::new();
         let chain = match still_readable(CHAIN, &options.chain_cert, &mut kept)? {

@@ -1,4 +1,4 @@
-//! Private keys: from the bytes of a file to a key that the TLS library takes, or why it does not and what to do.
+//! Private keys: from the bytes of a file to a key that the TLS library accepts, or the reason and the remedy.
 //!
 //! As in OpenSSL the content decides about the format, not the label: `BEGIN RSA PRIVATE KEY` may hold a key in the
 //! format of `BEGIN PRIVATE KEY`.
@@ -53,7 +53,7 @@ pub fn from_der(bytes: Vec<u8>) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::try_from(bytes).map_err(|error| format!("{error}; {CONVERT}"))
 }
 
-/// Why the TLS library cannot sign with a key: what it is, in which format, and what to do.
+/// Why the TLS library cannot sign with a key: its type, its format and the remedy.
 pub fn refusal(key: &PrivateKeyDer<'_>) -> String {
     let (format, is_rsa) = match key {
         PrivateKeyDer::Pkcs1(_) => ("PKCS#1", true),

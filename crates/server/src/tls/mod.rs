@@ -5,7 +5,7 @@
 //! | `options` | what `-Z` and `-o ssl_...` set |
 //! | `files` | the files, read at the start and again |
 //! | `key` | private keys in all their formats |
-//! | `config` | files into what a handshake needs |
+//! | `config` | files into the configuration of handshakes |
 //! | `ciphers` | OpenSSL's names for cipher suites |
 //! | `stream` | a connection: bytes in, records out, and the other way round |
 
@@ -30,7 +30,7 @@ use files::TlsFiles;
 pub use options::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 pub use stream::TlsStream;
 
-/// The certificates in use. A refresh replaces them for connections that come later, or leaves them if a file is bad.
+/// The certificates in use. A refresh replaces them for later connections, or keeps them if a file has an error.
 pub struct Certificates {
     options: TlsOptions,
     current: Mutex<Loaded>,
@@ -55,7 +55,7 @@ impl Certificates {
         Ok(Self { options: options.clone(), current: Mutex::new(loaded) })
     }
 
-    /// Reads the files once more. After `KeptFiles` what could be read is in use, with the rest as it was.
+    /// Reads the files again. After `KeptFiles` the readable files are in use, and the others keep their old content.
     pub fn refresh(&self) -> Result<(), Error> {
         let mut current = lock(&self.current);
         let (files, kept) = current.files.reread(&self.options)?;

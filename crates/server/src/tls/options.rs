@@ -3,16 +3,16 @@ use std::path::{Path, PathBuf};
 /// How connections to [`Listen::Tls`](crate::Listen::Tls) are protected, with memcached's name of each option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// (`ssl_chain_cert`) The server's certificate and what leads from it to a root, in PEM.
+    /// (`ssl_chain_cert`) The server's certificate and its chain to a root, in PEM.
     pub chain_cert: PathBuf,
-    /// (`ssl_key`) The private key; `None` if it stands in the file of the certificate.
+    /// (`ssl_key`) The private key; `None` if it is in the file of the certificate.
     pub key: Option<PathBuf>,
     /// (`ssl_keyformat`) Default: PEM, as memcached.
     pub key_format: KeyFormat,
-    /// (`ssl_verify_mode`) Default: none are asked for, as memcached.
+    /// (`ssl_verify_mode`) Default: none are requested, as memcached.
     pub client_certificates: ClientCertificates,
-    /// (`ssl_ca_cert`) Who signs the certificates of clients, in PEM. Needed where they are required; without it none
-    /// is requested.
+    /// (`ssl_ca_cert`) Authorities that sign the certificates of clients, in PEM. Needed if certificates are required;
+    /// without it none is requested.
     pub ca_cert: Option<PathBuf>,
     /// (`ssl_min_version`) Default: 1.2, as memcached, and the oldest one that is spoken.
     pub min_version: TlsVersion,
@@ -21,7 +21,7 @@ pub struct TlsOptions {
     /// (`ssl_wbuf_size`) Bytes that wait, encrypted, until the client's socket takes them. Default: 16 KiB, as
     /// memcached: one record.
     pub write_buffer_bytes: usize,
-    /// (`ssl_session_cache`) Whether a client that comes back may resume its session. Default: no, as memcached.
+    /// (`ssl_session_cache`) Whether a returning client may resume its session. Default: no, as memcached.
     pub session_cache: bool,
 }
 
@@ -63,15 +63,15 @@ impl KeyFormat {
     }
 }
 
-/// What is asked of clients. One certificate that nobody trusts ends the handshake wherever certificates are asked for.
+/// Certificates requested from clients. If certificates are requested, an untrusted one ends the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// No certificate is requested.
     Ignored,
-    /// A client may come without one.
+    /// A client may connect without a certificate.
     Requested,
     Required,
-    /// As `Required`; it would spare a second check in a renegotiation, which there is not.
+    /// As `Required`. OpenSSL would skip the check in a renegotiation, which does not exist here.
     RequiredOnce,
 }
 

@@ -1,9 +1,9 @@
 //! A TCP connection under TLS, with the interface of a non-blocking socket.
 //!
-//! Two things differ from a bare socket, and the event loop has to know them. Bytes that have arrived may lie decrypted
-//! in the session, so only `WouldBlock` says that nothing is left to read: a short read does not. And what `write` took
-//! may still lie encrypted in the session: it is out when [`TlsStream::flush`] succeeds. `write` takes no more than the
-//! session's buffer limit allows, so the encrypted copy of a large value never exists as a whole.
+//! Two differences from a bare socket matter to the event loop. The session may hold decrypted bytes, so only
+//! `WouldBlock` means that nothing is left to read; a short read does not. And the session may hold encrypted bytes
+//! that `write` accepted: they are sent when [`TlsStream::flush`] succeeds. `write` accepts at most the session's
+//! buffer limit, so the encrypted copy of a large value never exists as a whole.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -31,18 +31,18 @@ impl TlsStream {
         self.session.is_handshaking()
     }
 
-    /// Tells the peer that this is the end, or why there will be none, if its socket takes that at once.
+    /// Sends the peer the end of the stream, or the reason of a failure, if its socket accepts it at once.
     pub fn close(&mut self) {
         if !self.session.is_handshaking() {
             self.session.send_close_notify();
         }
-        // There is nobody to tell of a failure.
+        // A failure is ignored: the connection is closed anyway.
         let _ = self.flush();
     }
 }
 
 impl Read for TlsStream {
-    /// 0 at the end of the stream, `Interrupted` if others should have their turn before it goes on.
+    /// 0 at the end of the stream, `Interrupted` if other connections should be served before it continues.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         for _ in 0..FRUITLESS_READS {
             match self.session.reader().read(buffer) {
@@ -51,11 +51,11 @@ impl Read for TlsStream {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 outcome => return outcome,
             }
-            // At the end of the stream this reads nothing, and the next round tells that it was the end.
+            // At the end of the stream this reads nothing, and the next round returns the end.
             self.session.read_tls(&mut self.socket)?;
             self.session.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             match self.flush() {
-                // What the socket does not take now goes before the next answer.
+                // Bytes that the socket does not accept now are sent before the next answer.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => outcome?,
             }
@@ -78,7 +78,7 @@ impl Write for TlsStream {
         }
     }
 
-    /// Sends what lies encrypted in the session; `WouldBlock` if the socket does not take all of it.
+    /// Sends the encrypted bytes of the session; `WouldBlock` if the socket does not accept all of them.
     fn flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             if self.session.write_tls(&mut self.socket)? == 0 {

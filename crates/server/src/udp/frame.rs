@@ -19,7 +19,7 @@ const DATAGRAMS_MAX: usize = 1024;
 /// Bytes of the longest answer.
 pub const ANSWER_BYTES_MAX: usize = DATAGRAMS_MAX * PAYLOAD_BYTES;
 
-/// The number of a request, and its text; `None` for what is no request in one datagram.
+/// The number of a request, and its text; `None` if the datagram is not one whole request.
 pub fn parse(datagram: &[u8]) -> Option<(u16, &[u8])> {
     match datagram {
         [high, low, _, _, 0, 1, _, _, text @ ..] if !text.is_empty() => Some((u16::from_be_bytes([*high, *low]), text)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_numbered_and_at_most_1400_bytes_long() {
+    fn answers_are_numbered_datagrams_within_1400_bytes() {
         assert_eq!(datagrams(0x1234, b"END\r\n".to_vec()), [b"\x12\x34\0\0\0\x01\0\0END\r\n"]);
         assert!(datagrams(7, Vec::new()).is_empty());
         let text: Vec<u8> = (0..ANSWER_BYTES_MAX).map(|at| at as u8).collect();

@@ -6,13 +6,13 @@
 //!                        v  | a request that waits for flash or memory is kept, up to PARKED_MAX of them
 //!                       parked
 //! ```
-//! What waits for flash continues when the read has completed. What waits for memory is tried again every millisecond,
-//! until its limits (`execute/memory_wait.rs`) end the wait. A delete that waits for a device which does nothing goes
-//! on without it.
+//! A request that waits for flash continues when the read has completed. A request that waits for memory is retried
+//! every millisecond, until its limits (`execute/memory_wait.rs`) end the wait. A delete proceeds without the read of a
+//! device that does not respond.
 //!
-//! Nothing is kept of a client between two datagrams. A request is whole in one datagram; what it leaves incomplete is
-//! dropped without an answer, as are datagrams that are no request and requests that nothing can be kept of: clients of
-//! UDP ask again. While a socket does not take an answer nothing more is read from it, so answers take bounded memory.
+//! No state of a client is kept between two datagrams. A request is whole in one datagram; incomplete commands,
+//! malformed datagrams and requests that cannot be parked are dropped without an answer: clients of UDP retry. While a
+//! socket does not accept an answer, nothing more is read from it, so answers take bounded memory.
 //!
 //! A forged sender's address sends answers to a third party, and they are larger than the request. So UDP is off by
 //! default, an answer is bounded, and dumps and watching are refused.
@@ -120,14 +120,14 @@ struct UdpRequest {
     request: u16,
     session: Session,
     wait: ConnectionWait,
-    /// What was not executed.
+    /// The part of the request that was not executed.
     input: Vec<u8>,
     answer: Vec<u8>,
 }
 
 struct Service {
     sockets: Vec<UdpSocket>,
-    /// What `stats conns` shows of each socket, with its number there.
+    /// Information on each socket for `stats conns`, with its number there.
     shown: Vec<(usize, Arc<ConnectionInfo>)>,
     poll: Poll,
     inbox: Arc<Inbox>,
@@ -160,7 +160,7 @@ impl Service {
             self.resume_reads_done();
             self.retry_waiting(Instant::now());
             self.abandon_delete_waits();
-            // This thread is not woken for what it has read itself.
+            // This thread is not woken for its own completed reads.
             let has_work = self.sockets.iter().any(UdpSocket::has_work) || !lock(&self.inbox.reads_done).is_empty();
             let timeout = match has_work {
                 true => Some(Duration::ZERO),
@@ -239,11 +239,11 @@ impl Service {
         self.send(work.socket);
     }
 
-    /// Goes on with requests that have waited for flash.
+    /// Continues requests whose reads of flash have completed.
     fn resume_reads_done(&mut self) {
         let completed = std::mem::take(&mut *lock(&self.inbox.reads_done));
         for connection_key in completed {
-            // Another request may have its place: that one goes on waiting.
+            // Another request may have taken its index: that request continues to wait.
             if self.parked.get_mut(connection_key.index).is_some_and(|work| work.wait.take_completed()) {
                 let work = self.parked.remove(connection_key.index);
                 self.execute(work);
@@ -269,7 +269,7 @@ impl Service {
         }
     }
 
-    /// Executes deletes that wait for a device which does nothing; they answer by what memory knows.
+    /// Executes deletes that wait for a device that does not respond; they answer from the state of memory.
     fn abandon_delete_waits(&mut self) {
         if self.parked.is_empty() || !self.executor.abandons_delete_waits() {
             return;

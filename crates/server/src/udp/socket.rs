@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::frame::DatagramWriter;
 use crate::Error;
 
-/// Bytes that the system is asked to hold for the network: a long answer at once. It may give less.
+/// Requested size of the send buffer, in bytes: a whole long answer. The system may grant less.
 const SEND_BUFFER_BYTES: usize = 2 << 20;
 
 pub struct UdpSocket {
@@ -19,7 +19,7 @@ pub struct UdpSocket {
     /// In the order in which they go out.
     answers: VecDeque<(SocketAddr, DatagramWriter)>,
     datagram: Vec<u8>,
-    /// There may be a datagram to read; false from when the socket has said no until the next event.
+    /// Whether a datagram may be available; false after a read that would block, until the next event.
     pub readable: bool,
 }
 
@@ -68,7 +68,7 @@ impl UdpSocket {
         None
     }
 
-    /// Whether it could be read at once.
+    /// Whether a read would not block.
     pub fn has_work(&self) -> bool {
         self.readable && self.answers.is_empty()
     }
@@ -77,7 +77,7 @@ impl UdpSocket {
         self.answers.push_back((to, answer));
     }
 
-    /// Sends what the socket takes, and gives up an answer that cannot be sent. Returns the bytes that were sent.
+    /// Sends as much as the socket accepts, and drops an answer that cannot be sent. Returns the number of bytes sent.
     pub fn send(&mut self) -> u64 {
         let mut bytes = 0;
         while let Some((to, answer)) = self.answers.front_mut() {

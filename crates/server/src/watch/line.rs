@@ -8,7 +8,7 @@ use ebbtide_protocol::encoding::uri_encode;
 
 use crate::unix_time::unix_now;
 
-/// What came of the lookup of a key.
+/// Result of the lookup of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchResult {
     /// With the bytes of the value, where they are known.
@@ -25,7 +25,7 @@ pub enum FetchVerb {
     Delete,
 }
 
-/// What only a watcher with `sample=N` is told of a lookup.
+/// Details of a lookup, only for watchers with `sample=N`.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchDetail {
     pub verb: FetchVerb,
@@ -53,7 +53,7 @@ pub enum StoreStatus {
     NoMemory,
 }
 
-/// A storage command and what came of it.
+/// A storage command and its result.
 pub struct StoreEvent {
     pub command: StoreVerb,
     pub status: StoreStatus,
@@ -62,7 +62,7 @@ pub struct StoreEvent {
     pub length: usize,
 }
 
-/// What removed an item at a client's wish.
+/// Command by which a client removed an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteCommand {
     Delete,

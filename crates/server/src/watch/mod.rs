@@ -2,8 +2,8 @@
 //! the watcher's connection sends it.
 //!
 //! Without watchers an event costs one load of a word that rarely changes. A watcher with a full buffer loses lines,
-//! and is told their number as soon as there is space: no thread waits for a watcher. A watcher with `sample=N` is told
-//! of one key of N, chosen by a hash of the key, and the lines of other keys are not even formatted.
+//! and gets their number as soon as there is space: no thread waits for a watcher. A watcher with `sample=N` gets the
+//! events of one key of N, chosen by a hash of the key; the lines of other keys are not formatted.
 
 mod line;
 
@@ -67,7 +67,7 @@ pub struct Watcher {
     kinds: u8,
     /// Keys with a larger hash are not in its sample.
     max_hash: u64,
-    /// Whether it is told details of lookups, as with `sample=N`.
+    /// Whether the watcher gets details of lookups, as with `sample=N`.
     has_details: bool,
     pending: Mutex<PendingLines>,
     /// Set once the worker has been woken for pending lines.
@@ -137,7 +137,7 @@ impl Watching {
         self.wants_details.store(watchers.iter().any(|watcher| watcher.has_details), Ordering::Relaxed);
     }
 
-    /// Whether a watcher is to be told the details of a lookup of this key.
+    /// Whether any watcher needs the details of a lookup of this key.
     pub fn wants_details(&self, key: &[u8]) -> bool {
         self.wants_details.load(Ordering::Relaxed) && self.sample_hash(key).is_some()
     }
@@ -151,8 +151,8 @@ impl Watching {
         (hash <= self.max_hash.load(Ordering::Relaxed)).then_some(hash)
     }
 
-    /// Appends a line about a key to the buffers of the watchers of its kind that have the key in their sample, and
-    /// its details where they are told. Lines about no key have an empty one, which is in every sample.
+    /// Appends a line about a key to the buffers of the watchers of its kind that sample the key, with details for
+    /// watchers that get them. Lines without a key use an empty key, which is in every sample.
     #[cold]
     fn append_line(
         &self,
@@ -178,7 +178,7 @@ impl Watching {
         }
     }
 
-    /// `detail` is asked for only if a watcher is told.
+    /// `detail` is called only if a watcher gets the details.
     pub fn fetch(
         &self,
         key: &[u8],
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_skips_lines_and_says_how_many() {
+    fn a_full_buffer_skips_and_counts_lines() {
         let watching = Arc::new(Watching::default());
         let slow = watch(&watching);
         let key = [b'k'; 250];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_one_key_in_n_with_details() {
+    fn sample_n_gives_one_key_in_n_detailed() {
         let watching = Arc::new(Watching::default());
         let sample = |one_of| {
             let watched = Watched { fetchers: true, sample: NonZeroU32::new(one_of), ..Watched::default() };

@@ -6,7 +6,7 @@ use ebbtide_server::{Listen, ServerOptions};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Between a few writes: what no device falls behind of.
+/// Pause after every few writes, so that every device keeps up.
 const PACE: Duration = Duration::from_millis(5);
 
 pub struct FlashServer {
@@ -40,12 +40,12 @@ impl FlashServer {
         let folder = tempfile::tempdir().expect("a folder");
         // No object is dropped for being alone in its page.
         let flash_options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
-        // What was stored first is evicted first.
+        // Objects are evicted in the order in which they were stored.
         let builder = Cache::builder().memory(memory).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
         let builder = builder
             .flash(folder.path().join("flash"), ByteSize::bytes(16 * memory.as_bytes()))
             .flash_options(flash_options);
-        // A slow device delays what is evicted, and loses none of it.
+        // A slow device delays evicted objects, and loses none.
         let builder = builder.flash_promotion(promotion).flash_demotion_wait(PATIENCE);
         let cache = builder.build().expect("a cache");
         // They fill memory twice.
@@ -58,7 +58,7 @@ impl FlashServer {
     }
 }
 
-/// Stores these, and then so much that memory has none of them; again what flash was too slow for.
+/// Stores the objects, and fillers until memory has none of them; repeats it for objects that flash dropped.
 fn put_on_flash(cache: &Cache, objects: &[(String, Vec<u8>)], fillers: u32) {
     let deadline = Instant::now() + 2 * PATIENCE;
     for round in 0.. {

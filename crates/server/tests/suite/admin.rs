@@ -1,4 +1,4 @@
-//! The admin HTTP: paths, who is answered, what is told.
+//! The admin HTTP: paths, allowed clients, content of answers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -207,7 +207,7 @@ fn numbers_of_now_agree_at_one_moment() {
 }
 
 #[test]
-fn keys_are_not_told_where_listing_them_is_switched_off() {
+fn keys_are_hidden_when_dumps_are_disabled() {
     for allow_dump in [true, false] {
         let server = TestServer::with(ServerOptions { allow_dump, ..with_admin() });
         server.talk(b"get secret\r\n");
@@ -257,7 +257,7 @@ fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_dialect_is_timed_by_what_its_commands_do() {
+fn every_dialect_is_timed_by_operation() {
     let expected = ["get", "set", "delete", "incr", "touch", "gat"];
     let text = b"set n 0 0 1\r\n1\r\nget n\r\nincr n 1\r\ntouch n 0\r\ngat 0 n\r\ndelete n\r\n".to_vec();
     let arithmetic = [[0, 0, 0, 0, 0, 0, 0, 1], [0; 8]].concat();
@@ -289,7 +289,7 @@ fn every_dialect_is_timed_by_what_its_commands_do() {
 }
 
 #[test]
-fn slow_and_many_clients_are_shown_out_and_others_served() {
+fn silent_clients_are_closed_and_others_served() {
     let server = TestServer::with(with_admin());
     // More than there are places for, all silent in the middle of a request.
     let mut silent: Vec<TcpStream> = (0..100)
@@ -300,7 +300,7 @@ fn slow_and_many_clients_are_shown_out_and_others_served() {
         })
         .collect();
     assert_eq!(server.talk(b"version\r\n"), b"VERSION 1.6.45\r\n");
-    // Each ends: refused at once, or when its time for a request is over.
+    // Each connection ends: refused at once, or after the time limit of a request.
     for stream in &mut silent {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -315,7 +315,7 @@ fn slow_and_many_clients_are_shown_out_and_others_served() {
 }
 
 #[test]
-fn a_taken_address_stops_the_server_only_if_it_was_asked_for() {
+fn a_taken_address_fails_only_a_required_admin() {
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
     let address = taken.local_addr().expect("an address");
     let cache = Cache::builder().memory(ByteSize::mib(64)).build().expect("a cache");
@@ -326,7 +326,7 @@ fn a_taken_address_stops_the_server_only_if_it_was_asked_for() {
 }
 
 #[test]
-fn without_admin_nothing_is_sampled_and_all_is_served() {
+fn without_admin_commands_are_served() {
     let server = TestServer::new();
     assert_eq!(server.admin, None);
     assert_eq!(server.talk(&set("k", b"v")), b"STORED\r\n");
@@ -335,7 +335,7 @@ fn without_admin_nothing_is_sampled_and_all_is_served() {
 #[test]
 fn a_stopping_server_says_so() {
     let mut server = TestServer::with(ServerOptions { stop_timeout: PATIENCE, ..with_admin() });
-    // A client that takes no answers keeps the server from ending at once.
+    // A client that does not read delays the end of the server.
     let mut greedy = server.connect();
     greedy.write_all(&set("big", &crate::common::value(8 << 20))).expect("a write");
     crate::common::read_exactly(&mut greedy, b"STORED\r\n".len());

@@ -51,7 +51,7 @@ fn every_text_command_is_refused_before_authentication() {
 }
 
 #[test]
-fn a_login_and_what_follows_may_come_in_one_piece() {
+fn a_login_works_however_input_is_cut() {
     let server = ascii();
     let input = [b"get k\r\n", LOGIN, b"set k 0 0 1\r\nv\r\nget k\r\nquit\r\n"].concat();
     let expected = [REFUSED, b"STORED\r\nSTORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n"].concat();
@@ -185,7 +185,7 @@ fn sasl_opens_the_binary_protocol() {
     let welcome = status_of(&mut stream, &plain(packet::SASL_AUTH, b"\0user\0pass"));
     assert_eq!(welcome, (packet::OK, b"Authenticated".to_vec()));
     assert_eq!(ask(&mut stream, &set(b"k", b"v")).status, packet::OK);
-    // Who begins again has to come through again.
+    // A client that starts a new authentication must complete it.
     assert_eq!(ask(&mut stream, &plain(packet::SASL_AUTH, b"")).status, 0x21);
     assert_eq!(ask(&mut stream, &plain(packet::SASL_STEP, b"user\0user\0pass")).status, packet::OK);
     assert_eq!(ask(&mut stream, &get).status, packet::OK);

@@ -207,7 +207,7 @@ fn announced_bytes_that_do_not_come_are_nothing() {
 }
 
 #[test]
-fn errors_close_only_where_the_next_packet_cannot_be_found() {
+fn errors_close_only_without_a_known_next_packet() {
     let server = TestServer::new();
     let noop = request(packet::NOOP, b"", b"", b"");
     for (bad, status) in [

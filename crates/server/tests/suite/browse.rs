@@ -1,4 +1,4 @@
-//! `/api/entries` and `/api/value`: what the key browser of the dashboard reads.
+//! `/api/entries` and `/api/value`: the sources of the dashboard's key browser.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -131,7 +131,7 @@ fn a_search_that_is_over_says_so() {
 }
 
 #[test]
-fn a_value_needs_a_confirmation_and_counts_no_use() {
+fn showing_values_needs_confirmation_and_counts_no_use() {
     let server = server(options());
     server.talk(b"set text 7 0 5\r\nvalue\r\nset bytes 0 0 3\r\na\x00\xff\r\n");
     let (status, body) = get(&server, "/api/value?id=text", "");

@@ -1,6 +1,6 @@
-//! debugtime: lives end without waiting for it, and only where the server was told so.
+//! debugtime: lives end without waiting, and only on a server with a test clock.
 //!
-//! Real time passes beside the moved one, so lives are long and what is asserted of them leaves [`SLACK`].
+//! Real time passes beside the moved time, so lives are long and assertions leave [`SLACK`].
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,7 +64,7 @@ fn lives_end_in_every_dialect() {
     check(&server, "get text forever\r\n", "VALUE text 0 1\r\nw\r\nVALUE forever 0 1\r\nv\r\nEND\r\n");
     assert_about(left(&server, "later"), 1000);
     assert_about(left(&server, "text"), 9000);
-    // What nobody asks for is found by the background thread.
+    // Expired items without a get are found by the background thread.
     server.wait_for("taking memory back", || server.cache.stats().items == 3);
 }
 
@@ -116,7 +116,7 @@ fn is_served(server: &TestServer, key: &str) -> bool {
 }
 
 #[test]
-fn unix_times_are_kept_to_the_second_by_every_command() {
+fn every_command_keeps_unix_times_exactly() {
     // With units of expiry from a second to a day and a half.
     for life in [100, 129, 1001, 3601, 86_399, 2_000_001, 9_000_001] {
         unix_times_are_kept_with_a_life_of(life);
@@ -157,7 +157,7 @@ fn unix_times_are_kept_with_a_life_of(life: u32) {
 }
 
 #[test]
-fn a_value_that_arrives_slowly_does_not_outlive_its_unix_time() {
+fn a_slow_upload_keeps_its_unix_time() {
     within_a_second(|started| {
         let server = server();
         let (value, end) = (vec![b'v'; 4 << 20], started + 100);
@@ -196,7 +196,7 @@ fn a_delayed_flush_strikes() {
 }
 
 #[test]
-fn a_flush_at_a_unix_time_is_on_time() {
+fn a_flush_at_unix_time_is_exact() {
     within_a_second(|started| {
         let server = server();
         server.talk(format!("set k 0 0 1\r\nv\r\nflush_all {}\r\n", started + 1000).as_bytes());
@@ -212,7 +212,7 @@ fn a_flush_at_a_unix_time_is_on_time() {
 
 /// Lives from 128 s on that begin with a write are rounded down to whole units of their TTL bucket.
 #[test]
-fn long_relative_lives_end_less_than_a_64th_early() {
+fn long_relative_ttls_end_within_a_64th() {
     for life in [129_u64, 1000, 3600, 86_400, 2_000_000] {
         within_a_second(|_| {
             let server = server();
@@ -229,7 +229,7 @@ fn long_relative_lives_end_less_than_a_64th_early() {
 }
 
 #[test]
-fn dumps_and_meta_commands_tell_the_second_of_a_unix_time() {
+fn dumps_and_meta_commands_show_unix_times_exactly() {
     within_a_second(|started| {
         let (server, life) = (server(), 86_399);
         let end = started + life;
@@ -270,7 +270,7 @@ fn without_the_option_the_command_is_unknown() {
 }
 
 #[test]
-fn a_clock_that_the_program_moves_is_not_moved_by_clients() {
+fn clients_cannot_move_a_manual_clock() {
     let cache = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual).build().expect("a cache");
     let options = ServerOptions { test_clock: true, ..options() };
     let running = Server::bind(options, cache).expect("a server").start().expect("threads");

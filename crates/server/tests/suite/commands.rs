@@ -132,7 +132,7 @@ fn administration_answers_as_memcached() {
 }
 
 #[test]
-fn values_that_are_too_large_are_swallowed_and_take_the_old_one_with_them() {
+fn too_large_values_are_discarded_with_the_old() {
     let server = TestServer::new();
     let large = value((16 << 20) + 1);
     let input = [&set("k", b"old")[..], &set("k", &large), b"get k\r\nversion\r\n"].concat();
@@ -167,7 +167,7 @@ fn bad_data_chunks_leave_the_old_value() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_before_its_words_are_read() {
+fn forbidden_commands_are_refused_before_their_arguments() {
     let server = TestServer::with(ServerOptions { allow_flush: false, allow_watch: false, ..options() });
     assert_bytes(&server.talk(b"flush_all x\r\n"), b"CLIENT_ERROR flush_all not allowed\r\n");
     assert_bytes(&server.talk(b"watch foo\r\n"), b"CLIENT_ERROR watch commands not allowed\r\n");
@@ -175,7 +175,7 @@ fn what_is_not_allowed_is_refused_before_its_words_are_read() {
     assert_bytes(&server.talk(b"flush_all x\r\nwatch foo\r\n"), b"CLIENT_ERROR invalid exptime argument\r\nERROR\r\n");
 }
 
-/// Of what memcached loses: the answers to commands before a line that closes, and before a key that is too long.
+/// Answers that memcached loses: to commands before a line that closes, and before a key that is too long.
 #[test]
 fn earlier_answers_of_a_packet_arrive() {
     let server = TestServer::new();
@@ -203,7 +203,7 @@ fn a_value_of_the_limit_is_stored() {
     let server = TestServer::around(cache, options());
     let value = "v".repeat(1 << 20);
     check(&server, &format!("set k 0 0 1048576\r\n{value}\r\n"), "STORED\r\n");
-    // The answer to a longer one is there before its value.
+    // A longer value is answered before it arrives.
     let mut stream = server.connect();
     stream.write_all(b"set k 0 0 2147483645\r\n").expect("a write");
     let expected = b"SERVER_ERROR object too large for cache\r\n";
@@ -211,7 +211,7 @@ fn a_value_of_the_limit_is_stored() {
 }
 
 #[test]
-fn a_refused_value_leaves_the_old_item_where_nothing_is_evicted() {
+fn without_evictions_a_refused_value_keeps_the_old() {
     let cache = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).evict(false);
     let server = TestServer::around(cache.build().expect("a cache"), options());
     server.talk(b"set k 0 0 3\r\nold\r\n");

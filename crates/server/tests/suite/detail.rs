@@ -24,7 +24,7 @@ fn prefixes_are_counted_while_detail_is_on() {
 }
 
 #[test]
-fn it_can_be_on_from_the_start_with_another_delimiter() {
+fn options_enable_detail_with_another_delimiter() {
     let server = TestServer::with(ServerOptions { prefix_delimiter: b'#', count_prefixes: true, ..options() });
     server.talk(b"get a#b:c\r\n");
     assert_bytes(&server.talk(b"stats detail dump\r\n"), b"PREFIX a get 1 hit 0 set 0 del 0\r\nEND\r\n");

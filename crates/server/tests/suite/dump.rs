@@ -1,4 +1,4 @@
-//! Dumps of the keys, and the commands around what takes their place in memcached.
+//! Dumps of the keys, and the commands of memcached's crawler and lists.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use crate::common::flash_server::{FlashServer, objects};
 use crate::common::{TestServer, assert_bytes, hit, options, set};
 use ebbtide_server::ServerOptions;
 
-/// What a dump answers, up to its end.
+/// Answer of a dump, without its end line.
 fn dump(server: &TestServer, command: &str, end: &str) -> Vec<String> {
     let answer = String::from_utf8(server.talk(format!("{command}\r\n").as_bytes())).expect("text");
     let lines = answer.strip_prefix("OK\r\n").and_then(|lines| lines.strip_suffix(end));
@@ -68,7 +68,7 @@ fn fill(server: &TestServer, count: usize) {
 
 /// A reader that stops holds neither the worker nor other dumps, and gets the rest when it reads on.
 #[test]
-fn a_dump_goes_at_the_pace_of_its_reader() {
+fn a_slow_reader_delays_only_its_dump() {
     let server = TestServer::with(ServerOptions { threads: 1, ..options() });
     let count = 100_000;
     fill(&server, count);
@@ -96,7 +96,7 @@ fn a_dump_goes_at_the_pace_of_its_reader() {
     assert!(text.ends_with("EN\r\nVERSION 1.6.45\r\n"));
 }
 
-/// What only flash has is dumped as what memory has, at the pace of the reader.
+/// Objects on flash are dumped like objects in memory, at the pace of the reader.
 #[test]
 fn dumps_tell_of_flash() {
     let mut flash_objects = objects("small", 300, 100);
@@ -122,15 +122,15 @@ fn dumps_tell_of_flash() {
     let mut short = dump(&server, "lru_crawler mgdump hash", "EN\r\n");
     short.dedup();
     assert_eq!(short.len(), keys.len(), "what is there is the same all the time");
-    // What gets find is told, and what was deleted is not.
+    // The dump lists keys that gets find, and no deleted keys.
     assert_bytes(
         &server.talk(b"delete small7\r\nget small8\r\n"),
         &[&b"DELETED\r\n"[..], &hit("small8", &flash_objects[8].1), b"END\r\n"].concat(),
     );
     let short = dump(&server, "lru_crawler mgdump all", "EN\r\n");
     assert!(!short.contains(&"mg small7".to_owned()) && short.contains(&"mg small8".to_owned()));
-    // Commands behind a dump wait for it, also while it is on flash; others do not; who goes away in the middle leaves
-    // nothing.
+    // Commands behind a dump wait for it, also while it reads flash. Other clients do not wait. A client that
+    // disconnects in the middle leaves no state.
     flash_objects.remove(7);
     let mut slow: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
     let mut head = [0; 4];
@@ -175,7 +175,7 @@ fn dumps_can_be_forbidden() {
 }
 
 #[test]
-fn what_has_no_counterpart_is_answered_all_the_same() {
+fn commands_without_counterpart_are_answered() {
     let server = TestServer::new();
     for (command, answer) in [
         ("lru_crawler enable", "OK"),
@@ -209,7 +209,7 @@ fn what_has_no_counterpart_is_answered_all_the_same() {
     assert_bytes(&server.talk(b"lru mode flat noreply\r\nslabs automove 1 noreply\r\nmn\r\n"), &server.talk(b"mn\r\n"));
 }
 
-/// The list of a few items that old tools ask for.
+/// The short list of items that old tools request.
 #[test]
 fn a_cachedump_lists_items_of_its_class() {
     let server = TestServer::new();

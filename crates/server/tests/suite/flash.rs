@@ -19,7 +19,7 @@ const CROWD: usize = 12;
 const SILENT: &[u8] = b"set near 0 0 1 noreply\r\nx\r\n";
 
 #[test]
-fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
+fn pipelined_gets_from_every_tier_keep_order() {
     let mut flash_objects = objects("small", 300, 100);
     flash_objects.extend(objects("large", 40, 9000));
     let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
@@ -63,7 +63,7 @@ fn many_reads_are_under_way_at_once() {
 }
 
 #[test]
-fn commands_that_need_a_value_find_it_on_flash() {
+fn commands_on_values_find_them_on_flash() {
     let names = [
         "append", "prepend", "add", "replace", "touch", "gat", "incr", "decr", "ma", "ms", "mg", "md", "me", "cas",
         "long",
@@ -155,10 +155,10 @@ fn a_stop_answers_what_waits_for_flash() {
 }
 
 #[test]
-fn clients_that_take_no_answers_leave_the_space_of_reads_to_others() {
+fn clients_that_do_not_read_release_read_buffers() {
     let flash_objects = objects("key", 21, 60_000);
     let FlashServer { server, folder } = FlashServer::new(&flash_objects);
-    // More than a socket of this kind takes, and less than what is sent before a connection goes on.
+    // More than the socket's buffer, and less than the output limit of a connection.
     let big = value(250_000);
     server.cache.insert(b"big", &big).apply().expect("stored");
     let mut deaf = Vec::new();
@@ -183,10 +183,10 @@ fn clients_that_take_no_answers_leave_the_space_of_reads_to_others() {
 }
 
 #[test]
-fn what_was_read_is_not_read_again_because_the_answer_is_long() {
+fn long_answers_do_not_repeat_flash_reads() {
     let flash_objects = objects("key", 6, 8000);
     let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
-    // So much is sent before a connection goes on.
+    // More than the output limit of a connection.
     let big = value(270_000);
     server.cache.insert(b"big", &big).apply().expect("stored");
     let found = || server.cache.flash_stats().expect("flash").tier.hits_large;
@@ -204,7 +204,7 @@ fn what_was_read_is_not_read_again_because_the_answer_is_long() {
 }
 
 #[test]
-fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
+fn flash_serves_plain_gets_and_promotes_for_others() {
     let mut flash_objects = objects("key", 60, 300);
     flash_objects.extend(objects("long", 3, 100_000));
     flash_objects.extend(["token", "tells", "packet"].map(|name| (name.to_string(), b"10".to_vec())));
@@ -245,21 +245,21 @@ fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
     assert_eq!(counts(), (3, 66));
 }
 
-/// How many of these values can be held at most, from the first on.
+/// Maximum number of these values that can be held, starting with the first.
 fn max_held(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
     let keys: Vec<&[u8]> = flash_objects.iter().map(|(key, _)| key.as_bytes()).collect();
     read(cache, &keys).found()
 }
 
 #[test]
-fn a_client_that_never_rests_keeps_no_space_that_it_needs_no_more() {
+fn a_busy_client_releases_unneeded_read_buffers() {
     let flash_objects = objects("key", 60, 60_000);
     let FlashServer { server, folder } = FlashServer::new(&flash_objects);
     let held = max_held(&server.cache, &flash_objects);
     let connect = || UnixStream::connect(folder.path().join("socket")).expect("a connection");
     let mut restless = connect();
     let (mut input, mut expected) = (Vec::new(), String::new());
-    // The second time each is found in memory: what was read for it is left over. Together they take all the space.
+    // The second get of each key hits memory, so its completed read is left over. Together the reads fill all buffers.
     for (key, value) in &flash_objects[..held] {
         input.extend(format!("mg {key} s\r\nmg {key} s\r\n").into_bytes());
         input.extend(SILENT.repeat(1 << 12));
@@ -274,7 +274,7 @@ fn a_client_that_never_rests_keeps_no_space_that_it_needs_no_more() {
         }
     };
     std::thread::scope(|scope| {
-        // Until its turn comes again, what it has to say comes in.
+        // More input of the client arrives before the worker serves it again.
         (0..CROWD).for_each(|_| _ = scope.spawn(|| write_on(&mut connect())));
         scope.spawn(|| {
             writer.write_all(&input).expect("a write");

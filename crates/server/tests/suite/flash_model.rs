@@ -1,5 +1,5 @@
-//! Random commands on keys in memory, on flash, on both and nowhere, while memory is evicted all the time, against a
-//! model. A cache may lose a value; what it must not do is to answer another one, or to lose or double an answer.
+//! Random commands on keys in memory, on flash, on both and nowhere, during constant evictions, against a model. A
+//! cache may lose a value, but must not answer a wrong one, and must not lose or double an answer.
 
 use crate::common::{PATIENCE, TestServer, options, value};
 use ebbtide::memcached::{ByteSize, Cache, FlashOptions, Policy};
@@ -38,7 +38,7 @@ impl Random {
 /// Flags and value.
 type Entry = (u32, Vec<u8>);
 
-/// What a command does to an entry that is there.
+/// Change of an existing entry by a command.
 #[derive(Clone)]
 enum Change {
     Replace(Entry),
@@ -63,7 +63,7 @@ enum Command {
     Unheard(Box<Command>),
 }
 
-/// Of each key what it may have, if anything.
+/// Possible entries of each key; the key may also be absent.
 struct Model(HashMap<String, Vec<Entry>>);
 
 impl Change {
@@ -217,7 +217,7 @@ impl Answers {
                 "TOUCHED" => assert!(!model.may_have(key).is_empty(), "{key}"),
                 line => assert_eq!(line, "NOT_FOUND"),
             },
-            // What memory knows of flash is approximate.
+            // Memory has approximate knowledge of flash.
             Command::Delete(key) => {
                 assert!(matches!(self.next()[0].as_str(), "DELETED" | "NOT_FOUND"), "{}", self.line);
                 model.may_have(key).clear();
@@ -281,7 +281,7 @@ impl Answers {
     }
 }
 
-/// A client that asks for what others have, and does not wait for the answer.
+/// A client that requests keys of others, and disconnects before the answer.
 fn hang_up(server: &TestServer, random: &mut Random) {
     let client = random.flash_objects(CLIENTS);
     let keys: Vec<_> = (0..KEYS).map(|number| format!("client{client}key{number}")).collect();
@@ -303,7 +303,7 @@ fn drive(server: &TestServer, seed: u64, client: u64, is_over: impl Fn(u32) -> b
         for _ in 0..COMMANDS {
             number += 1;
             let command = Command::random(random, client, number);
-            // Behind what is quiet stands what is heard.
+            // A command with an answer follows each quiet one.
             let is_quiet = matches!(command, Command::Meta(_, _, true));
             commands.push(command);
             if is_quiet {

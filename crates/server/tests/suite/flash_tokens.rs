@@ -1,5 +1,5 @@
-//! CAS tokens over flash: a value that has not changed keeps the token that a client was given, whatever becomes of its
-//! neighbours and of itself. One that has changed has it no more.
+//! CAS tokens over flash: an unchanged value keeps the token that a client got, whatever moves or evicts it. A changed
+//! value has another token.
 
 use crate::common::flash_server::{FlashServer, is_on_flash_only, objects};
 use crate::common::packet::{self, GET, OK, Packet, SET};
@@ -25,7 +25,7 @@ fn evict(cache: &Cache, keys: &[String]) {
         let ttl = [Ttl::Never, Ttl::seconds(1000)][number % 2];
         cache.insert(format!("pusher{number}").as_bytes(), &[1; 4000]).ttl(ttl).apply().expect("stored");
         if number % 20 == 0 {
-            // What no device falls behind of.
+            // A rate of writes that every device sustains.
             std::thread::sleep(Duration::from_millis(2));
         }
         if number % 1000 == 0 && keys.iter().all(|key| is_on_flash_only(cache, key)) {
@@ -47,7 +47,7 @@ fn tokens(flash_objects: &FlashServer, keys: &[String], command: &str) -> Vec<u6
 }
 
 #[test]
-fn what_does_not_change_keeps_its_token_on_flash() {
+fn unchanged_objects_keep_their_token_on_flash() {
     let objects = objects("key", KEYS, 300);
     let keys: Vec<String> = objects.iter().map(|(key, _)| key.clone()).collect();
     let flash_objects = server(&objects);
@@ -76,7 +76,7 @@ fn what_does_not_change_keeps_its_token_on_flash() {
 }
 
 #[test]
-fn what_has_changed_on_its_way_over_flash_has_another_token() {
+fn changed_objects_get_another_token_across_flash() {
     let objects = objects("key", KEYS, 300);
     let keys: Vec<String> = objects.iter().map(|(key, _)| key.clone()).collect();
     let flash_objects = server(&objects);
@@ -101,7 +101,7 @@ fn what_has_changed_on_its_way_over_flash_has_another_token() {
 }
 
 #[test]
-fn a_number_keeps_its_token_until_it_is_counted() {
+fn numbers_keep_their_token_until_the_next_incr() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("number{number}")).collect();
     let flash_objects = server(&[]);
     for key in &keys {
@@ -118,7 +118,7 @@ fn a_number_keeps_its_token_until_it_is_counted() {
 }
 
 #[test]
-fn tokens_of_answers_to_writes_and_of_packets_are_kept() {
+fn tokens_from_writes_and_packets_survive_flash() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).collect();
     let flash_objects = server(&[]);
     let mut stream = flash_objects.server.connect();

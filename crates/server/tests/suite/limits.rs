@@ -67,11 +67,11 @@ fn idle_connections_are_closed() {
 }
 
 #[test]
-fn who_ends_no_command_is_idle_and_who_is_slow_is_not() {
-    repeat_after_stalls(Duration::from_secs(3), kick_who_ends_no_command);
+fn unfinished_commands_time_out_slow_transfers_do_not() {
+    repeat_after_stalls(Duration::from_secs(3), kick_only_unfinished_commands);
 }
 
-fn kick_who_ends_no_command() {
+fn kick_only_unfinished_commands() {
     let timeout = Some(Duration::from_secs(2));
     let server = TestServer::with(ServerOptions { idle_timeout: timeout, threads: 1, ..options() });
     assert_bytes(&server.talk(&set("k", &value(12 << 20))), b"STORED\r\n");

@@ -1,5 +1,4 @@
-//! Writes that find no memory before another thread goes on: their connections are parked, and the worker serves the
-//! others.
+//! Writes that wait until another thread frees memory: their connections are parked, and the worker serves the others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -67,7 +66,7 @@ fn waiting(server: &TestServer) -> usize {
     String::from_utf8_lossy(&conns).matches("state conn_io_pending").count()
 }
 
-/// A connection with what it asked and what it is to be answered.
+/// A connection after sending `input`, with the expected answer.
 fn asked(server: &TestServer, input: &[u8], answer: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut stream = server.connect();
     stream.write_all(input).expect("a write");
@@ -126,7 +125,7 @@ fn park_each_write_that_waits() {
         (b"mg mtouched T3000 v\r\n", b"VA 1\r\nt\r\n"),
         (b"md stale I\r\n", b"HD\r\n"),
         (&set("long", &long), b"STORED\r\n"),
-        // What comes behind a command that waits is executed after it.
+        // A command behind a waiting command is executed after it.
         (b"set first 0 0 1\r\nx\r\nget first\r\n", b"STORED\r\nVALUE first 0 1\r\nx\r\nEND\r\n"),
     ];
     let count_extras = [&2_u64.to_be_bytes()[..], &5_u64.to_be_bytes(), &0_u32.to_be_bytes()].concat();
@@ -160,7 +159,7 @@ fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_write_that_waits_for_too_long_is_refused() {
+fn a_write_that_waits_too_long_is_refused() {
     repeat_after_stalls(2 * MAX_ATTEMPT, refuse_a_write_that_waits_for_too_long);
 }
 
@@ -181,7 +180,7 @@ fn refuse_a_write_that_waits_for_too_long() {
 }
 
 #[test]
-fn a_client_that_leaves_while_its_write_waits_is_forgotten() {
+fn leaving_during_a_write_wait_frees_it() {
     repeat_after_stalls(MAX_ATTEMPT, leave_while_writes_wait);
 }
 
@@ -261,7 +260,7 @@ fn sets(server: &TestServer, round: usize) -> (TcpStream, Vec<u8>) {
 }
 
 #[test]
-fn a_write_that_waits_for_flash_parks_its_connection_alone() {
+fn a_flash_wait_parks_only_its_connection() {
     let Stalled { server, device, last } = Stalled::new(2 * PATIENCE);
     let parked = [sets(&server, 0), asked(&server, &set("other", &value(1000)), b"STORED\r\n")];
     server.wait_for("the wait for flash", || waiting(&server) == 2);
@@ -276,7 +275,7 @@ fn a_write_that_waits_for_flash_parks_its_connection_alone() {
 }
 
 #[test]
-fn a_write_waits_for_flash_within_its_bound_and_drops_are_counted() {
+fn flash_waits_are_bounded_and_drops_counted() {
     let stalled = Stalled::new(Duration::from_millis(200));
     let (before, mut rounds) = (stalled.drops(), 0..);
     let mut set = || answered(vec![sets(&stalled.server, rounds.next().expect("there are more"))]);

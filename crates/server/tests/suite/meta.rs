@@ -42,7 +42,7 @@ fn uses_are_told_as_they_were_before() {
 }
 
 #[test]
-fn a_key_behind_a_full_output_is_used_once() {
+fn a_full_output_counts_the_next_key_once() {
     let server = TestServer::new();
     let large = value(200_000);
     let header = format!("ms large {}\r\n", large.len());
@@ -73,7 +73,7 @@ fn keys_may_come_in_base64() {
         "ma bg== b N0 k v\r\nmd bg== b k\r\nmg YWI b\r\n",
         "VA 1 kbg== b\r\n0\r\nHD kbg== b\r\nCLIENT_ERROR error decoding key\r\n",
     );
-    // me tells the key as it is usually written, however it was.
+    // me answers the usual encoding of the key, not that of the request.
     let debug = server.talk(b"ms .Y=Q= 1 b\r\nv\r\nme .Y=Q= b\r\n");
     assert!(debug.starts_with(b"HD\r\nME YA== "), "{}", debug.escape_ascii());
 }
@@ -138,7 +138,7 @@ fn a_client_may_bring_its_own_tokens() {
 }
 
 #[test]
-fn a_get_leaves_out_a_value_that_the_client_has() {
+fn a_get_omits_a_value_with_known_token() {
     let server = TestServer::new();
     check(
         &server,
@@ -155,7 +155,7 @@ fn a_get_leaves_out_a_value_that_the_client_has() {
 }
 
 #[test]
-fn an_append_may_create_its_key_and_tells_its_length() {
+fn an_append_can_create_keys_and_returns_length() {
     let server = TestServer::new();
     check(
         &server,
@@ -176,7 +176,7 @@ fn an_append_may_create_its_key_and_tells_its_length() {
     check(&server, "ms e 1 MA N-1 q\r\nx\r\nmg e\r\nms e 1 MA N30 q\r\nx\r\nmg e t\r\n", "EN\r\nHD t30\r\n");
 }
 
-/// Values that come in pieces: up to a segment in a buffer, longer ones in segments.
+/// Values that arrive in pieces: up to a segment in a buffer, longer ones in segments.
 #[test]
 fn a_long_append_may_create_its_key() {
     let server = TestServer::new();
@@ -296,7 +296,7 @@ fn one_client_wins_a_stale_value() {
 
 /// A stale item in the middle of a pipeline ends a batch; everything is answered in order all the same.
 #[test]
-fn stale_items_in_a_pipeline_are_won_in_their_turn() {
+fn stale_items_in_pipelines_are_won_in_order() {
     let server = TestServer::new();
     let (mut input, mut expected) = (String::new(), String::new());
     for number in 0..200 {
@@ -320,7 +320,7 @@ fn stale_items_in_a_pipeline_are_won_in_their_turn() {
     check(&server, &(input + "mn\r\n"), &(expected + "MN\r\n"));
 }
 
-/// What is answered of a first use is so too when the item is looked up again because it, or one before it, is stale.
+/// The first use is answered as such also when the item is looked up again because it, or one before it, is stale.
 #[test]
 fn a_use_counts_once_beside_stale_items() {
     let server = TestServer::new();
@@ -358,7 +358,7 @@ fn numbers_are_counted_on_terms() {
 }
 
 #[test]
-fn bad_lines_get_memcacheds_errors_and_their_values_are_swallowed() {
+fn bad_lines_give_memcacheds_errors_and_drop_values() {
     let server = TestServer::new();
     check(
         &server,
@@ -401,7 +401,7 @@ fn ma_has_one_error_for_keys_and_flags() {
 
 /// A refused value is as long as it was said to be, line end or not; the line right behind it is found again.
 #[test]
-fn a_line_behind_a_value_without_a_line_end_is_found_again() {
+fn a_line_after_an_unended_value_is_found() {
     let server = TestServer::new();
     check(
         &server,
@@ -410,7 +410,7 @@ fn a_line_behind_a_value_without_a_line_end_is_found_again() {
     );
 }
 
-/// Large values come in pieces and go out in pieces; every command may be cut anywhere.
+/// Large values arrive and leave in pieces; every command may be cut anywhere.
 #[test]
 fn large_values_stream_both_ways() {
     let server = TestServer::new();
@@ -437,9 +437,9 @@ fn large_values_stream_both_ways() {
     );
 }
 
-/// More answers than the output holds: the run stops, and goes on at the line of the first mg that was not answered.
+/// More answers than the output holds: the run stops, and continues at the line of the first unanswered mg.
 #[test]
-fn a_client_that_does_not_read_gets_everything_later() {
+fn a_client_that_stops_reading_loses_nothing() {
     let server = TestServer::new();
     let big = value(50_000);
     server.talk(&crate::common::set("a", &big));
@@ -486,7 +486,7 @@ fn meta_commands_are_counted_as_memcached_counts_them() {
 }
 
 #[test]
-fn what_a_get_creates_has_the_token_that_the_client_gives() {
+fn an_item_created_by_get_takes_the_token() {
     let server = TestServer::new();
     check(&server, "mg a N30 E777 c\r\nmg a c\r\nms a 1 C777\r\nx\r\n", "HD c777 W\r\nHD c777 Z\r\nHD\r\n");
 }

@@ -1,5 +1,5 @@
-//! Commands whose answer says whether a key is there, over flash. What memory knows of flash is approximate: of keys
-//! for which it says "perhaps" none may be answered wrongly, be they there or not.
+//! Commands whose answer depends on the presence of a key, over flash. Memory's knowledge of flash is approximate: keys
+//! that may be on flash must be answered correctly, whether present or absent.
 
 use crate::common::flash_server::is_on_flash_only;
 use crate::common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
@@ -41,14 +41,14 @@ impl Full {
             FlashOptions { small_share: Some(0.9), log_percent: 2, rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).policy(Policy::Fifo).flash_options(flash);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
-        // A slow device delays what is evicted, and loses none of it.
+        // A slow device delays evicted objects, and loses none.
         let builder = builder.flash_promotion(FlashPromotion::Never).flash_demotion_wait(PATIENCE);
         let cache = builder.build().expect("a cache");
         let keys: Vec<String> =
             (0..STORED).map(|number| format!("stored {number} {:150}", "").replace(' ', "_")).collect();
         let deadline = Instant::now() + PATIENCE;
         let mut present = Vec::new();
-        // Again what the device was too slow for.
+        // Repeats it for objects that the device dropped.
         while present.len() < ENOUGH {
             assert!(Instant::now() < deadline, "only {} are on flash: {:?}", present.len(), cache.flash_stats());
             for (number, key) in keys.iter().enumerate() {
@@ -89,7 +89,7 @@ impl Full {
         assert_bytes(answers.as_bytes(), expected.as_bytes());
     }
 
-    /// Of each command what it is answered for a key that is nowhere, and for one that is on flash.
+    /// Checks the answer of each command for an absent key, and for a key on flash.
     fn ask_of_all(&mut self, cases: &[(&str, &str, &str)]) {
         for (number, (command, of_absent, of_present)) in cases.iter().enumerate() {
             self.ask(&self.absent(&format!("case{number}-")), command, of_absent);
@@ -100,7 +100,7 @@ impl Full {
 }
 
 #[test]
-fn text_commands_know_what_is_absent_and_what_is_on_flash() {
+fn text_commands_tell_absent_keys_from_flash_keys() {
     let mut full = Full::new();
     full.ask_of_all(&[
         ("delete @\r\ndelete @\r\n", "NOT_FOUND\r\nNOT_FOUND\r\n", "DELETED\r\nNOT_FOUND\r\n"),
@@ -120,7 +120,7 @@ fn text_commands_know_what_is_absent_and_what_is_on_flash() {
 }
 
 #[test]
-fn meta_commands_know_what_is_absent_and_what_is_on_flash() {
+fn meta_commands_tell_absent_keys_from_flash_keys() {
     let mut full = Full::new();
     full.ask_of_all(&[
         ("md @\r\nmd @\r\n", "NF\r\nNF\r\n", "HD\r\nNF\r\n"),
@@ -144,7 +144,7 @@ fn meta_commands_know_what_is_absent_and_what_is_on_flash() {
 }
 
 #[test]
-fn binary_commands_know_what_is_absent_and_what_is_on_flash() {
+fn binary_commands_tell_absent_keys_from_flash_keys() {
     let mut full = Full::new();
     let mut stream = full.server.connect();
     let delta = [&1_u64.to_be_bytes()[..], &[0; 8], &[0xff; 4]].concat();
@@ -170,7 +170,7 @@ fn binary_commands_know_what_is_absent_and_what_is_on_flash() {
             assert_eq!(wrong, 0, "{name}: of {} answers", keys.len());
         }
     }
-    // A quiet delete says only what was not there.
+    // A quiet delete answers only for absent keys.
     let (absent, present) = (full.absent("quiet"), full.present());
     for key in absent.iter().chain(&present) {
         stream.write_all(&packet::request(DELETE_QUIETLY, b"", key.as_bytes(), b"")).expect("a write");
@@ -183,14 +183,14 @@ fn binary_commands_know_what_is_absent_and_what_is_on_flash() {
 }
 
 #[test]
-fn the_library_knows_what_is_absent_and_what_is_on_flash() {
+fn the_library_tells_absent_keys_from_flash_keys() {
     let mut full = Full::new();
     let cache = full.server.cache.clone();
     let add = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Add).apply() == Ok(Stored::NotStored);
     let replace = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Replace).apply() == Ok(Stored::Stored);
     let append = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Append).apply() == Ok(Stored::Stored);
     let cas = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Cas(5)).apply() == Ok(Stored::Exists);
-    /// A command on a key, which tells whether the key was there.
+    /// A command on a key; returns whether the key was present.
     type Command<'c> = &'c dyn Fn(&[u8]) -> bool;
     let commands: [(&str, Command<'_>); 8] = [
         ("delete", &|key| cache.delete(key)),
@@ -213,7 +213,7 @@ fn the_library_knows_what_is_absent_and_what_is_on_flash() {
 }
 
 #[test]
-fn what_memory_has_no_space_for_is_not_taken_for_absent() {
+fn keys_without_memory_space_are_not_absent() {
     let folder = tempfile::tempdir().expect("a folder");
     let build = |evicts| {
         let flash = FlashOptions { small_share: Some(0.1), ..FlashOptions::default() };

@@ -168,7 +168,7 @@ fn evictions_of_unread_objects_are_counted() {
         |from: usize| (from..from + 5_000).flat_map(|n| set(&format!("k{n}"), &[b'x'; 1000])).collect::<Vec<_>>();
     server.talk(&sets(0));
     server.talk(&sets(5_000));
-    // Maintenance goes on until it has its reserve of free segments.
+    // Maintenance continues until it has its reserve of free segments.
     let mut before = 0;
     server.wait_for("evictions end", || {
         thread::sleep(Duration::from_millis(200));

@@ -17,7 +17,7 @@ fn script() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_pipeline_means_the_same_however_it_is_cut() {
+fn a_pipeline_is_independent_of_its_cuts() {
     let server = TestServer::new();
     let (input, expected) = script();
     assert_bytes(&server.talk(&input), &expected);
@@ -112,7 +112,7 @@ fn large_and_small_values_keep_their_order() {
 }
 
 #[test]
-fn a_connection_dropped_in_the_middle_of_a_set_leaves_the_old_value() {
+fn a_dropped_connection_during_set_keeps_the_old() {
     let server = TestServer::new();
     assert_bytes(&server.talk(b"set k 0 0 3\r\nold\r\n"), b"STORED\r\n");
     for length in [100, 100_000, 4 << 20] {
@@ -136,7 +136,7 @@ fn who_does_not_read_is_not_read_from() {
     server.wait_for("backpressure", || {
         server.talk(b"stats conns\r\n").windows(11).any(|window| window == b"conn_mwrite")
     });
-    // What was executed is what fits the sockets' buffers, and a little; others are served meanwhile.
+    // The server executes gets up to the sockets' buffers, and a little more; other clients are served meanwhile.
     let executed = stat(&server.talk(b"stats\r\n"), "get_hits");
     assert!(executed < gets as u64 / 2, "{executed} of {gets}");
     let expected = [&hit("k", &value)[..], b"END\r\n"].concat();

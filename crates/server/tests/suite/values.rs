@@ -8,7 +8,7 @@ const BAD: &str = "CLIENT_ERROR bad command line format\r\n";
 /// Commands, and the words behind the length.
 const STORES: [(&str, &str); 6] =
     [("set", ""), ("add", ""), ("replace", ""), ("append", ""), ("prepend", ""), ("cas", " 7")];
-/// Values that do damage as commands: at once, behind a dropped byte or two, and larger than what waits in a buffer.
+/// Values that do damage as commands: at once, behind a dropped byte or two, and larger than a buffer.
 const VALUES: [&str; 3] = ["flush_all", "ab\r\nflush_all\r\nstats\r\nset victim 0 0 1\r\nx", "\nflush_all\r\nshutdown"];
 
 fn server() -> TestServer {
@@ -22,7 +22,7 @@ fn values() -> Vec<String> {
     VALUES.iter().map(|value| (*value).to_owned()).chain([long]).collect()
 }
 
-/// Checks what the server says to a line with a value and the commands behind it, in one piece and in two.
+/// Checks the answers to a line with a value and the commands behind it, in one piece and in two.
 #[track_caller]
 fn check(server: &TestServer, line: &str, value: &str, expected: &str) {
     let input = format!("{line}\r\n{value}\r\nget victim\r\nmn\r\nquit\r\n");
@@ -46,7 +46,7 @@ fn check(server: &TestServer, line: &str, value: &str, expected: &str) {
 const GOES_ON: &str = "VALUE victim 0 5\r\nalive\r\nEND\r\nMN\r\n";
 
 #[test]
-fn a_value_is_dropped_where_its_length_is_known() {
+fn a_refused_value_of_known_length_is_dropped() {
     let server = server();
     let long_key = "k".repeat(251);
     for value in values() {

@@ -1,4 +1,4 @@
-//! Watchers: what they are told, that others do not wait for them, and that they are bounded.
+//! Watchers: their events, that other clients do not wait for them, and that they are bounded.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -96,7 +96,7 @@ fn mutations_tell_what_came_of_them() {
 }
 
 #[test]
-fn an_append_tells_the_life_and_length_of_the_whole() {
+fn append_events_show_whole_ttl_and_length() {
     const TTL: u64 = 100_000;
     let server = TestServer::new();
     let mut watcher = watch(&server, "mutations");
@@ -201,7 +201,7 @@ fn evictions_tell_what_was_lost() {
     assert!(line.contains(" ttl=-1 ") && line.ends_with(" clsid=1 size=60000"), "{line}");
 }
 
-/// Nobody waits for it, and it learns how much it has missed.
+/// No client waits for the watcher, and the watcher gets the number of missed lines.
 #[test]
 fn a_slow_watcher_loses_lines() {
     let server = TestServer::new();
@@ -226,7 +226,7 @@ fn a_slow_watcher_loses_lines() {
         if line.contains("key=end") {
             break;
         }
-        // The buffer has space again: the loss is told with the next line.
+        // The buffer has space again: the next line reports the loss.
         if skipped == 0 && lines % 100 == 0 {
             server.talk(b"get end\r\n");
         }
@@ -235,7 +235,7 @@ fn a_slow_watcher_loses_lines() {
 }
 
 #[test]
-fn watchers_are_bounded_and_make_space_when_they_go() {
+fn watchers_are_bounded_and_release_their_slots() {
     let server = TestServer::new();
     let mut watchers: Vec<_> = (0..20).map(|_| watch(&server, "fetchers")).collect();
     assert_bytes(

@@ -248,7 +248,7 @@ class Chart {
     setText(this.axisNote, isKnown && this.opposite ? `axis begins at ${begin}; misses at the right` : "");
   }
 
-  // What happened, as marks with their reason; the list of events says the same to screen readers.
+  // Events as marks with their reason; the list of events gives the same to screen readers.
   happenings() {
     // The present start has a line of its own.
     const isMarked = ({ kind, time_unix_ms: time }) => MARKED_EVENTS.includes(kind) && time > this.now - span.ms && !(kind === "start" && time === this.started);

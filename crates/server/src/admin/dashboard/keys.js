@@ -1,4 +1,4 @@
-// Who uses the memory, by key prefix and by size; the largest objects; the decisions of the controller of pools.
+// Use of memory by key prefix and by size; the largest objects; the decisions of the controller of pools.
 
 const share = (value) => (isNumber(value) ? percent(value) : DASH);
 
@@ -11,7 +11,7 @@ const EVICTED_GROUPS = {
   ttls: ttlName,
 };
 
-// Who was evicted, by the group that the reader has chosen.
+// Evicted objects by the group that the reader has chosen.
 function showEvicted(evicted) {
   live.evicted = evicted;
   const by = byId("evicted-by").value;

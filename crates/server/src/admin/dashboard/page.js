@@ -1,5 +1,5 @@
-// What the page shows of one answer of /api/overview. All texts go in as text, never as markup: keys and event texts
-// are whatever clients send.
+// Rendering of one answer of /api/overview. All texts are inserted as text, never as markup: clients choose keys and
+// parts of event texts.
 
 const byId = (id) => document.getElementById(id);
 

@@ -1,4 +1,4 @@
-//! Binary commands on keys of compact pools. What such a pool has not is refused as invalid arguments.
+//! Binary commands on keys of compact pools. Commands that such a pool does not support fail with invalid arguments.
 
 use ebbtide::memcached::{CompactPool, Lookup, Stored};
 use ebbtide_protocol::StoreMode;

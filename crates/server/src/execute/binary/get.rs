@@ -1,9 +1,8 @@
 //! get and getk, quiet or not.
 //!
 //! Consecutive gets of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the cache. When the
-//! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
-//! answered, sends what there is, and goes on from there; so also when flash has to be read first
-//! (`execute/flash_reads.rs`).
+//! output is full in the middle of a run, the caller gets the input offset of the first unanswered packet, sends the
+//! output, and continues at this packet. The same holds if flash must be read first (`execute/flash_reads.rs`).
 
 use std::ops::ControlFlow;
 
@@ -59,7 +58,7 @@ impl<'a> BinaryRun<'a> {
         if self.packets[index].with_key { self.keys[index] } else { &[] }
     }
 
-    /// The packets from this one on are not answered. Where it stands in the input.
+    /// Keeps the packets from this one on unanswered. Returns its offset in the input.
     fn stop_at(&mut self, index: usize) -> usize {
         self.length = 0;
         self.packets[index].position as usize
@@ -67,7 +66,7 @@ impl<'a> BinaryRun<'a> {
 }
 
 impl Executor {
-    /// Answers a run and empties it. An error is where the first packet stands that was not answered.
+    /// Answers a run and empties it. An error is the input offset of the first unanswered packet.
     pub fn binary_run(&self, run: &mut BinaryRun<'_>, output: &mut Output) -> Result<(), usize> {
         let mut from = 0;
         // The first key was looked for on flash: memory decides.

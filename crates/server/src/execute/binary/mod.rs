@@ -25,8 +25,8 @@ pub use put_body::PutBody;
 pub use sasl::Sasl;
 
 impl Executor {
-    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives
-    /// the one who asks.
+    /// Executes any command but a get, and records it if it is sampled. `connection`: number of the client's connection
+    /// in `stats conns`.
     pub fn execute_binary(
         &self,
         head: PacketHead,
@@ -40,7 +40,7 @@ impl Executor {
         }
         let (observed, key) = observe::CommandKind::of_binary(&command);
         let next = self.carry_out_binary(head, command, connection, sasl, output);
-        // A value that is still to come is noted when it is stored.
+        // A value that has not arrived yet is recorded when it is stored.
         if !matches!(next, PacketNext::Receive(_) | PacketNext::Parked) {
             self.probe.note(self.samples(), observed, key);
         }
@@ -164,7 +164,7 @@ impl Executor {
             false => (Change::Subtract(delta), &counters.decr_hits, &counters.decr_misses),
         };
         let expected = (cas != 0).then_some(cas);
-        // Somebody else may make the entry between the look and the add: then there is one to change.
+        // Another client may create the entry between the lookup and the add: then the loop changes that entry.
         let (value, token) = loop {
             let changed = match self.pool(key).change(key, change, expected) {
                 // Then it is the add that the command may wait for.

@@ -1,14 +1,14 @@
-//! What a connection does after a packet.
+//! Next action of a connection after a packet.
 
 use super::put_body::PutBody;
 
 pub enum PacketNext {
     Continue,
-    /// Nothing was done: flash has to be read first, or the connection waits for memory.
+    /// The command was not executed: the connection waits for flash or memory.
     Parked,
-    /// Take this value off the stream before the next packet.
+    /// Receive this value before the next packet.
     Receive(PutBody),
-    /// Read this number of bytes off the stream and drop them.
+    /// Discard this number of bytes of the stream.
     Skip(u32),
     /// Close once pending output is sent.
     Close,

@@ -111,7 +111,7 @@ impl Executor {
     }
 }
 
-/// What is answered to a command whose value was not stored.
+/// Status of a command whose value was not stored.
 fn status_of(mode: StoreMode, written: &Result<Written, Error>) -> Status {
     match written.as_ref().map(|written| written.stored) {
         Ok(Stored::Exists) => Status::Exists,
@@ -121,7 +121,7 @@ fn status_of(mode: StoreMode, written: &Result<Written, Error>) -> Status {
             StoreMode::Replace => Status::NotFound,
             StoreMode::Set | StoreMode::Append | StoreMode::Prepend | StoreMode::Cas(_) => Status::NotStored,
         },
-        // The value itself is not too large, so it is the one it was to be joined with.
+        // The value itself is not too large, so the joined value is.
         Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => Status::NotStored,
         Err(Error::ValueTooLarge { .. }) => Status::TooLarge,
         Err(Error::Structured) => Status::NotStored,

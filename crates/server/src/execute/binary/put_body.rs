@@ -14,7 +14,7 @@ pub struct PutBody {
 }
 
 impl PutBody {
-    /// Takes what belongs to the value off the front of `input`: how many bytes that was, and whether it is complete.
+    /// Takes the bytes of the value off the front of `input`. Returns their number, and whether the value is complete.
     pub fn feed(&mut self, input: &[u8]) -> (usize, bool) {
         let count = self.value_reader.take(input);
         (count, self.value_reader.is_complete())

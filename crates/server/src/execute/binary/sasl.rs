@@ -10,15 +10,15 @@ use crate::output::Output;
 /// All mechanisms there are.
 pub const MECHANISM: &[u8] = b"PLAIN";
 
-/// How far a connection has come.
+/// Authentication state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sasl {
-    /// The server asks nobody who it is.
+    /// The server requires no authentication.
     NotSpoken,
     Unknown,
-    /// The mechanism is chosen, the message is still to come.
+    /// The mechanism is chosen; the message has not arrived.
     Started,
-    /// Until the client starts an authentication anew.
+    /// Lasts until the client starts another authentication.
     Authenticated,
 }
 
@@ -27,14 +27,14 @@ impl Sasl {
         self != Self::NotSpoken
     }
 
-    /// The client asks for the mechanisms, as one who begins does.
+    /// Resets the authentication: the client requests the mechanisms, as at its start.
     pub fn begin_again(&mut self) {
         if *self == Self::Authenticated {
             *self = Self::Started;
         }
     }
 
-    /// Whether a command may be looked at, before authentication only what leads to it.
+    /// Whether a command is allowed; before authentication only the commands of SASL and version are.
     pub fn admits(self, opcode: u8) -> bool {
         match self {
             Self::NotSpoken | Self::Authenticated => true,
@@ -55,7 +55,7 @@ impl Executor {
         (mechanism, data): (&[u8], &[u8]),
         output: &mut Output,
     ) {
-        // A step goes on with the mechanism that was chosen, whichever it names.
+        // A step continues with the chosen mechanism, whichever it names.
         let may_speak = match step {
             true => matches!(state, Sasl::Started | Sasl::Authenticated),
             false => mechanism.eq_ignore_ascii_case(MECHANISM),
@@ -81,7 +81,7 @@ impl Executor {
         else {
             return false;
         };
-        // Nobody may act as another.
+        // No client may act as another user.
         let as_oneself = acting_as.is_empty() || acting_as == user;
         as_oneself && self.options().auth.as_ref().map(Auth::users).is_some_and(|users| users.knows(user, password))
     }

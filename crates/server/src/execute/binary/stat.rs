@@ -1,4 +1,4 @@
-//! stat: what the text protocol answers, one packet for each line.
+//! stat: the answer of the text protocol, one packet for each line.
 
 use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
@@ -29,7 +29,7 @@ impl Executor {
             let (name, value) = line.split_at(space);
             reply::stat(out, head, name, value.get(1..).unwrap_or_default());
         }
-        // An empty name ends the list, and stands alone where there was only something to do.
+        // An empty name ends the list; it is the whole answer to a command without a list.
         reply::done(out, head, 0);
     }
 }

@@ -13,12 +13,12 @@ impl Executor {
         let delta = meta.number(b'D').unwrap_or(1);
         let increments = !matches!(meta.mode(), Some(b'D' | b'-'));
         let change = if increments { Change::Add(delta) } else { Change::Subtract(delta) };
-        // Of T and N, the later one tells how long a new item lives.
+        // The later flag of T and N sets the life of a new item.
         let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
         let initial = last.filter(|_| meta.has(b'N')).and_then(|flag| self.life(meta, flag[0]));
         let count = Count {
             change,
-            // A token of 0 asks for nothing.
+            // A token of 0 is no condition.
             expected: meta.number(b'C').filter(|token| *token != 0),
             token: meta.number(b'E'),
             ttl: self.life(meta, b'T'),

@@ -72,7 +72,7 @@ impl Executor {
             let written = match found {
                 Some((_, false)) => return Ok(Changed::Exists),
                 Some((old, true)) => write(Mode::Cas(old), Some(given.unwrap_or(old)))?,
-                // Evicted since it was looked for, or absent: the write knows.
+                // Evicted since the lookup, or absent: the write decides.
                 None => write(expected.map_or(Mode::Replace, Mode::Cas), given.or(expected))?,
             };
             match written.stored {

@@ -1,4 +1,4 @@
-//! mg, and me, which is a look at what stands beside a value.
+//! mg, and me, which shows the metadata of a value.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::execute::payload::{Payload, payload, send};
 use crate::output::Output;
 use crate::watch::FetchVerb;
 
-/// What there was of uses before a look, which the next look no longer tells.
+/// Uses of an item before a lookup; the lookup itself changes them.
 #[derive(Clone, Copy)]
 pub struct Uses {
     was_used: bool,
@@ -26,17 +26,17 @@ impl Uses {
     }
 }
 
-/// What an answer tells of an item.
+/// Properties of an item that an answer returns.
 struct ItemFacts {
     length: usize,
     client_flags: u32,
-    /// None: that of the item, if it is asked for.
+    /// `None`: the token of the item, if the client requests one.
     token: Option<u64>,
     remaining: Remaining,
     uses: Uses,
     is_stale: bool,
     is_won: bool,
-    /// Whether the client is told to store the value anew.
+    /// Whether the answer tells the client to store a new value.
     wins: bool,
 }
 
@@ -76,7 +76,7 @@ impl ItemFacts {
     }
 }
 
-/// What of a line an answer needs: the key, and the flags in their order.
+/// Parts of a line that an answer needs: the key, and the flags in their order.
 #[derive(Clone)]
 struct MetaQuery<'a> {
     key: &'a [u8],
@@ -85,8 +85,7 @@ struct MetaQuery<'a> {
     value: bool,
 }
 
-/// Whether an item needs a visit even by an mg that asks for no change: it is stale, and the first client that asks
-/// wins.
+/// Whether an item needs a visit even by an mg without changes: it is stale, and the first client wins.
 #[inline]
 pub fn can_win_recache(item: &Item<'_>) -> bool {
     item.is_stale() && !item.is_won()
@@ -172,8 +171,8 @@ fn answer(
 }
 
 impl Executor {
-    /// Executes an mg that may change the item, make one, or is not to count as a use. `uses` are given if a look
-    /// before has counted as one.
+    /// Executes an mg that may change the item, create one, or must not count as a use. `uses`: those before an earlier
+    /// lookup that counted as a use.
     pub(in crate::execute) fn meta_get(
         &self,
         meta: &Meta<'_>,
@@ -184,7 +183,7 @@ impl Executor {
         let touch = self.life(meta, b'T');
         let recache = self.life(meta, b'R');
         let create = self.creation(meta);
-        // R looks at the life that the item has when its turn comes.
+        // R compares the remaining life at its position among the flags.
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
         let mut wins = false;
@@ -250,7 +249,7 @@ impl Executor {
         }
     }
 
-    /// What N may create: of T and N, the later one tells the life. `None` without N.
+    /// Item that N creates on a miss, with the life of the later flag of T and N. `None` without N.
     fn creation(&self, meta: &Meta<'_>) -> Option<Creation> {
         meta.has(b'N').then(|| {
             let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();

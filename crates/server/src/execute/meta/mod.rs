@@ -1,7 +1,7 @@
-//! The meta commands. Each file is one of them; this one holds what their answers share.
+//! The meta commands. Each file holds one of them; this file holds the common parts of their answers.
 //!
-//! An answer is a code and the flags that were asked for, in their order. A plain `mg` is answered in a run of gets
-//! (`execute/get.rs`); what may change an item goes through here.
+//! An answer is a code and the requested flags, in their order. A plain `mg` is answered in a run of gets
+//! (`execute/get.rs`); commands that may change an item are executed here.
 
 mod arithmetic;
 mod compact;
@@ -34,12 +34,12 @@ impl Executor {
         if self.is_waiting() { Next::Parked } else { Next::Continue }
     }
 
-    /// The life that a flag asks for.
+    /// The life that a flag sets.
     fn life(&self, meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
         meta.exptime(letter).map(|exptime| self.ttl(exptime))
     }
 
-    /// What is left of a life that begins now.
+    /// Remaining time of a life that begins now.
     fn remaining(&self, ttl: Ttl) -> Remaining {
         Remaining::of(self.cache.ttl_duration(ttl))
     }
@@ -59,7 +59,7 @@ fn reflect(flag: &[u8], key: &[u8], is_base64: bool, out: &mut Vec<u8>) -> bool 
     true
 }
 
-/// An answer of a code and what is reflected.
+/// An answer of a code and the reflected flags.
 fn answer_code(meta: &Meta<'_>, key: &[u8], code: &[u8], output: &mut Output) {
     let out = output.bytes();
     out.extend_from_slice(code);
@@ -69,7 +69,7 @@ fn answer_code(meta: &Meta<'_>, key: &[u8], code: &[u8], output: &mut Output) {
     out.extend_from_slice(reply::LINE_END);
 }
 
-/// A remaining life in whole seconds, as memcached tells it; `None` if it never ends.
+/// A remaining life in whole seconds, as memcached answers it; `None` if it never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Remaining(Option<u64>);
 

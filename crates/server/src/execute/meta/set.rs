@@ -9,10 +9,10 @@ use crate::execute::modes::{creates, meta_mode};
 use crate::execute::{Executor, Next};
 use crate::output::Output;
 
-/// Times that an append looks for a key which others remove and create meanwhile.
+/// Attempts of an append on a key that other clients remove and create concurrently.
 const CREATE_TRIES: u32 = 8;
 
-/// What an answer tells of a write.
+/// Properties of a write that an answer returns.
 pub struct SetOutcome {
     pub mode: Mode,
     pub written: Result<Written, Error>,
@@ -89,13 +89,13 @@ impl Executor {
         (Ok(Stored::NotStored.into()), life)
     }
 
-    /// The length of the value that a write is to extend, if that is asked for.
+    /// The length of the value that a write will extend, if the client requests it.
     pub(in crate::execute) fn length_before(&self, mode: Mode, is_asked: bool, key: &[u8]) -> Option<usize> {
         (is_asked && mode.extends()).then(|| self.pool(key).peek(key).item().map_or(0, |item| item.len()))
     }
 
-    /// The length of the value behind a write, or of what was sent if it was not stored. Another write may lie between:
-    /// then it is what this one has most likely made.
+    /// The length of the value after a write, or of the sent value if it was not stored. After a concurrent write the
+    /// length is the most likely result of this write.
     pub(in crate::execute) fn length_after(
         &self,
         key: &[u8],
