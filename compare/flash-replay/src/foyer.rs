@@ -1,6 +1,5 @@
-//! foyer's hybrid cache with its block engine on one file. Its memory is charged keys, values and a little for each
-//! object; its buffers, its index of what is on flash and the rest of its entries are not: what it holds is rather too
-//! much.
+//! foyer's hybrid cache with its block engine on one file. Its memory is charged keys, values and a few bytes for each
+//! object, but not its buffers, its index of flash and the rest of its entries: it holds more than its memory allows.
 
 use std::path::PathBuf;
 
@@ -36,7 +35,7 @@ pub struct Args {
     /// The longest value of the trace
     #[arg(long, default_value_t = 1 << 20)]
     largest: usize,
-    /// What memory evicts by
+    /// Eviction policy of memory
     #[arg(long, default_value = "lfu")]
     eviction: Eviction,
 }
@@ -81,7 +80,7 @@ impl Foyer {
         Ok(Self { runtime, cache, queued: 0 })
     }
 
-    /// What comes into memory pushes as much out.
+    /// Counts bytes inserted into memory, which evict as many to flash, and waits when `QUEUE_BYTES` are queued.
     fn came(&mut self, bytes: usize) {
         self.queued += bytes;
         if self.queued > QUEUE_BYTES {

@@ -1,11 +1,11 @@
-//! What the programs that measure peers with flash share.
+//! Code shared by the programs that measure peers with flash.
 
 use std::error::Error;
 use std::process::ExitCode;
 
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// How a program ends, which says what it failed of.
+/// Exit code of a program; an error is printed.
 pub fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,8 +3,9 @@
 //! none, and the time of a running memcached is the clock's. Prints gets, misses and, where the peer is in this
 //! process, the bytes that it wrote to its device.
 //!
-//! Requests come one after the other. Peers drop what comes faster than their device takes it, which says nothing about
-//! a trace, so each is waited for: foyer's queue is emptied every few MiB, memcached's bytes per second are limited.
+//! Requests run one after the other. Peers drop objects that arrive faster than their device writes, which is not a
+//! property of the trace, so the replay waits for each: it empties foyer's queue every few MiB, and limits memcached's
+//! bytes per second.
 
 mod foyer;
 mod memcached;
@@ -19,7 +20,7 @@ use ebbtide_flash_replay::{Failure, exit};
 use ebbtide_lab::keys::KeyBuffer;
 use ebbtide_lab::trace::{Op, TraceReader};
 
-/// What every system takes at most, as ebbtide and memcached do by default.
+/// Largest object that every system accepts, in bytes: the default of ebbtide and memcached.
 const LARGEST_BYTES: u32 = 1 << 20;
 
 /// A look-aside cache.
@@ -27,7 +28,7 @@ trait Cache {
     fn get(&mut self, key: &[u8]) -> Result<bool, Failure>;
     fn set(&mut self, key: &[u8], value_bytes: usize) -> Result<(), Failure>;
     fn delete(&mut self, key: &[u8]) -> Result<(), Failure>;
-    /// To its device, if it can tell.
+    /// Bytes written to the device, if the cache counts them.
     fn written_bytes(&mut self) -> Option<usize>;
 }
 

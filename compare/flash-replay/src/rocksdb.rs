@@ -26,7 +26,7 @@ const BUFFER_SHARE: usize = 16;
 const MIN_BUFFER_BYTES: usize = 256 << 10;
 /// Bits of a filter per key: one lookup in a hundred of an absent key reads.
 const FILTER_BITS: f64 = 10.0;
-/// Sets after which the size of the files is looked at.
+/// Number of sets between two checks of the size of the files.
 const LOOK_SETS: u64 = 256;
 /// Of flash, from which on levelled compaction removes more: what is removed next is still there.
 const FULL_SHARE: f64 = 0.7;

@@ -1,11 +1,11 @@
-//! What expires when: the one index that a cache needs to remove every object on time.
+//! Index of keys by expiry, with which a cache removes every object on time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::trace::NEVER;
 
-/// Keys by expiry. An object that is gone, or has another expiry by now, stays in it: the taker of a key compares.
+/// Keys by expiry. An entry stays when its object is removed or gets another expiry: the caller compares.
 #[derive(Debug, Default)]
 pub struct Expiries(BinaryHeap<Reverse<(u32, u32)>>);
 

@@ -5,7 +5,7 @@ use crate::expiries::Expiries;
 use crate::list::{Links, List};
 use crate::trace::{Request, Trace};
 
-/// What a lean cache charges per object.
+/// Bytes that a lean cache charges per object.
 pub const HEADER_BYTES: u64 = 24;
 
 pub struct ProactiveLru {

@@ -26,13 +26,13 @@ use sampling::{Choice, Sampling};
 use slabs::SlabEviction;
 use trace::{Action, Request, Trace};
 
-/// What every system takes at most, as ebbtide and memcached do by default.
+/// Largest object that every system accepts, in bytes: the default of ebbtide and memcached.
 const LARGEST_BYTES: u64 = 1 << 20;
 
 /// A look-aside cache of keys that are numbered from zero. Times are seconds.
 trait Cache {
     fn get(&mut self, key: u32, now: u32) -> bool;
-    /// Stores the object of a request, in place of the one that is there.
+    /// Stores the object of a request, and replaces the old one.
     fn set(&mut self, request: &Request);
     fn delete(&mut self, key: u32);
 }

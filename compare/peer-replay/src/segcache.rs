@@ -91,7 +91,7 @@ impl Cache for Crate {
         self.tick(request.now);
         let key = self.key.write(request.key.into(), self.objects[request.key as usize].key_bytes);
         if let Some(value) = self.value.get(..request.object.value_bytes as usize) {
-            // What is refused will be missed: that is counted.
+            // A refused object is counted by its later misses.
             let _ = self.cache.insert(key, value, None, Duration::from_secs(request.ttl.into()));
         }
     }

@@ -1,4 +1,4 @@
-//! What holds for every system, on small traces that are made here.
+//! Properties of every system, on small generated traces.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -39,7 +39,7 @@ fn what_does_not_fit_is_evicted() {
     let rounds = (0..50).flat_map(|round| (0..4000).map(move |key| (round, key)));
     let trace = gets(4000, 0, rounds);
     let fitting = (1 << 20) as f64 / (4000 * (VALUE_BYTES + 16)) as f64;
-    // Scans: nobody hits more than what fits, and the memory is used.
+    // Scans: no system hits more than the share of objects that fits, and every system uses its memory.
     each(1 << 20, &trace, |system, ratio| assert!(ratio > 1.0 - fitting, "{system:?} {ratio}"));
 }
 
@@ -58,7 +58,7 @@ fn expired_objects_are_missed() {
 }
 
 #[test]
-fn deleted_objects_are_missed_and_sets_are_not_counted() {
+fn only_gets_count_and_deleted_objects_miss() {
     let mut trace = gets(1, 0, [(0, 0), (0, 0), (0, 0), (0, 0)]);
     trace.requests[0].action = Action::Set;
     trace.requests[2].action = Action::Delete;
@@ -67,8 +67,7 @@ fn deleted_objects_are_missed_and_sets_are_not_counted() {
 
 #[test]
 fn the_crawler_and_proactive_expiry_make_space() {
-    // Lasting objects that nearly fill the memory, each asked for every 800 seconds, and others that nobody wants
-    // again.
+    // Lasting objects that nearly fill the memory, each requested every 800 seconds, and objects requested once.
     let object = Object { key_bytes: 16, value_bytes: VALUE_BYTES };
     let mut trace = Trace { requests: Vec::new(), objects: vec![object; 21_600] };
     for now in 0..20_000 {

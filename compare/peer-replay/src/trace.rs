@@ -1,4 +1,4 @@
-//! A trace in memory, with keys numbered from zero, so that caches may keep what they know of a key in a table.
+//! A trace in memory, with keys numbered from zero, so that caches can keep the state of keys in a table.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use ebbtide_lab::Error;
 use ebbtide_lab::trace::{Op, TraceReader};
 
-/// The expiry of what does not expire.
+/// Expiry of objects that do not expire.
 pub const NEVER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The largest object, but no more than what every cache takes.
+    /// Bytes of the largest object, at most the limit of every cache.
     pub fn largest_bytes(&self) -> u64 {
         self.objects.iter().map(Object::bytes).max().unwrap_or(1).min(crate::LARGEST_BYTES)
     }

@@ -1,13 +1,13 @@
-//! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the
-//! resident memory of the full cache is what was asked for, or, where it jumps as tables double, the most below that.
-//! Some take more parts, and more memory, for more threads.
+//! Equal memory for all engines. Each engine counts its capacity differently, so it is scaled until the resident memory
+//! of the full cache equals the target, or, if it jumps because tables double, is the largest value below the target.
+//! Some engines use more parts, and more memory, with more threads.
 
 use crate::Error;
 use crate::compare::in_own_process;
 use crate::engine::{EngineName, Mode};
 use crate::plan::{Distribution, Mix, Plan, Sharing};
 
-/// How far the resident memory may be from what was asked for.
+/// Largest relative deviation of the resident memory from the target.
 const TOLERANCE: f64 = 0.03;
 const TRIES: u32 = 8;
 

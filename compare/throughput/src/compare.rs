@@ -14,7 +14,7 @@ use crate::measure::Outcome;
 use crate::plan::{Distribution, Mix, Plan, Sharing};
 use crate::table::{Row, Table};
 
-/// What to compare. Lists are separated by commas; every combination is measured.
+/// Parameters of a comparison. Lists are separated by commas; every combination is measured.
 #[derive(Args)]
 pub struct Comparison {
     #[arg(long, value_delimiter = ',', default_value = "ebbtide,segcache,quick_cache,moka,foyer,map")]
@@ -79,7 +79,7 @@ pub fn run(comparison: &Comparison) -> Result<(), Error> {
 }
 
 impl Comparison {
-    /// What engines and modes are compared on. The engine in them is to be replaced.
+    /// Plans on which engines and modes are compared. The caller replaces their engine and mode.
     fn cells(&self) -> Vec<Plan> {
         let mut cells = Vec::new();
         for values in &self.values {

@@ -12,7 +12,7 @@ use crate::plan::{Plan, Sharing};
 use crate::process;
 use crate::workload::{self, Key, Request, Work, key};
 
-/// What came out. Shown, and read again, as words with a space between.
+/// Results of a measurement. Printed and parsed as words with a space between.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Sum of the threads' rates; a set after a miss is part of its get.
@@ -40,7 +40,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, Error> {
 
 fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
     let cores = process::cores()?;
-    // The last ones: the first have the system's own work.
+    // The last cores: the first ones run the system's own work.
     let cores = &cores[cores.len().saturating_sub(plan.threads as usize)..];
     process::confine(cores)?;
     if plan.ttls > 0 && !plan.engine.expires() {
@@ -131,7 +131,7 @@ struct Worker<'a, E> {
     cache: &'a E,
     mode: Mode,
     fills: bool,
-    /// What is set: the key's number and then always the same.
+    /// Value of every set: the number of the key, then constant bytes.
     value: Vec<u8>,
     copy: Vec<u8>,
     ttls: Vec<Duration>,
@@ -255,7 +255,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// Reads what was shown.
+    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         Some(Self {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_answers_wrong_values_is_not_measured() {
+    fn an_engine_with_wrong_values_is_an_error() {
         for mode in Mode::ALL {
             let outcome = run_on::<Liar>(&Plan { mode, ..Plan::small() });
             assert!(matches!(outcome, Err(Error::WrongValues { wrong: 1.., .. })), "{mode}: {outcome:?}");

@@ -1,4 +1,4 @@
-//! What one measurement does.
+//! Parameters of one measurement.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What the system knows of this process: cores, memory, processor time.
+//! Cores, memory and processor time of this process.
 
 use std::time::Duration;
 

@@ -49,7 +49,7 @@ fn median(sorted: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
-/// The file, written anew after each cell, so that what was measured survives an interruption.
+/// The file, rewritten after each cell, so that results survive an interruption.
 pub struct Table {
     path: PathBuf,
     text: String,

@@ -1,5 +1,5 @@
-//! Requests, drawn before anything is measured: four bytes each, which a thread reads one after the other, so that the
-//! same small cost comes with every engine.
+//! Requests, drawn before the measurement: four bytes each, which a thread reads in order, at the same small cost for
+//! every engine.
 //!
 //! A cache is first filled with what an LRU cache of that size would hold after many requests, in the order of last
 //! use: hot and cold objects lie mixed as they would after a long run, and the fill takes one set per object. Where
@@ -45,11 +45,11 @@ impl Request {
     }
 }
 
-/// What one thread does.
+/// Requests of one thread.
 pub struct Work {
     /// Keys to set before anything else.
     pub fill: Vec<u32>,
-    /// Then these, without a measurement.
+    /// Requests after the fill, not measured.
     pub warm_up: Vec<Request>,
     pub measured: Vec<Request>,
 }

@@ -1,7 +1,6 @@
-//! Gets of values on flash in one process, ebbtide and foyer: all keys alike, several gets at a time. The cache is
-//! filled by sets of what gets have missed, at a pace that devices keep up with, until that brings no more. Both have
-//! direct I/O; gets at a time are threads for ebbtide, which waits for its reads, and tasks on as many threads as there
-//! are cores for foyer.
+//! Gets of values on flash in one process, ebbtide and foyer: all keys alike, several gets at a time. Sets of missed
+//! keys fill the cache, at a rate that devices sustain, until the hits no longer increase. Both use direct I/O.
+//! Concurrent gets are threads for ebbtide, which waits for its reads, and tasks on one thread per core for foyer.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,12 +13,12 @@ use ebbtide_flash_replay::{Failure, exit};
 use foyer::{BlockEngineConfig, DeviceBuilder, FileDeviceBuilder, HybridCache, HybridCacheBuilder};
 use tokio::runtime::{Builder, Runtime};
 
-/// Passes of the fill at most, and the gain of hits below which another one is in vain.
+/// Maximum number of fill passes, and the gain in hits below which the fill ends.
 const PASSES: usize = 4;
 const GAIN: f64 = 0.01;
-/// Bytes a second of the fill.
+/// Rate of the fill, in bytes per second.
 const PACE: f64 = 10e6;
-/// What foyer is charged for each object in memory beside key and value, and how much of its flash goes at once.
+/// Bytes that foyer is charged for each object in memory beside key and value, and the bytes of its flash blocks.
 const OBJECT_BYTES: usize = 24;
 const BLOCK_BYTES: usize = 16 << 20;
 
@@ -122,8 +121,8 @@ impl System {
         Ok(())
     }
 
-    /// Gets of random keys, several at a time; how many there were, and how many hits. `seeds` goes on from one call to
-    /// the next: gets in an order that was there before find what that has brought into memory.
+    /// Gets random keys, several at a time. Returns the numbers of gets and of hits. `seeds` continues from one call to
+    /// the next: a repeated order of keys would find the objects that its first pass brought into memory.
     fn gets(
         &self,
         depth: usize,

@@ -1,4 +1,4 @@
-//! A sharded hash map that evicts nothing: what a simple design can do at best. It takes all the memory that it needs.
+//! A sharded hash map without evictions: an upper bound for simple designs. Its memory is not bounded.
 //!
 //! Many shards, so that threads seldom meet; an overwrite of the same length goes into the same bytes.
 

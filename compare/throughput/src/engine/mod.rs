@@ -22,13 +22,13 @@ use crate::workload::Key;
 /// Keys of a batch.
 pub const BATCH: usize = 16;
 
-/// What a cache is built for.
+/// Size of a cache and of its load.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// In the engine's own count.
     pub capacity_bytes: u64,
     pub value_bytes: u32,
-    /// As many as the capacity holds without any overhead, for those who want to know beforehand.
+    /// Number of objects that fit without overhead, for engines that need an estimate.
     pub objects: u64,
     pub threads: u32,
 }
@@ -57,7 +57,7 @@ pub trait Engine: Send + Sync + Sized {
         self.look(key, |value| copy(value, out)).is_some()
     }
 
-    /// Copies one value after the other to `out` and tells of each.
+    /// Copies one value after the other to `out`, and calls `answer` for each.
     #[inline(always)]
     fn get_batch(&self, keys: &[Key], out: &mut Vec<u8>, mut answer: impl FnMut(usize, Option<&[u8]>)) {
         for (i, key) in keys.iter().enumerate() {
