@@ -8,6 +8,7 @@ mod crates;
 mod dead_files;
 mod error;
 mod evaluation;
+mod first_words;
 mod links;
 mod lockfile;
 mod modules;
@@ -16,6 +17,7 @@ mod printing;
 mod problem;
 mod size;
 mod source;
+mod test_names;
 mod tree;
 mod type_names;
 mod width;
@@ -29,6 +31,17 @@ pub use self::problem::Problem;
 use self::source::Source;
 use self::tree::Tree;
 use self::workspace::Workspace;
+
+/// Folders in which the rules of comments' first words and of tests' names hold.
+const REWRITTEN: [&str; 7] = [
+    "compare/",
+    "crates/cli/",
+    "crates/control/",
+    "crates/lab/",
+    "crates/protocol/",
+    "crates/server/",
+    "crates/testkit/",
+];
 
 /// Checks everything under `root`; the problems come sorted by file and line.
 pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
@@ -49,6 +62,10 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
         problems.extend(printing::check(path, &source));
         problems.extend(width::check(path, &source));
         problems.extend(words::check(path, &source));
+        if REWRITTEN.iter().any(|folder| path.starts_with(folder)) {
+            problems.extend(first_words::check(path, &source));
+            problems.extend(test_names::check(path, &source));
+        }
     }
     for (path, text) in tree.with_extension("md") {
         problems.extend(width::check_page(path, text));
