@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_while_something_comes_and_rests_for_longer_and_longer_when_nothing_does() {
+    fn vain_polls_rest_longer_and_successful_ones_continue() {
         let mut backoff = PollBackoff::default();
         assert_eq!(asks(&mut backoff, 1000, |_| true), 1000);
         assert_eq!(asks(&mut backoff, 7 + 1 + 4 + 16 + 64 + 256 + 1024, |_| false), 7);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_where_three_of_four_come_and_not_where_half_do() {
+    fn polling_continues_at_three_hits_of_four() {
         let often = asks(&mut PollBackoff::default(), 10_000, |wait| wait % 4 != 0);
         assert!(often > 7000, "{often}");
         // A hash of the number, so that the rests do not select special ones.
@@ -199,7 +199,7 @@ mod tests {
     const MUCH: f64 = 1.1 * MAX_LOST;
 
     #[test]
-    fn it_asks_when_it_knows_that_little_is_lost() {
+    fn polling_requires_a_known_low_contention() {
         let mut world = World::new();
         assert_eq!(world.count(SAMPLE_INTERVAL, LITTLE, LITTLE), 0);
         let minute = Duration::from_secs(60);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn where_asking_makes_it_lose_much_it_sleeps_for_longer_and_longer() {
+    fn contention_from_polling_doubles_pauses() {
         let mut world = World::new();
         let pause = |world: &mut World| {
             while !world.asks(MUCH, 0.0) {}
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_a_gap_makes_no_pause_after_it() {
+    fn polls_before_a_gap_cause_no_pause() {
         let mut world = World::new();
         world.count(4 * SAMPLE_INTERVAL, 0.0, 0.0);
         world.now += Duration::from_secs(60);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_what_it_loses_does_not_ask() {
+    fn unknown_contention_forbids_polling() {
         let (mut contention, started) = (Contention::default(), Instant::now());
         let asks = |tenths: &u64| {
             let known = (*tenths != 20).then_some(Duration::ZERO);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_shares_its_processor_sees_what_it_loses() {
+    fn a_shared_processor_shows_run_delay() {
         let thread = || {
             let started = Instant::now();
             while started.elapsed() < Duration::from_millis(300) {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_released_bound_is_neither_wanted_nor_released_again() {
+    fn a_released_bound_is_not_wanted_again() {
         for (bytes, reserve) in [(0, 1), (1000, 10), (1000, 400), (5, 5_000), (100_000, 10)] {
             let bound = MemoryBound::new(1 << 20);
             let released = bound.release(bytes, reserve);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_remembered_for_half_a_window_at_least_and_one_at_most() {
+    fn keys_are_remembered_half_to_one_window() {
         for (again, is_known) in [(100, true), (129, true), (130, true), (159, true), (160, false), (1000, false)] {
             let recent = RecentKeys::new(1 << 10);
             // The filter began at 100.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn more_keys_than_there_is_space_for_make_the_window_shorter() {
+    fn excess_keys_shorten_the_window() {
         let recent = RecentKeys::new(1 << 10);
         let keys = 2 * recent.space as u32 + 1;
         assert!(recent.memory_bytes() <= 1 << 10, "{}", recent.memory_bytes());

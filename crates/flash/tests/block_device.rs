@@ -67,7 +67,7 @@ fn served(disk: &Disk, work: impl FnOnce()) {
 }
 
 #[test]
-fn a_block_device_is_written_read_and_told_what_to_forget() {
+fn a_block_device_writes_reads_and_discards() {
     let Some(device) = LoopDevice::new("a block device") else { return };
     let mut is_new = true;
     for engine in [None, Some(Engine::Pool)] {
@@ -98,7 +98,7 @@ fn a_block_device_is_written_read_and_told_what_to_forget() {
 }
 
 #[test]
-fn a_block_device_that_holds_something_is_left_as_it_is() {
+fn a_foreign_block_device_is_refused_unchanged() {
     let Some(device) = LoopDevice::new("a foreign block device") else { return };
     let image = OpenOptions::new().write(true).open(&device.path).unwrap();
     // Where an ext4 superblock has its magic.
@@ -112,7 +112,7 @@ fn a_block_device_that_holds_something_is_left_as_it_is() {
 }
 
 #[test]
-fn a_block_device_has_its_own_size_and_one_user() {
+fn a_block_device_bounds_size_and_users() {
     let Some(device) = LoopDevice::new("the size of a block device") else { return };
     let more = BYTES + BLOCK as u64;
     assert!(matches!(open_error(&device.path, more), OpenError::TooLarge { bytes, has: BYTES } if bytes == more));

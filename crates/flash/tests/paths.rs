@@ -66,7 +66,7 @@ fn get(disk: &Disk) -> u8 {
 }
 
 #[test]
-fn a_file_is_made_with_its_space_and_found_again() {
+fn a_created_file_reserves_space_and_reopens() {
     let directory = directory();
     let path = directory.path().join("flash");
     let first = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
@@ -125,7 +125,7 @@ fn a_damaged_label_is_ours_and_starts_empty() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_left_as_it_is() {
+fn a_foreign_file_is_refused_unchanged() {
     let directory = directory();
     let (path, other) = (directory.path().join("photos"), directory.path().join("other"));
     let zeros_and_one = [vec![0; 3 << 20], vec![1]].concat();
@@ -151,7 +151,7 @@ fn a_file_of_one_hole_is_empty() {
 }
 
 #[test]
-fn a_file_of_zeros_is_empty_whatever_its_length() {
+fn a_file_of_zeros_counts_as_new() {
     let directory = directory();
     let path = directory.path().join("zeros");
     for bytes in [0, 1, 5000, 3 << 20, MIN_STRIPED_PATH_BYTES] {
@@ -162,7 +162,7 @@ fn a_file_of_zeros_is_empty_whatever_its_length() {
 }
 
 #[test]
-fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
+fn a_truncated_file_is_new_an_unlabelled_refused() {
     let directory = directory();
     let path = directory.path().join("flash");
     let disk = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().disk;
@@ -181,7 +181,7 @@ fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
 /// A file there opens for writing, and would take a size; none can be made there, which root is told only when it
 /// tries.
 #[test]
-fn what_keeps_nothing_is_refused_by_a_check_too() {
+fn a_check_refuses_paths_without_storage() {
     for path in ["/proc/self/environ", "/proc/self/comm", "/proc/flash", "/sys/flash"] {
         let message = open_error(Path::new(path), MIN_STRIPED_PATH_BYTES).1;
         let checked = Disk::check(&[(path.into(), MIN_STRIPED_PATH_BYTES)], &DiskOptions::default());
@@ -190,7 +190,7 @@ fn what_keeps_nothing_is_refused_by_a_check_too() {
 }
 
 #[test]
-fn a_directory_is_refused_and_so_is_what_lies_in_none() {
+fn directories_and_missing_parents_are_refused() {
     let directory = directory();
     let (reason, message) = open_error(directory.path(), MIN_STRIPED_PATH_BYTES);
     assert!(matches!(reason, OpenError::IsDirectory), "{message}");
@@ -204,7 +204,7 @@ fn a_directory_is_refused_and_so_is_what_lies_in_none() {
 }
 
 #[test]
-fn a_size_that_is_too_small_is_refused_and_of_others_whole_blocks_are_used() {
+fn small_sizes_are_refused_others_rounded_down() {
     let directory = directory();
     let path = directory.path().join("flash");
     let (reason, message) = open_error(&path, MIN_SINGLE_PATH_BYTES - BLOCK as u64);
@@ -241,7 +241,7 @@ fn more_than_the_filesystem_has_is_refused() {
 }
 
 #[test]
-fn what_is_in_use_is_refused_until_it_is_not() {
+fn a_file_in_use_is_refused_until_closed() {
     let directory = directory();
     let path = directory.path().join("flash");
     let contents = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
@@ -301,8 +301,8 @@ fn a_full_filesystem_is_refused() {
 }
 
 #[test]
-fn a_filesystem_without_direct_io_or_reservation_is_used_and_told() {
-    mounted::run("a_filesystem_without_direct_io_or_reservation_is_used_and_told", "ramfs", "rw", |directory| {
+fn missing_direct_io_or_reservation_is_reported() {
+    mounted::run("missing_direct_io_or_reservation_is_reported", "ramfs", "rw", |directory| {
         let opened = open(&[(&directory.join("flash"), MIN_STRIPED_PATH_BYTES)]).unwrap();
         let told = |which: fn(&Notice) -> bool| opened.notices.iter().filter(|notice| which(notice)).count();
         assert_eq!(told(|notice| matches!(notice, Notice::NotDirect { .. })), 1, "{:?}", opened.notices);

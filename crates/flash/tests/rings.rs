@@ -85,7 +85,7 @@ fn sleep(ring: &ThreadRing) {
 }
 
 #[test]
-fn a_thread_moves_its_own_reads_beside_those_of_others() {
+fn a_thread_ring_completes_its_own_reads() {
     with_disk(|disk| {
         let Some(ring) = thread_ring(disk) else { return };
         assert!(Arc::clone(disk).thread_ring().is_none(), "one a thread");
@@ -125,7 +125,7 @@ fn a_thread_moves_its_own_reads_beside_those_of_others() {
 }
 
 #[test]
-fn the_device_begins_with_reads_while_the_thread_goes_on() {
+fn the_device_starts_reads_before_a_turn() {
     with_disk(|disk| {
         let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
@@ -187,7 +187,7 @@ fn turns_end_all() -> bool {
 
 /// As when the thread submits others, and the kernel hands over what it has: its event may have been seen before.
 #[test]
-fn what_was_handed_over_beside_a_submission_is_due() {
+fn completions_reaped_by_a_submission_are_due() {
     with_disk(|disk| {
         let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
@@ -223,7 +223,7 @@ fn what_was_handed_over_beside_a_submission_is_due() {
 }
 
 #[test]
-fn a_completion_may_submit_to_the_ring_that_called_it() {
+fn completions_may_submit_to_their_ring() {
     fn chain(disk: &Arc<Disk>, left: u64, sender: Sender<u64>) {
         let next = Arc::clone(disk);
         let done: OnTransfer = Box::new(move |outcome| match left {
@@ -271,7 +271,7 @@ fn a_completion_that_panics_loses_no_other() {
 }
 
 #[test]
-fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_started() {
+fn dropping_a_ring_completes_its_started_reads() {
     let attempt = |disk: &Arc<Disk>| {
         let Some(ring) = thread_ring(disk) else { return };
         let outcomes = Arc::new(Mutex::new(Vec::new()));
@@ -299,7 +299,7 @@ fn wait_for_all(ring: &mut BlockingRing) {
 }
 
 #[test]
-fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
+fn waiting_threads_complete_reads_and_pass_rings_on() {
     with_disk(|disk| {
         let run = |seed| {
             let here = thread::current().id();
@@ -341,7 +341,7 @@ fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
 }
 
 #[test]
-fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
+fn reads_beyond_a_waiting_ring_use_the_disk() {
     with_disk_of(128, |disk| {
         let Some(mut ring) = blocking_ring(disk) else { return };
         let here = thread::current().id();
@@ -372,7 +372,7 @@ fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
 }
 
 #[test]
-fn the_end_of_a_waiting_ring_ends_all_that_was_started() {
+fn dropping_a_waiting_ring_completes_its_reads() {
     let attempt = |disk: &Arc<Disk>| {
         let Some(ring) = blocking_ring(disk) else { return };
         let (sender, over) = channel();
@@ -389,7 +389,7 @@ fn the_end_of_a_waiting_ring_ends_all_that_was_started() {
 }
 
 #[test]
-fn a_completion_that_panics_while_its_thread_waits_loses_no_other() {
+fn a_panic_during_a_wait_loses_no_completion() {
     with_disk(|disk| {
         let Some(mut ring) = blocking_ring(disk) else { return };
         let (sender, over) = channel();
@@ -420,7 +420,7 @@ fn panicking(sender: &Sender<bool>) -> OnTransfer {
 }
 
 #[test]
-fn completions_that_panic_when_their_ring_ends_lose_no_other() {
+fn a_panic_during_a_drop_loses_no_completion() {
     with_disk(|disk| {
         // What was not started, and what is over and was not told yet.
         for has_started in [false, true] {
@@ -448,7 +448,7 @@ fn completions_that_panic_when_their_ring_ends_lose_no_other() {
 }
 
 #[test]
-fn a_panic_that_ends_a_ring_may_meet_others() {
+fn panics_during_unwinding_of_a_ring_are_caught() {
     with_disk(|disk| {
         let (sender, over) = channel();
         let waits = || {

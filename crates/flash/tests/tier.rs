@@ -74,7 +74,7 @@ fn key_of(size: usize, copy: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_to_files_is_read_also_after_a_restart() {
+fn objects_in_files_survive_a_restart() {
     for engine in [Engine::Ring, Engine::Pool] {
         for parts in
             [&[MIN_STRIPED_PATH_BYTES][..], &[MIN_STRIPED_PATH_BYTES + STRIPE, MIN_STRIPED_PATH_BYTES + STRIPE]]
@@ -199,7 +199,7 @@ fn the_size_that_would_do_does() {
 
 /// `make terabyte` in small.
 #[test]
-fn simulated_flash_is_turned_over_and_survives_a_kill() {
+fn simulated_flash_turns_over_and_survives_kills() {
     for (value_bytes, small_share) in [(4096, 0.01), (300, 0.5)] {
         let plan = scenario::Plan { capacity: 64 << 20, value_bytes, small_share, sample: 7 };
         let outcome = scenario::run(&plan, directory().path());

@@ -108,7 +108,7 @@ fn what_is_written_may_be_shared() {
 }
 
 #[test]
-fn a_file_knows_which_of_its_blocks_were_never_written() {
+fn a_file_reports_its_unwritten_blocks() {
     for sizes in [&[MIN_STRIPED_PATH_BYTES][..], &[MIN_STRIPED_PATH_BYTES + STRIPE, MIN_STRIPED_PATH_BYTES + STRIPE]] {
         with_each(sizes, 8, |disk| {
             let (end, block) = (disk.capacity(), BLOCK as u64);
@@ -248,7 +248,7 @@ impl Worker<'_> {
 }
 
 #[test]
-fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
+fn a_full_queue_refuses_and_completes_accepted_once() {
     for engine in ENGINES {
         let directory = directory();
         let options = DiskOptions { engine: Some(engine), queue_depth: 8, pool_threads: 2, ..DiskOptions::default() };
@@ -351,7 +351,7 @@ fn a_completion_may_submit() {
 }
 
 #[test]
-fn a_file_that_shrank_fails_its_reads_and_stays_open() {
+fn reads_beyond_a_shrunken_file_fail() {
     with_each(&[MIN_STRIPED_PATH_BYTES], 4, |disk| {
         let path = disk.paths().next().unwrap().to_owned();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
@@ -365,7 +365,7 @@ fn a_file_that_shrank_fails_its_reads_and_stays_open() {
 }
 
 #[test]
-fn files_keep_their_space_when_they_are_told_to_forget() {
+fn discards_of_files_keep_their_space() {
     with_each(&[MIN_STRIPED_PATH_BYTES], 4, |disk| {
         let path = disk.paths().next().unwrap().to_owned();
         let blocks = || std::fs::metadata(&path).unwrap().blocks();

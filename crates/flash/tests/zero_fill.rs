@@ -54,7 +54,7 @@ fn fill(store: &SmallStore, disk: &Disk) {
 }
 
 #[test]
-fn in_the_end_nothing_of_the_file_is_only_reserved_and_objects_are_there() {
+fn zero_fill_completes_and_keeps_objects() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let paths = [(directory.path().join("flash"), MIN_STRIPED_PATH_BYTES)];
     let disk = Arc::new(Disk::open(&paths, &DiskOptions::default()).unwrap().disk);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_are_remembered_for_six_hours_and_three_of_each() {
+    fn history_remembers_misses_of_six_hours() {
         let history = MissHistory::new(1000);
         history.maintain(0);
         for _ in 0..5 {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_missed_more_often_is_expected_to_be_read_more() {
+    fn more_misses_predict_more_reads() {
         let history = MissHistory::new(1000);
         for hour in 0..6 {
             history.maintain(hour * HOUR);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_class_is_worth_is_learnt_while_it_is_watched() {
+    fn expected_reads_of_a_class_follow_its_samples() {
         let history = MissHistory::new(100_000);
         // Of each hour's keys, those that were missed once are never read again; those that never were are, three
         // times.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_which_little_is_known_is_worth_what_the_one_below_is() {
+    fn a_class_with_few_samples_inherits_expected_reads() {
         let history = MissHistory::new(10_000);
         assert_eq!(expected(&history, 6), 1.0, "as often as it was missed");
         history.maintain(0);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_watched_for_an_hour_and_counts_once() {
+    fn a_sample_is_counted_once_after_an_hour() {
         let history = MissHistory::new(1000);
         history.maintain(0);
         history.offer(key(1), 0);

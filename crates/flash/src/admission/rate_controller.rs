@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_kept_whatever_is_offered_and_whatever_it_costs() {
+    fn the_rate_holds_at_any_load_and_cost() {
         let (mut rate_controller, mut total) = (RateController::new(1000.0), 0.0);
         for (i, (offered, cost)) in
             [(10_000.0, 1.0), (100_000.0, 1.0), (10_000.0, 5.0), (3_000.0, 1.2)].into_iter().enumerate()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nothing_requires_takes_what_is_left() {
+    fn optional_writes_use_only_the_remaining_budget() {
         let mut rate_controller = RateController::new(1000.0);
         assert!(!rate_controller.has_left(0, 0), "before the first look");
         rate_controller.observe(0, 0, 0);

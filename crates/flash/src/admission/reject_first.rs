@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_remembered_for_a_while_and_not_for_ever() {
+    fn reject_first_forgets_old_keys() {
         let mut policy = RejectFirst::new(1, 4000);
         assert!(!policy.offer(key(0)));
         (1..2900).for_each(|i| _ = policy.offer(key(i)));

@@ -92,7 +92,7 @@ fn a_budget_holds_with_every_policy() {
 }
 
 #[test]
-fn history_admits_what_was_missed_and_a_budget_takes_the_best() {
+fn history_admits_missed_keys_and_budgets_most_missed() {
     let policy = AdmissionPolicy::History { keys_per_hour: 10_000, min_reads: 0.1 };
     let plain = with(policy);
     let budget = Some(WriteBudget::BytesPerSecond(500));
@@ -126,7 +126,7 @@ fn history_admits_what_was_missed_and_a_budget_takes_the_best() {
 }
 
 #[test]
-fn of_keys_that_get_nearly_the_least_always_the_same_pass() {
+fn keys_near_the_threshold_pass_consistently() {
     let admission = with(AdmissionPolicy::History { keys_per_hour: 10_000, min_reads: 0.2 });
     admission.maintain(0, 0);
     (0..4000).for_each(|i| admission.missed(offer(i).key));
@@ -154,7 +154,7 @@ fn a_longer_object_must_promise_more_reads() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused_by_name() {
+fn invalid_admission_options_are_refused_by_name() {
     let open_error = |policy, budget| {
         let options = AdmissionOptions { policy, budget, ..AdmissionOptions::default() };
         Admission::new(options, 1 << 30, 1).err().map(|error| error.to_string()).unwrap_or_default()

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_goes_to_the_most_reads_per_byte() {
+    fn the_threshold_admits_most_reads_per_byte_first() {
         let mut threshold = Threshold::new();
         assert_eq!(threshold.offer(0.0, 100), 1.0, "at first all pass");
         let mut threshold = Threshold::new();

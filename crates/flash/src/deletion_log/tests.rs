@@ -112,7 +112,7 @@ fn a_log_is_these_bytes() {
 }
 
 #[test]
-fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
+fn a_reopened_log_has_its_records_and_appends() {
     let folder = folder();
     let log = started(&folder);
     let removal = |number| LoggedDeletion { hash: hash(number), order: number };
@@ -135,7 +135,7 @@ fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
 
 /// Also after records are overwritten, a removed object counts as removed.
 #[test]
-fn a_ring_that_goes_round_says_from_where_on_it_knows() {
+fn a_wrapped_ring_reports_its_oldest_known_order() {
     let folder = folder();
     let mut random = Random::new(1);
     let mut log = started(&folder);
@@ -179,7 +179,7 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
 }
 
 #[test]
-fn a_torn_end_is_no_record_and_is_written_over() {
+fn a_torn_last_record_is_ignored_and_overwritten() {
     for records in [1, 5, RECORDS - 1, RECORDS] {
         for kept in [0, 1, 8, 16, 23] {
             let folder = folder();
@@ -275,7 +275,7 @@ fn both_runs_are_accepted_only_while_both_stand() {
 }
 
 #[test]
-fn the_end_of_a_pool_is_one_record_with_its_number() {
+fn a_pool_end_record_has_the_pools_number() {
     let folder = folder();
     let log = started(&folder);
     log.log_pool_end(StoreKind::Large, 0x0807, 0x0304);
@@ -313,7 +313,7 @@ fn what_is_no_log_is_left_alone() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_made_useless() {
+fn a_log_that_fails_writes_is_invalidated() {
     let folder = folder();
     let path = folder.path().join("log");
     started(&folder).log_deletion(StoreKind::Small, hash(1), 1);
@@ -329,7 +329,7 @@ fn a_log_that_cannot_be_written_is_made_useless() {
 }
 
 #[test]
-fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
+fn removals_after_a_stop_are_durable_or_invalidate() {
     let folder = folder();
     let mut log = started(&folder);
     // It takes all that is written, and syncs nothing.

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_asks_that_is_alone_with_its_processor() {
+    fn a_thread_alone_on_its_processor_polls() {
         let now = Instant::now();
         let ring_pool = ring_pool(ALL);
         assert!(!ring_pool.may_poll(now), "it does not know");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_asks_where_more_wait_than_half_of_the_processors_for_whatever_device() {
+    fn polling_threads_are_limited_to_half_the_processors() {
         let now = Instant::now();
         be_alone(now);
         for busy_poll in [false, true] {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_it_asks_is_found_without_sleeping_and_its_time_is_counted() {
+    fn polling_finds_completions_without_sleeping() {
         // What a thread knows of its processor is old after `SAMPLE_INTERVAL`.
         repeat_after_stalls(SAMPLE_INTERVAL / 2, finds_what_comes_while_it_asks);
     }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_hangs_is_asked_for_shortly_and_more_and_more_rarely() {
+    fn a_hanging_read_is_polled_ever_more_rarely() {
         // Twenty waits of 20 ms each, none of which is late by much.
         repeat_after_stalls(Duration::from_millis(600), asks_shortly_for_a_read_that_hangs);
     }

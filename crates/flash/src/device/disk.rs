@@ -373,7 +373,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn without_a_ring_threads_do_the_work_unless_the_ring_was_asked_for() {
+    fn threads_replace_a_ring_that_was_not_requested() {
         let mut notices = Vec::new();
         let refused = || Err(ErrorKind::PermissionDenied.into());
         assert_eq!(choose_engine(None, refused, &mut notices).unwrap(), Engine::Pool);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_told_in_bytes_of_the_device_stripe_by_stripe() {
+    fn reserved_ranges_are_device_bytes_by_stripe() {
         let Some((_directory, disk)) = disk(&[("a", 40 << 20), ("b", 40 << 20)]) else { return };
         let mut block = Buffer::zeroed(4096);
         block.fill(7);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn many_extents_are_told_in_several_answers_and_none_without_direct_transfers() {
+    fn many_extents_come_in_several_answers() {
         let Some((_directory, disk)) = disk(&[("a", 16 << 20)]) else { return };
         let mut block = Buffer::zeroed(4096);
         block.fill(7);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_ends_with_its_last_extent_if_it_is_full_and_has_nothing_beyond_the_question() {
+    fn an_answer_stays_within_extents_and_query() {
         let few = [(0, 150, UNWRITTEN), (150, 50, 0), (200, 100, UNWRITTEN | 1)].into_iter();
         let found = of_extents(few, 100..250);
         assert_eq!(found, UnwrittenRanges { bytes: vec![100..150, 200..250], end: 250 });
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unwritten_is_so_whatever_else_is_said_of_it() {
+    fn the_unwritten_flag_counts_beside_any_others() {
         // As linux/fiemap.h has them: last, unknown, delayed, merged, shared.
         let others = [0, 0x1, 0x2, 0x4, 0x1000, 0x2000, 0x3007];
         for flags in others {

@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_process_was_stopped_does_not_count() {
+    fn time_of_a_stopped_process_is_ignored() {
         use Health::{Degraded, Healthy};
         let states = after(&[(1, 9, 0, 1), (601, 9, 0, 601), (602, 9, 0, 602), (603, 99, 0, 0), (663, 99, 0, 0)]);
         assert_eq!(states, [Healthy, Degraded, Degraded, Degraded, Healthy]);
     }
 
     #[test]
-    fn half_of_many_errors_fail_and_fewer_do_not() {
+    fn a_half_of_errors_fails_the_device() {
         use Health::{Degraded, Failed};
         assert_eq!(after(&[(1, 16, 8, 0)]), [Failed]);
         assert_eq!(after(&[(1, 15, 15, 0)]), [Degraded]);

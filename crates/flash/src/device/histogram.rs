@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_has_a_bucket_that_ends_an_eighth_later_at_most() {
+    fn bucket_limits_exceed_durations_by_an_eighth() {
         let mut before = 0;
         for micros in (0..5000).chain((5000..40_000_000).step_by(9973)) {
             let bucket = bucket_of(Duration::from_micros(micros));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_found_unless_a_bit_is_wrong() {
+    fn a_label_with_a_flipped_bit_is_unreadable() {
         let mut block = LABEL.to_block();
         assert_eq!(LabelState::in_block(&block), LabelState::Label(LABEL));
         for bit in 0..48 * 8 {

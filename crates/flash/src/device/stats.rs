@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_depth_of_the_queue_is_known_and_its_highest() {
+    fn stats_show_queue_depth_and_its_maximum() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::Later { queue_depth: 3 });
         let request = || {
             let buffer = Buffer::zeroed(BLOCK);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_judged_by_what_waits_beside_it() {
+    fn long_waits_degrade_the_health_of_a_device() {
         let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         let opened = device.monitor().opened;
         let observe = |second| {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_always_busy_but_gets_on_does_not_stall() {
+    fn a_busy_device_with_progress_stays_healthy() {
         let monitor = DeviceMonitor::new();
         let after = |seconds| monitor.opened + Duration::from_secs(seconds);
         monitor.begin(after(100));

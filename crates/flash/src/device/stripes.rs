@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_go_round_all_parts_then_the_larger_ones() {
+    fn stripes_rotate_over_parts_that_have_space() {
         let stripes = Stripes::new(&[part(4), part(2), part(3)]);
         assert_eq!(stripes.capacity(), 9 * STRIPE);
         let parts: Vec<usize> = (0..9).map(|stripe| stripes.place(stripe * STRIPE).part).collect();

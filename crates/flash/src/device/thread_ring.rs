@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_enters_while_something_comes_of_it_and_not_for_ever_when_nothing_does() {
+    fn vain_entries_are_bounded_and_useful_ones_not() {
         let entries = |max_vain, is_vain: &dyn Fn(usize) -> bool, due: usize| {
             let mut count = 0;
             while_due(max_vain, || {

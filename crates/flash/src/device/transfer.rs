@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_short_goes_on_from_a_whole_block() {
+    fn a_short_transfer_continues_at_a_block_boundary() {
         let stripes = Stripes::new(&[DATA_START + STRIPE]);
         let mut transfer = transfer(0, 4 * BLOCK);
         assert!(transfer.advance(Ok(BLOCK + 512)).is_none());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_errors_are_tried_again_but_not_for_ever() {
+    fn transient_errors_are_retried_a_bounded_number() {
         for error in [ErrorKind::Interrupted, ErrorKind::WouldBlock] {
             let mut transfer = transfer(0, BLOCK);
             let attempts = (0..1000).take_while(|_| transfer.advance(Err(error.into())).is_none()).count();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_and_the_end_of_a_file_end_it() {
+    fn permanent_errors_and_end_of_file_end_transfers() {
         assert!(transfer(0, BLOCK).advance(Err(io::Error::from_raw_os_error(5))).unwrap().is_err());
         assert_eq!(transfer(0, BLOCK).advance(Ok(0)).unwrap().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }

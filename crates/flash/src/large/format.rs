@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn each_block_of_a_long_value_has_its_checksum() {
+    fn blocks_of_long_values_have_their_own_checksums() {
         let (short, one) = (UNDIVIDED_VALUE_BYTES, VALUE_BLOCK_BYTES);
         for (value_bytes, blocks) in [(short, 0), (short + 1, 5), (5 * one, 5), (5 * one + 1, 6), (256 * one, 256)] {
             let (header, bytes) = long(value_bytes);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_fills_what_is_left_of_a_region() {
+    fn a_value_fills_the_rest_of_a_region() {
         for bytes in (50..250).chain(16_400..16_700).chain(20_500..20_700).chain([1 << 20, 16 << 20]) {
             for key_bytes in [0, 8, 77] {
                 let value = value_bytes_in(key_bytes, bytes);

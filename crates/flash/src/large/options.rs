@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_the_limit() {
+    fn options_out_of_range_are_refused_with_limits() {
         let small = Options { region_bytes: 64 << 10, expiry_groups: 2, buffers: 3, ..Options::default() };
         let open_error = |options: Options| Geometry::new(&(0..1 << 20), &options).unwrap_err().to_string();
         assert!(Geometry::new(&(0..1 << 20), &small).is_ok());

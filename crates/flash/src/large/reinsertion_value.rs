@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_pay_while_they_have_as_many_hits_per_byte() {
+    fn copies_pay_at_equal_hits_per_byte() {
         let reinsertion_value = ReinsertionValue::default();
         reinsertion_value.first_hit(false, 0);
         assert!(reinsertion_value.copies_pay(0.0, 0), "none was there");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_others_by_far_is_not_worth_it() {
+    fn objects_far_above_average_length_are_not_copied() {
         let reinsertion_value = ReinsertionValue::default();
         assert_eq!(reinsertion_value.max_object_bytes(), usize::MAX, "nothing is known of others");
         (0..100).for_each(|i| reinsertion_value.inserted([4000, 16_000][i % 2]));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_inserted_is_contained_and_of_the_rest_few() {
+    fn filters_contain_inserted_and_few_other_hashes() {
         for (objects, quarters, max_at) in
             [(13, 21, 0.095), (40, 21, 0.09), (70, 21, 0.085), (13, 32, 0.04), (70, 8, 0.45)]
         {

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_area_is_divided_by_the_share_of_the_log() {
+    fn the_logs_share_divides_an_area() {
         let area = 4096..4096 + (1 << 30);
         for (percent, segments, first_set) in [(0, 4, 0), (5, 204, 2 + 204 * 64), (50, 2048, 2 + 2048 * 64)] {
             let options = Options { log_percent: percent, ..Options::default() };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_limit() {
+    fn options_out_of_range_are_refused_with_limits() {
         let refused = |options: Options, area: Range<u64>, part: &str| {
             let message = options.divide(&area).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

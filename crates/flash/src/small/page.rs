@@ -297,7 +297,7 @@ mod tests {
     const CHECKSUM: &str = "c7a767d4aeacec89";
 
     #[test]
-    fn a_changed_bit_anywhere_or_another_salt_is_seen() {
+    fn a_changed_bit_or_salt_fails_the_checksum() {
         let mut page = Buffer::zeroed(PAGE);
         let mut writer = PageWriter::resume(&mut page, 0, 0);
         assert!(writer.push(&object(b"key", &[b"value"], 0), 11));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_pool_is_of_another_key() {
+    fn records_of_other_pools_do_not_match() {
         let mut page = Buffer::zeroed(PAGE);
         let mut writer = PageWriter::resume(&mut page, 0, 0);
         let lengths = (POOL | 1).to_le_bytes();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_lie_about_their_length_end_the_page() {
+    fn records_with_wrong_lengths_end_the_page() {
         let mut page = Buffer::zeroed(PAGE);
         page[20..24].copy_from_slice(&[255, 0, 0, 16]);
         page[HEADER] = 250;

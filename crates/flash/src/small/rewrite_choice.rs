@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_fits_or_is_long_moves_alone() {
+    fn objects_that_fit_or_are_long_move_alone() {
         let decision = |bytes, fit| decision(SetBatch { objects: 1, bytes, fit }, 2, false);
         assert_eq!(
             [(10, true), (600, false), (599, false)].map(|(bytes, fit)| decision(bytes, fit)),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn unclean_sets_are_rewritten_and_those_with_most_tombstones() {
+    fn cleanup_chooses_unclean_sets_and_most_tombstones() {
         let sets = [(3, false), (0, true), (9, false), (1, false), (4, true)];
         assert_eq!(choose_cleanup(sets.into_iter(), 4), [4, 1, 2]);
         assert_eq!(choose_cleanup(sets.into_iter(), 100), [4, 1]);

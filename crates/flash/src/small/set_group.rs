@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_with_a_page_has_never_the_generation_of_one_without() {
+    fn generations_of_written_sets_are_never_zero() {
         let all: Vec<u8> = std::iter::successors(Some(1), |&it| Some(next_generation(it))).take(256).collect();
         assert!(all[..255].is_sorted() && all[255] == 1 && all.len() == GENERATIONS as usize + 1);
         assert_eq!(next_generation(0), 1);

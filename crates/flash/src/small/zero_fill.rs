@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_once_as_many_pages_are_written_as_are_allowed_together() {
+    fn one_batch_writes_up_to_its_page_limit() {
         let runs = || vec![0..100, 200..300, 400..500, 600..700];
         assert_eq!(first_pages(runs(), 1000), (vec![0..100, 200..300, 400..456], 456));
         assert_eq!(first_pages(vec![0..100, 200..356, 400..500], 1000), (vec![0..100, 200..356], 356));

@@ -104,7 +104,7 @@ fn be_killed(folder: &Path) {
 }
 
 #[test]
-fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
+fn a_kill_loses_no_acknowledged_removal() {
     if let Some(folder) = env::var_os(FOLDER) {
         // The process that is killed is this test, too.
         return be_killed(Path::new(&folder));
@@ -116,7 +116,7 @@ fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
     let deadline = Instant::now() + PATIENCE;
     // On a slow machine a process has logged little when it is killed: there are more rounds, and longer ones.
     for round in (0..).take_while(|round| *round < ROUNDS || !has_enough() && Instant::now() < deadline) {
-        let test = "deletion_log::tests::kills::a_kill_at_any_instant_loses_nothing_that_had_returned";
+        let test = "deletion_log::tests::kills::a_kill_loses_no_acknowledged_removal";
         let mut child = child(test, folder.path(), (SEED, random.uniform(1 << 40).to_string()));
         thread::sleep(Duration::from_micros(3000 + random.uniform(100_000 * (1 + round / ROUNDS))));
         let ended = child.try_wait().unwrap();
@@ -167,7 +167,7 @@ fn end_in_a_start(folder: &Path, step: u64) -> ! {
 }
 
 #[test]
-fn a_kill_between_two_steps_of_a_start_loses_no_removal() {
+fn a_kill_during_a_start_loses_no_removal() {
     if let Some(folder) = env::var_os(FOLDER) {
         end_in_a_start(Path::new(&folder), env::var(STEP).unwrap().parse().unwrap());
     }
@@ -176,7 +176,7 @@ fn a_kill_between_two_steps_of_a_start_loses_no_removal() {
     // Each step at least twice, then any.
     for round in 0..30 {
         let step = if round < 10 { (round + 4) % 5 } else { random.uniform(5) };
-        let test = "deletion_log::tests::kills::a_kill_between_two_steps_of_a_start_loses_no_removal";
+        let test = "deletion_log::tests::kills::a_kill_during_a_start_loses_no_removal";
         let output = child(test, folder.path(), (STEP, step.to_string())).wait_with_output().unwrap();
         assert!(output.status.success(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
     }

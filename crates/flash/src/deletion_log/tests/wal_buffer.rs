@@ -77,7 +77,7 @@ fn killed_with_records(folder: &TempDir, records: u64) -> DeletionLog {
 }
 
 #[test]
-fn what_only_the_wal_buffer_has_is_known_after_a_kill() {
+fn a_kill_keeps_records_of_the_wal_buffer() {
     let folder = folder();
     for records in [0, 1, 5, 200] {
         let log = killed_with_records(&folder, records);
@@ -102,7 +102,7 @@ fn what_only_the_wal_buffer_has_is_known_after_a_kill() {
 }
 
 #[test]
-fn a_wal_buffer_goes_round_and_only_its_last_round_counts() {
+fn a_wrapped_wal_buffer_yields_its_last_round() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     for number in 1..=400 {
@@ -122,7 +122,7 @@ fn a_wal_buffer_goes_round_and_only_its_last_round_counts() {
 }
 
 #[test]
-fn a_wal_buffer_is_not_read_again_once_records_go_straight_to_the_file() {
+fn direct_records_retire_the_old_wal_buffer() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
     let next = open_with_wal_buffer(&folder);
@@ -137,7 +137,7 @@ fn a_wal_buffer_is_not_read_again_once_records_go_straight_to_the_file() {
 }
 
 #[test]
-fn without_its_wal_buffer_or_what_that_lost_a_log_says_nothing() {
+fn a_log_without_its_wal_buffer_is_unreadable() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
     assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutWalBuffer, "nobody says where");
@@ -154,7 +154,7 @@ fn without_its_wal_buffer_or_what_that_lost_a_log_says_nothing() {
 }
 
 #[test]
-fn a_stop_ends_the_wal_buffer_and_what_comes_later_goes_to_the_file() {
+fn a_stop_redirects_later_records_to_the_file() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -191,7 +191,7 @@ fn fill_a_wal_buffer_whose_file_takes_nothing() {
 }
 
 #[test]
-fn a_wal_buffer_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
+fn an_abandoned_wal_buffer_alone_invalidates_the_log() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -203,7 +203,7 @@ fn a_wal_buffer_that_lost_something_makes_the_log_useless_even_if_the_file_does_
 }
 
 #[test]
-fn wal_buffers_that_no_log_names_are_swept_away_and_others_are_not() {
+fn only_unreferenced_wal_buffers_are_swept() {
     let folder = folder();
     let elsewhere = tempfile::tempdir().unwrap();
     let path_of = |name: &str| elsewhere.path().join(name);
@@ -243,7 +243,7 @@ fn wal_buffers_that_no_log_names_are_swept_away_and_others_are_not() {
 }
 
 #[test]
-fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
+fn dropping_an_abandoned_log_ignores_a_stalled_file() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -261,7 +261,7 @@ fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
 }
 
 #[test]
-fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
+fn removals_during_a_stalled_stop_wait_briefly() {
     let folders: Vec<_> = (0..10).map(|_| folder()).collect();
     // A machine that stalls makes single ones wait.
     let is_bounded = folders.iter().any(|folder| removal_beside_a_stop(folder) < Duration::from_secs(2));
@@ -284,7 +284,7 @@ fn removal_beside_a_stop(folder: &TempDir) -> Duration {
 }
 
 #[test]
-fn a_log_that_was_closed_while_its_file_stalled_can_be_opened_once_it_goes_on() {
+fn a_log_closed_during_a_stall_reopens_later() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -294,7 +294,7 @@ fn a_log_that_was_closed_while_its_file_stalled_can_be_opened_once_it_goes_on() 
 }
 
 #[test]
-fn nobody_waits_much_longer_than_a_second_for_a_slow_file() {
+fn removals_on_a_slow_file_wait_a_second() {
     // A machine that stalls makes single ones wait.
     let is_bounded = (0..10).any(|_| longest_removal_beside_a_slow_file() < Duration::from_millis(1700));
     assert!(is_bounded, "in each of ten runs somebody waits longer");
@@ -317,7 +317,7 @@ fn longest_removal_beside_a_slow_file() -> Duration {
 }
 
 #[test]
-fn a_stop_that_cannot_end_its_wal_buffer_leaves_no_log_that_is_accepted() {
+fn a_failed_stop_leaves_an_unacceptable_log() {
     let folder = folder();
     let path = folder.path().join("log");
     let mut log = started_with_wal_buffer(&folder);
@@ -337,7 +337,7 @@ fn a_stop_that_cannot_end_its_wal_buffer_leaves_no_log_that_is_accepted() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
+fn a_write_failure_leaves_an_unacceptable_log() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -351,7 +351,7 @@ fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_accepted() {
 }
 
 #[test]
-fn a_log_elsewhere_for_a_while_keeps_its_wal_buffer() {
+fn an_unmounted_log_keeps_its_wal_buffer() {
     let (folder, elsewhere) = (folder(), tempfile::tempdir().unwrap());
     let log = killed_with_records(&folder, 5);
     drop(log);
@@ -374,7 +374,7 @@ fn a_log_elsewhere_for_a_while_keeps_its_wal_buffer() {
 }
 
 #[test]
-fn a_wal_buffer_whose_log_is_a_pipe_by_now_stops_no_start() {
+fn a_pipe_as_log_blocks_no_sweep() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     log.kill();
@@ -409,7 +409,7 @@ fn a_closed_log_begins_nothing_again() {
 }
 
 #[test]
-fn a_wal_buffer_with_an_entry_cut_anywhere_gives_what_came_before() {
+fn a_torn_wal_buffer_entry_keeps_earlier_ones() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     // An earlier generation lies beneath.
@@ -438,7 +438,7 @@ fn a_wal_buffer_with_an_entry_cut_anywhere_gives_what_came_before() {
 }
 
 #[test]
-fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
+fn a_closed_abandoned_log_is_locked_until_written() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.log_deletion(StoreKind::Small, hash(1), 1);
@@ -452,7 +452,7 @@ fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
 }
 
 #[test]
-fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
+fn a_timed_out_stop_recovers_as_a_crash() {
     let folder = folder();
     let (mut log, stall) = stalled(&folder);
     log.max_drain = Duration::from_millis(100);
@@ -465,7 +465,7 @@ fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
 }
 
 #[test]
-fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
+fn records_during_a_file_write_are_kept() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     log.log_file.test_faults.delay_ms.store(60, Relaxed);
@@ -480,7 +480,7 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
 }
 
 #[test]
-fn a_stop_after_the_close_leaves_the_next_one_alone() {
+fn a_stop_after_close_spares_the_next_log() {
     let folder = folder();
     let log = started_with_wal_buffer(&folder);
     log.log_deletion(StoreKind::Large, hash(7), 7);
@@ -495,7 +495,7 @@ fn a_stop_after_the_close_leaves_the_next_one_alone() {
 }
 
 #[test]
-fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
+fn a_log_lost_after_idling_reports_no_wait() {
     // The rest takes two seconds.
     repeat_after_stalls(Duration::from_millis(2500), lose_a_log_after_a_long_rest);
 }
@@ -509,7 +509,7 @@ fn lose_a_log_after_a_long_rest() {
 }
 
 #[test]
-fn a_record_after_a_long_rest_has_not_waited_so_long() {
+fn a_record_after_idling_reports_no_wait() {
     // The rest takes two seconds.
     repeat_after_stalls(Duration::from_millis(2500), record_after_a_long_rest);
 }
@@ -523,7 +523,7 @@ fn record_after_a_long_rest() {
 }
 
 #[test]
-fn a_wal_buffer_that_the_file_does_not_name_takes_nothing() {
+fn an_unnamed_wal_buffer_takes_no_records() {
     let folder = folder();
     let mut log = open_with_wal_buffer(&folder);
     log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
@@ -533,7 +533,7 @@ fn a_wal_buffer_that_the_file_does_not_name_takes_nothing() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_an_instant_without_records() {
+fn a_stop_ends_beside_continuous_records() {
     // A batch takes 20 ms.
     repeat_after_stalls(Duration::from_millis(1500), stop_beside_records);
 }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_one_word_takes_a_few_bytes() {
+    fn a_repeated_pattern_compresses_to_few_bytes() {
         let mut block = Buffer::zeroed(BLOCK);
         block[100..4000].iter_mut().zip((1..=8).cycle()).for_each(|(to, from)| *to = from);
         let device = CompressedDevice::new(BLOCK as u64);

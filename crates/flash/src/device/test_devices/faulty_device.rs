@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_range_fails_and_its_neighbours_do_not() {
+    fn only_transfers_of_a_broken_range_fail() {
         let device = FaultyDevice::new(4 * BLOCK, 1, Delivery::AtOnce);
         device.break_range(Direction::Read, BLOCK as u64 + 1..BLOCK as u64 + 2);
         device.break_range(Direction::Write, 0..1);
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_beside_a_write_sees_some_of_it() {
+    fn a_concurrent_read_sees_a_torn_write() {
         let torn = |seed| {
             let device = FaultyDevice::new(BLOCK, seed, Delivery::Later { queue_depth: 2 });
             let _write = submit(&device, Direction::Write, 0, filled(1, 1));
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_takes_part_of_what_is_under_way() {
+    fn a_power_cut_tears_pending_writes() {
         let kept = |seed| {
             let device = FaultyDevice::new(BLOCK, seed, Delivery::Later { queue_depth: 1 });
             let _write = submit(&device, Direction::Write, 0, filled(1, 1));
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_cut_is_not_found_later() {
+    fn writes_after_a_cut_are_lost() {
         for seed in 0..50 {
             let device = FaultyDevice::new(4 * BLOCK, seed, Delivery::AtOnce);
             device.cut_at(2);
@@ -744,7 +744,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_device_finishes_what_it_took_and_refuses_the_rest() {
+    fn a_stopped_device_completes_accepted_requests_only() {
         let device = FaultyDevice::new(16 * BLOCK, 1, Delivery::Later { queue_depth: 16 });
         assert_eq!(device.threads(), 1);
         let taken: Vec<_> = (0..16).map(|block| submit(&device, Direction::Write, block, filled(1, 1))).collect();

@@ -6,7 +6,7 @@ use crate::FlashHash;
 use crate::device::{BLOCK, Delivery, Faults, FaultyDevice};
 
 #[test]
-fn an_object_is_found_before_and_after_it_is_written() {
+fn an_object_is_found_in_buffer_and_device() {
     let log = on_memory(16, small());
     for bytes in [0, 1, 2000, 4000, 5000, 60_000, 64_000, REGION_BYTES, 3 * REGION_BYTES + 17] {
         let stored = value(1, bytes as u64, bytes);
@@ -35,7 +35,7 @@ fn what_cannot_be_stored_says_why() {
 }
 
 #[test]
-fn a_value_of_many_regions_is_one_read_after_the_other() {
+fn a_value_of_many_regions_is_read_whole() {
     let options = Options { region_bytes: 256 << 10, ..small() };
     let log = on_memory(400, options);
     let stored = value(1, 1, 20 << 20);
@@ -125,7 +125,7 @@ fn two_keys_of_one_hash_are_not_mistaken() {
 }
 
 #[test]
-fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
+fn a_slow_device_drops_inserts_without_delay() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
     let options = Options { max_buffer_wait: std::time::Duration::from_millis(1), ..small() };
     let log = on(device.clone(), options);
@@ -144,7 +144,7 @@ fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
 }
 
 #[test]
-fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
+fn an_insert_waits_for_a_buffer_before_dropping() {
     let device = Arc::new(FaultyDevice::new(32 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
     let options = Options { max_buffer_wait: std::time::Duration::from_secs(60), ..small() };
     let log = on(device.clone(), options);
@@ -157,7 +157,7 @@ fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
 }
 
 #[test]
-fn reads_that_the_device_has_no_space_for_are_misses() {
+fn reads_that_the_device_refuses_are_misses() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
@@ -193,7 +193,7 @@ fn lost_writes_are_misses() {
 }
 
 #[test]
-fn a_region_that_still_holds_its_last_life_is_a_miss() {
+fn a_region_with_older_contents_is_a_miss() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     for summary in 0..2 {
@@ -285,7 +285,7 @@ fn objects_that_fill_a_block_lie_in_one() {
 }
 
 #[test]
-fn an_object_of_any_length_fits_an_empty_region() {
+fn objects_up_to_region_size_fit_empty_regions() {
     for region_bytes in [64 << 10, 128 << 10, 1 << 20] {
         let log = on_memory(16, Options { region_bytes, ..small() });
         // With its header it fills its blocks, and would span one more after the region's header.

@@ -159,7 +159,7 @@ fn without_need_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_found_is_right_while_regions_turn_around() {
+fn hits_are_right_while_regions_are_reclaimed() {
     for seed in 10..14 {
         for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Forced(0)] {
             let reclaim = if seed % 2 == 0 { Reclaim::Fifo } else { Reclaim::Lru };
@@ -171,7 +171,7 @@ fn what_is_found_is_right_while_regions_turn_around() {
 }
 
 #[test]
-fn what_is_found_is_right_on_a_slow_device() {
+fn hits_are_right_on_a_slow_device() {
     for seed in 20..24 {
         let options = Options { reinsertion: Reinsertion::Forced(1), ..small() };
         let (hits, _) = run(seed, 4000, 24, options, Delivery::Later { queue_depth: 8 });
@@ -180,7 +180,7 @@ fn what_is_found_is_right_on_a_slow_device() {
 }
 
 #[test]
-fn what_is_found_is_right_whatever_the_log_is_like() {
+fn hits_are_right_with_random_log_options() {
     for seed in 100..130 {
         let mut random = Random::new(seed);
         let mut one_of = |count: usize| random.uniform(count as u64) as usize;

@@ -34,7 +34,7 @@ fn while_it_is_copied(event: impl FnOnce(&Arc<LargeLog>) + Send + 'static) -> Op
 }
 
 #[test]
-fn a_copy_does_not_bring_back_what_went_meanwhile() {
+fn a_copy_does_not_restore_a_removed_object() {
     assert_eq!(while_it_is_copied(|_| ()), Some(b"old".to_vec()));
     assert_eq!(while_it_is_copied(|log| assert!(remove(log, 0))), None);
     assert_eq!(while_it_is_copied(|log| log.flush()), None);
@@ -45,7 +45,7 @@ fn a_copy_does_not_bring_back_what_went_meanwhile() {
 }
 
 #[test]
-fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
+fn copies_leave_buffers_to_inserts_when_busy() {
     let device = Eventful::new(16 * REGION_BYTES);
     let (reinsertion, max_buffer_wait) = (Reinsertion::Forced(1), Duration::ZERO);
     let log = on(device.clone(), Options { reinsertion, max_buffer_wait, expiry_groups: 1, buffers: 3, ..small() });
@@ -81,7 +81,7 @@ fn while_parts_are_written(
 }
 
 #[test]
-fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
+fn an_insert_into_a_reclaimed_region_is_refused() {
     assert!(while_parts_are_written(1, |_| ()).is_ok());
     // Of another group and another writer's lock than the insert under way has.
     let writer = |number| IndexKey::of(Key::new(&key(number)).hash).shard;
@@ -97,7 +97,7 @@ fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
 }
 
 #[test]
-fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
+fn reads_of_a_reused_region_are_misses() {
     let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
@@ -116,7 +116,7 @@ fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
 }
 
 #[test]
-fn what_was_marked_dead_is_gone_and_not_damaged() {
+fn a_region_marked_dead_is_not_corrupt() {
     let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     (0..20).for_each(|i| _ = insert(&log, i, &value(i, i, 40_000), 0, 1).unwrap());
@@ -128,7 +128,7 @@ fn what_was_marked_dead_is_gone_and_not_damaged() {
 }
 
 #[test]
-fn a_region_that_is_being_opened_is_not_given_away() {
+fn a_region_being_opened_is_not_shrunk_away() {
     let log = on_memory(64, small());
     // More than the whole log, all of which expires.
     (0..64 * 8).for_each(|number| _ = insert(&log, number, &value(number, 1, 9000), 10, 1).unwrap());
@@ -152,7 +152,7 @@ fn a_region_that_is_being_opened_is_not_given_away() {
 }
 
 #[test]
-fn a_region_is_open_when_another_one_can_draw_the_next_sequence() {
+fn sequences_are_drawn_in_order_of_opening() {
     let log = on(Eventful::new(64 * REGION_BYTES), Options { expiry_groups: 1, ..small() });
     let has_seen_enough = AtomicBool::new(false);
     let started = thread::scope(|scope| {
@@ -180,7 +180,7 @@ fn a_region_is_open_when_another_one_can_draw_the_next_sequence() {
 }
 
 #[test]
-fn a_walk_does_not_read_a_region_that_has_no_buffer_yet() {
+fn a_scan_skips_a_region_without_a_buffer() {
     let log = on(Eventful::new(16 * REGION_BYTES), small());
     insert(&log, 1, &value(1, 1, 1000), 0, 1).unwrap();
     let sequence = {

@@ -63,7 +63,7 @@ fn a_range_is_the_bytes_of_the_value() {
 }
 
 #[test]
-fn a_range_of_a_long_value_reads_few_blocks() {
+fn ranges_of_long_values_read_few_blocks() {
     let log = on_memory(8, long_regions());
     // Others shift its begin.
     for number in 0..3 {
@@ -88,7 +88,7 @@ fn a_range_of_a_long_value_reads_few_blocks() {
 }
 
 #[test]
-fn a_range_behind_the_first_part_reads_fronts_before() {
+fn ranges_in_later_parts_read_few_blocks() {
     let log = on_memory(16, small());
     let whole = value(1, 1, 3 * REGION_BYTES);
     insert(&log, 1, &whole, 0, 1).unwrap();
@@ -101,7 +101,7 @@ fn a_range_behind_the_first_part_reads_fronts_before() {
 }
 
 #[test]
-fn a_damaged_block_spoils_only_ranges_that_touch_it() {
+fn damaged_blocks_fail_only_ranges_that_contain_them() {
     let device = Arc::new(FaultyDevice::new(8 * long_regions().region_bytes, 1, Delivery::AtOnce));
     let log = on(device.clone(), long_regions());
     let whole = value(1, 1, LONG);
@@ -148,7 +148,7 @@ fn a_range_is_of_one_version() {
 }
 
 #[test]
-fn blocks_of_the_next_life_of_a_region_are_no_damage() {
+fn blocks_of_a_reused_region_are_not_corrupt() {
     let device = Eventful::new(8 * long_regions().region_bytes);
     let log = on(device.clone(), long_regions());
     insert(&log, 1, &value(1, 1, LONG), 0, 1).unwrap();

@@ -18,7 +18,7 @@ pub(super) fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64>
 }
 
 #[test]
-fn an_index_that_comes_to_its_bound_loses_the_oldest() {
+fn an_index_at_its_bound_evicts_oldest_objects() {
     let bound = 60_000;
     let log = on_memory(64, Options { index_bytes: bound, ..small() });
     let mut dropped = 0;
@@ -81,7 +81,7 @@ fn lru_keeps_what_is_hit() {
 }
 
 #[test]
-fn the_device_is_told_of_reclaimed_regions_if_it_shall_be() {
+fn reclaimed_regions_are_discarded_only_on_request() {
     let changed = |discard| {
         let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
         let log = on(device.clone(), Options { discard, ..small() });
@@ -101,7 +101,7 @@ fn the_device_is_told_of_reclaimed_regions_if_it_shall_be() {
 }
 
 #[test]
-fn regions_are_marked_dead_where_they_could_be_found_again() {
+fn only_recoverable_logs_mark_regions_dead() {
     let marks = |recovers| {
         let log = on_memory(16, Options { recovers, ..small() });
         (0..100).for_each(|i| _ = insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap());
@@ -182,7 +182,7 @@ fn a_read_that_fails_retires_its_region() {
 }
 
 #[test]
-fn a_device_that_fails_for_good_leaves_nothing_to_insert_into() {
+fn a_failed_device_retires_all_regions() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     device.set(Faults { write_errors: 1, read_errors: 1, ..Faults::default() });
@@ -196,7 +196,7 @@ fn a_device_that_fails_for_good_leaves_nothing_to_insert_into() {
 }
 
 #[test]
-fn large_objects_cost_few_bytes_more_than_they_have() {
+fn write_amplification_of_large_objects_is_small() {
     // Exponential sizes with a mean of 8 KiB; regions of 1 MiB, a sixteenth of the default, show footers and ends
     // larger.
     let log = on_memory(32, Options { region_bytes: 1 << 20, ..small() });

@@ -96,7 +96,7 @@ fn what_was_hit_is_written_again() {
 }
 
 #[test]
-fn what_was_hit_is_written_again_for_as_long_as_that_pays() {
+fn hit_objects_are_reinserted_while_it_pays() {
     let run = |reinsertion, favourites: u64| {
         let log = on_memory(16, Options { reinsertion, ..small() });
         for i in 0..2000 {
@@ -116,7 +116,7 @@ fn what_was_hit_is_written_again_for_as_long_as_that_pays() {
 }
 
 #[test]
-fn at_most_half_of_a_region_is_written_again() {
+fn reinsertion_keeps_at_most_half_a_region() {
     let kept = |reinsertion| {
         let log = on_memory(16, Options { reinsertion, ..small() });
         survivors(&log, 400, 1);
@@ -129,7 +129,7 @@ fn at_most_half_of_a_region_is_written_again() {
 }
 
 #[test]
-fn of_short_objects_at_most_half_is_written_again_too() {
+fn reinsertion_keeps_at_most_half_of_short_objects() {
     let log = on_memory(64, Options { reinsertion: Reinsertion::Forced(0), ..without_patience() });
     fill(&log, 1, 20);
     let before = log.stats();
@@ -139,7 +139,7 @@ fn of_short_objects_at_most_half_is_written_again_too() {
 }
 
 #[test]
-fn what_is_not_copied_for_its_length_takes_no_space_from_what_is() {
+fn uncopied_long_objects_take_no_reinsertion_space() {
     let copies = |hits_long: bool| {
         let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
         insert(&log, 5, &value(5, 5, 20 << 10), 0, 1).unwrap();
@@ -155,7 +155,7 @@ fn what_is_not_copied_for_its_length_takes_no_space_from_what_is() {
 }
 
 #[test]
-fn copies_of_several_groups_take_half_of_what_is_won_at_most() {
+fn copies_of_several_groups_leave_free_regions() {
     let (now, ttls) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
     let log = on_memory(
         32,
@@ -174,7 +174,7 @@ fn copies_of_several_groups_take_half_of_what_is_won_at_most() {
 }
 
 #[test]
-fn a_log_of_few_regions_keeps_as_much_with_copies_as_without() {
+fn reinsertion_costs_small_logs_no_objects() {
     for (regions, long) in [(5, 9 << 10), (8, 65 << 10)] {
         let kept = [Reinsertion::Never, Reinsertion::Auto].map(|reinsertion| {
             let log = on_memory(regions, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
@@ -205,7 +205,7 @@ fn copied_bytes_are_a_debt() {
 }
 
 #[test]
-fn of_objects_longer_than_half_a_region_at_most_half_is_written_again() {
+fn reinsertion_of_long_objects_leaves_inserts_half() {
     let new_for_each_region = |reinsertion| {
         let log = on_memory(256, Options { reinsertion, ..without_patience() });
         let (mut next, mut before) = (0, 0);
@@ -277,7 +277,7 @@ fn flushed_and_refused_objects_pay_no_debt() {
 }
 
 #[test]
-fn copies_that_pay_are_made_after_a_restart_too() {
+fn reinsertion_continues_after_a_restart() {
     let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
     let resume = |log: &Arc<LargeLog>, numbers: Range<u64>| {
         for i in numbers {
@@ -294,7 +294,7 @@ fn copies_that_pay_are_made_after_a_restart_too() {
 }
 
 #[test]
-fn hits_of_what_a_restart_found_say_nothing_of_copies() {
+fn hits_of_recovered_objects_are_no_evidence() {
     for first_order in [1, 0x9000_0000] {
         let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
         let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
@@ -310,7 +310,7 @@ fn hits_of_what_a_restart_found_say_nothing_of_copies() {
 
 /// A reclaim that makes copies opens regions for them.
 #[test]
-fn a_checkpoint_waits_for_a_reclaim_that_has_started() {
+fn a_checkpoint_waits_for_a_running_reclaim() {
     let device = Eventful::new(CHECKPOINT.end as usize);
     let options = Options { reinsertion: Reinsertion::Forced(1), max_buffer_wait: Duration::ZERO, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
@@ -361,7 +361,7 @@ fn taken_during_a_reclaim(reinsertion: Reinsertion, is_region_open: bool) -> usi
 }
 
 #[test]
-fn copies_leave_inserts_the_open_region_and_another_one() {
+fn copies_leave_two_regions_to_inserts() {
     for is_region_open in [true, false] {
         let taken = [Reinsertion::Never, Reinsertion::Forced(1)].map(|it| taken_during_a_reclaim(it, is_region_open));
         assert_eq!(taken, [8, 8], "{is_region_open}");
@@ -369,7 +369,7 @@ fn copies_leave_inserts_the_open_region_and_another_one() {
 }
 
 #[test]
-fn inserts_find_space_between_maintenance_with_copies_as_without() {
+fn copies_leave_space_for_inserts_between_maintenance() {
     for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Auto] {
         let log = on_memory(128, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
         for i in 0..10_000 {
@@ -386,7 +386,7 @@ fn inserts_find_space_between_maintenance_with_copies_as_without() {
 }
 
 #[test]
-fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time() {
+fn single_reclaims_copy_no_part_of_spanning_objects() {
     let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(0), ..without_patience() });
     insert(&log, 0, &value(0, 0, 70 << 10), 0, 1).unwrap();
     log.seal_all(1);
@@ -406,7 +406,7 @@ fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
 }
 
 #[test]
-fn no_part_of_an_object_in_several_regions_is_copied() {
+fn parts_of_a_spanning_object_are_not_copied() {
     let options = Options { reinsertion: Reinsertion::Forced(1), ..without_patience() };
     let log = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), options);
     log.reclaim(1, log.stats().regions_free as usize + 7);
@@ -414,7 +414,7 @@ fn no_part_of_an_object_in_several_regions_is_copied() {
 }
 
 #[test]
-fn what_is_longer_than_others_by_far_is_copied_if_that_was_asked_for() {
+fn forced_reinsertion_copies_far_longer_objects() {
     for (reinsertion, kept) in [(Reinsertion::Auto, [true, false]), (Reinsertion::Forced(1), [true, true])] {
         let log = on_memory(16, Options { reinsertion, ..without_patience() });
         (0..8).for_each(|i| _ = insert(&log, i, &value(i, i, if i == 1 { 16_000 } else { 4000 }), 0, 1).unwrap());
@@ -444,7 +444,7 @@ fn what_reclaim_reads_is_counted() {
 }
 
 #[test]
-fn a_region_whose_footer_cannot_be_read_has_failed() {
+fn an_unreadable_footer_retires_its_region() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), Options { reinsertion: Reinsertion::Forced(1), ..small() });
     hit_all(&log, fill(&log, 1, 9 << 10));
@@ -456,7 +456,7 @@ fn a_region_whose_footer_cannot_be_read_has_failed() {
 }
 
 #[test]
-fn a_walk_meets_what_is_copied_at_its_end() {
+fn a_scan_visits_objects_copied_during_it() {
     let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..small() });
     // Each in a group of its own.
     for (number, expiry) in [(0, 200), (1, 10_000), (2, 0)] {
@@ -476,7 +476,7 @@ fn a_walk_meets_what_is_copied_at_its_end() {
 }
 
 #[test]
-fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
+fn a_scan_revisits_open_regions_for_copies() {
     let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..small() });
     // Each in a group of its own.
     (0..2).for_each(|number| _ = insert(&log, number, b"value", [200, 400][number as usize], 1).unwrap());
@@ -495,7 +495,7 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
 }
 
 #[test]
-fn of_what_is_read_at_once_no_more_is_copied_than_there_is_space_for() {
+fn copies_of_one_read_stay_within_space() {
     const BYTES: usize = 3500;
     let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
     hit_all(&log, fill(&log, 4, BYTES));
@@ -505,7 +505,7 @@ fn of_what_is_read_at_once_no_more_is_copied_than_there_is_space_for() {
 }
 
 #[test]
-fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
+fn a_checkpoint_fails_on_a_stuck_reclaim() {
     let device = Eventful::new(CHECKPOINT.end as usize);
     let max_checkpoint_wait = Duration::from_millis(100);
     let options = Options { reinsertion: Reinsertion::Forced(1), max_checkpoint_wait, ..without_patience() };

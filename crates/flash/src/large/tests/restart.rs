@@ -86,7 +86,7 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
 }
 
 #[test]
-fn what_a_deletion_log_forgot_before_the_checkpoint_counts_no_more() {
+fn flushes_before_the_checkpoint_are_ignored() {
     let device = device(1);
     let log = filled(&device, 20);
     assert!(remove(&log, 3));
@@ -97,7 +97,7 @@ fn what_a_deletion_log_forgot_before_the_checkpoint_counts_no_more() {
 }
 
 #[test]
-fn a_checkpoint_that_is_damaged_or_does_not_fit_is_none() {
+fn damaged_or_oversized_checkpoints_are_not_used() {
     let device = device(1);
     let log = filled(&device, 100);
     let short = CHECKPOINT.start..CHECKPOINT.start + BLOCK as u64;
@@ -167,7 +167,7 @@ fn versions_are_compared_though_their_regions_overlap() {
 }
 
 #[test]
-fn of_concurrent_inserts_the_same_one_is_current_afterwards() {
+fn recovery_keeps_the_winner_of_concurrent_inserts() {
     for round in 0..20 {
         let device = device(round);
         let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
@@ -338,7 +338,7 @@ impl RegionSummary {
 }
 
 #[test]
-fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
+fn a_power_cut_recovers_no_stale_object() {
     let (mut hits, mut cuts) = (0, 0);
     for seed in seeds(120, 750) {
         let mut summary = RegionSummary::new(seed, true, Delivery::AtOnce);
@@ -359,7 +359,7 @@ fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
 }
 
 #[test]
-fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
+fn logged_removals_suffice_after_a_process_crash() {
     let mut hits = 0;
     for seed in 0..60 {
         let mut summary = RegionSummary::new(seed, false, Delivery::AtOnce);
@@ -381,7 +381,7 @@ fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
 const MAX_STEPS: usize = 5000;
 
 #[test]
-fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
+fn kills_with_faults_recover_no_stale_object() {
     let (mut hits, mut lost, seeds) = (0, 0, seeds(48, 300));
     let (min_hits, min_lost) = (seeds.end * 100 / 3, seeds.end * 10 / 3);
     for seed in seeds {
@@ -434,7 +434,7 @@ fn clean_and_unclean_restarts_may_follow_each_other() {
 
 /// Two starts in turn, of which the first one wrote nothing that was found.
 #[test]
-fn what_a_torn_write_left_does_not_pass_for_what_another_life_wrote() {
+fn torn_writes_do_not_expose_an_older_life() {
     // It fills its sectors.
     const LONG: usize = 9163;
     let device = device(1);

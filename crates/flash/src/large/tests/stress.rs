@@ -153,7 +153,7 @@ fn no_hit_is_stale_or_foreign() {
 }
 
 #[test]
-fn no_hit_is_stale_or_foreign_on_a_device_that_fails() {
+fn hits_on_a_failing_device_are_right() {
     let faults = Faults {
         read_errors: 2000,
         write_errors: 100,

@@ -78,7 +78,7 @@ fn copies_of_a_region_that_fails_meanwhile() {
 }
 
 #[test]
-fn originals_in_a_region_that_cannot_be_marked_dead() {
+fn originals_stay_gone_though_marking_dead_fails() {
     let device = device();
     let (log, mut next) = full(&device);
     let region = region_of(&log, 1).unwrap();
@@ -95,7 +95,7 @@ fn originals_in_a_region_that_cannot_be_marked_dead() {
 }
 
 #[test]
-fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
+fn originals_stay_gone_after_a_crash_before_marking() {
     for stops in [false, true] {
         let device = device();
         let (log, _) = full(&device);
@@ -131,7 +131,7 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
 
 /// A hash of the same tag as a later part of a long object: its removal is logged, though the index does not know it.
 #[test]
-fn what_a_part_took_the_place_of_stays_away_once_removed() {
+fn an_object_replaced_by_a_part_stays_removed() {
     let device = device();
     let log = LargeLog::new(device.clone(), AREA, Options { reclaim: Reclaim::Lru, ..small() }).unwrap();
     let put = |key, value: &[u8]| {
@@ -160,7 +160,7 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
 
 /// The same, while a copy of the other one is being made.
 #[test]
-fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
+fn an_object_replaced_while_copied_stays_removed() {
     const ORDER: u64 = 1000;
     let device = Eventful::new(16 * REGION_BYTES);
     let options = Options {
@@ -209,7 +209,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
 }
 
 #[test]
-fn what_is_copied_from_an_unclean_region_leaves_it_there() {
+fn copies_from_an_unclean_region_are_clean() {
     let device = device();
     let options =
         Options { reinsertion: Reinsertion::Forced(1), max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() };

@@ -22,7 +22,7 @@ fn fill(store: &super::SmallStore, keys: std::ops::Range<u32>, bytes: usize) {
 }
 
 #[test]
-fn objects_are_found_in_ram_in_the_log_and_in_sets() {
+fn objects_are_found_in_ram_log_and_sets() {
     for log_percent in [0, 15] {
         let store = store(8 * MIB, Options { log_percent, rewrite_threshold: 1, ..Options::default() });
         put(&store, b"first", b"value", 0, 1).unwrap();
@@ -41,7 +41,7 @@ fn objects_are_found_in_ram_in_the_log_and_in_sets() {
 }
 
 #[test]
-fn a_burst_between_two_rounds_of_maintenance_fills_all_buffers_though_the_log_is_full() {
+fn bursts_fill_all_buffers_of_a_full_log() {
     let options = Options { segment_bytes: 64 << 10, rewrite_threshold: 1, ..Options::default() };
     let store = store(64 * MIB, options.clone());
     let burst = |from: u32| (from..).take_while(|i| put(&store, &i.to_le_bytes(), &[1; 1500], 0, 1).is_ok()).count();
@@ -60,7 +60,7 @@ fn a_burst_between_two_rounds_of_maintenance_fills_all_buffers_though_the_log_is
 }
 
 #[test]
-fn each_object_ends_once_also_beside_one_that_waits_in_vain() {
+fn each_object_is_counted_as_ended_once() {
     let store = store(4 * MIB, Options { segment_bytes: 64 << 10, ..Options::default() });
     let set_layout = store.shared.area_layout.set_layout;
     let is_here = |key: &[u8]| set_layout.set(FlashHash::of(key)) == 5;
@@ -96,7 +96,7 @@ fn each_object_ends_once_also_beside_one_that_waits_in_vain() {
 }
 
 #[test]
-fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
+fn only_the_newest_unremoved_value_is_found() {
     let store = store(4 * MIB, Options::default());
     let key = b"key";
     for round in 0..6u32 {
@@ -118,7 +118,7 @@ fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
 }
 
 #[test]
-fn a_token_names_one_version_though_the_next_follows_at_once() {
+fn tokens_of_consecutive_versions_differ() {
     for tombstones_per_group in [0, 1000] {
         let store = store(4 * MIB, Options { tombstones_per_group, ..Options::default() });
         let hash = FlashHash::of(b"key");
@@ -141,7 +141,7 @@ fn a_token_names_one_version_though_the_next_follows_at_once() {
 }
 
 #[test]
-fn tombstones_go_with_the_next_write_of_their_page() {
+fn the_next_page_write_drops_tombstones() {
     let store = store(2 * MIB, Options { tombstones_per_group: 1000, rewrite_threshold: 1, ..Options::default() });
     fill(&store, 0..2000, 300);
     let before = store.stats().tombstones;
@@ -191,7 +191,7 @@ fn a_flush_takes_all_at_once() {
 }
 
 #[test]
-fn what_expired_is_not_found_and_leaves_with_its_page() {
+fn expired_objects_miss_and_leave_with_rewrites() {
     let store = store(2 * MIB, Options::default());
     put(&store, b"early", b"v", 10, 9).unwrap();
     assert_eq!(put(&store, b"late", b"v", 10, 10), Err(SmallDrop::Expired));
@@ -273,7 +273,7 @@ fn memory_is_bounded_and_counted() {
 }
 
 #[test]
-fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
+fn a_threshold_evicts_lonely_objects_unless_hit() {
     let options = Options { log_percent: 5, rewrite_threshold: 3, ..Options::default() };
     let store = store(4 * MIB, options);
     let fill = |numbers: std::ops::Range<u32>| {
@@ -376,7 +376,7 @@ fn what_changes_during_a_read_is_not_missed() {
 }
 
 #[test]
-fn a_log_of_which_segments_were_retired_has_space_as_long_as_it_takes_something() {
+fn retired_segments_leave_the_log_some_space() {
     for left in [2, 3, 5, 8] {
         let device = Arc::new(FaultyDevice::new(2 * MIB, 1, Delivery::AtOnce));
         let options = Options { log_percent: 5, rewrite_threshold: 1, ..Options::default() };
@@ -405,7 +405,7 @@ fn a_log_of_which_segments_were_retired_has_space_as_long_as_it_takes_something(
 }
 
 #[test]
-fn a_token_of_a_page_is_that_of_no_later_page_of_its_set() {
+fn page_tokens_match_no_later_page() {
     let store = store(8 * MIB, Options::default());
     let (set_layout, mut group) = (&store.shared.area_layout.set_layout, SetGroup::new());
     group.version = u32::MAX - 5;
@@ -420,7 +420,7 @@ fn a_token_of_a_page_is_that_of_no_later_page_of_its_set() {
 }
 
 #[test]
-fn bytes_of_a_pool_do_not_count_emptied_sets() {
+fn pool_bytes_do_not_count_emptied_sets() {
     for tombstones_per_group in [0, 128, 10_000] {
         let pools = Arc::<LivePools>::default();
         let bytes = || pools.find(FIRST_POOL).unwrap().bytes();

@@ -109,7 +109,7 @@ impl World {
 }
 
 #[test]
-fn after_a_crash_nothing_comes_back_that_is_gone() {
+fn a_crash_recovers_no_removed_object() {
     for seed in 0..6u64 {
         let log_percent = [10, 30, 0][seed as usize % 3];
         let rewrite_threshold = 1 + seed as u8 % 2;
@@ -124,7 +124,7 @@ fn after_a_crash_nothing_comes_back_that_is_gone() {
 
 /// Reads fail or return wrong bits, and writes fail, also during recovery.
 #[test]
-fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
+fn a_crash_with_faults_recovers_no_removed_object() {
     let faults = Faults { read_errors: 300, write_errors: 300, read_flips: 300, ..Faults::default() };
     let (mut empty, mut hits) = (0, 0);
     for seed in 0..24u64 {
@@ -201,7 +201,7 @@ fn resume(world: &World) -> Option<SmallStore> {
 }
 
 #[test]
-fn a_checkpoint_brings_everything_back_once_and_reads_no_page() {
+fn a_checkpoint_recovers_everything_without_page_reads() {
     for (seed, log_percent) in [(1, 10), (2, 30), (3, 0)] {
         let mut world = checkpointed(seed, log_percent);
         let before = world.look_at_all();
@@ -225,7 +225,7 @@ fn a_checkpoint_brings_everything_back_once_and_reads_no_page() {
 }
 
 #[test]
-fn what_was_removed_or_flushed_after_the_checkpoint_stays_away() {
+fn removals_and_flushes_after_the_checkpoint_hold() {
     let mut world = checkpointed(4, 10);
     let kept: Vec<u64> = world.map.keys().copied().take(50).collect();
     kept.iter().for_each(|&key| world.remove(key));
@@ -240,7 +240,7 @@ fn what_was_removed_or_flushed_after_the_checkpoint_stays_away() {
 }
 
 #[test]
-fn a_checkpoint_that_is_damaged_or_has_no_space_is_none() {
+fn damaged_or_oversized_checkpoints_are_not_used() {
     let world = checkpointed(5, 10);
     let short = CHECKPOINT.start..CHECKPOINT.start + 4096;
     assert_eq!(world.store.checkpoint(short, 1).unwrap(), 4096);
@@ -270,7 +270,7 @@ fn pages_that_cannot_be_read_stay_away() {
 }
 
 #[test]
-fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
+fn a_damaged_mark_restores_no_removed_object() {
     for mark in 0..2 {
         let options =
             Options { log_percent: 30, rewrite_threshold: 100, segment_bytes: 8192, salt: 5, ..Options::default() };
@@ -301,7 +301,7 @@ fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
 }
 
 #[test]
-fn what_ram_forgot_does_not_come_back_once_removed() {
+fn removed_objects_absent_from_ram_stay_removed() {
     let lonely = Options { log_percent: 30, rewrite_threshold: 100, ..Options::default() };
     let crowded = Options { tombstones_per_group: 4, ..Options::default() };
     for options in [lonely, crowded] {

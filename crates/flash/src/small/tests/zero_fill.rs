@@ -167,7 +167,7 @@ fn keep_up(store: &SmallStore, is_enough: impl Fn(Counts) -> bool) {
 }
 
 #[test]
-fn every_page_is_written_once_with_zeros_or_with_objects_and_objects_stay() {
+fn zeros_fill_only_pages_without_objects() {
     let device = Knowing::new(16 * MIB, Knowledge::Right);
     let store = store(&device, true);
     let pages = store.stats().sets * PAGE as u64;
@@ -189,7 +189,7 @@ fn every_page_is_written_once_with_zeros_or_with_objects_and_objects_stay() {
 }
 
 #[test]
-fn what_is_in_ram_counts_rather_than_the_device() {
+fn zeros_never_overwrite_pages_known_in_ram() {
     let device = Knowing::new(16 * MIB, Knowledge::Wrong);
     let store = store(&device, true);
     fill(&store, 0..8000);
@@ -207,7 +207,7 @@ fn what_is_in_ram_counts_rather_than_the_device() {
 }
 
 #[test]
-fn none_are_written_where_nobody_wants_them_and_no_more_where_they_fail() {
+fn unwanted_or_failed_zero_fill_writes_nothing() {
     let device = Knowing::new(16 * MIB, Knowledge::Right);
     let unwanted = store(&device, false);
     fill(&unwanted, 0..8000);
@@ -227,7 +227,7 @@ fn none_are_written_where_nobody_wants_them_and_no_more_where_they_fail() {
 }
 
 #[test]
-fn the_device_is_left_to_others_for_three_quarters_of_the_time() {
+fn zero_fill_uses_a_quarter_of_device_time() {
     let device = Knowing::new(32 * MIB, Knowledge::Slow);
     let store = store(&device, true);
     let began = Instant::now();
@@ -240,7 +240,7 @@ fn the_device_is_left_to_others_for_three_quarters_of_the_time() {
 }
 
 #[test]
-fn extents_that_begin_and_end_within_pages_are_no_empty_transfers() {
+fn extents_within_pages_cause_no_empty_transfers() {
     let device = Knowing::new(16 * MIB, Knowledge::Broken);
     let store = store(&device, true);
     let pages = store.stats().sets * PAGE as u64;
@@ -266,7 +266,7 @@ fn zeros_that_were_written_count_though_others_failed() {
 }
 
 #[test]
-fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
+fn an_empty_page_keeps_hiding_removed_objects() {
     for zeros_ahead in [false, true] {
         let device = Knowing::new(16 * MIB, Knowledge::Wrong);
         let options = Options { zeros_ahead, tombstones_per_group: 1, ..Options::default() };
@@ -296,7 +296,7 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_ever_for_a_device_that_does_nothing() {
+fn a_stop_on_a_silent_device_is_bounded() {
     let device = Knowing::new(16 * MIB, Knowledge::Silent);
     let end = device.capacity() - MIB as u64;
     let max_checkpoint_wait = Duration::from_millis(100);
@@ -310,7 +310,7 @@ fn a_stop_does_not_wait_for_ever_for_a_device_that_does_nothing() {
 }
 
 #[test]
-fn a_device_that_does_not_know_or_has_all_is_asked_no_more() {
+fn unknown_or_complete_extents_are_queried_no_more() {
     let device = Knowing::new(16 * MIB, Knowledge::None);
     let ignorant = store(&device, true);
     (0..100).for_each(|_| ignorant.maintain(1));

@@ -6,7 +6,7 @@ use crate::large::{Reclaim, Reinsertion};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn the_boundary_is_aligned_and_regions_follow_the_capacity() {
+fn boundary_and_region_size_follow_the_capacity() {
     for (capacity, share, region, boundary) in [
         (1 << 40, 0.5, 16 << 20, 1 << 39),
         (1 << 40, 0.01, 16 << 20, 656 * STRIPE),
@@ -50,7 +50,7 @@ fn both_stores_are_told_what_was_chosen() {
 }
 
 #[test]
-fn a_large_area_of_small_objects_gets_zeros_ahead_unless_writes_have_a_budget() {
+fn zeros_ahead_needs_large_area_and_no_budget() {
     let budget = AdmissionOptions { budget: Some(WriteBudget::BytesPerSecond(1 << 20)), ..AdmissionOptions::default() };
     for (capacity, admission, zeros_ahead) in [
         (4 << 30, AdmissionOptions::default(), true),
@@ -64,7 +64,7 @@ fn a_large_area_of_small_objects_gets_zeros_ahead_unless_writes_have_a_budget() 
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_limit() {
+fn options_out_of_range_are_refused_with_limits() {
     let base = TierOptions::default();
     for (options, capacity, part) in [
         (TierOptions { small_share: Some(0.0), ..base.clone() }, 64 * MIB, "0.01 to 0.99"),
@@ -80,7 +80,7 @@ fn what_makes_no_sense_is_refused_with_the_limit() {
 }
 
 #[test]
-fn small_objects_get_an_area_for_which_the_memory_will_be_enough() {
+fn the_small_area_is_bounded_by_future_memory() {
     let with =
         |memory_bytes, memory_growth_bytes| TierOptions { memory_bytes, memory_growth_bytes, ..TierOptions::default() };
     let memory = MIB + MIB / 64;
@@ -103,7 +103,7 @@ fn small_objects_get_an_area_for_which_the_memory_will_be_enough() {
 }
 
 #[test]
-fn with_more_memory_there_are_no_more_groups_than_large_objects_have_regions_for() {
+fn more_memory_adds_no_groups_beyond_regions() {
     let little = TierOptions { memory_bytes: 500 << 10, ..TierOptions::default() };
     let unsplit = TierLayout::new(8 * MIB, &little).unwrap();
     let region_bytes = unsplit.large_options.region_bytes;
@@ -115,7 +115,7 @@ fn with_more_memory_there_are_no_more_groups_than_large_objects_have_regions_for
 }
 
 #[test]
-fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
+fn memory_is_divided_or_refused_with_the_minimum() {
     let policy = AdmissionPolicy::RejectFirst { times: 1, keys: 1000 };
     let admission = AdmissionOptions { policy, ..AdmissionOptions::default() };
     let with = |memory_bytes| TierOptions { memory_bytes, admission, small_share: Some(0.5), ..TierOptions::default() };
@@ -147,7 +147,7 @@ fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
 }
 
 #[test]
-fn who_restarts_with_the_same_options_divides_as_before() {
+fn equal_options_divide_as_before() {
     let mut lost = Vec::new();
     let mut tried = 0;
     for capacity_mib in [16, 64, 100, 256, 1000, 4096, 20_000, 100_000, 1 << 20] {

@@ -34,7 +34,7 @@ fn sizes_go_to_their_store_and_come_back() {
 }
 
 #[test]
-fn a_version_of_another_size_hides_the_older_one_for_good() {
+fn versions_of_another_size_hide_older_ones() {
     for sizes in [[100, 5000], [5000, 100]] {
         let tier = tier();
         let hash = FlashHash::of(b"key");
@@ -49,7 +49,7 @@ fn a_version_of_another_size_hides_the_older_one_for_good() {
 }
 
 #[test]
-fn what_is_removed_or_flushed_or_expired_is_gone() {
+fn removed_flushed_and_expired_objects_are_misses() {
     for bytes in [100, 5000] {
         let tier = tier();
         let value = vec![1; bytes];
@@ -102,7 +102,7 @@ fn admission_decides() {
 }
 
 #[test]
-fn a_device_that_failed_holds_nothing_and_takes_nothing() {
+fn a_failed_device_neither_serves_nor_accepts() {
     let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
     let tier = tier_on(Arc::clone(&device) as _);
     let token = put(&tier, b"key", b"value", 1).unwrap();
@@ -123,7 +123,7 @@ fn a_device_that_failed_holds_nothing_and_takes_nothing() {
 }
 
 #[test]
-fn a_tier_that_was_closed_is_waited_for_no_more() {
+fn a_closed_tier_has_space_and_refuses() {
     let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::Later { queue_depth: 64 }));
     let tier = tier_on(Arc::clone(&device) as _);
     let has_space = |number: &u64| tier.has_space() && put(&tier, &number.to_le_bytes(), &[1; 1000], 1).is_some();
@@ -136,7 +136,7 @@ fn a_tier_that_was_closed_is_waited_for_no_more() {
 }
 
 #[test]
-fn another_key_with_the_same_tag_is_passed_over() {
+fn keys_with_equal_hashes_are_told_apart() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();
     let hash = FlashHash::of(b"mine");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Enough for the indexes of 300 B and 16 KiB, but not for these objects, far more than flash can hold.
 #[test]
-fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
+fn tiny_objects_stay_within_the_memory_bound() {
     for (share, bytes, min) in [(0.95, 8, 8000), (0.05, 2100, 800)] {
         let base = TierOptions { small_share: Some(share), memory_bytes: 2 << 20, ..TierOptions::default() };
         let device = || Arc::new(MemoryDevice::new(32 << 20));
@@ -36,7 +36,7 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
 /// Values as long as any may be, of more parts than there are buffers for what is short, go to a device that is slow:
 /// two at a time, and short ones find their buffers beside them.
 #[test]
-fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
+fn values_beyond_the_buffers_are_taken_in_pairs() {
     const LONGEST: u64 = 3 << 20;
     let device = Arc::new(FaultyDevice::new(64 << 20, 1, Delivery::Later { queue_depth: 64 }));
     let options = TierOptions { memory_bytes: 1 << 20, max_value_bytes: LONGEST, ..TierOptions::default() };
@@ -71,7 +71,7 @@ fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
 }
 
 #[test]
-fn an_object_of_several_regions_finds_space_after_the_next_maintenance() {
+fn maintenance_makes_space_for_a_spanning_object() {
     let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
     let tier = Tier::on(Arc::new(MemoryDevice::new(8 << 20)), &options).unwrap();
     let fill = |from: u64| (from..from + 900).all(|number| put(&tier, &number.to_le_bytes(), &[1; 5000], 1).is_some());

@@ -52,7 +52,7 @@ fn objects_of_one_kind_get_nearly_all() {
 }
 
 #[test]
-fn small_objects_stay_longer_by_as_much_as_large_ones_are_longer() {
+fn the_split_gives_small_objects_longer_stays() {
     // Ten runs, of which eight count.
     for share in [0.05, 0.2] {
         let [small, large] = fill(&tier(None), 8, share);
@@ -117,7 +117,7 @@ fn a_share_that_was_named_is_kept() {
 }
 
 #[test]
-fn what_came_before_is_there_afterwards_and_can_be_changed() {
+fn objects_survive_the_split_and_can_change() {
     let tier = tier(None);
     let value = vec![7; 400];
     for number in 0..100_u64 {
@@ -145,7 +145,7 @@ fn what_came_before_is_there_afterwards_and_can_be_changed() {
 }
 
 #[test]
-fn large_objects_that_are_flushed_do_not_keep_the_capacity_undivided() {
+fn flushed_large_objects_do_not_prevent_the_split() {
     let tier = tier(None);
     fill(&tier, 2, 0.0);
     tier.flush();

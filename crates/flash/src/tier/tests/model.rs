@@ -176,7 +176,7 @@ fn a_hit_is_a_current_version() {
 }
 
 #[test]
-fn a_hit_is_a_current_version_whatever_the_device_does() {
+fn device_faults_cause_no_stale_hits() {
     let silent = Faults {
         read_flips: 60,
         write_flips: 60,

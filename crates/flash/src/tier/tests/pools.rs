@@ -117,7 +117,7 @@ fn pools_keep_their_objects_over_stops_and_kills() {
 }
 
 #[test]
-fn a_flush_of_one_pool_lasts_over_a_kill_and_leaves_others() {
+fn flushes_of_one_pool_survive_a_kill() {
     for (is_written, removes) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut world = World::new();
         let (tier, pools, _) = world.start();
@@ -151,7 +151,7 @@ fn a_flush_of_one_pool_lasts_over_a_kill_and_leaves_others() {
 }
 
 #[test]
-fn a_start_without_a_pool_ends_what_it_had() {
+fn a_start_without_a_pool_drops_its_objects() {
     let mut world = World::new();
     let (tier, pools, _) = world.start();
     (0..3).for_each(|pool| fill(&tier, &pools, pool, 1));
@@ -193,7 +193,7 @@ fn numbers_are_drawn_once_also_over_kills() {
 }
 
 #[test]
-fn a_pool_above_its_share_displaces_only_its_objects() {
+fn pools_above_their_share_displace_own_objects() {
     for bytes in [200, 6000] {
         let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
         let pools = tier.open_pools(&NAMES).unwrap();
@@ -226,7 +226,7 @@ fn a_pool_above_its_share_displaces_only_its_objects() {
 }
 
 #[test]
-fn a_pool_above_its_share_turns_over_among_idle_pools() {
+fn pools_above_their_share_turn_over() {
     let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
     let pools = tier.open_pools(&NAMES).unwrap();
     let put = |pool: usize, key: u64| {
@@ -250,7 +250,7 @@ fn a_pool_above_its_share_turns_over_among_idle_pools() {
 }
 
 #[test]
-fn small_objects_above_a_share_leave_a_pool_its_part_of_the_large_ones() {
+fn small_objects_above_share_leave_large_ones_space() {
     let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
     let pools = tier.open_pools(&NAMES).unwrap();
     for (pool, mebibytes) in pools.iter().zip([6, 6, 4]) {
@@ -277,7 +277,7 @@ fn small_objects_above_a_share_leave_a_pool_its_part_of_the_large_ones() {
 }
 
 #[test]
-fn a_table_of_pools_that_is_damaged_is_a_cold_start() {
+fn a_damaged_pool_table_is_a_cold_start() {
     let mut world = World::new();
     let (tier, pools, _) = world.start();
     fill(&tier, &pools, 1, 1);

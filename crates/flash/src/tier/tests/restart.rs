@@ -270,7 +270,7 @@ fn run_to_cut(world: &mut World, end: End) {
 }
 
 #[test]
-fn after_kills_at_any_write_nothing_comes_back_that_is_gone() {
+fn kills_at_any_write_recover_no_removed_object() {
     let (mut cuts, mut hits, mut warm) = (0, 0, 0);
     let that_divide = seeds(12, 75).map(|number| 102 + 4 * number);
     for seed in seeds(16, 100).chain(that_divide) {
@@ -322,7 +322,7 @@ fn kills_within_starts_and_stops_are_as_others() {
 }
 
 #[test]
-fn after_power_cuts_only_a_stop_that_was_complete_is_accepted() {
+fn power_cuts_recover_only_complete_stops() {
     let (mut warm, mut cold, mut hits, seeds) = (0, 0, 0, seeds(32, 200));
     let enough = seeds.end;
     for seed in seeds {
@@ -355,7 +355,7 @@ fn after_power_cuts_only_a_stop_that_was_complete_is_accepted() {
 }
 
 #[test]
-fn kills_stops_and_power_cuts_may_follow_each_other() {
+fn kills_stops_and_power_cuts_may_alternate() {
     let (mut hits, seeds) = (0, seeds(24, 60));
     let enough = 200 * seeds.end;
     for seed in seeds {
@@ -408,7 +408,7 @@ fn a_start_reads_a_bounded_part() {
 }
 
 #[test]
-fn small_objects_that_take_too_long_to_find_are_given_up_and_stay_so() {
+fn small_objects_beyond_scan_limit_are_dropped() {
     let few = TierOptions { scan_bytes: 1 << 20, ..options() };
     let mut world = World::with(20, few);
     (0..2000).for_each(|_| world.step());
@@ -428,7 +428,7 @@ fn small_objects_that_take_too_long_to_find_are_given_up_and_stay_so() {
 }
 
 #[test]
-fn what_does_not_fit_is_named_and_starts_empty_for_good() {
+fn changed_options_start_empty_and_are_named() {
     let other = |change: &dyn Fn(&mut TierOptions)| {
         let mut options = options();
         change(&mut options);
@@ -517,7 +517,7 @@ fn a_start_says_why_it_is_empty() {
 
 /// Flash cannot detect a run without flash in between; the operator can, by the age in the notice.
 #[test]
-fn a_start_says_how_old_what_it_finds_is() {
+fn a_start_reports_the_age_of_objects() {
     let mut world = World::new(4);
     (0..500).for_each(|_| world.step());
     for (seconds, age) in
@@ -539,7 +539,7 @@ fn a_start_says_how_old_what_it_finds_is() {
 }
 
 #[test]
-fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
+fn a_pending_flush_makes_the_restart_cold() {
     for (closes, comes) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut world = World::new(8);
         (0..500).for_each(|_| world.step());
@@ -562,7 +562,7 @@ fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
 }
 
 #[test]
-fn a_share_that_is_named_when_nothing_was_divided_yet_is_kept() {
+fn a_share_set_before_the_split_holds() {
     let mut world = World::with(11, TierOptions { small_share: None, ..options() });
     (0..3).for_each(|key| world.demote(key));
     world.tier.close(world.now).unwrap();
@@ -576,7 +576,7 @@ fn a_share_that_is_named_when_nothing_was_divided_yet_is_kept() {
 
 /// A stop is complete even if the checkpoint is too small for all objects and an older one is in its area.
 #[test]
-fn after_a_stop_everything_is_there_whatever_its_length() {
+fn a_stop_keeps_objects_of_any_length() {
     const BYTES: u64 = 6 << 20;
     const FIRST: u64 = 500;
     for length in [24, 60, 300, 1050, 2100] {

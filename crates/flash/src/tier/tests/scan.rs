@@ -123,7 +123,7 @@ impl Run {
 }
 
 #[test]
-fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
+fn a_scan_visits_exactly_the_stable_objects() {
     for seed in 1..3 {
         let mut run = Run::new(seed, Arc::new(MemoryDevice::new(6 << 20)));
         for scan in 0..16 {
@@ -145,7 +145,7 @@ fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
 
 /// A scan of keys visits objects whose values do not fit a piece, too, with their keys and expiries.
 #[test]
-fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
+fn a_scan_reads_long_values_if_wanted() {
     let tier = Tier::on(
         Arc::new(MemoryDevice::new(64 << 20)),
         &TierOptions { small_share: Some(0.1), ..TierOptions::default() },
@@ -211,7 +211,7 @@ fn a_visitor_may_change_what_it_meets() {
 
 /// A piece that cannot be read or is damaged is counted and skipped; the walk continues.
 #[test]
-fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
+fn a_scan_continues_after_device_errors() {
     let device = Arc::new(FaultyDevice::new(6 << 20, 1, Delivery::AtOnce));
     let mut run = Run::new(1, Arc::clone(&device) as _);
     for _ in 0..3000 {

@@ -48,7 +48,7 @@ fn in_doubt() -> World {
 }
 
 #[test]
-fn what_lies_below_a_boundary_that_may_be_is_not_lost_sight_of() {
+fn removals_below_a_doubtful_boundary_hold() {
     let mut world = in_doubt();
     for key in (0..KEYS).cycle().take(4 * KEYS as usize) {
         // Without the maintenance that sets the boundary.
@@ -64,7 +64,7 @@ fn what_lies_below_a_boundary_that_may_be_is_not_lost_sight_of() {
 }
 
 #[test]
-fn a_boundary_that_may_be_is_no_more_when_the_device_writes_again() {
+fn a_doubtful_boundary_ends_when_writes_succeed() {
     let world = in_doubt();
     let bytes = world.tier.large.unused_bytes();
     world.tier.update_split();
@@ -74,7 +74,7 @@ fn a_boundary_that_may_be_is_no_more_when_the_device_writes_again() {
 }
 
 #[test]
-fn a_kill_while_small_objects_are_given_up_costs_them_alone() {
+fn a_kill_while_dropping_small_objects_keeps_large() {
     let mut world = World::with(20, TierOptions { scan_bytes: 1 << 20, ..options() });
     (0..2000).for_each(|_| world.step());
     world.end(End::Kill, None);

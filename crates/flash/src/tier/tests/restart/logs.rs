@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
+fn only_stops_are_accepted_without_a_log() {
     let mut world = World::new(5);
     (0..1000).for_each(|_| world.step());
     world.tier.close(world.now).unwrap();
@@ -29,7 +29,7 @@ fn a_stop_is_accepted_without_a_log_but_a_crash_after_it_is_not() {
 }
 
 #[test]
-fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
+fn only_logs_broken_before_a_stop_are_accepted() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
         let break_if =
@@ -54,7 +54,7 @@ fn a_stop_is_accepted_if_its_log_broke_before_and_not_if_it_broke_after() {
 }
 
 #[test]
-fn a_log_that_takes_no_mark_is_doubted_by_the_superblock() {
+fn the_superblock_records_a_log_without_mark() {
     let mut world = World::new(5);
     (0..1000).for_each(|_| world.step());
     world.tier.deletion_log.as_ref().unwrap().break_without_mark();
@@ -66,7 +66,7 @@ fn a_log_that_takes_no_mark_is_doubted_by_the_superblock() {
 }
 
 #[test]
-fn after_a_stop_no_log_is_accepted_that_was_spoilt() {
+fn a_log_damaged_after_a_stop_is_refused() {
     type Spoil = fn(&Path, Vec<u8>);
     let spoils: [(&str, Spoil); 5] = [
         ("cut to nothing", |path, _| fs::write(path, []).unwrap()),
@@ -107,7 +107,7 @@ fn two_tiers_have_no_deletion_log_in_common() {
 }
 
 #[test]
-fn a_log_that_was_left_for_another_one_is_accepted_no_more() {
+fn a_log_of_an_earlier_run_is_refused() {
     let mut world = World::new(6);
     let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
     (0..1000).for_each(|_| world.step());
@@ -126,7 +126,7 @@ fn a_log_that_was_left_for_another_one_is_accepted_no_more() {
 }
 
 #[test]
-fn what_a_killed_server_had_in_memory_is_found_if_its_log_is_named_now() {
+fn naming_the_log_recovers_a_wal_buffer() {
     let mut world = World::started(9, TierOptions { small_share: Some(0.5), ..options() }, true);
     (0..1000).for_each(|_| world.step());
     world.device.sync().unwrap();

@@ -47,7 +47,7 @@ fn copied(seed: u64, has_wal_buffers: bool) -> (World, Arc<FaultyDevice>, Files)
 }
 
 #[test]
-fn an_old_flash_beside_the_current_log_starts_empty() {
+fn old_flash_with_the_current_log_starts_empty() {
     for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
         let (mut world, flash, _) = copied(40, has_wal_buffers);
         world.quit(stops);
@@ -59,7 +59,7 @@ fn an_old_flash_beside_the_current_log_starts_empty() {
 }
 
 #[test]
-fn an_old_log_beside_the_current_flash_starts_empty() {
+fn an_old_log_with_current_flash_starts_empty() {
     for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
         let (mut world, _, files) = copied(41, has_wal_buffers);
         world.quit(stops);
@@ -73,7 +73,7 @@ fn an_old_log_beside_the_current_flash_starts_empty() {
 
 /// The limit that docs/flash.md states: if both files are restored together, a later run cannot be detected.
 #[test]
-fn an_old_flash_with_its_own_log_is_not_told() {
+fn old_flash_with_its_log_goes_undetected() {
     let (mut world, flash, files) = copied(42, false);
     world.quit(true);
     world.put_back(files);
@@ -83,7 +83,7 @@ fn an_old_flash_with_its_own_log_is_not_told() {
 }
 
 #[test]
-fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
+fn a_killed_start_is_warm_the_next_time() {
     for (stops, has_wal_buffers) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut world = World::started(43, TierOptions { small_share: Some(0.5), ..options() }, has_wal_buffers);
         (0..1500).for_each(|_| world.step());
@@ -119,7 +119,7 @@ fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
 }
 
 #[test]
-fn a_flash_of_another_version_starts_empty_and_says_so() {
+fn flash_of_another_version_starts_empty() {
     let mut world = World::new(44);
     (0..500).for_each(|_| world.step());
     world.tier.close(world.now).unwrap();
