@@ -28,7 +28,7 @@ def test_a_trace_is_read_as_it_was_written(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
-def test_a_trace_with_pools_is_read_as_it_was_written(tmp_path, name):
+def test_a_trace_with_pools_survives_a_round_trip(tmp_path, name):
     pools = numpy.array(["users", "", "a pool with a long name " * 4])
     ebbtide.write_trace(tmp_path / name, TRACE._replace(pool=pools))
     found = ebbtide.read_trace(tmp_path / name)

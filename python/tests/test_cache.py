@@ -229,7 +229,7 @@ def test_statistics_count(cache):
     cache.resize("32m")
 
 
-def test_statistics_of_a_cache_are_those_of_all_pools(cache):
+def test_statistics_of_a_cache_sum_all_pools(cache):
     users, negatives = cache.add_pool("users"), cache.add_compact_pool("negatives", key=4)
     users["key"] = b"value"
     negatives.set_negative("none")
@@ -240,7 +240,7 @@ def test_statistics_of_a_cache_are_those_of_all_pools(cache):
     assert users.stats()["memory_limit_bytes"] < cache.stats()["memory_limit_bytes"]
 
 
-def test_an_entry_lives_as_long_as_it_is_used():
+def test_only_unused_entries_reach_time_to_idle():
     with ebbtide.Cache("16m", time_to_idle=2) as cache:
         cache.update({"used": b"1", "idle": b"2"})
         deadline = time.monotonic() + 60
@@ -297,7 +297,7 @@ def test_functions_with_long_names_are_told_apart(cache):
     assert [named(name)(7) for name in names] == names
 
 
-def test_a_key_of_a_call_is_text_or_bytes(cache):
+def test_call_keys_must_be_text_or_bytes(cache):
     @ebbtide.memoize(cache, key=lambda number: number)
     def load(number):
         return number

@@ -101,7 +101,7 @@ def test_an_inherited_cache_is_refused(tmp_path):
     )
 
 
-def test_a_forked_process_leaves_the_files_of_its_parent(tmp_path):
+def test_a_forked_process_leaves_its_parents_files(tmp_path):
     run(
         tmp_path,
         """

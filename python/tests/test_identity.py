@@ -145,7 +145,7 @@ def test_functions_that_catch_errors_elsewhere_are_told_apart(cache):
         ("def load(word, last=[]):\n    return last or 'one'", "def load(word, last=['two']):\n    return last[0]"),
     ],
 )
-def test_a_changed_function_forgets_its_results_over_a_restart(tmp_path, before, after):
+def test_changed_functions_forget_results_over_a_restart(tmp_path, before, after):
     write_program(tmp_path, before)
     assert (run(tmp_path), run(tmp_path)) == ("one\n", "one\n")
     write_program(tmp_path, after)
@@ -161,7 +161,7 @@ def test_a_changed_function_forgets_its_results_over_a_restart(tmp_path, before,
         "load = Kind.load",
     ],
 )
-def test_a_function_of_constants_keeps_its_results_over_a_restart(tmp_path, body):
+def test_unchanged_functions_keep_results_over_a_restart(tmp_path, body):
     write_program(tmp_path, body)
     assert run(tmp_path, seed="1").startswith("called\n")
     assert not run(tmp_path, seed="2").startswith("called\n")

@@ -32,7 +32,7 @@ def in_threads(count, function):
     return results
 
 
-def test_a_result_that_was_forgotten_during_its_load_is_not_kept(cache):
+def test_a_result_forgotten_while_loading_is_dropped(cache):
     numbers, is_loading, may_end = iter((1, 2)), threading.Event(), threading.Event()
 
     @ebbtide.memoize(cache)
@@ -75,7 +75,7 @@ def test_a_result_that_cannot_be_pickled_is_returned(cache):
     assert len(cache) == 0
 
 
-def test_threads_with_one_missing_key_call_the_function_once(cache):
+def test_threads_missing_one_key_call_once(cache):
     calls = []
 
     @ebbtide.memoize(cache)
@@ -144,7 +144,7 @@ def test_a_wait_for_a_load_has_a_bound():
         assert answers == ["first"]
 
 
-def test_a_load_that_asks_for_its_own_key_does_not_wait_for_itself(cache):
+def test_a_recursive_load_does_not_deadlock(cache):
     @ebbtide.memoize(cache, key=lambda *_: "one key")
     def load(depth):
         return load(depth - 1) + 1 if depth else 0
@@ -176,7 +176,7 @@ def test_a_cancelled_task_leaves_its_load_to_another(cache):
     assert asyncio.run(run()) == "loaded" and len(calls) == 2
 
 
-def test_the_loop_goes_on_while_a_result_waits_for_memory(held):
+def test_waiting_for_memory_does_not_block_the_loop(held):
     cache, may_end = held
 
     @ebbtide.memoize(cache)
@@ -200,7 +200,7 @@ def test_the_loop_goes_on_while_a_result_waits_for_memory(held):
     assert asyncio.run(fill()) >= 30 and may_end.is_set()
 
 
-def test_a_value_is_loaded_once_and_none_is_remembered(cache):
+def test_values_are_loaded_once_and_none_cached(cache):
     calls = []
 
     def load(answer):
@@ -246,7 +246,7 @@ def test_coroutines_load_as_functions_do(cache):
     asyncio.run(run())
 
 
-def test_a_stale_result_is_returned_while_one_caller_loads(cache):
+def test_stale_results_are_returned_while_one_loads(cache):
     calls, may_end = [], threading.Event()
 
     @ebbtide.memoize(cache, ttl=1, stale_while_revalidate=60)
@@ -322,7 +322,7 @@ def test_an_interrupt_releases_those_who_wait(cache):
     assert sorted(in_threads(4, call)) == [b"interrupted"] + [b"value"] * 3 and len(calls) == 2
 
 
-def test_a_task_that_waits_for_a_load_ends_with_its_loop(cache):
+def test_a_waiting_task_ends_with_its_loop(cache):
     is_loading, may_end = threading.Event(), threading.Event()
 
     def load():
@@ -349,7 +349,7 @@ def test_a_task_that_waits_for_a_load_ends_with_its_loop(cache):
         time.sleep(0.01)
 
 
-def test_a_task_that_waits_for_a_load_is_held_by_it(cache):
+def test_a_load_keeps_its_waiting_task_alive(cache):
     is_loading, may_end, found = threading.Event(), threading.Event(), []
 
     def load():
@@ -376,7 +376,7 @@ def test_a_task_that_waits_for_a_load_is_held_by_it(cache):
     assert found == [b"value"]
 
 
-def test_a_task_that_outlives_the_load_that_started_it_uses_the_cache(cache):
+def test_a_task_may_outlive_the_starting_load(cache):
     calls, started = [], []
 
     @ebbtide.memoize(cache)
@@ -397,7 +397,7 @@ def test_a_task_that_outlives_the_load_that_started_it_uses_the_cache(cache):
     assert asyncio.run(run()) == [1, 2, 2] and calls == [1, 2]
 
 
-def test_a_program_may_end_while_a_task_is_woken():
+def test_a_program_may_end_during_a_wakeup():
     """A thread that would take the lock of an ended interpreter aborts the process."""
     program = """
     import threading, time

@@ -55,14 +55,14 @@ fn compiled(compiler: &str, example: &str, shared: bool, arguments: &[&Path]) ->
 }
 
 #[test]
-fn a_c_program_runs_clean_with_the_shared_library() {
+fn a_c_program_runs_with_the_shared_library() {
     let scratch = tempfile::tempdir().unwrap();
     let out = compiled("cc", "cache.c", true, &[&scratch.path().join("memory")]);
     assert_eq!(out, "everything holds\n");
 }
 
 #[test]
-fn a_c_program_runs_clean_with_the_static_library() {
+fn a_c_program_runs_with_the_static_library() {
     let scratch = tempfile::tempdir().unwrap();
     let out = compiled("cc", "cache.c", false, &[&scratch.path().join("memory")]);
     assert_eq!(out, "everything holds\n");
@@ -86,7 +86,7 @@ fn block(readme: &str, language: &str) -> String {
 }
 
 #[test]
-fn the_program_of_the_readme_is_built_as_it_says() {
+fn the_readmes_commands_build_its_program() {
     let (folder, prefix) = (Path::new(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir().unwrap());
     run(Command::new(folder.join("install.sh")).arg(prefix.path()).arg(libraries()));
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_that_use_each_other_are_a_circle() {
+    fn files_that_use_each_other_are_circles() {
         for (one, other) in [
             ("use crate::b::B;", "use crate::{Error, a::{self, A}};\nfn f() { a::f() }"),
             ("use super::b::{B as C, D};", "fn f() -> super::a::A { crate::a::f() }"),

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_that_panic_on_a_closed_pipe_are_refused() {
+    fn print_macros_are_refused_for_closed_pipes() {
         let text = "fn f() {\n    eprintln!(\"x\");\n    std::print!(\"y\");\n    message!(\"z\");\n}\n";
         assert_eq!(lines("crates/server/src/a.rs", text), [2, 3]);
         assert_eq!(lines("crates/server/src/a.rs", "writeln!(out, \"println!\")?; // eprintln!"), [0; 0]);

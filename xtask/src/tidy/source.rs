@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_in_characters_and_escapes_do_not_open_strings() {
+    fn quoted_and_escaped_quotes_open_no_strings() {
         let source = Source::new(r#"let q = '"'; let e = "\""; let n = b'\''; fn f() {}"#);
         assert!(source.code.contains("fn f() {}"));
         assert!(Source::new("let r#fn = 1; f(r, 'é')").code.contains("f(r,"));

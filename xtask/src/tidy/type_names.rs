@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn private_types_tests_and_other_crates_do_not_count() {
+    fn only_public_types_of_one_crate_count() {
         let one = ("crates/a/src/one.rs", "pub struct Cell;");
         for (path, text) in [
             ("crates/a/src/two.rs", "struct Cell;"),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn everyday_words_are_refused_in_names_comments_and_messages() {
+    fn everyday_words_are_refused() {
         for (text, word) in [
             ("fn raise_all() {}", "raise"),
             ("struct OldFlight;", "flight"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_words_count_and_the_texts_of_tests_do_not() {
+    fn only_whole_words_outside_test_texts_count() {
         for text in [
             "// praised, arise, belly, amend, fatal, watershed, headroom",
             "fn least_recent() {} fn at_most(most_used: u32) {} // the most that fits",
