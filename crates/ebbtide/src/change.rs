@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_that_does_not_wait_creates_after_a_search() {
+    fn a_non_waiting_handle_creates_after_a_search() {
         let folder = tempfile::tempdir().unwrap();
         let cache = with_expired(folder.path());
         let handle = cache.without_waiting();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_void_once_its_key_was_stored() {
+    fn storing_the_key_invalidates_a_search() {
         let folder = tempfile::tempdir().unwrap();
         let cache = with_expired(folder.path());
         let handle = cache.without_waiting();
@@ -430,7 +430,7 @@ mod tests {
     /// Between the ticket and the search another caller promotes the value, and flash reclaims its copy. It is evicted
     /// again before the change.
     #[test]
-    fn a_value_promoted_and_evicted_during_the_search_is_found() {
+    fn values_promoted_and_evicted_during_search_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path());
         let handle = cache.without_waiting();
@@ -453,7 +453,7 @@ mod tests {
 
     /// An item in memory decides when its key expires, even if a copy on flash expires later.
     #[test]
-    fn a_key_is_absent_once_its_item_in_memory_has_expired() {
+    fn expiry_in_memory_makes_a_key_absent() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path());
         let handle = cache.without_waiting();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_of_the_device_makes_no_key_absent() {
+    fn a_refused_device_read_is_no_absence() {
         let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 8 }));
         let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(6)).policy(Policy::Fifo).flash_options(options);

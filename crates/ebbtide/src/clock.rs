@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_time_is_a_second_of_this_clock() {
+    fn wall_clock_times_convert_to_engine_seconds() {
         let time = EngineClock::new(Clock::System);
         let next = UNIX_EPOCH.elapsed().unwrap().as_secs() + 1000;
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_as_long_as_the_clocks_say() {
+    fn a_stops_length_follows_boot_or_wall_clock() {
         let at = |wall_ms, boot_ms, boot| Elapsed { wall_ms, boot_ms, boot };
         let limit = Duration::from_secs(600);
         let stop = at(1_000_000, 5000, 7);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_was_set_moves_the_second_never_late() {
+    fn setting_the_wall_clock_never_delays_a_second() {
         // Read between two looks at this clock: nothing was set, however long the looks are apart.
         assert_eq!(wall_ahead_ms(5000, 5000, 5000), 0);
         assert_eq!(wall_ahead_ms(5000, 7000, 9000), 0);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_loop_is_worth_a_part_of_its_hits() {
+    fn part_of_a_loop_earns_proportional_hits() {
         let lru = curve(&[(1, 1.0), (2, 1.0), (4, 1.0), (8, 0.1), (16, 0.1)]);
         let joined = corrected(&lru, &[(2 * MIB, 0.6), (4 * MIB, 0.4)], false);
         assert_eq!(ratios(&joined), [0.8, 0.6, 0.4, 0.1, 0.1]);
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_misses_more_than_lru_meets_it_with_memory() {
+    fn a_worse_policy_approaches_lru_with_memory() {
         let lru = curve(&[(1, 0.8), (2, 0.6), (4, 0.3), (8, 0.2), (16, 0.1)]);
         let joined = corrected(&lru, &[(2 * MIB, 0.7), (4 * MIB, 0.5)], false);
         assert_eq!(ratios(&joined), [0.85, 0.7, 0.5, 0.3, 0.15]);
     }
 
     #[test]
-    fn less_memory_than_the_models_has_no_fewer_misses() {
+    fn memory_below_the_models_adds_no_hits() {
         let lru = curve(&[(1, 0.9), (2, 0.89), (3, 0.88), (4, 0.87), (8, 0.86)]);
         // A policy may have more misses with more memory.
         let joined = corrected(&lru, &[(2 * MIB, 0.62), (3 * MIB, 0.69), (4 * MIB, 0.65)], false);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_that_the_curve_does_not_know_are_not_saved() {
+    fn misses_beyond_the_curve_are_not_saved() {
         let known = curve(&[(2, 0.6), (4, 0.2), (8, 0.1)]);
         assert_eq!(ratios(&at_level(&known, 4 * MIB, 0.6)), [0.8, 0.6, 0.5]);
         let increasing = curve(&[(2, 0.1), (4, 0.2), (8, 0.1)]);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shares_leave_is_divided_as_the_memory_is() {
+    fn flash_beyond_shares_is_divided_like_memory() {
         assert_eq!(divide(1000, &[(None, 5)]), [u64::MAX], "a pool alone has no bound");
         assert_eq!(divide(1000, &[(Some(40), 5)]), [400]);
         assert_eq!(divide(1000, &[(Some(40), 5), (None, 10), (None, 50)]), [400, 100, 500]);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_do_not_fit_are_refused_with_all_numbers() {
+    fn excessive_shares_are_refused_with_all_numbers() {
         let refusal = |shares: &[(&str, Option<u8>)]| check(shares).unwrap_err().to_string();
         assert!(refusal(&[("a", Some(60)), ("b", None), ("c", Some(41))]).contains("are 101 percent (a 60, c 41)"));
         assert!(refusal(&[("a", Some(0))]).contains("is 0 percent, and can be 1 to 100"));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_over_a_negative_result_ends_beside_a_busy_neighbour() {
+    fn inserts_over_negatives_end_beside_busy_neighbours() {
         let value = vec![7; 900_000];
         // Each cache has other neighbours, and the negative result stays where it is.
         for _ in 0..5 {

@@ -328,7 +328,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn the_memory_falls_as_far_as_minimums_let_it() {
+    fn memory_shrinks_down_to_the_pool_minimums() {
         const MIB: u64 = 1 << 20;
         let builder = Cache::builder().memory(ByteSize::mib(1000)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.pool(PoolOptions::named("a").min(ByteSize::mib(960))).build().unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_gets_smaller_though_flash_has_no_space() {
+    fn memory_shrinks_although_flash_is_full() {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(64));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_gives_each_pool_one_turn_per_interval() {
+    fn a_sweep_serves_pools_once_per_interval() {
         for count in [0, 1, 7, 512] {
             let mut sweep = Sweep::default();
             let steps: Vec<_> = (0..200).map(|_| sweep.due(Duration::from_millis(5), count)).collect();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_of_the_pool_is_none_where_the_key_was_found() {
+    fn fills_after_model_hits_are_no_writes() {
         // FIFO evicts by the time of the write: one that is taken for a write keeps what is used.
         let (mut asked, mut sampled) = (models(Policy::Fifo), models(Policy::Fifo));
         for (key, now_ms) in keys() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn models_see_their_share_of_keys_with_expiry_and_removal() {
+    fn models_sample_keys_with_expiry_and_removal() {
         let all = sampled(Policy::Lru, 1.0, None, false).counts().unwrap();
         assert!(all.1[0].1 > all.0 / 2, "{all:?}");
         let half = sampled(Policy::Lru, 0.5, None, false);

@@ -491,7 +491,7 @@ mod tests {
     use ebbtide_store::{Mode, Stored, Ttl, Write};
 
     #[test]
-    fn a_late_write_to_a_removed_pool_is_not_served() {
+    fn late_writes_to_removed_pools_are_misses() {
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.pool(PoolOptions::named("a")).build().unwrap();
         let pool = cache.pool("a").unwrap();

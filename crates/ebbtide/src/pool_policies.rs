@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_policy_ends_no_step_of_the_controller() {
+    fn refused_policies_do_not_end_controller_steps() {
         let mut policy = PoolPolicy::new(&[Policy::Lru], Policy::S3Fifo);
         let refused = Error::Configuration { option: "memory", value: "1".to_owned(), reason: "no".to_owned() };
         assert_eq!(policy.note_applied(Err(refused), 1000), Ok(false));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_of_the_controller_is_what_the_pool_has_beside_its_charge() {
+    fn controller_budgets_exclude_the_pools_charge() {
         let shares = [Share::named("a"), Share::named("b")];
         let mut wishes = PoolWishes::default();
         let first = wishes.divide_charged(80, (&shares, &[20, 0])).unwrap();

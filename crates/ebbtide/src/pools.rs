@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_division_that_cannot_settle_is_tried_once_a_second() {
+    fn an_unsettled_division_is_retried_every_second() {
         let mut handles = Vec::new();
         let cache = stalled(|cache| {
             handles.push(cache.pool("a").unwrap());
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_tiny_objects_reaches_its_new_bound() {
+    fn pools_of_tiny_objects_reach_smaller_bounds() {
         let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.pool(PoolOptions::named("tiny")).build().unwrap();
         let pool = cache.pool("tiny").unwrap();
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_tiny_objects_reaches_its_new_memory() {
+    fn caches_of_tiny_objects_reach_smaller_memory() {
         let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.build().unwrap();
         (0..600_000_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[]).apply());
@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_a_removed_pool_leaves_its_successor_alone() {
+    fn removed_pools_handles_do_not_change_successors() {
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let (store, compact) = (PoolOptions::named("a"), PoolOptions::named("b").compact(8, 0));
         let cache = builder.pool(store.clone()).pool(compact.clone()).build().unwrap();
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_checked_with_the_budgets_that_their_stores_reach() {
+    fn pool_checks_use_reachable_store_budgets() {
         let builder = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let large = PoolOptions::named("large").weight(7);
         let cache = builder.pool(large.clone()).build().unwrap();

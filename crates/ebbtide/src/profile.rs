@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_needs_the_memory_of_all_its_objects() {
+    fn a_loop_needs_memory_for_all_objects() {
         let (cache, mut profile) = profiled(ByteSize::mib(4));
         assert!(profile.curve(None).is_none() && profile.verdict(None).is_none(), "nothing was seen");
         // 8 MB of objects.
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_flushes_and_expiry_are_no_hits_of_larger_caches() {
+    fn removed_objects_are_misses_in_larger_caches() {
         let (cache, mut profile) = profiled(ByteSize::mib(16));
         for second in (1..60).step_by(2) {
             for number in 0..300u32 {

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_for_a_reader_that_holds_deleted_memory() {
+    fn writes_wait_for_readers_holding_deleted_memory() {
         repeat_after_stalls(MAX_THREAD_WAIT / 2, wait_for_a_reader);
     }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_would_wait_leaves_the_old_value() {
+    fn a_set_returning_would_wait_changes_nothing() {
         let (cache, count) = full_of_deleted();
         let (first, second) = (0_u32.to_le_bytes(), 1_u32.to_le_bytes());
         let is_held = std::sync::Barrier::new(2);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_until_flash_takes_what_it_evicts() {
+    fn a_write_waits_until_flash_accepts_demotions() {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(Duration::from_secs(60));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();

@@ -313,7 +313,7 @@ fn requests_that_miss_together_load_once() {
 }
 
 #[test]
-fn a_long_body_reaches_clients_while_it_is_loaded() {
+fn long_bodies_reach_clients_while_loading() {
     let (setup, whole) = (Setup::new(), bytes(LONG));
     let range = |range: Range<usize>| {
         let answer = setup.curl("/slow", &["--range", &format!("{}-{}", range.start, range.end - 1)]);

@@ -68,7 +68,7 @@ fn fail(cache: &Cache) {
 }
 
 #[test]
-fn a_batch_is_let_go_at_once_when_the_device_has_failed() {
+fn a_device_failure_ends_a_waiting_batch() {
     const BATCH: usize = 12;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().canonicalize().unwrap().join("flash");
@@ -87,7 +87,7 @@ fn a_batch_is_let_go_at_once_when_the_device_has_failed() {
 }
 
 #[test]
-fn threads_that_wait_for_the_read_of_another_need_no_ring() {
+fn threads_joining_a_read_need_no_ring() {
     let rings = || {
         let open = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
         open.filter(|fd| fs::read_link(fd).is_ok_and(|file| file.as_os_str() == "anon_inode:[io_uring]")).count()

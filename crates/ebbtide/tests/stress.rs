@@ -286,7 +286,7 @@ fn readers_see_only_what_was_written() {
 }
 
 #[test]
-fn readers_see_only_what_was_written_while_the_memory_changes() {
+fn readers_see_written_values_during_resizes() {
     let cache = Cache::builder().memory(ByteSize::mib(1)).max_value(ByteSize::kib(64)).build().unwrap();
     stress(cache, |cache, round| {
         cache.resize(ByteSize::kib([512, 1024, 700, 2048][round as usize % 4])).expect("the sizes are possible");

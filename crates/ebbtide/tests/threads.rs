@@ -61,7 +61,7 @@ fn a_thread_that_ends_may_use_the_cache() {
 }
 
 #[test]
-fn what_get_and_touch_answers_has_the_new_life() {
+fn get_and_touch_results_have_the_new_ttl() {
     let cache = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual).build().unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -91,7 +91,7 @@ fn at_once(threads: u8, each: impl Fn(&Cache, &[u8]) + Sync) {
 }
 
 #[test]
-fn equal_long_values_of_many_threads_wait_for_each_other() {
+fn concurrent_long_values_wait_for_each_other() {
     for (threads, mib) in [(32, 6), (8, 15)] {
         let value = vec![7; mib << 20];
         at_once(threads, |cache, key| (0..10).for_each(|_| _ = cache.insert(key, &value).apply().unwrap()));
@@ -99,7 +99,7 @@ fn equal_long_values_of_many_threads_wait_for_each_other() {
 }
 
 #[test]
-fn what_is_put_behind_long_values_waits_for_others() {
+fn appends_to_long_values_wait_for_others() {
     let value = vec![7; 6 << 20];
     at_once(8, |cache, key| {
         for _ in 0..10 {
@@ -110,7 +110,7 @@ fn what_is_put_behind_long_values_waits_for_others() {
 }
 
 #[test]
-fn a_long_value_waits_for_others_that_are_under_way() {
+fn long_values_wait_for_uploads_under_way() {
     let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();
     let upload = |key: &[u8], mib: u64| cache.upload(key, mib << 20, 0, Ttl::Never, Mode::Set);
     // With this there is space for one of the others at a time.

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_grows_when_items_have_freed_its_memory() {
+    fn the_index_grows_after_items_free_memory() {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual);
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(40)).build().unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_noted_while_it_is_kept_is_known() {
+    fn keys_recorded_during_a_scan_are_known() {
         let promoted_keys = PromotedKeys::default();
         drop(promoted_keys.record(1));
         let first = promoted_keys.keep().unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn no_scan_begins_in_the_midst_of_a_promotion() {
+    fn a_scan_waits_for_a_running_promotion() {
         let (promoted_keys, is_over) = (PromotedKeys::default(), AtomicBool::new(false));
         let recording = promoted_keys.record(1);
         thread::scope(|scope| {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_key_comes_back_that_is_hit_again_before_memory_has_turned_over() {
+    fn a_second_hit_within_one_turnover_promotes() {
         for (evicted_mib, comes_back) in [(0, true), (31, true), (32, true), (63, true), (64, false), (1000, false)] {
             let promotions = promotions();
             let promotes = |key: u64| promotions.choose(AUTO, FlashHash(key << 32 | key), 7) == Choice::Promote;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_as_long_after_any_number_of_them() {
+    fn turns_keep_their_length_after_many_turns() {
         for turns in [1 << 26, 1 << 28] {
             let promotions = promotions();
             let promotes = |key: u64| promotions.choose(AUTO, FlashHash(key << 32 | key), 7) == Choice::Promote;

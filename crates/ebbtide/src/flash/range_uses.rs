@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_bytes_as_the_value_has_are_a_use() {
+    fn ranges_totalling_the_value_are_one_use() {
         let uses = RangeUses::default();
         assert!(!uses.take_use(key(1)));
         for round in 0..3 {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_stale_from_the_end_of_its_ttl_on() {
+    fn an_entry_is_stale_after_its_ttl() {
         // The second has a bit above the 24 that are kept.
         for end in [100, (1 << 24) + 5, 1_800_000_000] {
             let kind = EntryKind::served_stale(end);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_is_refused_leaves_no_file_of_its_own() {
+    fn a_refused_start_removes_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory");
         drop(open(&path).unwrap());
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn two_starts_that_make_one_file_both_open_it() {
+    fn concurrent_starts_create_and_share_one_file() {
         let folder = tempfile::tempdir().unwrap();
         for round in 0..20 {
             let (path, barrier) = (folder.path().join(round.to_string()), Barrier::new(2));

@@ -105,7 +105,7 @@ impl LeftFile {
 }
 
 #[test]
-fn another_version_of_the_program_is_warm_and_told() {
+fn another_program_version_starts_warm_with_notice() {
     for file in folders().map(LeftFile::in_folder) {
         let start = file.start(|superblock| assert_eq!(superblock.program, superblock::PROGRAM));
         assert!(!start.to_string().contains("written by"), "{start}");
@@ -149,7 +149,7 @@ fn a_superblock_that_contradicts_the_file_is_cold() {
 }
 
 #[test]
-fn a_clock_set_back_is_cold_only_after_a_boot() {
+fn clocks_set_back_are_cold_after_reboots() {
     for file in folders().map(LeftFile::in_folder) {
         let ahead = |superblock: &mut Superblock, seconds: u64| {
             superblock.stopped.wall_ms = Elapsed::now().wall_ms + seconds * 1000;
@@ -266,7 +266,7 @@ fn a_stop_that_was_killed_is_told_apart() {
 }
 
 #[test]
-fn a_locked_file_names_the_process_that_holds_it() {
+fn a_locked_file_names_its_holder() {
     use rustix::fs::{FlockOperation, flock};
     let file = tempfile::tempfile().unwrap();
     assert_eq!(open::holder(&file), None);

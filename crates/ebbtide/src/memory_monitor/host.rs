@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_version_one_are_read_and_no_limit_is_none() {
+    fn version_one_cgroups_are_read() {
         let (_folder, host) = host(&[
             ("proc/self/cgroup", "5:cpu,memory:/docker/x\n0::/\n"),
             ("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "600000\n"),

@@ -261,7 +261,7 @@ fn a_kill_at_any_instant_leaves_nothing_old() {
 }
 
 #[test]
-fn a_kill_between_changes_of_pools_leaves_nothing_removed() {
+fn kills_between_pool_changes_restore_nothing_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut lives = Lives::with_pools(folder.path(), 1);
     seeds(4, 400).for_each(|_| lives.kill_between_steps());

@@ -238,7 +238,7 @@ fn clients_get_the_bytes_and_cannot_damage_them() {
 }
 
 #[test]
-fn an_edit_changes_the_token_and_keeps_the_ttl() {
+fn edits_change_the_token_and_keep_ttl() {
     let cache = cache();
     let map = cache.map::<u8, u8>("k");
     map.insert_many([(&1, &1)], InsertOptions::new().ttl(Duration::from_secs(100))).unwrap();
@@ -257,7 +257,7 @@ fn an_edit_changes_the_token_and_keeps_the_ttl() {
 }
 
 #[test]
-fn values_outlive_a_restart_and_are_edited_after_it() {
+fn structured_values_survive_restarts_and_stay_editable() {
     let folder = tempfile::tempdir().unwrap();
     let open = |path: &Path| {
         let builder = Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(path.join("memory"));
@@ -327,7 +327,7 @@ fn an_edit_of_its_own_key_is_refused() {
 }
 
 #[test]
-fn an_edit_may_edit_other_keys_and_read_its_own() {
+fn edits_may_nest_on_other_keys() {
     let cache = Cache::builder().memory(ByteSize::mib(8)).pool(PoolOptions::named("other")).build().unwrap();
     let other = cache.pool("other").unwrap();
     let (words, map) = (cache.words("k"), cache.map::<u8, u8>("m"));

@@ -174,7 +174,7 @@ fn a_cancelled_loader_releases_the_waiters() {
 }
 
 #[test]
-fn a_recursive_load_of_a_task_is_an_error() {
+fn recursive_loads_of_tasks_are_errors() {
     let cache = cache();
     let inner = async { cache.get_or_insert_with_async("key", async { "never" }).await.unwrap_err() };
     let value = smol::block_on(cache.get_or_insert_with_async("key", async { inner.await.to_string() }));
@@ -183,7 +183,7 @@ fn a_recursive_load_of_a_task_is_an_error() {
 
 /// No timer of a runtime is needed.
 #[test]
-fn a_waiting_task_gives_up_after_the_load_timeout() {
+fn waiting_tasks_fail_after_the_load_timeout() {
     let builder = Cache::builder().memory(ByteSize::mib(16)).load_timeout(Duration::from_millis(20));
     let cache = builder.build().unwrap();
     let mut endless = pin!(cache.get_or_insert_with_async("key", pending::<&str>()));
@@ -393,7 +393,7 @@ fn a_task_replaces_a_negative_result() {
 }
 
 #[test]
-fn a_cancelled_loader_of_an_object_releases_the_waiters() {
+fn cancelling_an_objects_loader_releases_the_waiters() {
     let (cache, objects) = with_negatives();
     let mut leader = Box::pin(objects.get_or_load_async(key(1), pending::<Result<Option<&str>, ()>>()));
     assert!(poll_once(leader.as_mut()).is_pending());

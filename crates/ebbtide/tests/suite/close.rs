@@ -169,7 +169,7 @@ fn a_closed_cache_refuses_changes_and_serves_reads() {
 }
 
 #[test]
-fn a_save_beyond_its_time_is_a_cold_start() {
+fn an_overlong_save_is_a_cold_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memory");
     let build = |limit| builder(&path).clock(Clock::Manual).save_limit(limit).build().unwrap();
@@ -196,7 +196,7 @@ fn a_save_beyond_its_time_is_a_cold_start() {
 }
 
 #[test]
-fn the_longest_stop_is_the_sum_of_its_bounds() {
+fn the_close_limit_sums_its_bounds() {
     let seconds = |builder: CacheBuilder| builder.close_limit().as_secs();
     let path = Path::new("/none");
     let waits = seconds(Cache::builder());

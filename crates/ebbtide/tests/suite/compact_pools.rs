@@ -191,7 +191,7 @@ fn an_answer_that_cannot_be_kept_is_returned() {
 
 /// A pool of objects may remember negative results itself: all calls tell the same of them.
 #[test]
-fn a_negative_result_in_the_pool_of_objects_counts() {
+fn negative_results_in_the_object_pool_count() {
     let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
     let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
     let options = LoadOptions::new().negative_ttl(Duration::from_secs(5));
@@ -222,7 +222,7 @@ fn wait_until(what: &str, is_done: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_thousand_callers_of_an_absent_object_load_once() {
+fn a_thousand_callers_load_an_absence_once() {
     const CALLERS: u64 = 1000;
     let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
     let users = cache.with_negatives(cache.compact_pool("absent").unwrap());
@@ -249,7 +249,7 @@ fn a_thousand_callers_of_an_absent_object_load_once() {
 
 /// Callers look, and then one of them loads: the others may join after that load has ended.
 #[test]
-fn a_caller_that_joins_late_does_not_load_again() {
+fn callers_that_join_late_do_not_reload() {
     const THREADS: usize = 4;
     const KEYS: u64 = 20_000;
     let cache = build(16, &[PoolOptions::named("absent").compact(16, 0)]);
@@ -306,7 +306,7 @@ fn an_absent_answer_is_void_after_a_change() {
 
 /// Objects appear in a database and are then told to the cache, while others ask for them.
 #[test]
-fn a_key_is_never_absent_that_was_inserted_since() {
+fn an_inserted_key_is_never_absent() {
     const KEYS: u64 = 64;
     const ROUNDS: u64 = 60;
     // One set for all keys: neighbours change it all the time.
@@ -442,7 +442,7 @@ fn a_compact_pool_is_warm_after_a_stop() {
 }
 
 #[test]
-fn a_start_on_a_changed_file_finds_no_wrong_entry() {
+fn damaged_memory_files_yield_no_wrong_entry() {
     let setting = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (rounds, seed) = (setting("EBBTIDE_FILE_CHANGES", 40), setting("EBBTIDE_FILE_CHANGES_SEED", 1));
     println!("seed {seed}");

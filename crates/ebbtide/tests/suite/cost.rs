@@ -4,7 +4,7 @@ use ebbtide::{ByteSize, Cache, Objective};
 use std::time::Duration;
 
 #[test]
-fn a_loaded_value_costs_the_time_of_its_loader() {
+fn loaded_values_cost_their_loaders_time() {
     const EACH: u32 = 150;
     let cache = Cache::builder().memory(ByteSize::mib(4)).objective(Objective::Cost).build().unwrap();
     let name = |kind: &str, number| format!("{kind}{number}");

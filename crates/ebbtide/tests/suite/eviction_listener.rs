@@ -35,7 +35,7 @@ fn wait_until(what: &str, is_done: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_change_by_a_caller_is_told_before_it_returns() {
+fn changes_notify_listeners_before_they_return() {
     let (cache, told) = listened(builder(16));
     let take = || std::mem::take(&mut *told.lock().unwrap());
     let call = |key: &str, value: &str, cause| (key.as_bytes().to_vec(), value.as_bytes().to_vec(), cause);
@@ -60,7 +60,7 @@ fn a_change_by_a_caller_is_told_before_it_returns() {
 }
 
 #[test]
-fn dead_entries_are_told_when_their_memory_is_freed_or_rewritten() {
+fn listeners_hear_of_dead_entries_when_freed() {
     let (cache, told) = listened(builder(16));
     let five = InsertOptions::new().ttl(Duration::from_secs(5));
     cache.insert_with("expires", "1", five).unwrap();

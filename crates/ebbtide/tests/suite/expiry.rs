@@ -22,7 +22,7 @@ fn earliest_ms(seconds: u32) -> u64 {
 }
 
 #[test]
-fn every_octave_of_ttls_is_in_use_and_each_object_lives_its_life() {
+fn objects_of_all_ttls_expire_on_time() {
     let cache = builder(ByteSize::mib(64)).build().unwrap();
     let ttls: Vec<u32> = (0..32).flat_map(|octave| [1 << octave, (1 << octave) + (1u32 << octave) / 3]).collect();
     let value = [7; 500];
@@ -53,7 +53,7 @@ fn every_octave_of_ttls_is_in_use_and_each_object_lives_its_life() {
 }
 
 #[test]
-fn one_segment_per_ttl_bucket_is_enough_for_every_policy() {
+fn one_segment_per_ttl_bucket_suffices() {
     for policy in Policy::ALL {
         let cache = builder(ByteSize::kib(256)).policy(policy).build().unwrap();
         for round in 0..30_u64 {
@@ -71,7 +71,7 @@ fn one_segment_per_ttl_bucket_is_enough_for_every_policy() {
 }
 
 #[test]
-fn a_cache_that_turns_over_within_a_second_keeps_the_newest() {
+fn fast_turnover_keeps_the_newest_objects() {
     for policy in Policy::ALL {
         let cache = builder(ByteSize::mib(1)).policy(policy).build().unwrap();
         for number in 0..20_000_u64 {
@@ -87,7 +87,7 @@ fn a_cache_that_turns_over_within_a_second_keeps_the_newest() {
 }
 
 #[test]
-fn a_trickle_into_a_slow_class_lives_its_life_in_little_memory() {
+fn rare_long_ttls_survive_in_little_memory() {
     const DAY: u32 = 86_400;
     let cache = builder(ByteSize::kib(320)).build().unwrap();
     let live_minutes = earliest_ms(DAY) / 60_000 - 1;
@@ -120,7 +120,7 @@ fn a_trickle_into_a_slow_class_lives_its_life_in_little_memory() {
 }
 
 #[test]
-fn memory_of_expired_segments_is_there_again_within_a_second() {
+fn expired_segments_are_reused_within_a_second() {
     let cache = builder(ByteSize::mib(16)).build().unwrap();
     let value = [9; 400];
     let mut number = 0;
@@ -146,7 +146,7 @@ fn memory_of_expired_segments_is_there_again_within_a_second() {
 }
 
 #[test]
-fn few_expired_bytes_wait_in_segments_that_live_on() {
+fn live_segments_hold_few_expired_bytes() {
     let cache = builder(ByteSize::mib(16)).build().unwrap();
     let value = [9; 300];
     let ttls = [20, 60, 300, 1000, 3600];

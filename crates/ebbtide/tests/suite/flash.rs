@@ -46,7 +46,7 @@ fn flash(cache: &Cache) -> FlashStats {
 }
 
 #[test]
-fn what_memory_has_no_space_for_is_found_on_flash() {
+fn objects_beyond_memory_are_found_on_flash() {
     let folder = tempfile::tempdir().unwrap();
     let promotion = some_promotion();
     let cache = build(folder.path(), Clock::Manual, promotion);
@@ -168,7 +168,7 @@ fn no_life_gets_longer_on_flash() {
 }
 
 #[test]
-fn an_old_value_never_comes_back_while_threads_set_delete_and_flush() {
+fn concurrent_changes_never_restore_an_old_value() {
     const KEYS: u32 = 30_000;
     let folder = tempfile::tempdir().unwrap();
     let cache = build(folder.path(), Clock::System, some_promotion());
@@ -248,7 +248,7 @@ fn what_cannot_be_flash_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_refused_for_another_reason_leaves_flash_alone() {
+fn a_refused_configuration_does_not_touch_flash() {
     let folder = tempfile::tempdir().unwrap();
     let builder = || Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64)).clock(Clock::Manual);
     assert!(matches!(builder().merge_run(1).build(), Err(Error::Configuration { option: "merge_run", .. })));
@@ -256,7 +256,7 @@ fn what_is_refused_for_another_reason_leaves_flash_alone() {
 }
 
 #[test]
-fn what_admission_and_promotion_remember_comes_on_top_of_the_eighth() {
+fn admission_state_adds_to_the_flash_memory() {
     let folder = tempfile::tempdir().unwrap();
     let memory = ByteSize::mib(16);
     let check = |policy| {
@@ -286,7 +286,7 @@ fn what_admission_and_promotion_remember_comes_on_top_of_the_eighth() {
 }
 
 #[test]
-fn a_file_that_is_to_be_told_of_reclaimed_space_gives_a_notice() {
+fn discards_on_a_file_give_a_notice() {
     let folder = tempfile::tempdir().unwrap();
     let notices = |discard| {
         let options = FlashOptions { discard, ..FlashOptions::default() };
@@ -298,7 +298,7 @@ fn a_file_that_is_to_be_told_of_reclaimed_space_gives_a_notice() {
 }
 
 #[test]
-fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
+fn the_flash_index_takes_memory_as_needed() {
     let folder = tempfile::tempdir().unwrap();
     let total = 4 << 20;
     let build = |name: &str, flash_memory_bytes| {
@@ -350,7 +350,7 @@ fn items_bytes(cache: &Cache, total: u64) -> u64 {
 }
 
 #[test]
-fn items_have_the_memory_that_no_flash_index_uses() {
+fn items_use_memory_the_flash_index_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let total = 16 << 20;
     let build = || {
@@ -389,7 +389,7 @@ fn items_have_the_memory_that_no_flash_index_uses() {
 }
 
 #[test]
-fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
+fn small_objects_fill_flash_with_growing_index() {
     let folder = tempfile::tempdir().unwrap();
     let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual);
     let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(80)).build().unwrap();
@@ -401,7 +401,7 @@ fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
 }
 
 #[test]
-fn all_pools_give_memory_to_the_index_of_flash() {
+fn all_pools_lend_memory_to_flash_index() {
     let folder = tempfile::tempdir().unwrap();
     let total = ByteSize::mib(8);
     let pools = ["default", "a", "b", "c"].map(|name| PoolOptions::named(name).max_value(ByteSize::kib(64)));

@@ -34,7 +34,7 @@ fn pass_time(cache: &Cache, from: u64, to: u64) {
 }
 
 #[test]
-fn values_that_nobody_reads_go_to_flash_before_memory_is_full() {
+fn idle_values_are_demoted_before_memory_fills() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(&folder).flash_max_idle(Some(100)).build().unwrap();
     for first in [0, KEYS] {
@@ -63,7 +63,7 @@ fn values_that_nobody_reads_go_to_flash_before_memory_is_full() {
 }
 
 #[test]
-fn without_an_idle_time_nothing_goes_before_memory_is_needed() {
+fn no_idle_limit_demotes_nothing_early() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(&folder).build().unwrap();
     insert(&cache, 0, &VALUE, Ttl::Never);
@@ -86,7 +86,7 @@ fn without_an_idle_time_nothing_goes_before_memory_is_needed() {
 
 /// A pass finds all values idle at once: it must not write them at once.
 #[test]
-fn idle_values_go_to_flash_within_the_write_budget() {
+fn idle_demotion_keeps_the_write_budget() {
     let folder = tempfile::tempdir().unwrap();
     const RATE: u64 = 2000;
     const BUFFERED: u64 = 1 << 20;
@@ -109,7 +109,7 @@ fn idle_values_go_to_flash_within_the_write_budget() {
 }
 
 #[test]
-fn what_may_not_be_written_stays_in_memory_until_that_is_needed() {
+fn idle_values_refused_by_flash_stay() {
     let folder = tempfile::tempdir().unwrap();
     let admission = AdmissionOptions { min_value_bytes: 3001, ..AdmissionOptions::default() };
     let options = FlashOptions { admission, ..FlashOptions::default() };

@@ -25,7 +25,7 @@ fn value(version: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_touch_or_a_win_keeps_the_token_and_a_stale_mark_does_not() {
+fn only_stale_marks_change_a_kept_token() {
     const EACH: u32 = 100;
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).policy(Policy::Fifo);

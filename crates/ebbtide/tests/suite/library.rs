@@ -131,7 +131,7 @@ fn values_held_beyond_the_pin_limit_are_copies() {
 
 /// The pattern that a borrowed hit breaks: a write while the value of another key is in use, in a full cache.
 #[test]
-fn a_held_value_stops_no_write_and_a_ref_does() {
+fn only_borrowed_refs_block_writes() {
     let cache = cache(4);
     (0..20_000_u32).for_each(|n| cache.insert(n.to_be_bytes(), value(n, 1000)).unwrap());
     cache.insert("held", "v").unwrap();

@@ -87,7 +87,7 @@ fn a_reload_never_replaces_a_newer_value() {
 
 /// A number changes its word in place: that is a change as any other.
 #[test]
-fn a_reload_never_replaces_a_number_that_was_counted_meanwhile() {
+fn a_reload_does_not_replace_counted_numbers() {
     let cache = builder().build().unwrap();
     let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
     cache.insert_with("key", "10", options).unwrap();
@@ -104,7 +104,7 @@ fn a_reload_never_replaces_a_number_that_was_counted_meanwhile() {
 
 /// A caller that misses after a removal must not get what an earlier reload has loaded.
 #[test]
-fn a_caller_after_a_removal_does_not_join_a_reload() {
+fn callers_after_a_removal_join_no_reload() {
     let cache = builder().build().unwrap();
     let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(HOUR);
     cache.insert_with("key", "old", options).unwrap();
@@ -213,7 +213,7 @@ fn a_touch_does_not_extend_a_negative_result() {
 
 /// The key has a value when the touch judges it, and a negative result when it would be changed.
 #[test]
-fn a_touch_changes_only_the_entry_that_it_has_judged() {
+fn a_touch_changes_only_the_judged_entry() {
     for ttl in [HOUR, Duration::ZERO] {
         let cache = builder().build().unwrap();
         cache.insert("key", "1").unwrap();
@@ -308,7 +308,7 @@ fn assert_is_stale(cache: &Cache, key: &str) {
 }
 
 #[test]
-fn client_flags_of_any_value_are_no_kind_of_entry() {
+fn client_flags_never_mark_a_special_entry() {
     let cache = builder().build().unwrap();
     insert_with_all_flags(&cache);
     cache.maintain(2 * MINUTE);
@@ -400,7 +400,7 @@ fn a_used_entry_outlives_its_time_to_idle() {
 
 /// Reads and edits are uses, also of values that are edited in place.
 #[test]
-fn a_used_structured_value_outlives_its_time_to_idle() {
+fn uses_keep_structured_values_past_idle_time() {
     let cache = builder().time_to_idle(MINUTE).build().unwrap();
     let (options, with_ttl) = (InsertOptions::new(), InsertOptions::new().ttl(2 * MINUTE));
     let (read, edited, log) = (cache.words("read"), cache.words("edited"), cache.append_buffer("log"));
@@ -456,7 +456,7 @@ fn a_structured_value_stays_after_its_ttl() {
 
 /// A task's read of flash is a use, too.
 #[test]
-fn a_used_entry_on_flash_outlives_its_time_to_idle() {
+fn uses_keep_flash_entries_past_idle_time() {
     let folder = tempfile::tempdir().unwrap();
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).policy(Policy::Fifo);
     let builder = builder.time_to_idle(HOUR).engine(|engine| engine.flash_demotion_wait(MINUTE));
@@ -484,7 +484,7 @@ fn a_used_entry_on_flash_outlives_its_time_to_idle() {
 }
 
 #[test]
-fn a_window_without_end_is_as_long_as_can_be() {
+fn an_infinite_stale_window_is_clamped() {
     let cache = builder().build().unwrap();
     let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(Duration::MAX);
     cache.insert_with("key", "value", options).unwrap();

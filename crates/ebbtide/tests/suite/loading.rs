@@ -53,7 +53,7 @@ fn a_thousand_callers_load_once() {
 
 /// Whatever ends a loader without a value, a waiting caller runs its own.
 #[test]
-fn a_loader_that_fails_or_panics_releases_the_waiters() {
+fn a_failing_or_panicking_loader_releases_waiters() {
     for panics in [false, true] {
         let cache = cache();
         let (started, has_started) = mpsc::channel();
@@ -128,7 +128,7 @@ fn a_load_never_replaces_what_was_changed_meanwhile() {
 
 /// A caller that asks after a removal gets no value from before it.
 #[test]
-fn a_caller_after_a_removal_joins_no_older_load() {
+fn callers_after_a_removal_join_no_load() {
     let cache = cache();
     let value = cache.get_or_insert_with("key", || {
         cache.remove("key");
@@ -166,7 +166,7 @@ fn a_waiter_gives_up_after_the_load_timeout() {
 
 /// The timeout bounds waits for other callers, never a caller's loader.
 #[test]
-fn a_caller_that_waits_for_nobody_loads_without_time() {
+fn leading_callers_load_despite_a_zero_timeout() {
     let cache = builder().load_timeout(Duration::ZERO).build().unwrap();
     assert_eq!(cache.get_or_insert_with("key", || "loaded").unwrap(), "loaded");
     let value = cache.get_or_insert_with("other", || {

@@ -44,7 +44,7 @@ fn the_longest_value_fits_every_memory() {
 }
 
 #[test]
-fn what_cannot_hold_its_values_is_refused_by_name() {
+fn memory_too_small_for_values_is_refused() {
     let refusal = builder(ByteSize::mib(1)).max_value(ByteSize::mib(1)).build().err();
     assert!(matches!(refusal, Some(Error::Configuration { option: "max_value", .. })), "{refusal:?}");
     let refusal = builder(ByteSize::kib(100)).build().err();
@@ -116,7 +116,7 @@ fn values_grow_across_the_size_of_a_segment() {
 }
 
 #[test]
-fn a_full_cache_that_must_not_evict_refuses_and_loses_nothing() {
+fn a_full_cache_without_eviction_loses_nothing() {
     let cache = builder(ByteSize::mib(1)).evict(false).build().unwrap();
     let mut stored = 0;
     let refusal = loop {
@@ -146,7 +146,7 @@ fn a_full_cache_that_must_not_evict_refuses_and_loses_nothing() {
 }
 
 #[test]
-fn a_handle_on_the_largest_value_can_always_be_had() {
+fn a_handle_on_the_largest_value_succeeds() {
     let cache = builder(ByteSize::mib(4)).max_value(ByteSize::mib(2)).build().unwrap();
     let value = Stamp { key: 1, version: 1 }.value(2 << 20);
     set(&cache, "long", &value).unwrap();
@@ -159,7 +159,7 @@ fn a_handle_on_the_largest_value_can_always_be_had() {
 }
 
 #[test]
-fn handles_pin_at_most_their_share_and_never_block() {
+fn handles_pin_at_most_a_quarter() {
     let cache = builder(ByteSize::mib(1)).max_value(ByteSize::kib(64)).build().unwrap();
     let mut handles = Vec::new();
     let mut refusals = 0;
@@ -186,7 +186,7 @@ fn handles_pin_at_most_their_share_and_never_block() {
 }
 
 #[test]
-fn a_thread_that_borrows_from_a_full_cache_is_answered() {
+fn a_borrowing_thread_gets_errors_when_full() {
     let cache = builder(ByteSize::kib(512)).build().unwrap();
     fill(&cache);
     set(&cache, "held", &[8; 1000]).unwrap();
@@ -239,7 +239,7 @@ fn the_memory_shrinks_and_grows() {
 }
 
 #[test]
-fn a_smaller_memory_that_would_hold_everything_loses_nothing() {
+fn shrinking_to_sufficient_memory_loses_nothing() {
     let cache = builder(ByteSize::mib(32)).build().unwrap();
     for number in 0..8000 {
         set(&cache, &format!("key{number}"), &Stamp { key: number, version: 0 }.value(500)).unwrap();
@@ -255,7 +255,7 @@ fn a_smaller_memory_that_would_hold_everything_loses_nothing() {
 /// More threads than cores overwrite, read and delete long values, and hold some, while the memory changes: each value
 /// is whole, and as new as the last write that was acknowledged.
 #[test]
-fn long_values_are_whole_while_the_memory_shrinks_and_grows() {
+fn long_values_stay_whole_during_resizes() {
     const KEYS: u64 = 6;
     const MEMORIES: [u64; 6] = [8, 24, 12, 32, 16, 20];
     let cache = builder(ByteSize::mib(32)).max_value(ByteSize::kib(400)).build().unwrap();

@@ -139,7 +139,7 @@ fn pools_come_back_by_name() {
 }
 
 #[test]
-fn a_start_uses_the_memory_of_histories_that_are_gone() {
+fn a_start_reuses_memory_of_dropped_histories() {
     for pools in [0, 2] {
         let folder = tempfile::tempdir().unwrap();
         let build = || {
@@ -249,7 +249,7 @@ fn a_smaller_memory_that_holds_everything_drops_nothing() {
 }
 
 #[test]
-fn a_file_of_another_owner_is_refused_and_left_alone() {
+fn files_of_other_owners_are_refused_unchanged() {
     for folder in folders() {
         let path = folder.path().join("memory");
         fs::write(&path, "").unwrap();
@@ -268,7 +268,7 @@ fn a_file_of_another_owner_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_memory_that_the_index_alone_would_fill_is_reached_step_by_step() {
+fn memory_below_the_index_is_reached_gradually() {
     for folder in folders() {
         let path = folder.path().join("memory");
         let cache = builder(&path).memory(ByteSize::mib(32)).build().unwrap();
@@ -295,7 +295,7 @@ fn a_memory_that_the_index_alone_would_fill_is_reached_step_by_step() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_refused_and_left_alone() {
+fn foreign_files_are_refused_unchanged() {
     for folder in folders() {
         let path = folder.path().join("memory");
         let refusal = |path: &Path| match builder(path).build() {
@@ -412,7 +412,7 @@ fn the_mode_follows_the_file_system() {
 }
 
 #[test]
-fn a_mapped_file_takes_memory_as_it_is_needed() {
+fn a_mapped_file_takes_memory_on_demand() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let path = folder.path().join("memory");
     let held = || fs::metadata(&path).unwrap().blocks() * 512;
@@ -441,7 +441,7 @@ fn a_mapped_file_takes_memory_as_it_is_needed() {
 }
 
 #[test]
-fn a_stop_keeps_what_each_of_many_pools_has() {
+fn a_stop_keeps_entries_of_all_pools() {
     for folder in folders() {
         let path = folder.path().join("memory");
         let names: Vec<_> = (0..5).map(|number| format!("pool{number}")).collect();
@@ -478,7 +478,7 @@ fn a_stop_keeps_what_each_of_many_pools_has() {
 }
 
 #[test]
-fn a_handle_keeps_a_mapped_file_locked_and_its_bytes() {
+fn handles_keep_a_mapped_file_locked() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let path = folder.path().join("memory");
     let first = builder(&path).build().unwrap();
@@ -532,7 +532,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_file_on_hugetlbfs_is_refused_and_not_made() {
+fn hugetlbfs_is_refused_without_creating_a_file() {
     let Some(hugetlbfs) = Mounted::new("hugetlbfs", "pagesize=2M") else { return };
     let path = hugetlbfs.0.path().join("memory");
     let look = || MemoryFileMode::of_path(&path).map_err(|error| error.kind());

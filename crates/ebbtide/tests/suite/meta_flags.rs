@@ -36,7 +36,7 @@ fn value(cache: &Cache, key: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn marks_go_with_the_value_and_stay_with_a_touch() {
+fn marks_survive_touches_and_end_with_values() {
     let cache = cache();
     let short = b"value".to_vec();
     let long = vec![9; 700_000];
@@ -64,7 +64,7 @@ fn marks_go_with_the_value_and_stay_with_a_touch() {
 }
 
 #[test]
-fn a_number_keeps_its_marks_until_it_outgrows_its_width() {
+fn numbers_keep_marks_until_their_width_grows() {
     let cache = cache();
     cache.insert(b"n", b"10").apply().unwrap();
     make_stale(&cache, b"n");
@@ -98,7 +98,7 @@ fn an_absent_entry_is_made_once() {
 }
 
 #[test]
-fn a_lookup_answers_the_item_and_changes_its_flags() {
+fn lookups_return_the_item_and_change_flags() {
     let cache = cache();
     cache.insert(b"k", b"v").ttl(Ttl::seconds(20)).apply().unwrap();
     let before = token(&cache, b"k");
@@ -137,7 +137,7 @@ fn only_looks_that_count_are_uses() {
 }
 
 #[test]
-fn a_token_of_the_clients_stays_until_the_value_changes() {
+fn client_tokens_stay_until_the_value_changes() {
     let cache = cache();
     let put = |mode, given| cache.insert(b"k", b"5").mode(mode).token(given).apply_with_token().unwrap();
     assert_eq!(put(Mode::Set, Some(42)).token, 42);
@@ -192,7 +192,7 @@ fn an_older_token_stores_as_stale() {
 }
 
 #[test]
-fn a_count_may_make_an_entry_and_give_it_another_life() {
+fn counts_may_create_entries_and_set_ttls() {
     let cache = cache();
     let count = Count { initial: Some((7, Ttl::seconds(30))), ..Count::plain(Change::Add(1)) };
     let counted = |count: Count| match cache.count(b"n", &count).unwrap() {
@@ -209,7 +209,7 @@ fn a_count_may_make_an_entry_and_give_it_another_life() {
 
 /// Values of every length around a segment's can be marked, and marked values survive merges and a smaller memory.
 #[test]
-fn marks_fit_values_of_any_length_and_survive_evictions() {
+fn marks_fit_all_lengths_and_survive_evictions() {
     let cache = Cache::builder().memory(ByteSize::mib(2)).max_value(ByteSize::kib(64)).seed(3).clock(Clock::Manual);
     let cache = cache.segment_size(ByteSize::kib(4)).build().unwrap();
     for length in 4040..4100 {

@@ -22,7 +22,7 @@ fn generator(cache: &Cache, keys: usize) -> GeneratorOptions {
 }
 
 #[test]
-fn a_cache_with_space_answers_exactly_as_the_model() {
+fn a_cache_with_space_equals_the_model() {
     for (seed, segment) in [(1, ByteSize::kib(4)), (2, ByteSize::kib(32)), (3, ByteSize::kib(8))] {
         let cache = builder(ByteSize::mib(64), ByteSize::kib(100)).seed(seed).segment_size(segment).build().unwrap();
         let generator = generator(&cache, 150);
@@ -33,7 +33,7 @@ fn a_cache_with_space_answers_exactly_as_the_model() {
 }
 
 #[test]
-fn a_full_cache_may_miss_but_is_never_wrong() {
+fn a_full_cache_returns_no_wrong_value() {
     for (number, policy) in Policy::ALL.into_iter().enumerate() {
         for (memory, segment, max_value) in [(256, 4, 128), (512, 4, 64), (1024, 16, 512), (2048, 8, 20)] {
             let seed = number as u64 * 100 + memory;
@@ -47,7 +47,7 @@ fn a_full_cache_may_miss_but_is_never_wrong() {
 }
 
 #[test]
-fn a_cache_that_turns_over_within_seconds_is_never_wrong() {
+fn fast_turnover_never_returns_wrong_values() {
     for (number, policy) in Policy::ALL.into_iter().enumerate() {
         let seed = 7000 + number as u64;
         let cache = builder(ByteSize::kib(512), ByteSize::kib(128)).seed(seed).policy(policy).build().unwrap();

@@ -138,7 +138,7 @@ fn a_closed_cache_moves_nothing() {
 }
 
 #[test]
-fn a_pool_sized_by_hand_stays_until_it_is_released() {
+fn a_resized_pool_keeps_memory_until_released() {
     let mut load = Load::new(ControllerMode::Auto);
     load.again.resize(ByteSize::mib(4), ByteSize::mib(4)).unwrap();
     load.run(400);
@@ -149,7 +149,7 @@ fn a_pool_sized_by_hand_stays_until_it_is_released() {
 }
 
 #[test]
-fn a_removed_pool_is_forgotten_and_a_smaller_limit_holds() {
+fn the_controller_follows_removals_and_smaller_limits() {
     let mut load = Load::new(ControllerMode::Auto);
     load.run(400);
     load.cache.resize(ByteSize::mib(6)).unwrap();
@@ -188,7 +188,7 @@ fn nothing_moves_while_the_cache_shrinks() {
 }
 
 #[test]
-fn the_profiles_of_many_pools_share_a_hundredth_of_the_memory() {
+fn profiles_of_many_pools_share_one_percent() {
     const POOLS: u64 = 100;
     let builder = Cache::builder().memory(ByteSize::mib(400)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
     let named = |number: u64| format!("pool{number}");
@@ -210,7 +210,7 @@ fn the_profiles_of_many_pools_share_a_hundredth_of_the_memory() {
 }
 
 #[test]
-fn a_target_hit_ratio_has_its_memory_or_its_price() {
+fn target_hit_ratios_get_memory_or_a_report() {
     // Hits of `again` earn more than those of `once`, which nobody asks for twice: without a target it gives memory.
     let once = PoolOptions::named("once").target_hit_ratio(HitRatio::new(0.5).unwrap());
     let mut load = Load::with_pools(ControllerMode::Auto, PoolOptions::named("again"), once);

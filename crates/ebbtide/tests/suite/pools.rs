@@ -147,7 +147,7 @@ fn pools_are_added_and_removed_at_run_time() {
 }
 
 #[test]
-fn an_added_pool_is_laid_out_for_its_share() {
+fn added_pools_are_laid_out_by_share() {
     for policy in [Policy::S3Fifo, Policy::TwoQ, Policy::MergeSketch] {
         let options = PoolOptions::named("new").weight(3).policy(policy);
         let from_start = builder(256).pool(options.clone()).build().unwrap();
@@ -197,7 +197,7 @@ const LOAD_GETS: u32 = 700_000;
 const LOAD_KEYS: f64 = 300_000.0;
 
 #[test]
-fn an_added_pool_hits_like_one_from_the_start() {
+fn added_pools_hit_like_initial_ones() {
     let options = PoolOptions::named("new").weight(3);
     let from_start = builder(128).pool(options.clone()).build().unwrap();
     let added = builder(128).build().unwrap();

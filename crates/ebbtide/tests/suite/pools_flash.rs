@@ -82,7 +82,7 @@ fn assert_within(cache: &Cache, total: u64) {
 }
 
 #[test]
-fn a_small_default_pool_does_not_keep_memory_from_flash() {
+fn small_default_pools_leave_memory_to_flash() {
     let folder = tempfile::tempdir().unwrap();
     let total = 16 << 20;
     let default = PoolOptions::named("default").min(ByteSize::kib(512)).max(ByteSize::kib(512));
@@ -148,7 +148,7 @@ fn each_pool_pays_for_its_index_of_flash() {
 }
 
 #[test]
-fn flash_that_gets_no_more_memory_drops_and_counts_objects() {
+fn flash_short_of_memory_counts_dropped_objects() {
     let folder = tempfile::tempdir().unwrap();
     let total = 4 << 20;
     let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(4)).clock(Clock::Manual);
@@ -173,7 +173,7 @@ fn flash_that_gets_no_more_memory_drops_and_counts_objects() {
 }
 
 #[test]
-fn memory_stays_within_its_bound_while_pools_and_flash_change() {
+fn memory_stays_bounded_beside_pools_and_flash() {
     let folder = tempfile::tempdir().unwrap();
     let total = 32 << 20;
     let builder = Cache::builder().memory(ByteSize::bytes(total)).max_value(ByteSize::kib(64));
@@ -215,7 +215,7 @@ fn memory_stays_within_its_bound_while_pools_and_flash_change() {
 }
 
 #[test]
-fn a_flush_of_one_pool_lasts_over_a_stop() {
+fn flushes_of_one_pool_survive_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, pools) = open(folder.path());
     (0..3).for_each(|pool| fill(&pools, pool, 1));
@@ -237,7 +237,7 @@ fn a_flush_of_one_pool_lasts_over_a_stop() {
 }
 
 #[test]
-fn a_removed_pool_leaves_nothing_to_the_next_of_its_name() {
+fn a_successor_finds_no_removed_pools_objects() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, mut pools) = open(folder.path());
     (0..3).for_each(|pool| fill(&pools, pool, 1));
@@ -256,7 +256,7 @@ fn a_removed_pool_leaves_nothing_to_the_next_of_its_name() {
 }
 
 #[test]
-fn a_pool_that_a_start_does_not_name_is_dropped_from_flash() {
+fn unnamed_pools_are_dropped_from_flash() {
     let folder = tempfile::tempdir().unwrap();
     let (cache, pools) = open(folder.path());
     (0..3).for_each(|pool| fill(&pools, pool, 1));
@@ -270,7 +270,7 @@ fn a_pool_that_a_start_does_not_name_is_dropped_from_flash() {
 }
 
 #[test]
-fn a_flood_leaves_the_flash_of_others_within_two_percent() {
+fn a_flood_costs_others_two_percent() {
     // Keys of the quiet pool, keys of a flood of ten times what the other pool has, and the sizes of both.
     type Sizes = fn(u32) -> usize;
     let cases: [(&str, u32, u32, Sizes); 3] = [

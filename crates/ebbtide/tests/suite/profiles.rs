@@ -55,7 +55,7 @@ fn curve_of_a_loop(is_mixed: bool) -> (Cache, CacheCurve) {
 }
 
 #[test]
-fn models_and_lru_are_one_curve_of_a_loop() {
+fn models_and_lru_form_one_loop_curve() {
     // Caches of 16 MiB, replayed, have 0.96 and 0.62 misses, and present ones 0.60 and 0.45.
     for (is_mixed, more_than_present) in [(false, 0.2), (true, 0.03)] {
         let (cache, curve) = curve_of_a_loop(is_mixed);
@@ -77,7 +77,7 @@ fn models_and_lru_are_one_curve_of_a_loop() {
 }
 
 #[test]
-fn a_share_that_load_lowered_grows_back_when_the_load_is_over() {
+fn the_sample_rate_recovers_after_a_load() {
     let cache = builder(16).profile_accesses().build().unwrap();
     let mut second = 0;
     let mut run = |seconds: u64, rounds: u32| {

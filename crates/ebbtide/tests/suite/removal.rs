@@ -58,7 +58,7 @@ fn every_eviction_is_told_with_its_value() {
 }
 
 #[test]
-fn expiries_and_flushes_are_told_and_what_callers_do_is_not() {
+fn only_expiries_and_flushes_reach_the_listener() {
     let (cache, told) = listened(16);
     cache.insert(b"short", b"1").ttl(Ttl::seconds(5)).apply().unwrap();
     cache.insert(b"long", b"2").ttl(Ttl::seconds(1000)).apply().unwrap();
@@ -86,7 +86,7 @@ fn expiries_and_flushes_are_told_and_what_callers_do_is_not() {
 }
 
 #[test]
-fn an_entry_that_survived_an_eviction_is_not_told_as_unread() {
+fn entries_that_survived_evictions_are_not_unread() {
     let cache = Cache::builder().memory(ByteSize::mib(4)).policy(Policy::Lru).clock(Clock::Manual).build().unwrap();
     type Seen = (bool, bool, Option<Duration>, Option<(u32, u32)>);
     let told = Arc::new(Mutex::new(Vec::<Seen>::new()));

@@ -34,7 +34,7 @@ fn notices(cache: &Cache) -> String {
 }
 
 #[test]
-fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
+fn a_dropped_cache_restarts_warm() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
     assert!(notices(&cache).contains("flash starts empty: it is new"), "{}", notices(&cache));
@@ -78,7 +78,7 @@ fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
 }
 
 #[test]
-fn a_token_from_before_a_restart_is_refused_and_counted() {
+fn tokens_from_before_restarts_are_refused() {
     const TOKENS: u32 = 500;
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
@@ -107,7 +107,7 @@ fn a_token_from_before_a_restart_is_refused_and_counted() {
 }
 
 #[test]
-fn a_cache_that_is_dropped_while_its_threads_are_at_work_has_left_everything_on_flash() {
+fn dropping_a_busy_cache_leaves_flash_warm() {
     let folder = tempfile::tempdir().unwrap();
     let build = || builder(folder.path()).clock(Clock::System).build().unwrap();
     drop(build());
@@ -119,7 +119,7 @@ fn a_cache_that_is_dropped_while_its_threads_are_at_work_has_left_everything_on_
 }
 
 #[test]
-fn a_start_that_does_not_fit_is_cold_and_says_why() {
+fn changed_options_start_cold_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let fill_and_drop = |builder: CacheBuilder| fill(&builder.build().unwrap());
     let starts = |builder: CacheBuilder, why: &str| {
@@ -142,7 +142,7 @@ fn a_start_that_does_not_fit_is_cold_and_says_why() {
 const CHANGED: std::ops::Range<u32> = 0..100;
 
 #[test]
-fn an_upload_that_ends_after_the_last_clone_leaves_nothing_stale() {
+fn late_uploads_leave_nothing_stale_on_flash() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
     fill(&cache);
@@ -160,7 +160,7 @@ fn an_upload_that_ends_after_the_last_clone_leaves_nothing_stale() {
 }
 
 #[test]
-fn what_changes_when_flash_is_closed_is_not_found_by_the_next_start() {
+fn changes_after_closing_flash_invalidate_copies() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
     fill(&cache);
@@ -179,7 +179,7 @@ fn what_changes_when_flash_is_closed_is_not_found_by_the_next_start() {
 }
 
 #[test]
-fn a_scan_that_outlives_the_cache_meets_what_is_on_flash() {
+fn a_scan_outliving_the_cache_visits_flash() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
     fill(&cache);
@@ -195,7 +195,7 @@ fn a_scan_that_outlives_the_cache_meets_what_is_on_flash() {
 }
 
 #[test]
-fn a_start_with_the_same_options_or_less_memory_is_warm() {
+fn equal_options_or_less_memory_start_warm() {
     for (objects, bytes, memory_mib, flash_mib, next_mib) in [(60_000_u32, 1200, 4, 64, 4), (200_000, 60, 4, 40, 3)] {
         let folder = tempfile::tempdir().unwrap();
         let build = |mib| {

@@ -46,7 +46,7 @@ fn an_empty_cache_has_nothing_to_meet() {
 }
 
 #[test]
-fn an_entry_tells_its_value_its_life_and_its_use() {
+fn scan_entries_report_value_ttl_and_use() {
     let cache = cache(16);
     cache.insert(b"dead", b"").ttl(Ttl::seconds(5)).apply().unwrap();
     cache.insert(b"cold", b"12").ttl(Ttl::seconds(100)).flags(7).apply().unwrap();
@@ -79,7 +79,7 @@ fn an_entry_tells_its_value_its_life_and_its_use() {
 }
 
 #[test]
-fn scans_are_limited_and_make_space_when_they_go() {
+fn dropped_scans_free_their_limited_places() {
     let cache = cache(64);
     let mut scans: Vec<Scan> = (0..8).map(|_| cache.scan().unwrap()).collect();
     assert!(matches!(cache.scan(), Err(Error::ScanLimit { limit: 8 })));
@@ -180,7 +180,7 @@ fn memory_and_flash_are_one_to_a_scan() {
 }
 
 #[test]
-fn what_comes_up_or_goes_between_memory_and_flash_is_met_or_not_met() {
+fn a_scan_visits_promoted_but_not_deleted_keys() {
     let folder = tempfile::tempdir().unwrap();
     let cache = over_flash(folder.path(), 20_000);
     let mut met: HashMap<Vec<u8>, u32> = HashMap::new();
@@ -219,7 +219,7 @@ fn what_comes_up_or_goes_between_memory_and_flash_is_met_or_not_met() {
 
 /// A key that is there after the scan was there all the time, as nobody writes it again.
 #[test]
-fn beside_evictions_and_deletions_no_key_that_stays_is_missed() {
+fn scans_beside_changes_miss_no_staying_key() {
     let cache = cache(4);
     for n in 0..40_000 {
         cache.insert(&key(n), &[b'x'; 40]).apply().unwrap();
@@ -255,7 +255,7 @@ fn beside_evictions_and_deletions_no_key_that_stays_is_missed() {
 
 /// Slow scans, which stand still while displacements go on, cost the index hardly a key.
 #[test]
-fn scans_that_stand_still_do_not_keep_keys_out() {
+fn idle_scans_do_not_keep_keys_out() {
     let replaced = |scans: usize| {
         let cache = cache(64);
         cache.insert(b"first", b"").apply().unwrap();

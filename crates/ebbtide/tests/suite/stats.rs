@@ -55,7 +55,7 @@ impl Drop for Done<'_> {
 }
 
 #[test]
-fn counters_only_grow_and_gauges_stay_within_the_memory() {
+fn counters_never_decrease_and_gauges_stay_bounded() {
     let builder = Cache::builder().memory(ByteSize::mib(6)).max_value(ByteSize::mib(1));
     let cache = builder.clock(Clock::Manual).build().unwrap();
     let done = AtomicBool::new(false);

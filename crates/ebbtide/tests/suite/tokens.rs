@@ -31,7 +31,7 @@ fn tokens_begin_as_small_as_clients_expect() {
 }
 
 #[test]
-fn every_write_answers_the_token_of_what_it_stored() {
+fn every_write_returns_its_items_token() {
     let cache = cache();
     let long = vec![7; 300_000];
     for first in [&b"v"[..], &long] {
@@ -53,7 +53,7 @@ fn every_write_answers_the_token_of_what_it_stored() {
 }
 
 #[test]
-fn a_value_that_is_over_at_once_has_a_token_that_is_good_for_nothing() {
+fn an_expired_writes_token_matches_nothing() {
     let cache = cache();
     for mode in [Mode::Set, Mode::Add] {
         let written = cache.insert(b"k", b"v").ttl(Ttl::Expired).mode(mode).apply_with_token().unwrap();
@@ -69,7 +69,7 @@ fn a_value_that_is_over_at_once_has_a_token_that_is_good_for_nothing() {
 }
 
 #[test]
-fn appends_and_prepends_may_be_bound_to_a_token() {
+fn appends_and_prepends_may_require_a_token() {
     let cache = cache();
     let put = |bytes: &[u8], mode| cache.insert(b"k", bytes).mode(mode).apply().unwrap();
     assert_eq!(put(b"x", Mode::AppendIf(1)), Stored::NotStored);
@@ -98,7 +98,7 @@ fn deletes_may_be_bound_to_a_token() {
 }
 
 #[test]
-fn counting_may_be_bound_to_a_token_and_answers_the_new_one() {
+fn counts_may_require_and_return_a_token() {
     let cache = cache();
     let change = |by, expected| cache.change(b"n", by, expected).unwrap();
     assert_eq!(change(Change::Add(1), Some(1)), Changed::Absent);

@@ -21,7 +21,7 @@ fn an_entry_is_touched_within_its_segment() {
 }
 
 #[test]
-fn the_memory_of_the_last_entry_is_free_as_soon_as_it_has_expired() {
+fn expiry_of_the_last_entry_frees_memory() {
     for ttl in [1u32, 100, 130, 10_000, 100_000] {
         let cache = cache();
         cache.maintain(Duration::from_secs(1));
@@ -37,7 +37,7 @@ fn the_memory_of_the_last_entry_is_free_as_soon_as_it_has_expired() {
 }
 
 #[test]
-fn get_and_touch_answers_a_value_and_its_token() {
+fn get_and_touch_returns_value_and_token() {
     let cache = cache();
     cache.maintain(Duration::from_secs(1));
     for ttl in [Ttl::Never, Ttl::seconds(1), Ttl::seconds(1001), Ttl::seconds(u32::MAX)] {

@@ -107,7 +107,7 @@ fn typed_views_have_the_calls_of_a_pool() {
 
 /// Entries of other types are errors, and do not end an iteration.
 #[test]
-fn an_iteration_goes_on_behind_an_entry_that_the_codec_refuses() {
+fn iteration_continues_after_an_undecodable_entry() {
     let cache = cache();
     let orders: TypedCache<u32, Order> = cache.typed();
     (0..10).for_each(|number| orders.insert(&number, &order(number)).unwrap());
@@ -232,7 +232,7 @@ fn ranges_promote_after_a_whole_value() {
 /// Ranges are read, by threads and by tasks, while their values are overwritten and removed, go to flash, come back,
 /// and leave it with their region.
 #[test]
-fn a_range_is_of_one_version_of_its_value() {
+fn a_range_has_one_version_only() {
     const KEYS: usize = 120;
     const WRITES: u32 = 700;
     let folder = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ fn a_range_is_of_one_version_of_its_value() {
 
 /// A memory file may have values of a former type.
 #[test]
-fn a_load_replaces_a_value_that_does_not_decode() {
+fn a_load_replaces_an_undecodable_value() {
     let cache = cache();
     let (former, orders) = (cache.typed::<u32, bool>(), cache.typed::<u32, Order>());
     for key in 0..6 {
@@ -337,7 +337,7 @@ fn a_load_replaces_a_value_that_does_not_decode() {
 }
 
 #[test]
-fn a_stale_value_that_does_not_decode_is_not_served() {
+fn an_undecodable_stale_value_is_not_served() {
     let cache = cache();
     let (former, orders) = (cache.typed::<u32, bool>(), cache.typed::<u32, Order>());
     let options = InsertOptions::new().ttl(Duration::from_secs(5)).stale_while_revalidate(Duration::from_secs(60));

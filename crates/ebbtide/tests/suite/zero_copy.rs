@@ -53,7 +53,7 @@ fn a_value_without_alignment_is_read_in_place() {
 
 /// Keys of all lengths move the values to all addresses.
 #[test]
-fn a_value_of_any_alignment_is_read_at_any_address() {
+fn aligned_values_are_read_at_any_address() {
     fn check<const LENGTH: usize>(cache: &Cache, in_place: &mut usize) {
         let values: TypedCache<[u8; LENGTH], Aligned, ZeroCopy> = cache.typed_with(ZeroCopy);
         for id in 0..50_u8 {
@@ -80,7 +80,7 @@ fn a_value_of_any_alignment_is_read_at_any_address() {
 }
 
 #[test]
-fn a_value_of_another_length_is_refused_with_the_lengths() {
+fn values_of_another_length_are_refused() {
     let cache = cache();
     let values: TypedCache<u64, Packed, ZeroCopy> = cache.typed_with(ZeroCopy);
     cache.typed_with::<u64, [u8; 40], _>(ZeroCopy).insert(&1, &[7; 40]).unwrap();

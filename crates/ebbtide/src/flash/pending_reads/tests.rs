@@ -155,7 +155,7 @@ fn a_miss_returns_its_permit() {
 
 /// A read that began earlier does not see what was stored since.
 #[test]
-fn a_miss_is_certain_for_callers_that_asked_before_the_read_began() {
+fn only_callers_before_the_read_trust_misses() {
     let (reads, device) = with_keys_on_flash(&[b"a", b"b"], 1);
     let started: Vec<_> = [b"a", b"a", b"b", b"b"].iter().map(|&key| start(&reads, key, WhenBusy::Queue).1).collect();
     device.set(Faults { read_errors: 1, ..Faults::default() });
@@ -337,7 +337,7 @@ fn a_batch_retries_a_value_that_flash_moved() {
 }
 
 #[test]
-fn a_multi_part_value_takes_permits_for_all_parts() {
+fn multi_part_values_take_permits_for_all_parts() {
     let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 19);
     let value = vec![7; 1 << 20];
     let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
