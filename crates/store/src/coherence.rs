@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_take_no_lock_and_sets_at_most_three() {
+    fn gets_lock_nothing_sets_at_most_three() {
         let store = Store::new(Options::default()).unwrap();
         let participant = store.participate();
         (0..1000).for_each(|number| set(&store, &participant, number).unwrap());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_transferred_when_another_processor_has_written() {
+    fn lines_transfer_after_writes_by_other_processors() {
         let words = [0_u64; 2 * LINE_BYTES / size_of::<u64>()];
         start();
         for (processor, access, transfers) in [

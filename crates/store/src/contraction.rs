@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_has_become_sparse_gives_its_memory_back() {
+    fn a_sparse_index_returns_its_memory() {
         let options = Options { memory_bytes: 32 << 20, value_bytes_max: 1 << 20, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_grows_from_4_mib_and_back_without_a_trace() {
+    fn growing_and_shrinking_back_leaves_no_trace() {
         // To 1 GiB in the long run.
         let growth = 1_u64 << seeds(6, 8).end;
         let memory = EngineMemory::reserve(growth * (4 << 20), 1).unwrap();

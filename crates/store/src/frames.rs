@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "belongs to another store")]
-    fn a_frame_of_another_store_is_not_given_back() {
+    fn returning_another_stores_frame_panics() {
         let frames = Frames::reserve(FRAME_BYTES).unwrap();
         let (one, other) = (frames.enrol(), frames.enrol());
         let frame = frames.take(one, u32::MAX).unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_given_back_reads_as_zero() {
+    fn a_returned_frame_reads_as_zero() {
         let frames = Frames::reserve(2 * FRAME_BYTES).unwrap();
         let owner = frames.enrol();
         let frame = frames.take(owner, u32::MAX).unwrap();

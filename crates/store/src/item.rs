@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_number_is_aligned_and_inside() {
+    fn a_numbers_word_is_aligned_and_inside() {
         for offset in 0..64 {
             let value = Location::new(SegmentId::new(1), offset);
             let word = number_word(value).offset();

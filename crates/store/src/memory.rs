@@ -274,7 +274,7 @@ mod tests {
     use crate::segment::Purpose;
 
     #[test]
-    fn an_index_at_its_bound_refuses_without_a_retry() {
+    fn an_index_at_its_bound_refuses_immediately() {
         let options = Options {
             memory_bytes: 1 << 20,
             segment_size: Some(4 << 10),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_whose_topmost_segment_is_in_use_takes_another_one() {
+    fn an_index_replaces_an_occupied_topmost_segment() {
         let options =
             Options { memory_bytes: 4 << 20, segment_size: Some(4 << 10), value_bytes_max: 3000, ..Options::default() };
         let store = Store::new(options).unwrap();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_that_shrinks_goes_on_below_a_withheld_segment() {
+    fn shrinking_continues_below_a_withheld_segment() {
         let (store, participant) = with_the_second_from_the_top_withheld();
         store.resize(3 << 20).unwrap();
         while store.maintain(&participant, 1000) == Progress::Working {}
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_waits_for_memory_goes_on_below_a_withheld_segment() {
+    fn index_growth_continues_below_a_withheld_segment() {
         let (store, participant) = with_the_second_from_the_top_withheld();
         store.segments.reclaim();
         let paid = store.index.paid_buckets();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_grows_when_segments_have_left_for_it() {
+    fn a_history_grows_once_segments_leave() {
         let bytes = 64_u64 << 20;
         let before = bytes - (16 << 10);
         let options = Options { memory_bytes: before, memory_bytes_max: Some(2 * bytes), ..Options::default() };
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_grows_while_the_memory_shrinks_stays_within_it() {
+    fn index_growth_stays_within_shrinking_memory() {
         let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 20, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();

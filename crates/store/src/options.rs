@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_power_of_two_fill_a_segment_with_their_keys() {
+    fn power_of_two_values_fill_segments_with_keys() {
         for size_log in 12..=20 {
             let options = Options { segment_size: Some(1 << size_log), memory_bytes: 64 << 20, ..Options::default() };
             for value_log in 12..size_log {

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_kept_until_its_key_is_forgotten() {
+    fn tokens_are_kept_until_forgotten() {
         let tokens = TokenTable::new(1 << 16);
         assert_eq!((tokens.token_of(7), tokens.insert(7, 100), tokens.token_of(7)), (None, 100, Some(100)));
         assert_eq!((tokens.insert(7, 200), tokens.token_of(7)), (100, Some(100)), "the first one stays");

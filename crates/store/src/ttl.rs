@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_in_order_and_know_their_shortest_ttl() {
+    fn buckets_are_ordered_with_their_shortest_ttl() {
         for scale in scales() {
             let mut last = TtlBucket::NEVER;
             let samples = (1..5000u32).chain((12..32).flat_map(|o| (0..97).map(move |i| (1u32 << o) + (i << (o - 7)))));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_a_second_or_a_small_part() {
+    fn units_are_seconds_or_small_parts() {
         for scale in scales() {
             for ttl in [1, 2, 63, 64, 127, 128, 129, 255, 3600, 86_400, 2_592_000, u32::MAX] {
                 let unit = 1u64 << scale.shift(scale.bucket(ttl));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_expiry_is_the_same_in_every_finer_unit() {
+    fn exact_expiries_agree_in_every_finer_unit() {
         for scale in scales() {
             for left in [1, 127, 128, 129, 255, 3600, 86_399, 2_592_001, 8_388_607, 8_388_609, 2_147_483_649, u32::MAX]
             {

@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn the_heap_of_many_stores_is_in_their_statistics() {
+fn statistics_include_the_heap_of_stores() {
     let memory = EngineMemory::reserve(STORES * MEMORY_BYTES, STORES as u32).unwrap();
     let before = ALLOCATED.load(Ordering::Relaxed);
     let build = |_| {

@@ -136,7 +136,7 @@ fn a_loaded_table_is_the_saved_one() {
 }
 
 #[test]
-fn a_table_saved_during_its_resize_goes_on_with_it() {
+fn a_table_saved_mid_resize_resumes_it() {
     for (before, after) in [(3 * MIB / 2, 5 * MIB / 2), (5 * MIB / 2, 3 * MIB / 2)] {
         for slices in [0, 1, 2, 5, 9, 12, 15, 18, 21, 22, 23] {
             let client = client(before);
@@ -157,7 +157,7 @@ fn a_table_saved_during_its_resize_goes_on_with_it() {
 }
 
 #[test]
-fn a_damaged_image_of_a_table_is_an_error() {
+fn damaged_table_images_are_errors() {
     let client = client(MIB / 4);
     client.fill(0..3000);
     let saved = client.image();
@@ -271,7 +271,7 @@ fn frames_of_an_image_belong_to_one_table() {
 
 /// An image that another build of the same format reads. A change of the number needs another version.
 #[test]
-fn an_image_of_a_table_has_its_golden_bytes() {
+fn a_tables_image_has_golden_bytes() {
     let client = client(3 * MIB);
     client.fill(0..5000);
     let saved = client.image();

@@ -50,7 +50,7 @@ impl Shared {
 }
 
 #[test]
-fn a_reader_sees_the_old_or_the_new_entry() {
+fn readers_see_the_old_or_new_entry() {
     model(2, || {
         let shared = shared(1);
         let participant = shared.memory.participate();
@@ -109,7 +109,7 @@ fn a_negative_never_outlives_an_insert() {
 }
 
 #[test]
-fn a_flush_that_is_due_loses_no_later_flush() {
+fn a_due_flush_loses_no_later_flush() {
     model(2, || {
         let shared = shared(1);
         let participant = shared.memory.participate();

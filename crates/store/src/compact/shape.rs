@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_never_move_to_a_set_that_is_yet_to_be_walked() {
+    fn resizes_move_keys_only_to_walked_sets() {
         let hash = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for (from, to) in [(1, 2), (4, 6), (7, 100), (100, 7), (6, 5), (2, 1)] {
             let shape = Shape::new(from);

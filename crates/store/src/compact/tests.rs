@@ -73,7 +73,7 @@ impl Client {
 }
 
 #[test]
-fn an_entry_is_a_value_or_a_negative_result() {
+fn an_entry_is_a_value_or_negative() {
     let client = client(16, 12, false, MIB);
     assert_eq!(client.get(&key(1)), CompactLookup::Miss);
     client.set_negative(&key(1));
@@ -107,7 +107,7 @@ fn add_and_replace_look_at_the_entry() {
 }
 
 #[test]
-fn wrong_lengths_and_ttls_are_refused_with_the_numbers() {
+fn wrong_lengths_and_ttls_are_refused() {
     let client = client(16, 12, false, MIB);
     let set = |key: &[u8], value: Option<&[u8]>, ttl| client.write(key, value, ttl, CompactMode::Set, 0);
     let key_error = Error::CompactLength { part: "key", bytes: 15, expected: 16 };
@@ -237,7 +237,7 @@ fn expired_entries_are_absent_and_leave_first() {
 }
 
 #[test]
-fn a_flush_removes_all_entries_when_its_time_comes() {
+fn a_scheduled_flush_removes_all_entries() {
     let client = client(16, 0, false, MIB);
     (0..1000).for_each(|number| client.set_negative(&key(number)));
     client.table.flush(&client.participant, 0, 500);
@@ -254,7 +254,7 @@ fn a_flush_removes_all_entries_when_its_time_comes() {
 }
 
 #[test]
-fn a_negative_since_a_ticket_never_hides_an_object() {
+fn conditional_negatives_never_hide_an_object() {
     let client = client(16, 0, false, MIB);
     let ticket = || client.table.ticket(&client.participant, &key(1)).unwrap();
     let since = |ticket| client.write(&key(1), None, Ttl::Never, CompactMode::Since(ticket), 0).unwrap();
@@ -344,7 +344,7 @@ fn frames_wait_for_readers_of_the_former_shape() {
 
 /// Each thread writes its keys and knows what they must be; all threads read all keys. The table changes its size.
 #[test]
-fn threads_beside_resizes_see_no_torn_and_no_older_entry() {
+fn resizes_expose_no_torn_or_old_entry() {
     const THREADS: u64 = 3;
     const KEYS: u64 = 300;
     let client = client(16, 12, false, 4 * MIB);

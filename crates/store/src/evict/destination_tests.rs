@@ -63,7 +63,7 @@ fn a_used_item_of_segment_size_survives() {
 }
 
 #[test]
-fn a_write_waits_briefly_when_all_items_are_used() {
+fn writes_wait_briefly_when_all_are_used() {
     let options = Options { memory_bytes: 4 << 20, segment_size: Some(4 << 10), ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
@@ -273,7 +273,7 @@ fn compacted_items_are_evicted_in_their_turn() {
 }
 
 #[test]
-fn items_that_fit_an_open_destination_need_no_other() {
+fn items_fitting_an_open_destination_share_it() {
     let (store, participant) = store();
     let (first, second) = (sparse(&store, &participant, 0, 0..5), sparse(&store, &participant, 100, 100..105));
     compact(&store, &participant, first);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_segments_leave_while_old_ones_fit_the_head() {
+    fn unused_segments_leave_before_old_head_segments() {
         assert_eq!(last(InsertionPoint::Half, &[20, 22, 21, 23], &[1, 2, 3, 4]), 20, "four of eight are the head");
         assert_eq!(last(InsertionPoint::Quarter, &[21, 20], &[1, 2, 3, 4, 5, 6]), 20, "and six of eight");
         assert_eq!(last(InsertionPoint::Eighth, &[20], &[1, 2, 3, 4, 5, 6, 7]), 20, "and seven");

@@ -48,7 +48,7 @@ fn a_job_continues_with_an_older_time() {
 }
 
 #[test]
-fn a_job_with_an_old_time_keeps_all_items() {
+fn jobs_with_old_times_keep_all_items() {
     let (store, participant) = store();
     // A thread that was interrupted after this.
     let early = store.moment(99_999);
@@ -214,7 +214,7 @@ fn lru_keeps_used_items_of_any_size() {
 }
 
 #[test]
-fn uses_of_a_young_item_do_not_count_for_2q() {
+fn uses_of_young_items_are_ignored_by_2q() {
     assert_eq!(kept_long_and_short(Policy::TwoQ, Objective::Objects), [false, false]);
 }
 

@@ -543,7 +543,7 @@ fn a_value_move_keeps_a_flush() {
 
 /// Reclaiming meanwhile frees the old body, if no reader is pinned.
 #[test]
-fn a_reader_of_a_value_that_is_moved_sees_all_of_it() {
+fn readers_see_moved_values_whole() {
     let read = |client: &Client<'_>| {
         assert_eq!(client.get_long(KEY).as_deref(), Some(&[b'1'; 70][..]));
         client.store.segments.reclaim();

@@ -360,7 +360,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_request_too_large_beside_the_index_is_refused() {
+    fn requests_too_large_beside_the_index_are_refused() {
         let (store, participant, _) = just_full(1);
         let limit = store.segments.limit();
         // The topmost segment is held as by an upload, so that it is not exchanged.

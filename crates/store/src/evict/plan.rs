@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_open_segment_is_taken_before_live_ones() {
+    fn dead_open_segments_are_taken_first() {
         let (store, participant, keys) = large();
         set_long(&store, &participant, u32::MAX, 3000);
         let evictions = store.stats().evictions;

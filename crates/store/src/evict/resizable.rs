@@ -69,7 +69,7 @@ mod tests {
     use crate::sync::AtomicU64;
 
     #[test]
-    fn a_table_keeps_its_entries_and_returns_the_rest() {
+    fn shrinking_a_table_keeps_entries_returns_pages() {
         let table = ResizableTable::<AtomicU64>::new(1024, 1 << 20).unwrap();
         table.at(7).store(1, Ordering::Relaxed);
         table.set_length(1 << 20);

@@ -105,7 +105,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_frame_that_is_cheapest_to_empty_goes_first() {
+    fn the_cheapest_frame_is_emptied_first() {
         let options = Options { memory_bytes: 16 << 20, value_bytes_max: 1 << 18, ..Options::default() };
         let memory = EngineMemory::reserve(16 << 20, 1).unwrap();
         let store = Store::build(options, &memory).unwrap();
@@ -142,7 +142,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_index_drops_no_value_while_segments_are_free() {
+    fn free_segments_keep_values_from_the_index() {
         let (store, participant, held) = store_with_its_top_first(true);
         let hash = store.hash(b"long");
         let mut upload = store.upload(b"long", hash, 0.into(), 10_000).unwrap();

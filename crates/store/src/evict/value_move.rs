@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_on_top_is_moved_with_all_that_belongs_to_its_value() {
+    fn moving_a_topmost_body_keeps_its_metadata() {
         for evicts in [true, false] {
             let (store, participant, held) = store_with_its_top_first(evicts);
             let (key, value) = (b"long", pattern(1, 10_000));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_finds_no_space_is_dropped_only_with_evictions() {
+    fn only_evicting_stores_drop_an_unmovable_body() {
         for evicts in [true, false] {
             let (store, participant, _held) = store_with_its_top_first(evicts);
             set_long(&store, &participant, b"long", &pattern(1, 10_000), Ttl::Never);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_keeps_the_old_bytes_and_the_memory_until_it_is_dropped() {
+    fn a_handle_keeps_a_moved_values_memory() {
         let (store, participant, held) = store_with_its_top_first(true);
         let value = pattern(1, 10_000);
         set_long(&store, &participant, b"long", &value, Ttl::Never);
@@ -334,7 +334,7 @@ mod tests {
 
     /// Long values that were written behind many small ones survive a shrink to where the small ones were.
     #[test]
-    fn long_values_survive_a_shrink_where_there_is_space() {
+    fn long_values_survive_shrinks_with_space() {
         let options = Options { memory_bytes: 64 << 20, value_bytes_max: 8 << 20, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_changes_during_the_move_keeps_the_change() {
+    fn a_change_during_the_move_is_kept() {
         let (store, participant, held) = store_with_its_top_first(true);
         let (key, hash) = (b"long", store.hash(b"long"));
         set_long(&store, &participant, key, &pattern(1, 10_000), Ttl::Never);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_reader_does_not_let_a_move_empty_the_store() {
+    fn pinned_readers_do_not_make_moves_evict() {
         let (store, participant, value) = full_store_with_a_long_value_on_top(10_000);
         let reader = store.participate();
         let pin = reader.pin();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_may_not_evict_leaves_paused_evictions_alone() {
+    fn non_evicting_moves_leave_paused_evictions() {
         let (store, participant, _) = full_store_with_a_long_value_on_top(10_000);
         let job = store.plan_job(&participant, store.moment(1000), true).expect("something is sealed");
         assert!(matches!(job, Job::Eviction(_)));

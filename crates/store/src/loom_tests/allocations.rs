@@ -60,7 +60,7 @@ fn an_evicted_segment_keeps_no_published_value() {
 }
 
 #[test]
-fn a_write_of_the_same_key_is_before_or_after() {
+fn concurrent_writes_of_one_key_are_ordered() {
     model(2, || {
         let store = store(5, 0);
         let client = Client::new(&store);

@@ -7,7 +7,7 @@ use loom::thread;
 use std::sync::Arc;
 
 #[test]
-fn a_change_is_seen_by_the_closer_or_refused() {
+fn changes_are_seen_at_close_or_refused() {
     model(3, || {
         let (domain, word) = (Domain::new(), Arc::new(AtomicU64::new(0)));
         let writer = thread::spawn({

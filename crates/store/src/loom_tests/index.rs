@@ -164,7 +164,7 @@ fn a_displaced_key_is_never_missed() {
 
 /// A key leaves a bucket that a walk has yet to visit for one that it may have visited.
 #[test]
-fn a_walk_meets_a_key_that_is_displaced_behind_it() {
+fn a_walk_visits_keys_displaced_behind_it() {
     model(3, || {
         let keys = Keys::new(&[(2, 0), (2, 2), (3, 3), (3, 3), (2, 3), (0, 0), (0, 0)]);
         keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
@@ -196,7 +196,7 @@ fn a_walk_meets_a_key_that_is_displaced_behind_it() {
 
 /// A split moves a key ahead of a walk, never out of its way.
 #[test]
-fn a_walk_meets_a_key_that_is_split_away() {
+fn a_walk_visits_keys_that_splits_move() {
     model(3, || {
         let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
         keys.put(0, 0);
@@ -288,7 +288,7 @@ fn a_split_hides_no_key() {
 
 /// The writer recomputes its addresses after locking: else it would put the key where nobody looks for it, or twice.
 #[test]
-fn a_key_is_put_where_a_split_has_it() {
+fn a_put_beside_a_split_is_found() {
     model(3, || {
         let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
         keys.put(0, 0);
@@ -428,7 +428,7 @@ fn a_contraction_hides_no_key() {
 
 /// The split word is the same again when the lookup reads it for the second time, and the key was not where it looked.
 #[test]
-fn a_contraction_that_a_split_undoes_hides_no_key() {
+fn contractions_undone_by_splits_hide_no_key() {
     model(3, || {
         let keys = Arc::new(contractible());
         let changer = {
@@ -445,7 +445,7 @@ fn a_contraction_that_a_split_undoes_hides_no_key() {
 }
 
 #[test]
-fn a_key_is_put_where_a_contraction_has_it() {
+fn a_put_beside_a_contraction_is_found() {
     model(3, || {
         let keys = Arc::new(contractible());
         let contractor = {
@@ -480,7 +480,7 @@ fn a_split_and_a_contraction_agree() {
 }
 
 #[test]
-fn two_contractions_at_once_step_back_once_or_twice() {
+fn concurrent_contractions_step_back_once_or_twice() {
     model(3, || {
         let keys = Arc::new(contractible());
         assert_eq!(keys.grow(), SplitOutcome::Split);
@@ -497,7 +497,7 @@ fn two_contractions_at_once_step_back_once_or_twice() {
 
 /// A key leaves the last bucket for its parent, which a walk may have visited.
 #[test]
-fn a_walk_meets_a_key_that_a_contraction_moves() {
+fn a_walk_visits_keys_that_contractions_move() {
     model(3, || {
         let keys = Arc::new(contractible());
         let contractor = {

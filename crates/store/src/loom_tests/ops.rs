@@ -35,7 +35,7 @@ fn an_overwritten_key_is_never_missed() {
 
 /// Delete, get and a new set: no hit after the delete, no resurrection of the deleted value.
 #[test]
-fn a_deleted_key_stays_away_until_it_is_set() {
+fn a_deleted_key_is_absent_until_set() {
     model(2, || {
         let store = store(3, 0);
         let log = OperationLog::default();

@@ -35,7 +35,7 @@ fn a_taken_segment_is_not_dismissed() {
 
 /// The last item of a segment goes while the segment is sealed: one of the two lists it.
 #[test]
-fn a_segment_that_dies_while_it_is_sealed_is_listed() {
+fn a_segment_dying_while_sealed_is_listed() {
     model(3, || {
         let store = store(3, 0);
         let client = Client::new(&store);
@@ -56,7 +56,7 @@ fn a_segment_that_dies_while_it_is_sealed_is_listed() {
 /// What is listed while others are taken is taken, and a segment that is taken while it is listed again is looked at
 /// after that.
 #[test]
-fn a_dead_segment_is_taken_after_it_was_listed() {
+fn a_listed_dead_segment_is_taken() {
     model(3, || {
         let segments = Arc::new(Segments::new(3, 3, 64, 1, Domain::new()).expect("a model needs no mapping"));
         let [one, other] = [(); 2].map(|()| segments.take(Purpose::Merge).expect("three are free"));
@@ -81,7 +81,7 @@ fn a_dead_segment_is_taken_after_it_was_listed() {
 /// Two threads count the expired items of a segment, one with an earlier time: what the other has counted beyond that
 /// is counted again, or stays counted.
 #[test]
-fn two_counts_at_once_leave_no_expired_item_out() {
+fn concurrent_counts_miss_no_expired_item() {
     model(3, || {
         let segments = Arc::new(Segments::new(3, 3, 64, 1, Domain::new()).expect("a model needs no mapping"));
         let segment = segments.take(Purpose::Merge).expect("three are free");
@@ -104,7 +104,7 @@ fn two_counts_at_once_leave_no_expired_item_out() {
 /// is the first store's, and the second one writes only afterwards. Loom reports a read and a write that nothing
 /// orders.
 #[test]
-fn a_frame_changes_hands_after_its_readers_have_left() {
+fn frames_change_owner_after_their_readers() {
     model(3, || {
         let frames = Frames::reserve(2 * FRAME_BYTES).expect("a model needs no mapping");
         let domain = Domain::new();

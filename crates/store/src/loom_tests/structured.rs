@@ -69,7 +69,7 @@ fn words(words: &[u64]) -> Vec<u8> {
 
 /// A reader of a log ends at the length that it loaded: it reads no byte that is being written.
 #[test]
-fn a_reader_of_a_log_ends_at_its_length() {
+fn a_log_reader_ends_at_its_length() {
     model(2, || {
         let store = store(3, 0);
         let client = Client::new(&store);

@@ -176,7 +176,7 @@ const USE_MS: u64 = 60_000;
 const USES: u64 = 8;
 
 #[test]
-fn a_use_ages_in_the_model_as_in_the_store() {
+fn uses_age_alike_in_model_and_store() {
     for policy in [Policy::S3Fifo, Policy::Lru, Policy::Merge] {
         let modelled = survived_inserts(|inserts| {
             let mut model = SegmentModel::new(options(policy), 1.0).unwrap();

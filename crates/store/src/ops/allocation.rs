@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_copied_out_of_a_sealed_segment() {
+    fn values_are_copied_from_sealed_segments() {
         let subject = Subject::new(4);
         let mut allocation = subject.allocate();
         subject.store.seal_open(Seal::All);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_expiry_has_a_place_from_the_start() {
+    fn exact_expiries_have_a_place_from_allocation() {
         let subject = Subject::new(4);
         let until = Ttl::Until(subject.now_ms / 1000 + 3601);
         for (ttl, is_in_place) in [(until, true), (Ttl::seconds(3601), false)] {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_before_its_publication_does_not_hit_it() {
+    fn a_flush_before_publication_keeps_the_value() {
         let subject = Subject::new(4);
         let mut allocation = subject.allocate();
         subject.store.flush(subject.now_ms, 0);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_allocation_leaves_the_key_as_it_was() {
+    fn dropped_allocations_leave_their_key_unchanged() {
         let subject = Subject::new(4);
         let mut allocation = subject.allocate();
         subject.publish(&mut allocation);

@@ -315,7 +315,7 @@ mod tests {
     const KEY: &[u8] = b"key";
 
     #[test]
-    fn a_life_that_ends_while_the_value_is_copied_removes_the_key() {
+    fn a_ttl_ending_during_upload_removes_the_key() {
         let store = Arc::new(
             Store::new(Options { memory_bytes: 32 << 20, value_bytes_max: 4 << 20, ..Options::default() }).unwrap(),
         );

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eighth_of_the_memory_in_use_is_prepared() {
+    fn pages_for_an_eighth_are_prepared() {
         let segments = segments();
         assert!(!segments.prepare_pages(), "nothing is in use");
         take(&segments, 4);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_may_be_taken_while_its_pages_are() {
+    fn a_segment_may_be_taken_during_preparation() {
         let segments = segments();
         take(&segments, 64);
         let prepared = segments.next_without_memory().unwrap();

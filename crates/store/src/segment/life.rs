@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handle_holds_does_not_keep_back_what_was_retired_later() {
+    fn a_handle_delays_no_later_retired_segment() {
         let segments = Segments::new(8, 8, BYTES, 1, Domain::new()).unwrap();
         let (held, later) = (segments.take(Purpose::Merge).unwrap(), segments.take(Purpose::Merge).unwrap());
         segments.pin(held, 4096, u64::MAX).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_retired_since_the_fence_waits_for_no_reader() {
+    fn segments_retired_after_the_fence_are_free() {
         let segments = Segments::new(64, 64, BYTES, 1, Domain::new()).unwrap();
         let is_over = AtomicBool::new(false);
         let max = std::thread::scope(|scope| {

@@ -100,7 +100,7 @@ fn memory_moves_between_stores_that_work() {
 }
 
 #[test]
-fn a_store_grows_into_what_another_one_gave_up() {
+fn a_store_grows_into_another_stores_memory() {
     let memory = EngineMemory::reserve(32 * MIB, 2).unwrap();
     let participant = memory.participate();
     let giver = Store::build(options(28 * MIB), &memory).unwrap();
@@ -146,7 +146,7 @@ fn a_dropped_store_leaves_its_frames_to_others() {
 }
 
 #[test]
-fn a_store_that_finds_no_address_space_is_refused() {
+fn a_store_without_address_space_is_refused() {
     let memory = EngineMemory::reserve(16 * MIB, 1).unwrap();
     let participant = memory.participate();
     let store = Store::build(options(16 * MIB), &memory).unwrap();

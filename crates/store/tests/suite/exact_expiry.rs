@@ -155,7 +155,7 @@ fn assert_ends(subject: &StoreSubject, keys: &[String], until: u64) {
 }
 
 #[test]
-fn every_write_takes_an_absolute_expiry_to_the_second() {
+fn every_write_takes_an_exact_absolute_expiry() {
     for life in LIVES {
         let (subject, until) = (subject(), NOW_S + life);
         let mut keys = Vec::new();
@@ -171,7 +171,7 @@ fn every_write_takes_an_absolute_expiry_to_the_second() {
 }
 
 #[test]
-fn every_change_keeps_an_absolute_expiry_to_the_second() {
+fn every_change_keeps_an_exact_absolute_expiry() {
     for life in LIVES {
         let (subject, until) = (subject(), NOW_S + life);
         let mut keys = Vec::new();

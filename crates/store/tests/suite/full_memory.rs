@@ -60,7 +60,7 @@ fn compaction_loses_nothing_while_a_reader_stays() {
 }
 
 #[test]
-fn a_reader_that_stays_does_not_empty_the_store() {
+fn staying_readers_do_not_empty_the_store() {
     let options = Options { memory_bytes: 1 << 20, value_bytes_max: 4000, ..Options::default() };
     let subject = StoreSubject::new(options);
     let store = &subject.store;
@@ -81,7 +81,7 @@ fn a_reader_that_stays_does_not_empty_the_store() {
 }
 
 #[test]
-fn a_policy_is_switched_while_the_store_is_in_use() {
+fn policies_switch_while_the_store_runs() {
     let options = Options { memory_bytes: 2 << 20, policy: Policy::Fifo, value_bytes_max: 8000, ..Options::default() };
     let subject = StoreSubject::new(options);
     let store = &subject.store;

@@ -36,7 +36,7 @@ fn missing(store: &Store, threads: u64, keys: u64) -> usize {
 
 /// Without evictions: when the index has no memory left, a key is refused and no other one is removed.
 #[test]
-fn a_full_store_without_evictions_refuses_and_keeps_all() {
+fn a_full_store_without_evictions_keeps_all() {
     let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1000, evicts: false, ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();

@@ -182,7 +182,7 @@ fn a_loaded_store_is_the_saved_one() {
 }
 
 #[test]
-fn stores_are_loaded_into_the_frames_that_they_had() {
+fn stores_are_loaded_into_their_own_frames() {
     let memory = EngineMemory::reserve(64 << 20, 3).unwrap();
     let participant = memory.participate();
     let build = || Arc::new(Store::build(options(Policy::S3Fifo), &memory).unwrap());
@@ -232,7 +232,7 @@ fn stores_are_loaded_into_the_frames_that_they_had() {
 }
 
 #[test]
-fn what_expired_meanwhile_is_gone_and_its_memory_is_free() {
+fn items_expired_since_the_save_are_freed() {
     let store = Store::new(options(Policy::S3Fifo)).unwrap();
     let participant = store.participate();
     for number in 0..3000_u32 {
@@ -279,7 +279,7 @@ fn another_memory_is_reached_after_the_start() {
 }
 
 #[test]
-fn a_store_is_loaded_with_another_number_of_writers() {
+fn stores_load_with_another_writer_count() {
     let few = Options { writers: 1, ..options(Policy::S3Fifo) };
     let store = Arc::new(Store::new(few).unwrap());
     let participant = store.participate();
@@ -299,7 +299,7 @@ fn a_store_is_loaded_with_another_number_of_writers() {
 }
 
 #[test]
-fn a_store_made_with_little_memory_is_a_large_one_in_a_larger_memory() {
+fn a_small_stores_image_loads_into_large() {
     let small = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..options(Policy::S3Fifo) };
     let store = Arc::new(Store::new(small).unwrap());
     let participant = store.participate();
@@ -326,7 +326,7 @@ fn a_store_made_with_little_memory_is_a_large_one_in_a_larger_memory() {
 }
 
 #[test]
-fn a_smaller_memory_is_reached_after_a_stop_on_the_way() {
+fn a_shrink_interrupted_by_a_stop_completes() {
     let store = Store::new(options(Policy::S3Fifo)).unwrap();
     let participant = store.participate();
     let now_ms = churn(&store, &participant, &mut Random::new(9), START_MS, 20_000);
@@ -494,7 +494,7 @@ fn unchanged_segments_are_loaded_unread() {
 
 /// Forges an image whose checksums are right: items of 4 bytes of key, and one value with bodies.
 #[test]
-fn a_key_with_two_items_and_a_body_of_no_value_are_refused() {
+fn images_with_duplicate_or_orphaned_parts_are_refused() {
     let store = Store::new(options(Policy::S3Fifo)).unwrap();
     let participant = store.participate();
     for number in 0..40_u32 {

@@ -15,7 +15,7 @@ fn set(subject: &StoreSubject, key: &[u8], value: &[u8], now_ms: u64) {
 }
 
 #[test]
-fn the_index_grows_from_long_objects_to_tiny_ones() {
+fn the_index_grows_when_objects_become_tiny() {
     let options = Options { memory_bytes: 16 << 20, seed: 3, ..Options::default() };
     let subject = StoreSubject::new(options);
     for number in 0..5000_u64 {

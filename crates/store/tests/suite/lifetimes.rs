@@ -47,7 +47,7 @@ fn an_absolute_expiry_ends_at_its_second() {
 }
 
 #[test]
-fn an_expired_ttl_does_not_prevent_a_stale_value() {
+fn an_expired_ttl_permits_stale_values() {
     let subject = StoreSubject::new(Options::default());
     let store = &subject.store;
     for length in [1, 1 << 20] {

@@ -124,7 +124,7 @@ impl Tiers {
 }
 
 #[test]
-fn an_evicted_item_is_promoted_from_the_lower_tier() {
+fn evicted_items_return_from_the_lower_tier() {
     let tiers = Tiers::new();
     let participant = tiers.store.participate();
     for number in 0..20_000u32 {

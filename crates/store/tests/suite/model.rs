@@ -35,7 +35,7 @@ fn a_store_with_free_memory_matches_the_model() {
 }
 
 #[test]
-fn a_full_store_may_miss_but_is_never_wrong() {
+fn a_full_store_returns_no_wrong_value() {
     for (number, policy) in Policy::ALL.into_iter().enumerate() {
         for (memory_kib, segment_kib, value_kib, lives) in [
             (256, 4, 128, Lives::All),

@@ -21,7 +21,7 @@ fn empty(subject: &StoreSubject, now_ms: u64) {
 }
 
 #[test]
-fn a_panic_of_a_listener_ends_its_call_alone() {
+fn a_panicking_listener_ends_only_its_call() {
     let options = Options { memory_bytes: 1 << 20, seed: 3, value_bytes_max: 1 << 10, ..Options::default() };
     let subject = StoreSubject::new(options);
     let store = &subject.store;

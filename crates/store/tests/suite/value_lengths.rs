@@ -14,7 +14,7 @@ fn read(subject: &StoreSubject) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn values_of_all_lengths_around_a_segment_are_read_back() {
+fn values_around_segment_length_are_read_back() {
     // Value parts have at most 2^20 - 1 bytes, and the largest segments 2^20 and a 64th part.
     for size_log in [12, 16, 20] {
         let (size, bytes) = (1 << size_log, (1 << size_log) + (1 << (size_log - 6)));

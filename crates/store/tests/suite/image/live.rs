@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_live_store_and_its_image_agree_after_each_operation() {
+fn a_store_and_its_image_always_agree() {
     for (number, policy) in [Policy::S3Fifo, Policy::Merge, Policy::Lru].into_iter().enumerate() {
         let mut random = Random::new(100 + number as u64);
         let options = Options { memory_bytes: 2 << 20, memory_bytes_max: None, ..options(policy) };
