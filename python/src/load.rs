@@ -72,7 +72,7 @@ impl Loader {
         Self { load: load.clone().unbind(), interrupt: Mutex::default() }
     }
 
-    /// What the function returns. This never ends after an interrupt.
+    /// Result of the function. Never completes after an interrupt.
     pub async fn answer(&self) -> PyResult<Option<Vec<u8>>> {
         let called = Python::attach(|python| {
             let called = self.load.bind(python).call0().and_then(|answer| loaded(&answer));
@@ -132,7 +132,7 @@ fn refused(error: LoadError<PyErr>) -> PyErr {
 /// A load whose loader is a coroutine.
 pub type LoadFuture = Pin<Box<dyn Future<Output = Result<Option<Value>, LoadError<()>>> + Send>>;
 
-/// What the future of a load and the coroutine that drives it tell each other.
+/// State that the future of a load shares with the coroutine that drives it.
 #[derive(Default)]
 struct Exchange {
     /// The future asks for a run of the loader.

@@ -414,7 +414,7 @@ pub fn options(ttl: Option<f64>) -> PyResult<InsertOptions> {
     })
 }
 
-/// What an iteration gives of an entry.
+/// Parts of an entry that an iteration yields.
 enum Part {
     Keys,
     Values,

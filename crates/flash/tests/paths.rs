@@ -295,7 +295,7 @@ fn a_full_filesystem_is_refused() {
         let opened = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
         put(&opened.disk, 5);
         drop(opened);
-        // What it holds already need not be there again.
+        // Blocks that the file holds already are not reserved a second time.
         assert_eq!(get(&open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().disk), 5);
     });
 }

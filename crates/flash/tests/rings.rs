@@ -422,7 +422,7 @@ fn panicking(sender: &Sender<bool>) -> OnTransfer {
 #[test]
 fn a_panic_during_a_drop_loses_no_completion() {
     with_disk(|disk| {
-        // What was not started, and what is over and was not told yet.
+        // Requests that have not started, and completions that have not been delivered.
         for has_started in [false, true] {
             let Some(mut ring) = blocking_ring(disk) else { return };
             let (sender, over) = channel();

@@ -22,7 +22,7 @@ const PHRASES: [(&str, &str); 13] = [
 ];
 const WORKPLACE: &str = "comments speak of the code, not of who wrote it and when";
 
-/// What code must not contain, anywhere.
+/// Phrases that code must not contain, with advice.
 const CODE: [(&str, &str); 3] = [
     ("#[ignore", "run the test or delete it"),
     ("todo!(", "write the function"),

@@ -1,4 +1,4 @@
-//! What a rule finds.
+//! Problems that rules report.
 
 use std::fmt;
 

@@ -49,7 +49,7 @@ pub fn check(path: &str, source: &Source) -> Vec<Problem> {
     let end = source.tests_start();
     let texts = [&source.text[..end], &source.code[end..]];
     let mut problems = find(path, texts[0], 0);
-    // What tests say to each other is theirs; their names and comments are not.
+    // Strings in tests are exempt; names and comments in tests are not.
     let line = source.line(end) - 1;
     problems.extend(find(path, texts[1], line));
     problems.extend(find_bounds(path, &source.code));

@@ -1,5 +1,5 @@
-//! What `cargo metadata` says about our packages. Workspaces of their own below the root (fuzz, compare) are asked
-//! too, because their files count as reachable; their arrows do not count.
+//! Our packages, from `cargo metadata`. Separate workspaces below the root (fuzz, compare) are included because their
+//! files count as reachable; their arrows do not count.
 
 use std::path::Path;
 use std::process::Command;

@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn polling_finds_completions_without_sleeping() {
-        // What a thread knows of its processor is old after `SAMPLE_INTERVAL`.
+        // A thread's measurement of its processor expires after `SAMPLE_INTERVAL`.
         repeat_after_stalls(SAMPLE_INTERVAL / 2, finds_what_comes_while_it_asks);
     }
 

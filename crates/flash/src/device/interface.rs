@@ -1,4 +1,4 @@
-//! What a device does: the trait that files, memory and faulty devices implement, and the request of a transfer.
+//! The interface of a device: the trait that files, memory and faulty devices implement, and the request of a transfer.
 
 use super::blocking_ring::BlockingRing;
 use super::buffer::{BLOCK, Buffer};

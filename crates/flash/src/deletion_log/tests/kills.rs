@@ -14,7 +14,7 @@ const TIME: u64 = THREADS;
 const RUN_PLACE: u64 = THREADS + 1;
 const ROUNDS: u64 = 40;
 
-/// What has returned, in a file: the number of each thread's last record, and the last time.
+/// Acknowledged records, in a file: the number of each thread's last record, and the last time.
 struct Returned(File);
 
 impl Returned {

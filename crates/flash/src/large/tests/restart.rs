@@ -295,7 +295,8 @@ impl RegionSummary {
         }
     }
 
-    /// What a tier does: an object that DRAM overwrites is removed from flash at once, and is inserted again later.
+    /// Inserts as a tier does: an object that DRAM overwrites is removed from flash at once, and is inserted again
+    /// later.
     fn insert(&mut self, number: u64) {
         if self.random.chance(50) || self.removes_first {
             self.remove(number);
@@ -367,7 +368,7 @@ fn logged_removals_suffice_after_a_process_crash() {
             for _ in 0..summary.random.between(20, 300) {
                 summary.step();
             }
-            // What was completed is with the system.
+            // Completed writes are in the system's memory: the process's crash does not lose them.
             summary.device.sync().unwrap();
             let before = summary.hits;
             summary.crash(seed * 100 + crash);
@@ -398,7 +399,7 @@ fn kills_with_faults_recover_no_stale_object() {
                     break;
                 }
                 summary.step();
-                // What was completed is with the system.
+                // Completed writes are in the system's memory: a kill does not lose them.
                 summary.device.sync().unwrap();
             }
             lost += summary.log.stats().regions_retired;

@@ -37,7 +37,7 @@ pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
     store_on(Arc::new(MemoryDevice::new(bytes)), options)
 }
 
-/// What the tier does: a key that is not inserted keeps no older version.
+/// Inserts as the tier does: a key that is not inserted keeps no older version.
 pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, SmallDrop> {
     let key = Key::new(key);
     let object = Object { key, value: &[value], client_flags: 5, is_annotated: false, expiry };

@@ -133,13 +133,13 @@ impl World {
         self.folder.path().join("log")
     }
 
-    /// What DRAM does when a key changes.
+    /// Removes a key, as DRAM does when the key changes.
     fn change(&mut self, key: u64) {
         self.tier.remove(FlashHash::of(&key.to_le_bytes()));
         self.current.remove(&key);
     }
 
-    /// What DRAM does when a changed key is evicted.
+    /// Inserts a new version of a key, as DRAM does when it evicts a changed key.
     fn demote(&mut self, key: u64) {
         if self.current.contains_key(&key) {
             self.change(key);
