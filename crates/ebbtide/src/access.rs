@@ -1,4 +1,4 @@
-//! What every handle of a cache carries: its pool, and how its operations wait.
+//! State that every handle of a cache carries: its pool, and how its operations wait.
 
 use crate::engine::Owner;
 use crate::pool_state::PoolState;

@@ -61,10 +61,10 @@ impl Debug for ListenerOption {
 pub struct FlashMemory {
     /// While flash is empty: buffers, filters, and the spare of an index.
     pub at_start: ByteSize,
-    /// What the indexes grow to before any object ends for want of memory; beyond that to a quarter of the memory at
-    /// most.
+    /// Bound to which the indexes grow before any object is evicted for want of memory. Past it they take up to a
+    /// quarter of the memory.
     pub planned: ByteSize,
-    /// Of the planned bytes those for buffers and indexes, without the state of admission and promotion.
+    /// Share of the planned bytes for buffers and indexes, without the state of admission and promotion.
     share_bytes: u64,
 }
 
@@ -440,7 +440,7 @@ impl CacheBuilder {
         Err(Error::Configuration { option: "memory", value: words(options.memory_bytes), reason })
     }
 
-    /// What to change where the memory is too small for flash.
+    /// Advice for a memory that is too small for flash.
     fn advise_memory_for_flash(&self) -> String {
         // Multiples of 64 KiB, so that the size that is named is exact.
         let next = |bytes: &u64| Some((bytes + bytes / 8 + 1).next_multiple_of(64 << 10));

@@ -127,7 +127,7 @@ impl EngineClock {
         }
     }
 
-    /// What `resumed` needs of this time at `now_ms`.
+    /// State from which `resumed` continues this time, as of `now_ms`.
     pub fn saved(&self, now_ms: u64) -> SavedTime {
         SavedTime { epoch_seconds: self.epoch_seconds, now_ms, skipped_ms: self.skipped_ms() }
     }
@@ -229,7 +229,7 @@ fn wall_ahead_ms(earliest_ms: i128, wall_ms: i128, latest_ms: i128) -> i128 {
     }
 }
 
-/// The second of this clock, counted from 1970, in which a wall clock that is ahead by so much reaches `unix_seconds`.
+/// The second of this clock, counted from 1970, in which a wall clock that is `ahead_ms` ahead reaches `unix_seconds`.
 /// Rounded down, so that nothing outlives its time.
 fn second_of(unix_seconds: u64, ahead_ms: i128) -> u64 {
     let ms = i128::from(unix_seconds) * 1000 - ahead_ms;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const MAX_CHANGE_WAIT: Duration = Duration::from_secs(30);
 const CHANGE_STEP: Duration = Duration::from_micros(100);
 
-/// What [`Cache::close`] kept of the objects in memory.
+/// Objects in memory that [`Cache::close`] kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CloseReport {
     /// With a memory file.
@@ -86,7 +86,7 @@ impl Cache {
         self.engine().memory_file.as_ref().map(|file| file.mode)
     }
 
-    /// What the memory monitor saw and did; `None` without one.
+    /// Readings and actions of the memory monitor; `None` without one.
     pub fn memory_monitor(&self) -> Option<MemoryMonitorStats> {
         self.engine().memory_monitor.as_ref().map(|monitor| monitor.stats())
     }

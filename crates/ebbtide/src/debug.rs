@@ -1,5 +1,5 @@
-//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value,
-//! which may be long or a secret.
+//! `Debug` of the public types, for logs and failed assertions: keys and sizes, never a value, which may be long or a
+//! secret.
 
 use crate::cache::{Cache, WeakCache};
 use crate::compact_pool::CompactPool;

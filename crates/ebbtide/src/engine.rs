@@ -28,12 +28,12 @@ use std::process;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What the threads of a cache work on.
+/// State that the threads of a cache share.
 pub(crate) struct Engine {
     /// The process that has its threads.
     process: u32,
     pub clock: Arc<EngineClock>,
-    /// What a new pool uses.
+    /// Parts that a new pool uses.
     pub parts: PoolParts,
     pub default_pool: Arc<PoolState>,
     pub pools: Arc<Pools>,
@@ -52,8 +52,8 @@ pub(crate) struct Engine {
     pub profiles: OnceLock<LiveProfiles>,
 }
 
-/// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
-/// one shuts the cache down.
+/// Ownership of an engine, shared by the handles of a cache, its uploads and its scans. No thread of the cache has it.
+/// Dropping the last one shuts the cache down.
 pub(crate) struct Owner(pub Arc<Engine>);
 
 /// A pool of a new engine.

@@ -1,6 +1,6 @@
 //! Why a cache refuses an operation.
 
-/// What a write would have to wait for.
+/// Event that a write would have to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     /// Another thread is emptying segments.

@@ -69,7 +69,7 @@ impl LiveModels {
         }
     }
 
-    /// What the models have counted; `None` while they fill, and of samples that are too small to predict.
+    /// Counts of the models; `None` while they fill, and of samples that are too small to predict.
     pub fn candidate_counts(&self) -> Option<CandidateCounts> {
         let set = self.current.as_ref()?;
         let (gets, hits) = set.models.counts()?;

@@ -157,7 +157,7 @@ impl Item<'_> {
         self.word().of_client()
     }
 
-    /// What the library noted of the entry; 0 if it did not.
+    /// The library's annotation of the entry; 0 without one.
     #[inline]
     pub(crate) fn annotation(&self) -> u32 {
         self.word().to_annotation()

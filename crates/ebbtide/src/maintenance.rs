@@ -33,12 +33,12 @@ const IDLE_SCAN_STEPS: u32 = 64;
 /// How long a new pool waits for the memory that others give up for it.
 const MAX_ADD_WAIT: Duration = Duration::from_secs(30);
 
-/// What a slice of a pool's maintenance came to.
+/// Result of a slice of a pool's maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slice {
     /// There is more to do.
     Working,
-    /// There is more to do after this time, when another thread or flash has gone on.
+    /// There is more to do after this time, once another thread or flash has progressed.
     Waiting(Duration),
     Done,
 }

@@ -163,12 +163,12 @@ impl PolicyModels {
         }
     }
 
-    /// What the maintenance of a store does.
+    /// Runs the maintenance of the modelled stores.
     pub fn maintain(&mut self, now_ms: u64) {
         self.cells.iter_mut().for_each(|cell| cell.model.maintain(now_ms));
     }
 
-    /// Lets what was seen until now count less: 0.5 halves it.
+    /// Reduces the weight of all counts so far: 0.5 halves it.
     pub fn age(&mut self, factor: f64) {
         self.gets *= factor;
         self.cells.iter_mut().for_each(|cell| cell.hits *= factor);

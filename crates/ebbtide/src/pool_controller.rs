@@ -317,7 +317,7 @@ impl PoolController {
         let (share, reachable) = (&budget.share, &budget.reachable);
         let pool = self.pools.iter().find(|pool| pool.name == share.name)?;
         let (gets, hits) = pool.profile.sampled();
-        // What a target takes may be more than there is.
+        // A target may need more memory than there is.
         let to_bytes = total_bytes * if share.target_hit_ratio.is_some() { BEYOND_TOTAL } else { 1 };
         let min_gets = if now_ms.saturating_sub(pool.since_ms) < PATIENCE_MS { MIN_GETS } else { 1.0 };
         Some(PoolReading {

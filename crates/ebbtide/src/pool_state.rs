@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-/// What all pools of an engine use.
+/// Parts that all pools of an engine share.
 #[derive(Clone)]
 pub(crate) struct PoolParts {
     /// Address space and epochs: a thread has one participant for all pools.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// back and forth than it corrects.
 const CHARGE_SHARE: u64 = 512;
 
-/// What a step of the budgets came to.
+/// Result of a step of the budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// All budgets are at their targets, and no pool is on its way in or out.
@@ -51,9 +51,9 @@ pub(crate) struct PoolTable {
     pub joining: Option<(Share, u64)>,
     /// The pool at which the next turns of a sweep begin.
     pub sweep_from: usize,
-    /// Bytes of flash's index for the objects of each pool, as the last division had them.
+    /// Bytes of flash's index for the objects of each pool, at the last division.
     pub charges: Vec<u64>,
-    /// What each pool paid of them, by name.
+    /// Bytes that each pool paid of its charge, by name.
     pub paid_bytes: HashMap<String, u64>,
     /// Seeds that pools have got.
     pub seeds: u64,
@@ -143,12 +143,12 @@ impl PoolTable {
         self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
     }
 
-    /// What pools must be able to do without: flash may have it at any time.
+    /// Bytes that flash may take at any time, so that pools must fit beside them.
     pub fn reserved_bytes(&self) -> u64 {
         self.flash.as_ref().map_or(0, |flash| flash.memory_split.reserved_bytes())
     }
 
-    /// The memory of all pools beside so much for flash, without that of removed ones.
+    /// The memory of all pools beside `flash_bytes` for flash, without that of removed ones.
     pub fn bytes_beside(&self, flash_bytes: u64) -> u64 {
         let removed: u64 = self.removed.iter().map(|pool| pool.store.memory_bytes()).sum();
         self.memory_bytes.saturating_sub(flash_bytes + removed + self.compact.removed_bytes())

@@ -1,4 +1,4 @@
-//! What was wanted of the pools beside their options: budgets of the controller, and pools sized by hand.
+//! Wishes for pools beside their options: budgets of the controller, and pools sized by hand.
 
 use ebbtide_control::arbiter::{Claim, arbitrate, charge};
 use ebbtide_control::{Share, SharesError};
@@ -11,7 +11,7 @@ pub(crate) struct PoolBudget {
     /// The share with the bounds that its store can keep.
     pub reachable: Share,
     pub is_fixed: bool,
-    /// What the pool has, or is about to have.
+    /// Present bytes of the pool, or those that it is about to get.
     pub memory_bytes: u64,
     pub used_bytes: u64,
 }
@@ -19,7 +19,7 @@ pub(crate) struct PoolBudget {
 /// A division, in the order of the shares.
 pub(crate) struct ChargedBudgets {
     pub bytes: Vec<u64>,
-    /// What each pool pays of the index of flash.
+    /// Bytes that each pool pays of the index of flash.
     pub paid_bytes: Vec<u64>,
 }
 

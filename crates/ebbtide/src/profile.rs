@@ -36,7 +36,7 @@ const MIN_SAMPLED_AMONG_MANY: u64 = 64;
 const MAX_SAMPLES_PER_SECOND: u64 = 8000;
 /// The share of the keys that is sampled at most doubles in this time, while it and the accesses have space.
 const GROWTH_MS: u64 = 10_000;
-/// What was seen this long ago weighs half.
+/// Age at which an access counts half.
 const HALF_LIFE_MS: f64 = 1_800_000.0;
 const AGING_MS: u64 = 60_000;
 /// Sampled gets that a curve needs.
@@ -45,7 +45,7 @@ pub(crate) const MIN_GETS: f64 = 1000.0;
 const POINTS: usize = 37;
 const OCTAVES_DOWN: f64 = 6.0;
 const OCTAVES: f64 = 9.0;
-/// A cache is full that uses so much of its memory, and evicts.
+/// A cache is full that uses this share of its memory, and evicts.
 const FULL_SHARE: f64 = 0.9;
 /// Share of the memory that holds live objects in a cache that is not full.
 const USUAL_DENSITY: f64 = 0.85;
@@ -151,7 +151,7 @@ pub struct CurvePoint {
     pub high: f64,
 }
 
-/// What to think of the size of a cache. `Display` puts it into a line.
+/// Judgement of the size of a cache. `Display` writes it as a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     pub is_full: bool,
@@ -301,7 +301,7 @@ impl CacheProfile {
         self.points(&[memory.as_bytes()], measured_miss_ratio)?.first().copied()
     }
 
-    /// What to think of the size of the cache; `None` before enough was seen.
+    /// Judgement of the size of the cache; `None` before enough was seen.
     pub fn verdict(&self, measured_miss_ratio: Option<f64>) -> Option<Verdict> {
         let limit = self.pool.store.counter_snapshot().memory_limit_bytes;
         let step_bytes = 1u64 << (limit / 4).max(1).ilog2();
@@ -368,7 +368,7 @@ impl CacheProfile {
         self.candidates.get_or_insert_default().set_candidates(candidates.to_vec());
     }
 
-    /// What the models of the compared policies have counted; `None` while they fill, and where none are affordable.
+    /// Counts of the models of the compared policies; `None` while they fill, and where none are affordable.
     pub(crate) fn candidate_counts(&self) -> Option<CandidateCounts> {
         self.candidates.as_ref()?.candidate_counts()
     }

@@ -36,7 +36,7 @@ const MAX_SLEEP: Duration = Duration::from_micros(500);
 const MAX_UPLOAD_STALL: Duration = Duration::from_secs(2);
 const MAX_UPLOAD_WAIT: Duration = Duration::from_secs(10);
 
-/// What an operation of a handle that does not wait does where it would have to; see `Pool::set_patience`.
+/// Behaviour of a handle that does not wait, where an operation would have to; see `Pool::set_patience`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
     /// It answers [`Error::WouldWait`], and nothing is done.
@@ -79,7 +79,7 @@ impl PatienceCell {
     }
 }
 
-/// What an operation does where it would have to wait.
+/// Behaviour of an operation that would have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     Sleeps,
@@ -91,7 +91,7 @@ struct Attempt {
     waiting: Waiting,
     /// From the first time that it found no segment.
     started: Option<Instant>,
-    /// What it waits for, since when.
+    /// The awaited event, and since when.
     waits: Option<(WaitReason, Instant)>,
 }
 
@@ -134,7 +134,7 @@ impl Attempt {
             _ => self.waits.insert((reason, now)).1,
         };
         let waited = now - since;
-        // What is waited for may change at each look: yields end all the same.
+        // The awaited event may change at each look: yields end all the same.
         let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader)
             && waited < MAX_YIELD
             && (self.waiting == Waiting::Sleeps || now - started < MAX_WORK);
@@ -257,7 +257,7 @@ impl PoolState {
                     return Err(Error::OutOfMemory { reason: "the memory is full" });
                 }
                 Err(reason) => match attempt.wait(reason, self.wait_limit(reason), Instant::now()) {
-                    // What flash cannot take in time is lost.
+                    // An evicted value is lost if flash does not take it in time.
                     Err(Error::OutOfMemory { .. }) if reason == WaitReason::Demotion => {
                         patience = patience.after(reason);
                     }

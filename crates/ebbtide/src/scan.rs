@@ -213,7 +213,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What the library noted of the entry; 0 if it did not.
+    /// The library's annotation of the entry; 0 without one.
     pub(crate) fn annotation(&self) -> u32 {
         match &self.place {
             EntrySource::Memory { item, .. } => item.annotation(),
@@ -246,8 +246,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on
-    /// flash key and value.
+    /// Bytes that the entry takes: in memory metadata, key, value and, for a value longer than a segment, its whole
+    /// segments; on flash key and value.
     pub fn stored_bytes(&self) -> u64 {
         match &self.place {
             EntrySource::Memory { bytes, .. } => *bytes,

@@ -17,7 +17,7 @@ const RUN: Duration = Duration::from_millis(1200);
 /// How much longer a run takes on a slow machine, at most, until it has done enough.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is known of a key. Both hold twice the version, plus one if the key was deleted after it.
+/// Known versions of a key. Both hold twice the version, plus one if the key was deleted after it.
 #[derive(Default)]
 struct Known {
     /// Written before an operation begins: nothing above this may be seen.

@@ -54,7 +54,7 @@ impl DrainEnd {
     }
 }
 
-/// What a clean stop wrote to flash.
+/// Objects that a clean stop wrote to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashDrained {
     /// Objects that were written, and bytes of their keys and values.

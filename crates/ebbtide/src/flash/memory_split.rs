@@ -36,13 +36,13 @@ pub(crate) fn max_growth(flash_bytes: u64, all_bytes: u64, max_bytes: u64) -> u6
     (all_bytes / MAX_SHARE).min(max_bytes).saturating_sub(flash_bytes)
 }
 
-/// Bytes that an index has ahead of its use, of so much memory in all.
+/// Bytes that an index has ahead of its use, of `all_bytes` of memory.
 fn reserve_of(all_bytes: u64) -> u64 {
     let min = MIN_RESERVE.min(all_bytes / SMALL_RESERVE_SHARE);
     (all_bytes / RESERVE_SHARE).clamp(min, MAX_RESERVE)
 }
 
-/// What an empty index has, of so much memory in all.
+/// Bytes of an empty index, of `all_bytes` of memory.
 pub(crate) fn spare_of(all_bytes: u64) -> u64 {
     2 * reserve_of(all_bytes)
 }
@@ -62,12 +62,12 @@ pub(crate) trait ItemMemory: Send + Sync {
 pub(crate) struct MemorySplit {
     /// Includes bytes that the items have not freed yet.
     bytes: AtomicU64,
-    /// What flash has when its indexes have released nothing: its buffers, filters and reads are sized by that, and
-    /// items can always do without it.
+    /// Memory of flash while its indexes have released nothing. Its buffers, filters and reads are sized by it, and
+    /// items never depend on it.
     planned_bytes: u64,
     /// The bound that the options set.
     max_bytes: u64,
-    /// Whether items evict: otherwise they could not give up again what flash releases.
+    /// Whether items evict: otherwise they could not return the memory that flash releases.
     items_evict: bool,
     /// Bytes that the items must free before flash uses them. Held while the memory of items or of flash changes.
     pending_bytes: Mutex<u64>,
@@ -100,12 +100,12 @@ impl MemorySplit {
         self.pending_bytes.try_lock().map_or(true, |pending_bytes| *pending_bytes > 0)
     }
 
-    /// What items must be able to do without: flash may have it at any time.
+    /// Bytes that flash may take at any time, so that items must fit beside them.
     pub fn reserved_bytes(&self) -> u64 {
         self.bytes().max(self.planned_bytes)
     }
 
-    /// Runs a change of the memory of items, with the bytes that they must be able to do without.
+    /// Runs a change of the memory of items, with the bytes that flash may take at any time.
     pub fn with_reserved_bytes<T>(&self, change: impl FnOnce(u64) -> T) -> T {
         let _changing = self.pending_bytes.lock().expect("nothing panics under this lock");
         change(self.reserved_bytes())

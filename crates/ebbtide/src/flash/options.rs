@@ -20,7 +20,7 @@ pub struct FlashLimits {
     pub max_idle_seconds: Option<u32>,
 }
 
-/// What is written to flash, as it can be read from a text.
+/// Admission to flash, as a text names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlashAdmission {
     /// Policy and budget.

@@ -35,7 +35,7 @@ const QUIET_STEP: Duration = Duration::from_millis(1);
 /// block. A panic ends the callback and nothing else.
 pub(crate) type OnRead = Box<dyn FnOnce(FlashRead) + Send>;
 
-/// What to do when no permit is free.
+/// Treatment of a read for which no permit is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenBusy {
     /// The read starts later. A caller that holds values must drop them before it waits for a queued read.

@@ -1,8 +1,9 @@
-//! What came from flash to memory since a scan began.
+//! Keys promoted from flash to memory since a scan began.
 //!
-//! A scan walks memory first. What flash had then and memory has by the time that flash is walked was not met in
-//! memory, and must be met on flash; what was in memory all along must not be met again. So while a scan is under way
-//! promotions set a bit by the key's hash. Two keys may share a bit: then one is met twice, and none is missed.
+//! A scan walks memory first. An object that is promoted after that walk and before the walk of flash was not visited
+//! in memory, so it must be visited on flash. An object that was in memory all along must not be visited again. So each
+//! promotion during a scan sets a bit by the key's hash. Two keys may share a bit: then one is visited twice, and none
+//! is missed.
 //!
 //! A promotion sets the bits before it publishes, and no scan begins until it is over: one that began in between would
 //! not have the bit, and not find the key in memory either.

@@ -1,10 +1,10 @@
-//! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
+//! Promotion of flash hits: a hit is copied to memory, or served from the buffer that was read.
 //!
-//! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked
-//! for more often: what comes back takes the place of something that flash then needs space for, and lies on flash a
-//! second time. It is worth that if it is asked for again before memory evicts it, which who came back within such a
-//! time will probably be. So by default the window for a second hit is measured in what memory evicts, and is as long
-//! as memory keeps things. Operations that need more than a value, its key and flags bring it back in any case.
+//! A served object costs a device read at every use, and leaves memory to objects that are used more often. A promoted
+//! object displaces another one, which then needs space on flash, and its copy stays on flash. A promotion pays if the
+//! object is used again before memory evicts it, which a second use within such a time predicts. So by default the
+//! window for a second hit is measured in evicted bytes, and is as long as memory keeps objects. Operations that need
+//! more than a value, its key and flags always promote.
 
 use ebbtide_flash::{FlashHash, RecentKeys};
 use std::num::NonZeroU32;
@@ -70,7 +70,7 @@ impl FromStr for FlashPromotion {
     }
 }
 
-/// What becomes of a hit on flash.
+/// Treatment of a flash hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Promote,

@@ -68,7 +68,7 @@ impl EndedRead {
     }
 }
 
-/// What was done with the value of a read for a get.
+/// Result of a get's read: whether its value was promoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Promotion {
     #[default]

@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a read from flash is for.
+/// Purpose of a read from flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPurpose {
     /// A plain get, which may be answered from flash.
@@ -480,7 +480,7 @@ mod tests {
         let value = [7; 9000];
         (0..KEYS).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &value).apply().unwrap());
         cache.insert(b"held", &value).apply().unwrap();
-        // Who holds an item evicts nothing.
+        // A thread that holds an item evicts nothing.
         let held = cache.get(b"held").hit().unwrap();
         let found = (0..KEYS).filter(|number| cache.get(&number.to_le_bytes()).is_hit()).count();
         let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_le_bytes).collect();

@@ -54,10 +54,10 @@ impl InsertOptions {
         self
     }
 
-    /// What a miss of the entry costs, in any unit that all entries share, such as milliseconds: with
-    /// [`Objective::Cost`] an eviction keeps the entries whose hits save the most. A cost counts as the nearest power
-    /// of two from 2^-15 to 2^15; zero, and what is no number, as the least. Default: 1; of a loaded value the
-    /// milliseconds that its loader took.
+    /// Cost of a miss of the entry, in any unit that all entries share, such as milliseconds: with [`Objective::Cost`]
+    /// an eviction keeps the entries whose hits save the most. A cost is rounded to the nearest power of two from 2^-15
+    /// to 2^15; zero and NaN count as the smallest. Default: 1; of a loaded value the milliseconds that its loader
+    /// took.
     ///
     /// [`Objective::Cost`]: crate::Objective::Cost
     pub fn cost(mut self, cost: f64) -> Self {

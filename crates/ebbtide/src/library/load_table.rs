@@ -70,7 +70,7 @@ pub(crate) enum Outcome {
     Abandoned,
 }
 
-/// What a caller that has missed a key does.
+/// Role of a caller that has missed a key.
 pub(crate) enum Join<'t> {
     Lead(Leader<'t>),
     Wait(Arc<Load>),

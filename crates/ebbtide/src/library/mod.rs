@@ -55,7 +55,7 @@ pub use zero_copy::{PlainLength, TypedRef, ZeroCopy};
 use ebbtide_store::Ttl;
 use std::time::Duration;
 
-/// What all handles of a cache share.
+/// Settings that all handles of a cache share.
 #[derive(Clone, Debug)]
 struct Settings {
     /// The TTL of writes that name none.

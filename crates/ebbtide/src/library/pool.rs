@@ -228,7 +228,7 @@ impl Pool {
         &self.commands.0.pool
     }
 
-    /// What this interface counts.
+    /// Counters of this interface.
     pub(super) fn counts(&self) -> Counts {
         let pool = &self.commands.0.pool;
         let (hits, misses) = pool.lookups.sums();

@@ -47,7 +47,7 @@ impl Stats {
     }
 }
 
-/// What the library counts beside the engine.
+/// Counters of the library, beside those of the engine.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub hits: u64,

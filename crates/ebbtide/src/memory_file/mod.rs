@@ -16,7 +16,7 @@
 //! a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no byte of
 //! a clean file changes: a start that fails before leaves the file as it was.
 //!
-//! What no file can tell is whether the cache has run without it in the meantime. With flash it can: the superblock
+//! A file alone cannot tell whether the cache has run without it since the stop. With flash it can: the superblock
 //! names the last run of flash beside the file, and says whether the cache has run with the file alone since
 //! (`RunRecord`). Memory is not used where flash has run since, and flash is not used where memory has.
 
@@ -66,7 +66,7 @@ pub enum MemoryStart {
         dropped_pools: Vec<String>,
         /// Time between the stop and this start.
         stopped_for: Duration,
-        /// What loading took.
+        /// Time that loading took.
         took: Duration,
         /// Whether the values were read and compared with their checksums. A mapped file to which nobody has written
         /// since the stop needs no such check.
@@ -101,7 +101,7 @@ impl std::fmt::Display for MemoryStart {
     }
 }
 
-/// What a clean stop wrote.
+/// Objects that a clean stop wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySaved {
     pub objects: u64,
@@ -129,7 +129,7 @@ pub(crate) struct MemoryFile {
     runs: RunRecord,
 }
 
-/// What a cache begins with: for each pool a store from the file, or an empty one.
+/// Memory of a new cache: for each pool a store from the file, or an empty one.
 pub(crate) struct Memory {
     /// Address space for all pools.
     pub memory: EngineMemory,
@@ -147,7 +147,7 @@ pub(crate) struct Memory {
     runs: RunRecord,
 }
 
-/// What an engine is made of.
+/// Parts of a new engine.
 pub(crate) struct FinishedMemory {
     /// In the order of the plan, the pool `default` first.
     pub stores: Vec<Store>,

@@ -112,7 +112,7 @@ pub(super) fn check_space(
     }
 }
 
-/// What to change where the system refuses to open the file.
+/// Advice where the system refuses to open the file.
 fn reason(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         None => error.to_string(),

@@ -26,7 +26,7 @@ const NAME_BYTES_MAX: u32 = 256;
 /// Threads that check segments, at most: the bandwidth of the memory is used up with fewer.
 const THREADS_MAX: usize = 8;
 
-/// What a stream held.
+/// Contents of a stream.
 pub(super) struct LoadedPools {
     pub memory: EngineMemory,
     /// In the order of the plan.

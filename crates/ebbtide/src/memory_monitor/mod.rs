@@ -20,7 +20,7 @@ pub use ebbtide_control::pressure::{InvalidPressure, Mode as PressureMode, Press
 /// Time between two readings. The kernel averages stalls over ten seconds, and a step takes effect within one.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the monitor saw and did.
+/// Readings and actions of the monitor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryMonitorStats {
     pub options: PressureOptions,

@@ -15,7 +15,7 @@ pub struct Editor {
     key: Arc<[u8]>,
 }
 
-/// What an edit is of: a pool, by its address, and a key.
+/// Target of an edit: a pool, by its address, and a key.
 type Target = (*const PoolState, Arc<[u8]>);
 
 thread_local! {

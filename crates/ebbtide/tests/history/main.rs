@@ -1,19 +1,16 @@
-//! Threads that do everything that can be done to a cache, over a device that fails, with histories of what each key
-//! had.
+//! Threads that run every operation of a cache over a failing device, with the histories of all keys.
 //!
-//! What always holds, whatever is in flight between memory and flash (a cache may lose at any time):
-//! - **Nothing foreign**: what a key has was written to that key, as a whole, with its flags. Nothing that was refused
-//!   (by add, replace, cas,
-//!   for want of memory) is ever read.
-//! - **Nothing stale**: a read does not answer what was overwritten, deleted or flushed by something that returned
-//!   before the read
-//!   began; nor, once somebody has read a newer value, an older one.
-//! - **Nothing expired**: an entry lives no longer than its last write or touch gave it, and says so.
-//! - **Changes are changes of what was current**: an increment, an append, a cas or a delete with a token found a value
-//!   that was not stale; no two increments answer the same number; add is refused, replace and touch succeed only if
-//!   something may have been there.
+//! Invariants at any moment, whatever is in flight between memory and flash (a cache may lose entries at any time):
+//! - **Nothing foreign**: the value of a key was written to that key, as a whole, with its flags. A value that was
+//!   refused (by add, replace, cas, for want of memory) is never read.
+//! - **Nothing stale**: a read does not return a value that was overwritten, deleted or flushed by an operation that
+//!   returned before the read began; nor, after a read of a newer value, an older one.
+//! - **Nothing expired**: an entry lives no longer than its last write or touch allows, and its reported TTL agrees.
+//! - **Changes are changes of the current value**: an increment, an append, a cas or a delete with a token found a
+//!   value that was not stale; no two increments return the same number; add is refused, replace and touch succeed only
+//!   if a value may have been there.
 //!
-//! All of that holds from one life of the cache to the next, whether it was stopped or killed.
+//! All of that holds from one life of the cache to the next, after a stop as after a kill.
 //!
 //! Memory has space for a part of the keys, flash for some more: so most values are evicted before their next use, and
 //! regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device
@@ -55,7 +52,7 @@ const ORIGIN_MS: u64 = 1000;
 /// How stale the coarse time of a get may be, with the system's clock.
 const STALENESS_MS: u64 = 60_000;
 
-/// What differs from case to case.
+/// Parameters of a case.
 struct Case {
     number: u64,
     seed: u64,

@@ -18,7 +18,7 @@ const WINDOW: u64 = 10;
 const OPERATIONS_PER_WINDOW: u64 = 60;
 const MAX_TOKENS: usize = 6;
 
-/// What all threads share.
+/// State that all threads share.
 pub struct Table {
     pub cache: Cache,
     /// The one that its players use.

@@ -74,7 +74,7 @@ fn check_removed(pool: &Pool) {
     assert_eq!(pool.release(), Err(removed()));
 }
 
-/// What an operator does to the pools of a cache, until the players of a round are done.
+/// Changes the pools of a cache as an operator does, until the players of a round are done.
 fn manage(cache: &Cache, tables: [&Table; 3], random: &mut Random, is_over: impl Fn() -> bool) {
     let [default, other, tenant] = tables;
     let (mut is_removed, mut held) = (false, Held::default());

@@ -1,17 +1,17 @@
-//! What happened to each key, and what may still be read of it.
+//! Histories of keys, and the values that may still be read of each.
 //!
-//! All that begins or ends gets a moment of one clock. Of an operation nobody knows when between the two it took
-//! effect. So a value is stale for a read if another write began after it had ended, and ended before the read began. A
-//! write that somebody has read had taken effect by then: it counts as ended.
+//! Each begin and end gets a moment of one clock. An operation takes effect at an unknown moment between its two. So a
+//! value is stale for a read if another write began after its end, and ended before the read began. A write whose value
+//! was read had taken effect by then: it counts as ended.
 
 use crate::value::Version;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-/// Of what is not over, and of what never expires.
+/// End of an event under way, and of a life without end.
 pub const NEVER: u64 = u64::MAX;
-/// Of each key, so much of what was done is told when something is wrong.
+/// Last events of each key that an error shows.
 const PAST: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Operation {
     pub time: u64,
 }
 
-/// What an operation saw.
+/// Value that an operation read.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight {
     pub operation: Operation,
@@ -221,7 +221,7 @@ impl Record {
         }
     }
 
-    /// What was seen must be known when nothing is under way.
+    /// Checks, when no operation is under way, that each value read is known.
     pub fn verify(&self) -> Result<(), String> {
         (0..self.keys.len() as u64).try_for_each(|key| self.look_again(&mut self.key(key)))
     }
@@ -230,9 +230,9 @@ impl Record {
         std::mem::take(&mut key.open).into_iter().try_for_each(|sight| key.see(sight))
     }
 
-    /// Drops what nothing that is under way or begins later may see.
+    /// Drops events that no operation can see, whether under way or later.
     fn forget(&self, key: &mut Key) {
-        // The clock first: who is not seen to be busy begins after this.
+        // The clock first: a thread that is not seen busy begins after this.
         let now = self.clock.load(SeqCst);
         let busy = self.busy.iter().map(|thread| thread.load(SeqCst)).min().unwrap_or(NEVER);
         let open = key.open.iter().map(|sight| sight.operation.begin).min().unwrap_or(NEVER);
@@ -273,19 +273,19 @@ impl Key {
         self.events.iter().find(|event| event.what == What::Value(version)).copied()
     }
 
-    /// What an operation may find, other than what it makes itself.
+    /// Events that an operation may find, except its own.
     fn current(&self, operation: Operation) -> impl Iterator<Item = Event> {
         let is_value = |event: &&Event| matches!(event.what, What::Value(_) | What::Count);
         let others = self.events.iter().filter(is_value).filter(move |event| event.begin != operation.begin);
         others.filter(move |event| self.successor(event, operation.begin).is_none()).copied()
     }
 
-    /// What came after an event, before this moment.
+    /// Event that ended this one before the given moment.
     fn successor(&self, event: &Event, before: u64) -> Option<&Event> {
         self.events.iter().find(|later| later.what.ends_others() && later.begin > event.end && later.end < before)
     }
 
-    /// When the life of a value may have ended at the latest, for who looks at this moment.
+    /// Latest end of a value's life, for an operation that looks at this moment.
     fn latest_life(&self, value: Event, moment: u64) -> u64 {
         let touches = || self.events.iter().filter(|event| !event.what.ends_others() && event.end >= value.begin);
         let lives = touches().filter(|event| event.what != What::Count).chain([&value]);

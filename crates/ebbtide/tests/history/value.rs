@@ -11,12 +11,12 @@ use ebbtide_testkit::{Random, Stamp};
 
 /// How often a number is counted up before it is set anew.
 pub const COUNTS: u64 = 4096;
-/// Bytes of what is appended at once.
+/// Bytes of one append.
 const ADDED: usize = 16;
-/// What an append's checksum begins with.
+/// First part of an append's checksum.
 const SALT: u64 = 0x00dd_ed00;
 
-/// What a key had at some time.
+/// A version of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub written: u64,
@@ -59,7 +59,7 @@ fn length(written: u64) -> usize {
     bytes as usize
 }
 
-/// What an append of this version puts behind a value.
+/// Bytes that an append of this version adds to a value.
 pub fn addition(key: u64, version: u64) -> Vec<u8> {
     [version, sum(key, version)].map(u64::to_le_bytes).concat()
 }

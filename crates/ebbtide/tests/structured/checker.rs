@@ -29,7 +29,7 @@ fn setting(name: &str, default: u64) -> u64 {
 /// A token and a count.
 type Part = [u64; 2];
 
-/// What one thread knows.
+/// State of one thread.
 struct Editor {
     thread: usize,
     random: Random,

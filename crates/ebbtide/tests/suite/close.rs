@@ -17,7 +17,7 @@ fn builder(path: &Path) -> CacheBuilder {
     Cache::builder().memory(ByteSize::mib(96)).memory_file(path)
 }
 
-/// What a thread knows of its keys: the value that was acknowledged last, `None` for absent.
+/// Last acknowledged value of each key of a thread, `None` for absent.
 type Known = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// True for a refusal of a closed cache, the only one that may come.

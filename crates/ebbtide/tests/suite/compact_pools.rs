@@ -366,7 +366,7 @@ fn lookups_of_compact_pools_count_for_the_cache() {
     assert_eq!(cache.stats().negative_hits, 0);
 }
 
-/// A cache over a memory file, with a compact pool of at most so much memory.
+/// A cache over a memory file, with pools that may be compact.
 fn build_over(path: &Path, mib: u64, pools: &[PoolOptions]) -> Cache {
     let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
     let builder = builder.memory_file(path);

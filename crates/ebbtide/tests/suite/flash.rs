@@ -381,7 +381,7 @@ fn items_use_memory_the_flash_index_leaves() {
     let loaded = again.stats().items;
     assert!(loaded > items / 100 * 97, "{loaded} of {items} items");
     assert!(items_bytes(&again, total).abs_diff(full) < total / 50, "{} bytes", items_bytes(&again, total));
-    // What flash no longer finds needs no memory.
+    // Objects that flash no longer finds need no memory.
     again.flush(Duration::ZERO);
     (1..50).for_each(|second| again.maintain(Duration::from_secs(second)));
     assert!(items_bytes(&again, total) > full, "{} bytes after a flush", items_bytes(&again, total));

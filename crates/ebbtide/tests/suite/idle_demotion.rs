@@ -1,4 +1,4 @@
-//! What goes to flash, and when: limits that change while the cache runs, and values that nobody reads.
+//! Demotion of idle values: limits that change while the cache runs, and values that are not read.
 
 use ebbtide::flash::{AdmissionOptions, WriteBudget};
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashLimits, FlashOptions, FlashPromotion, Ttl};
@@ -54,7 +54,7 @@ fn idle_values_are_demoted_before_memory_fills() {
     assert_eq!(stats.idle as usize, ALL - idle);
     assert!(cache.stats().memory_used_bytes < 20 << 20, "memory was needed for none of that");
     cache.verify();
-    // What has gone is overwritten and deleted like all else.
+    // Demoted values are overwritten and deleted like all others.
     insert(&cache, KEYS, b"new", Ttl::Never);
     (KEYS..2 * KEYS).for_each(|number| assert_eq!(cache.get(&number.to_le_bytes()).hit().unwrap().to_vec(), b"new"));
     (0..2 * KEYS).for_each(|number| assert!(cache.delete(&number.to_le_bytes())));

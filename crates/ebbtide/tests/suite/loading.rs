@@ -215,7 +215,7 @@ fn no_loader_brings_an_older_version_back() {
     let removed: [AtomicU64; KEYS] = Default::default();
     let running = AtomicUsize::new(KEYS);
     let check = |key: usize| {
-        // What was removed before this call must not be seen by it.
+        // A version removed before this call must not be returned by it.
         let floor = removed[key].load(Ordering::SeqCst);
         let load = || database[key].load(Ordering::SeqCst).to_be_bytes();
         let value = cache.get_or_insert_with([key as u8], load).unwrap();

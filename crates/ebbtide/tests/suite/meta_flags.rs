@@ -1,4 +1,4 @@
-//! What stands beside a value: that it is stale, that somebody has won it, and a CAS token that a client gave.
+//! State beside a value: the stale mark, the won mark, and a CAS token that a client gave.
 
 use ebbtide::memcached::{
     ByteSize, Cache, Change, Changed, Clock, Count, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome,

@@ -1,4 +1,4 @@
-//! What flash held is there after a restart of the cache, unless it was changed.
+//! Objects on flash are found after a restart of the cache, unless they were changed.
 
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Stored, Ttl};
 use std::path::Path;
@@ -138,7 +138,7 @@ fn changed_options_start_cold_with_a_reason() {
     starts(larger.flash(folder.path().join("flash"), ByteSize::mib(96)), "its size is");
 }
 
-/// What changed of these, the next start does not find as it was.
+/// Keys that change: the next start does not find their earlier values.
 const CHANGED: std::ops::Range<u32> = 0..100;
 
 #[test]

@@ -171,7 +171,7 @@ fn memory_and_flash_are_one_to_a_scan() {
         drop(scan);
         let found: Vec<u32> = (0..OBJECTS).filter(|n| cache.contains(&key(*n))).collect();
         assert!(found.len() > OBJECTS as usize / 100 * 95, "{} found", found.len());
-        // What was promoted by these looks lies in both for the next round, and something was evicted for it.
+        // Objects promoted by these lookups are in both tiers in the next round, and others were evicted for them.
         let missed: Vec<_> = found.iter().filter(|n| !met.contains_key(n)).collect();
         assert!(missed.is_empty(), "{missed:?} were not met");
         cache.maintain(Duration::from_secs(10));

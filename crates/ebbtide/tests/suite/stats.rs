@@ -1,4 +1,4 @@
-//! What is told of a cache while others write to it.
+//! Statistics of a cache while others write to it.
 
 use ebbtide::memcached::{ByteSize, Cache, Clock, Stats, Ttl};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ fn counters_never_decrease_and_gauges_stay_bounded() {
     cache.verify();
 }
 
-/// What is told apart by reason adds up at any moment: here nothing has expired, all was flushed.
+/// Counters by reason agree with their sum at any moment: here nothing has expired, all was flushed.
 #[test]
 fn flushed_entries_never_look_expired() {
     let cache = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual).build().unwrap();
