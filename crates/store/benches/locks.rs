@@ -72,7 +72,7 @@ impl<'s> Client<'s> {
     }
 }
 
-/// What the threads did side by side, and what they did in turn.
+/// Recordings of the threads side by side, and of the same work in turn.
 struct Outcome {
     side_by_side: Recording,
     in_turn: Recording,

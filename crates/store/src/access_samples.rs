@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, Padded, lock, try_lock};
 /// Samples that a stripe holds until they are taken: a tenth of a second of 40,000 sampled accesses.
 const STRIPE_SAMPLES: usize = 4096;
 
-/// What was done to a sampled key.
+/// Access to a sampled key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampledAccess {
     /// A lookup found an item of this many bytes of memory, with this expiry in seconds of the store's time.

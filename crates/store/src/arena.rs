@@ -1,11 +1,11 @@
 //! The bytes of a store's segments, addressed by `Location`: segment `i` begins `i - 1` segments into the address
 //! space that the store shares with others (see `frames`).
 //!
-//! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
-//! upload that owns it); bytes before it are published and never change, except the aligned words of numeric and
+//! Access rules: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or upload
+//! that owns the segment). Bytes before it are published and never change, except the aligned words of numeric and
 //! structured items, which are atomic, and the spare bytes of a log (see `structured`). A reader reaches published
-//! bytes only through a slot, under a pin. Loom builds keep every byte in a cell of its own, so that a breach of this
-//! rule is found.
+//! bytes only through a slot, under a pin. Loom builds keep every byte in a cell of its own, so that a breach of these
+//! rules is found.
 
 #[cfg(loom)]
 pub use modelled::Arena;

@@ -52,7 +52,7 @@ const HUGE_PAGES_MIN_BYTES: u64 = 64 << 20;
 /// Buckets of one index among those of many stores, 64 GiB of them: the address space of all indexes is bounded.
 const SHARED_INDEX_BUCKETS_MAX: usize = 1 << 30;
 
-/// What decides about the pages of index and headers.
+/// Choice of pages for index and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageRule {
     /// Huge pages: the store is the only one.

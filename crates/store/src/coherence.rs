@@ -17,7 +17,7 @@ const LINE_BYTES: usize = 64;
 /// Processors of the model, one bit each.
 const PROCESSORS_MAX: u32 = u64::BITS;
 
-/// What is done to a word.
+/// Kind of an access to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// A mutex or a bucket is locked.
@@ -46,7 +46,7 @@ pub struct SiteCounts {
     pub transfers: u64,
 }
 
-/// What a thread has recorded.
+/// Recorded accesses of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording(pub BTreeMap<Site, SiteCounts>);
 
@@ -101,7 +101,7 @@ pub fn clear() {
     });
 }
 
-/// What the calling thread records from now on is done by this processor of the model.
+/// Attributes the calling thread's accesses from now on to this processor of the model.
 pub fn act_as(processor: u32) {
     assert!(processor < PROCESSORS_MAX, "the model has {PROCESSORS_MAX} processors");
     RECORDER.with(|recorder| {

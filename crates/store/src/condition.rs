@@ -3,7 +3,7 @@
 use crate::lower_copy::LowerCopy;
 use crate::segment::Location;
 
-/// What must hold, under the bucket locks of the key, for a change to happen.
+/// Condition of a change, checked under the bucket locks of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Always,
@@ -31,7 +31,7 @@ pub(crate) struct SeenItem {
     pub word: SeenWord,
 }
 
-/// What must hold of the word of an item that changes in place: the number, or the commit word of a structured value.
+/// Condition on the word of an item that changes in place: the number, or the commit word of a structured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenWord {
     /// The write does not depend on the word.

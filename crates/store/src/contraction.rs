@@ -100,7 +100,7 @@ impl Store {
     /// Takes unused buckets at the end of the index out of its budget.
     fn begin_return(&self) -> bool {
         if !self.budget.has_contracted.load(Ordering::Relaxed) {
-            // What is unused was paid for ahead of need.
+            // Unused buckets were paid for ahead of need.
             return false;
         }
         let each = buckets_per_segment(self.segments.segment_bytes());
@@ -188,7 +188,7 @@ mod tests {
         assert!(store.segments.limit() + 20 > limit);
         assert!((0..400_000).step_by(10).all(|number| is_there(&store, &participant, number)));
         store.verify(&participant, 1000);
-        // What was given back can be used: it grows and contracts again.
+        // Returned memory can be used: the index grows and contracts again.
         (0..400_000).for_each(|number| set(&store, &participant, number));
         assert!((0..400_000).all(|number| is_there(&store, &participant, number)));
         assert!(store.index.paid_buckets() > grown * 9 / 10);

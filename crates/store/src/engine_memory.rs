@@ -1,4 +1,4 @@
-//! What the stores of one engine share.
+//! Address space and epochs that the stores of one engine share.
 
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;

@@ -62,7 +62,7 @@ pub struct Frames {
     file: Option<FrameFile>,
 }
 
-/// Who has which frame.
+/// Owners of frames.
 #[derive(Default)]
 struct Loans {
     /// The owner of each frame that was ever lent; 0 if the frame is free.

@@ -219,7 +219,7 @@ impl ItemHeader {
     }
 }
 
-/// What an item may have between its header and its key.
+/// Optional fields of an item between its header and its key.
 pub(crate) type Metadata = (Flags, Extension, Option<ExactExpiry>);
 
 /// An item at its location, with its header decoded.

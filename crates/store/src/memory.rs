@@ -127,7 +127,7 @@ impl Store {
         if segments > limit {
             let admitted = self.segments.admit(segments - limit);
             if limit + admitted < segments {
-                // What was admitted is above the target, so maintenance takes it back.
+                // Admitted segments are above the target, so maintenance takes them back.
                 let reason = format!("the address space that other stores leave holds {admitted} more segments");
                 return Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
             }

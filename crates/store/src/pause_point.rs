@@ -1,7 +1,7 @@
 //! Points at which a thread holds something that other threads wait for. Tests make threads sleep there, as if they
 //! were preempted; in other builds a point compiles to nothing.
 
-/// What the thread holds at the point.
+/// Resource that the thread holds at the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PausePoint {
     /// A job with its draining segments.

@@ -45,7 +45,7 @@ pub(crate) struct Unlinked {
     pub body: Option<SegmentId>,
 }
 
-/// What happens to a key for which the index has no slot.
+/// Treatment of a key for which the index has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WhenFull {
     /// It is not published.

@@ -1,5 +1,5 @@
-//! What is resident: of many small stores in one process what their budgets say, of a large one that is empty next to
-//! nothing. A test by itself, as it looks at the memory of the whole process.
+//! Resident memory: that of many small stores in one process agrees with their budgets, an empty large one has next to
+//! none. A test program of its own, because it reads the memory of the whole process.
 
 use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Policy, Progress, Store, Ttl, Write};
 

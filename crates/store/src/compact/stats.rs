@@ -5,7 +5,7 @@ use crate::sync::{AtomicU64, Ordering, Padded};
 /// More stripes than most programs have threads that write at the same time.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// What is counted.
+/// Counted events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write stored a value.

@@ -1,4 +1,4 @@
-//! What callers of a compact table give and get.
+//! Arguments and results of compact tables.
 
 use crate::ttl::Ttl;
 

@@ -1,4 +1,4 @@
-//! What the planner keeps between choices: the sampled segments, and the claims that it will make next.
+//! State of the planner between choices: the sampled segments, and the claims that it will make next.
 
 use super::policy::EvictionChoice;
 use super::sampled_segment::SampledSegment;

@@ -1,4 +1,4 @@
-//! What a policy remembers of keys that are not in the store.
+//! A policy's memory of keys that are not in the store.
 
 use super::ghosts::Ghosts;
 use super::policy::{HistoryKind, Policy};
@@ -179,7 +179,7 @@ impl History {
         }
     }
 
-    /// What it remembers, as an image keeps it: a number for the kind, and words.
+    /// Content for an image: a number for the kind, and words.
     pub fn words(&self) -> (u32, Vec<u64>) {
         match &self.tables {
             Tables::None => (0, Vec::new()),
@@ -188,8 +188,8 @@ impl History {
         }
     }
 
-    /// Goes on with what another one of the same kind remembered, in tables of its size, if that is a size for a store
-    /// in which a history may take `bytes` bytes; with anything else it begins anew.
+    /// Takes over the content of another history of the same kind, in tables of its size, if that is a size for a store
+    /// in which a history may take `bytes` bytes. Stays empty with anything else.
     pub fn restore(&self, kind: u32, words: &[u64], bytes: u64) {
         let size = match (&self.tables, kind) {
             (Tables::Ghosts(..) | Tables::Returned(_), 1) => Ghosts::bytes_of(words),

@@ -18,7 +18,7 @@ use crate::time::Moment;
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
 pub(crate) const FREE_TARGET_SHARE: u32 = 200;
 
-/// What a call to `evict` or `maintain` came to.
+/// Result of a call to `evict` or `maintain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Enough segments are free.
@@ -40,7 +40,7 @@ pub enum Blocker {
     Reader,
 }
 
-/// Who runs a slice.
+/// Caller of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// A thread that waits for memory.

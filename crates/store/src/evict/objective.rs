@@ -54,7 +54,7 @@ const UNUSED_ROUNDS_MAX: f64 = 1024.0;
 /// The weight of a run in the scale.
 const SCALE_STEP: f64 = 1.0 / 16.0;
 
-/// What brings sizes divided by costs to the mean size.
+/// Factor between sizes divided by costs and the mean size.
 #[derive(Debug)]
 pub(crate) struct CostScale(AtomicU64);
 

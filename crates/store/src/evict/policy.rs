@@ -80,12 +80,12 @@ impl Policy {
         }
     }
 
-    /// The policy of a name that stands for one, and is not its name: what it does is another thing than the name says.
+    /// The policy that an alias stands for. An alias is no name: it promises something else than the policy does.
     pub fn of_alias(name: &str) -> Option<Self> {
         name.eq_ignore_ascii_case(SKETCH_ALIAS).then_some(Self::MergeSketch)
     }
 
-    /// What it remembers of evicted or written keys.
+    /// Kind of its history of evicted or written keys.
     pub fn history_kind(self) -> HistoryKind {
         match self {
             Self::S3Fifo => HistoryKind::Ghosts,
@@ -115,7 +115,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What a policy remembers of keys that are not in the cache.
+/// Kind of a policy's memory of keys that are not in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryKind {
     None,

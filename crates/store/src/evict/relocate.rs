@@ -36,7 +36,7 @@ impl Store {
         match item.header.kind {
             Kind::Plain | Kind::Chained => copy(item.header.size() as usize),
             Kind::Numeric => {}
-            // What a log has published by now does not change: the lock is held for what is appended meanwhile only.
+            // Published bytes of a log never change: only bytes appended meanwhile are copied under the lock.
             // SAFETY: as in `copy`.
             Kind::Structured => unsafe {
                 copy(item.header.value_offset() as usize);

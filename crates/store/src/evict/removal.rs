@@ -60,7 +60,7 @@ impl RemovalListeners {
     }
 }
 
-/// What a notification of a removal needs, taken before the slot is emptied.
+/// Item and pin for the notification of a removal, taken before the slot is emptied.
 pub(crate) struct RemovalNotice {
     found: Found,
     /// Keeps the item in place.

@@ -22,7 +22,7 @@ pub(crate) struct ScoredRun<'t> {
     pub evictions_without_gain: u32,
 }
 
-/// What the score of a live item depends on.
+/// Attributes of a live item that decide its score.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScoredItem {
     pub hash: u64,

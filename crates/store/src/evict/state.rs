@@ -1,4 +1,4 @@
-//! What evictions keep between slices: the state that all policies share, and that of the policy of a store.
+//! State of evictions between slices: that of all policies, and that of a store's policy.
 
 use super::candidates::PlannerState;
 use super::flushed_search::FlushedSearch;
@@ -46,7 +46,7 @@ pub(crate) struct PolicyState {
     policy: AtomicU32,
     /// Segments that evictions fill with the items they keep.
     pub(super) survivors: OpenDestinations,
-    /// What policies remember of keys that are not in the store, by the kind of the history.
+    /// Histories of keys that are not in the store, by kind.
     histories: [OnceLock<History>; HistoryKind::COUNT],
     /// Evictions by use in a row that freed no more segments than they took while none was free for writers.
     pub(super) evictions_without_gain: AtomicU32,
@@ -56,7 +56,7 @@ pub(crate) struct PolicyState {
     pub(crate) switching: Mutex<()>,
 }
 
-/// The share of the memory for what a policy remembers of evicted keys.
+/// The share of the memory for the history of evicted keys.
 pub(crate) const HISTORY_SHARE: u64 = 256;
 
 impl PolicyState {
@@ -79,7 +79,7 @@ impl PolicyState {
         Policy::ALL[self.policy.load(Ordering::Relaxed) as usize]
     }
 
-    /// What the policy remembers of keys that are not in the store.
+    /// The policy's history of keys that are not in the store.
     pub fn history(&self) -> &History {
         let none = || self.histories[HistoryKind::None as usize].get().expect("it is there from the start");
         self.histories[self.policy().history_kind() as usize].get().unwrap_or_else(none)

@@ -11,7 +11,7 @@ use crate::store::{Head, Store};
 use crate::sync::{Ordering, try_lock};
 use crate::time::Moment;
 
-/// What an attempt to move a value came to.
+/// Result of an attempt to move a value.
 enum Move {
     /// It was moved, or has changed meanwhile.
     Done,
@@ -42,7 +42,7 @@ impl Store {
             Move::Done => true,
             Move::NoOwner => false,
             Move::Dead => self.drop_value_of_body(participant, body, hash, moment),
-            // What is retired comes back when a reader unpins: until then more evictions would free nothing.
+            // Retired segments are freed when a reader unpins: until then more evictions would free nothing.
             Move::NeedsSegments if self.segments.reclaim().waiting >= self.retired_limit() => false,
             Move::NeedsSegments => {
                 // Ends: writers may take what jobs free, but only so often.
@@ -457,7 +457,7 @@ mod tests {
         store.verify(&participant, 1000);
     }
 
-    /// What became free last lies above, and is looked at first by others.
+    /// Segments freed last are above, and are tried first by others.
     #[test]
     fn free_segments_above_do_not_hide_those_below() {
         let segment_size = Some(4 << 10);

@@ -31,7 +31,7 @@ pub enum ImageError {
     Store(#[from] Error),
 }
 
-/// What came of an image.
+/// Content of a loaded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     pub items: u64,

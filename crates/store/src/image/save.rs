@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// Bytes of buckets that are written at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What an image holds.
+/// Content of a saved image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     pub items: u64,

@@ -1,4 +1,4 @@
-//! What a writer does while it holds the locks of a key's candidate buckets.
+//! Operations of a writer that holds the locks of a key's candidate buckets.
 //!
 //! Lock order: the two candidates in ascending order; a third bucket, for a displacement, only by try-lock. The
 //! addresses are computed again after locking, because a split may have changed them.

@@ -43,7 +43,7 @@ pub struct Found {
     pub control: Control,
 }
 
-/// What the index asks of the items that its slots name. A bucket's lock or a pin protects them.
+/// Access of the index to the items that its slots name. A bucket's lock or a pin protects them.
 pub trait Items {
     /// The hash of an item's key.
     fn hash_at(&self, at: Location) -> u64;

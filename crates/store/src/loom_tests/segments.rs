@@ -53,8 +53,8 @@ fn a_segment_dying_while_sealed_is_listed() {
     });
 }
 
-/// What is listed while others are taken is taken, and a segment that is taken while it is listed again is looked at
-/// after that.
+/// A segment listed while others are taken is taken. A segment that is taken while it is listed again is examined after
+/// that.
 #[test]
 fn a_listed_dead_segment_is_taken() {
     model(3, || {

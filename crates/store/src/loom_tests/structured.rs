@@ -38,7 +38,7 @@ impl Client<'_> {
         is_done
     }
 
-    /// What was appended to the log of a key.
+    /// Bytes appended to the log of a key.
     pub fn log(&self, key: &[u8]) -> Option<Vec<u8>> {
         let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
         let mut content = Vec::new();

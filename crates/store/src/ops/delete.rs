@@ -20,7 +20,7 @@ use crate::ttl::{Lifetime, Ttl};
 /// The copy of an item that replaces it and takes over its bodies.
 pub(super) struct Successor<'i> {
     pub of: &'i ItemAt,
-    /// What must still hold of its word. The copy takes over the present number or structured value.
+    /// Condition on its word. The copy takes over the present number or structured value.
     pub word: SeenWord,
     pub life: Lifetime,
     pub extension: Extension,

@@ -48,7 +48,7 @@ pub enum Edit {
     Store { content: Vec<u8>, spare: usize },
 }
 
-/// What an edit does with an absent key.
+/// Treatment of an absent key by an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfAbsent {
     /// Nothing.

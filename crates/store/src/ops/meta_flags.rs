@@ -41,7 +41,7 @@ impl From<Ttl> for Creation {
     }
 }
 
-/// What to change in an entry.
+/// Change of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFlagsChange {
     /// Another TTL; one that has expired already removes the entry.
@@ -49,7 +49,7 @@ pub struct MetaFlagsChange {
     pub flags: MetaFlags,
 }
 
-/// What to change in the flags of an entry.
+/// Change of an entry's flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetaFlags {
     /// As it was.

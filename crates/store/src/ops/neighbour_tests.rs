@@ -1,5 +1,5 @@
-//! What an operation has read stays valid while neighbours in the bucket change, and becomes invalid when its item
-//! changes: each operation is interrupted between its lookup and its publication.
+//! A condition from an operation's lookup holds while neighbours in the bucket change, and fails once its item changes:
+//! each operation is interrupted between its lookup and its publication.
 
 use super::delete::Successor;
 use super::number::{Change, Count};

@@ -36,7 +36,7 @@ pub struct Item<'s> {
     _pin: Pin,
 }
 
-/// What a hit has loaded of a value that changes in place.
+/// Words that a hit has loaded of a value that changes in place.
 #[derive(Clone)]
 enum Loaded {
     /// The value does not change in place.

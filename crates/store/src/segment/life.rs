@@ -1,4 +1,4 @@
-//! The segments of a store: their memory, their headers, and who may take one.
+//! The segments of a store: their memory, their headers, and the rules for taking one.
 //!
 //! `limit` segments are in the memory budget (see `limit`). The free ones form a stack, lowest positions first at the
 //! start, so that memory that was never needed is never touched and the topmost segment can be given back. The stack is
@@ -24,7 +24,7 @@ const RESERVE_SHARE: u32 = 128;
 /// Segments are short while fewer than this share of them are free.
 pub const SHORT_SHARE: u32 = 8;
 
-/// What a free segment is taken for.
+/// Purpose of taking a free segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// New data; leaves the reserve alone.
@@ -70,11 +70,11 @@ struct RetiredRun {
     first: SegmentId,
 }
 
-/// What `Segments::reclaim` came to.
+/// Result of `Segments::reclaim`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reclaimed {
     pub freed: u32,
-    /// Retired segments, or whole values, whose grace period lasts; what was retired meanwhile is not counted.
+    /// Retired segments, or whole values, whose grace period lasts; without those retired meanwhile.
     pub waiting: u32,
 }
 
