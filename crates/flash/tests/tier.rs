@@ -142,7 +142,7 @@ fn fill(tier: &Arc<Tier>) {
     }
 }
 
-/// Looks at all, of which so much must be there.
+/// Reads all objects, of which this share must be there.
 fn look(tier: &Tier, share: f64) {
     let mut found = 0;
     for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
