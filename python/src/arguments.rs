@@ -20,7 +20,7 @@ pub fn key<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     bytes(object, "a key is str or bytes")
 }
 
-/// A value: bytes, or a copy of what has bytes (bytearray, memoryview, arrays of bytes).
+/// A value: bytes, or a copy of an object's bytes (bytearray, memoryview, arrays of bytes).
 pub fn bytes<'a>(object: &'a Bound<'_, PyAny>, expected: &str) -> PyResult<Cow<'a, [u8]>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Cow::Borrowed(bytes.as_bytes()));

@@ -99,8 +99,8 @@ impl FixedArray {
         })
     }
 
-    /// Replaces an element by what `function` makes of it, as one operation, and answers it. `function` is called again
-    /// if another edit comes first.
+    /// Replaces an element by the result of `function` on it, as one operation, and returns it. `function` is called
+    /// again if another edit comes first.
     fn update<'py>(&self, index: isize, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (python, function, index) = (function.py(), function.clone().unbind(), Self::position(index)?);
         with_elements!(self.typecode, Element => {

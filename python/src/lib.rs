@@ -1,8 +1,8 @@
 //! The native half of the Python package `ebbtide`: a cache, its pools, errors. `ebbtide/__init__.py` is the rest.
 //!
-//! Keys are `str` or `bytes`, values anything with bytes. The interpreter lock is held for what memory answers at once,
-//! and released for what waits: opening, closing, changes of pools, writes that wait for memory, and every operation of
-//! a cache that has flash.
+//! Keys are `str` or `bytes`, values any bytes-like object. Operations that memory serves hold the interpreter lock.
+//! Operations that wait release it: opening, closing, changes of pools, writes that wait for memory, and every
+//! operation of a cache that has flash.
 #![forbid(unsafe_code)]
 
 mod arguments;

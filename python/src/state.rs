@@ -23,7 +23,7 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 static WAKING: AtomicUsize = AtomicUsize::new(0);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Called in a forked process, before it goes on.
+/// Called in a forked process, before it continues.
 #[pyfunction]
 pub fn _forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);

@@ -54,8 +54,8 @@ impl Words {
         added.map_err(wrong)
     }
 
-    /// Replaces the words by what `function` makes of their list, as one operation, and answers them; None if the key
-    /// is absent. `function` is called again if another edit comes first. The list keeps its length.
+    /// Replaces the words by the result of `function` on their list, as one operation, and returns them; None if the
+    /// key is absent. `function` is called again if another edit comes first. The list keeps its length.
     fn edit(&self, python: Python<'_>, function: Py<PyAny>) -> PyResult<Option<Vec<u64>>> {
         let call = |words: &mut [u64]| -> PyResult<Vec<u64>> {
             let new: Vec<u64> = Python::attach(|python| function.call1(python, (words.to_vec(),))?.extract(python))?;
@@ -69,7 +69,7 @@ impl Words {
     }
 }
 
-/// Refuses what words cannot be.
+/// Refuses counts that words cannot have.
 fn check_count(count: usize) -> PyResult<()> {
     match count {
         1..=WORDS_MAX => Ok(()),

@@ -154,7 +154,7 @@ fn the_table_names_every_function_of_c() {
 fn the_table_names_every_method_of_python() {
     let mut methods = of_python();
     assert!(methods.len() > 50, "{methods:?}");
-    // Said in the text: what all maps do as a dict.
+    // The page names these once, as behaviour of all maps.
     methods.retain(|name| !["Map.__contains__", "Map.__len__"].contains(&name.as_str()));
     compare("Python", &methods, &of_table(2));
 }

@@ -93,7 +93,7 @@ fn the_readmes_commands_build_its_program() {
     std::fs::write(prefix.path().join("program.c"), block(&readme, "c")).unwrap();
     let commands = block(&readme, "sh");
     let compile = commands.lines().find(|line| line.starts_with("cc ")).expect("a compiler's command");
-    // A linker that takes libraries for what stands before them only, as those of some distributions do.
+    // A linker that takes libraries only for inputs before them, as those of some distributions do.
     let compile = compile.replacen("cc ", "cc -Wall -Wextra -Werror -Wl,--as-needed ", 1);
     let found = prefix.path().join("lib/pkgconfig");
     run(Command::new("sh").args(["-c", &compile]).env("PKG_CONFIG_PATH", found).current_dir(prefix.path()));

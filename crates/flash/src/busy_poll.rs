@@ -263,8 +263,8 @@ mod tests {
             }
             run_delay().expect("Linux tells")
         };
-        // One more than processors: together they lose what one would need. With other processors than those that are
-        // counted, as where a quota of time is counted, they may have to share for longer.
+        // One thread more than processors: together they lose the time of one. If a quota of time limits the
+        // processors, contention may take longer to show.
         let processors = std::thread::available_parallelism().unwrap().get();
         let mut lost = Duration::ZERO;
         for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Block devices: a loop device over a file stands for a drive. Only root can make one; elsewhere it is told that
-//! nothing was tested.
+//! Block devices: a loop device over a file stands for a drive. Only root can create one; other users get a message
+//! that nothing was tested.
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
@@ -14,7 +14,7 @@ use std::thread;
 use tempfile::TempDir;
 
 const BYTES: u64 = 2 * MIN_STRIPED_PATH_BYTES;
-/// Of open(2) on Linux: the same on every architecture that io_uring runs on.
+/// Flag of open(2) on Linux, equal on every architecture that io_uring runs on.
 const O_EXCL: i32 = 0o200;
 
 struct LoopDevice {

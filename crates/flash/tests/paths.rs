@@ -22,7 +22,7 @@ fn open(paths: &[(&Path, u64)]) -> Result<OpenedDisk, Error> {
     Disk::open(&paths, &DiskOptions::default())
 }
 
-/// Why it was refused, and what the operator reads.
+/// Reason of the refusal, and the operator's message.
 fn open_error(path: &Path, bytes: u64) -> (OpenError, String) {
     let error = open(&[(path, bytes)]).err().expect("it is refused");
     let message = error.to_string();
@@ -178,8 +178,8 @@ fn a_truncated_file_is_new_an_unlabelled_refused() {
     assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new);
 }
 
-/// A file there opens for writing, and would take a size; none can be made there, which root is told only when it
-/// tries.
+/// A file on these filesystems opens for writing and accepts a length, and none can be created there. Root gets that
+/// error only from the attempt.
 #[test]
 fn a_check_refuses_paths_without_storage() {
     for path in ["/proc/self/environ", "/proc/self/comm", "/proc/flash", "/sys/flash"] {

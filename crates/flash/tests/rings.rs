@@ -1,5 +1,5 @@
-//! Reads by rings that threads have for their own, for good or while they wait, on real files. Where the system has
-//! none, that is told.
+//! Reads by rings of single threads, permanent or for a wait, on real files. Where the system has none, the tests print
+//! that.
 
 use ebbtide_flash::device::{
     BLOCK, BlockingRing, Buffer, Device, Direction, Disk, DiskOptions, MIN_SINGLE_PATH_BYTES, OnTransfer, ThreadRing,
@@ -19,7 +19,7 @@ const BLOCKS: u64 = 64;
 const DEPTH: usize = 16;
 /// Longer than a read may take.
 const LONG: Duration = Duration::from_secs(60);
-/// Shorter than the time after which the end of a ring gives up reads that are under way.
+/// Less than the time after which the end of a ring abandons pending reads.
 const MAX_ATTEMPT: Duration = Duration::from_millis(500);
 const PATIENCE: Timespec = Timespec { tv_sec: LONG.as_secs() as i64, tv_nsec: 0 };
 
@@ -185,7 +185,7 @@ fn turns_end_all() -> bool {
     ends_all.into_inner()
 }
 
-/// As when the thread submits others, and the kernel hands over what it has: its event may have been seen before.
+/// A submission of other reads makes the kernel post its completions: their event may have been seen before.
 #[test]
 fn completions_reaped_by_a_submission_are_due() {
     with_disk(|disk| {

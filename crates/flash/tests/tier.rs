@@ -48,7 +48,7 @@ fn served(opening: Opening, test: impl FnOnce(&Arc<Tier>, Vec<String>)) {
     });
 }
 
-/// `None` where this engine does not work, which is told.
+/// `None` where this engine does not work, with a message.
 fn open(paths: &[(PathBuf, u64)], engine: Engine) -> Option<Opening> {
     match Tier::open(paths, &options(engine)) {
         Ok(opening) => Some(opening),

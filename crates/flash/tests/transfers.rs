@@ -19,7 +19,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const ENGINES: [Engine; 2] = [Engine::Ring, Engine::Pool];
-/// Ends what a dead server thread would let hang.
+/// Limit for a test that a dead server thread would block.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn directory() -> TempDir {
@@ -30,7 +30,7 @@ fn paths(directory: &Path, sizes: &[u64]) -> Vec<(PathBuf, u64)> {
     sizes.iter().enumerate().map(|(i, &bytes)| (directory.join(format!("part{i}")), bytes)).collect()
 }
 
-/// With each engine that works here; a missing one is told.
+/// Runs `test` with each engine that works here, and prints which do not.
 fn with_each(sizes: &[u64], queue_depth: usize, test: impl Fn(&Arc<Disk>)) {
     for engine in ENGINES {
         let directory = directory();
@@ -156,7 +156,7 @@ fn a_transfer_may_cross_stripes_of_several_paths() {
     });
 }
 
-/// Several threads write and read extents that are their own, and compare with what they wrote last.
+/// Several threads write and read extents of their own, and compare with their last writes.
 #[test]
 fn many_transfers_at_once_agree_with_a_model() {
     const THREADS: u64 = 4;
@@ -182,14 +182,14 @@ struct Worker<'a> {
     disk: &'a Disk,
     id: u64,
     completed: Arc<AtomicUsize>,
-    /// By extent, the seed of what was written last.
+    /// Seed of the last write, by extent.
     model: HashMap<u64, u64>,
     /// Extents with a transfer under way.
     busy: HashSet<u64>,
     done: (Sender<Finished>, Receiver<Finished>),
 }
 
-/// The extent, the seed if it was a write, what became of it.
+/// The extent, the seed if it was a write, and the result.
 type Finished = (u64, Option<u64>, TransferOutcome);
 
 impl Worker<'_> {
@@ -266,7 +266,7 @@ fn a_full_queue_refuses_and_completes_accepted_once() {
             let request = TransferRequest { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done };
             opened.disk.submit(request).is_ok()
         };
-        // Nobody serves yet: half may be writes.
+        // No thread serves the queue yet: half of it may be writes.
         let taken: Vec<bool> = (0..10).map(|i| submit(i, Direction::Write)).collect();
         assert_eq!(taken, [[true; 4].as_slice(), &[false; 6]].concat());
         let taken: Vec<bool> = (10..20).map(|i| submit(i, Direction::Read)).collect();

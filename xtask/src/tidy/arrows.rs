@@ -16,7 +16,7 @@ const TESTKIT: &str = "ebbtide-testkit";
 /// Features that no shipping build has: only a dev-dependency may ask for them.
 const TEST_FEATURES: [&str; 2] = ["kill-points", "test-devices"];
 
-/// Every package of the workspace, with what it may import of ours.
+/// Every package of the workspace, with the packages of ours that it may import.
 const ALLOWED: [(&str, &[&str]); 13] = [
     // The server takes the cache that the flags describe.
     ("ebbtide-cli", &["ebbtide-server", "ebbtide-lab"]),

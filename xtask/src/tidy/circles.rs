@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(found(&[], &files), [""; 0]);
         let circle = [("lib.rs", root), ("a.rs", "use crate::B;"), ("b.rs", "use crate::a::A;"), ("error.rs", "")];
         assert_eq!(found(&[], &circle).len(), 1);
-        // A map that works with what it passes on is no map.
+        // A file that uses its re-exports is no map.
         let user = "mod a;\npub use a::A;\npub struct S(A);";
         assert_eq!(found(&[], &[("lib.rs", user), ("a.rs", "use crate::S;")]).len(), 1);
     }

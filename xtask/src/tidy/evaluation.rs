@@ -157,7 +157,7 @@ mod tests {
 
     const NUMBERS: (&str, &str) = ("docs/benchmarks.md", "# B\n\n## Flash: hit ratio\n");
 
-    /// A page with a good row for each label, but for what `change` makes of its text.
+    /// Advice for a page with a good row for each label, after `change` of its text.
     fn advice(change: impl Fn(String) -> String) -> Vec<String> {
         let mut page = String::from("# Page\n");
         for (chapter, labels) in LIST {

@@ -58,7 +58,7 @@ impl Crate {
         krate
     }
 
-    /// The file of what `path` names in the module `from`; `None` if it is not of this crate.
+    /// File of the item that `path` names in the module `from`; `None` outside of this crate.
     pub fn file_of(&self, from: &[String], path: &[String]) -> Option<String> {
         self.resolve(from, path, true, MAX_HOPS)
     }
@@ -179,7 +179,7 @@ impl<'a> Reader<'a, '_> {
         self.krate.modules.insert(path, module);
     }
 
-    /// Passes an attribute over, and what it belongs to if that is for tests only.
+    /// Skips an attribute, and its item if that is for tests only.
     fn attribute(&mut self) {
         let is_test =
             self.peek(2) == "cfg" && (self.peek(4) == "test" || (self.peek(4) == "all" && self.peek(6) == "test"));

@@ -1,8 +1,8 @@
-//! Rust text split into what the compiler reads and what people read.
+//! Rust text split into code and comments.
 //!
-//! `code` and `comments` have the length and the line ends of the text; whatever belongs to the other one, and the
-//! inside of string and character literals, is blank. So a rule can search for words and count braces without being
-//! misled by a brace in a string or a keyword in a comment, and offsets mean the same in all three.
+//! `code` and `comments` have the length and the line ends of the text; text of the other kind, and the inside of
+//! string and character literals, is blank. So a rule can search for words and count braces without being misled by a
+//! brace in a string or a keyword in a comment, and offsets mean the same in all three.
 
 use std::ops::Range;
 
@@ -86,7 +86,7 @@ fn pieces(text: &[u8]) -> Vec<(Class, Range<usize>)> {
     pieces
 }
 
-/// The class of what starts at `at`, and where it ends.
+/// The class and the end of the piece that starts at `at`.
 fn piece(text: &[u8], at: usize) -> (Class, usize) {
     let rest = &text[at..];
     if rest.starts_with(b"//") {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::Error;
 
-/// Directories that hold what tools make, not what people write.
+/// Directories of generated files.
 const SKIPPED: [&str; 6] = [".git", ".venv", ".pytest_cache", "__pycache__", "node_modules", "target"];
 
 /// Files whose text some rule reads; of all others only the name is kept.

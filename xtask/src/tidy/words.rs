@@ -7,7 +7,7 @@ const RULE: &str = "word";
 /// It has the words themselves.
 const THIS_FILE: &str = "xtask/src/tidy/words.rs";
 
-/// Words in lower case, as they stand between two others, with what to write.
+/// Refused words in lower case, with their replacements.
 const REFUSED: &[(&[&str], &str)] = &[
     (&["raise", "raises", "raised", "raising"], "increase, promote, or what the code does"),
     (&["rise", "rises", "risen", "rising"], "increase, or promote"),

@@ -44,8 +44,8 @@ pub struct AdmissionOptions {
     pub policy: AdmissionPolicy,
     /// By default none, for the same reason.
     pub budget: Option<WriteBudget>,
-    /// Objects that expire sooner are refused. By default 10: an object waits about this long in a buffer, and is
-    /// hardly read from flash in that time.
+    /// Objects that expire sooner are refused. By default 10: an object waits about this long in a buffer, where flash
+    /// rarely serves it.
     pub min_ttl_seconds: u32,
     /// Objects with a shorter value are refused. By default 0.
     pub min_value_bytes: u32,

@@ -46,9 +46,9 @@ pub(super) struct MissHistory {
 struct Estimates {
     /// When this hour began.
     began: Option<u32>,
-    /// Of samples that are over.
+    /// Classes of the samples that are over.
     over: [MissClass; CLASSES],
-    /// Of those that are watched.
+    /// Classes of the samples that are watched.
     watched: [MissClass; CLASSES],
     /// Reads an hour from flash.
     expected: [f64; CLASSES],
@@ -59,7 +59,7 @@ struct Estimates {
 struct WatchedKey {
     key: AtomicU64,
     reads: AtomicU32,
-    /// When it was offered, and as what.
+    /// Time of its offer, and its class then.
     since: AtomicU32,
     class: AtomicU32,
 }
@@ -138,7 +138,7 @@ impl MissHistory {
         self.estimates.lock().unwrap().expected[class]
     }
 
-    /// Takes in what samples tell, and goes on to the next hour when it is time or this hour's filter is full.
+    /// Evaluates samples, and starts the next hour when it is due or this hour's filter is full.
     pub fn maintain(&self, now: u32) {
         let mut estimates = self.estimates.lock().unwrap();
         self.update_estimates(&mut estimates, now);
@@ -186,7 +186,7 @@ impl MissHistory {
     }
 }
 
-/// Those of the first miss in an hour, the second, and so on.
+/// Names of the first miss in an hour, the second, and so on.
 fn names(key: FlashHash) -> impl Iterator<Item = u64> {
     (0..NAMES as u64).map(move |n| mix(key.0.wrapping_add(n)))
 }
@@ -259,8 +259,7 @@ mod tests {
     #[test]
     fn expected_reads_of_a_class_follow_its_samples() {
         let history = MissHistory::new(100_000);
-        // Of each hour's keys, those that were missed once are never read again; those that never were are, three
-        // times.
+        // Keys missed once in an hour are never read again; keys never missed are read three times.
         let fresh = |hour: u32, i: u64| key(10_000 * u64::from(hour) + i);
         for hour in 0..4 {
             history.maintain(hour * HOUR);
@@ -271,8 +270,7 @@ mod tests {
             (500..1000).for_each(|i| (0..3).for_each(|_| history.missed(fresh(hour, i))));
             history.maintain(hour * HOUR + HOUR / 2);
             let (worthless, worthy) = (expected(&history, 1), expected(&history, 0));
-            // At the half of the first hour, as if they went on like this: six an hour. The hours that are over have
-            // three.
+            // At the half of the first hour the count is extrapolated: six reads an hour. Complete hours have three.
             assert!(worthless < 0.05 && (3.0..6.1).contains(&worthy), "hour {hour}: {worthless} {worthy}");
             assert!(hour > 0 || worthy > 5.5, "{worthy}");
         }

@@ -100,7 +100,7 @@ fn history_admits_missed_keys_and_budgets_most_missed() {
     for admission in [&plain, &tight] {
         for hour in 0..6 {
             admission.maintain(hour * 3600, 0);
-            // Of 1000 keys, all are missed in the first hour and a hundred in each.
+            // All of 1000 keys are missed in the first hour, and a hundred of them in each hour.
             let missed = if hour == 0 { 0..1000 } else { 0..100 };
             missed.for_each(|i| admission.missed(offer(i).key));
         }
@@ -109,10 +109,10 @@ fn history_admits_missed_keys_and_budgets_most_missed() {
     assert_eq!(admitted(&plain, 0..100, now), 100);
     assert_eq!(admitted(&plain, 100..1000, now), 900, "missed in one of six hours: 0.17");
     assert!(admitted(&plain, 5000..6000, now) < 100, "not missed");
-    // A tenth of what passes the policy may be written: that is the hundred, and nearly nothing else.
+    // The budget admits a tenth of the objects that pass the policy: the hundred, and hardly another one.
     let mut written = 0;
     for second in 0..3000_u64 {
-        // They go on like that, the hundred a little more often.
+        // The misses continue, those of the hundred a little more often.
         (0..100).filter(|i| (second + i) % 1000 == 0).for_each(|i| tight.missed(offer(i).key));
         (100..1000).filter(|i| (second + i) % 3000 == 0).for_each(|i| tight.missed(offer(i).key));
         let before = tight.stats().admitted_bytes;

@@ -329,7 +329,7 @@ mod tests {
         assert!(wait().unwrap() > Duration::ZERO);
     }
 
-    /// Has reads hang for as long as what is returned lives.
+    /// Makes reads hang until the returned pipe is dropped.
     fn hang(disk: &Disk) -> PipeWriter {
         let (hung, never_written) = pipe().unwrap();
         // SAFETY: the disk keeps it open, and it is not closed here.

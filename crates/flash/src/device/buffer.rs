@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// Bytes of a block: offsets, lengths and addresses of all transfers are multiples of it.
 pub const BLOCK: usize = 4096;
 
-/// Bytes of which some of the first block's length are left out, so that the rest is aligned. An allocator that is
-/// asked for aligned memory cuts it out of a longer piece as well, but leaves what it cut off as a hole that fits no
-/// later buffer, and writes zeros that the system had given already.
+/// Bytes of which a part of the first block's length is skipped, so that the rest is aligned. An allocator cuts aligned
+/// memory out of a longer piece as well, but leaves the cut-off part as a hole that fits no later buffer, and writes
+/// zeros to pages that the system had zeroed.
 struct Blocks {
     bytes: Box<[u8]>,
     from: usize,

@@ -160,7 +160,7 @@ impl Disk {
     fn discard_run(&self, part: &DevicePath, offset: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: this is the number of an ioctl that takes a pointer to two u64, the offset and the length.
         let request = unsafe { Setter::<DISCARD, [u64; 2]>::new([offset, bytes]) };
-        // SAFETY: it reads those two numbers. What it discards is on our own block device, which is locked.
+        // SAFETY: the call reads those two numbers. It discards blocks of our own block device, which is locked.
         unsafe { rustix::ioctl::ioctl(&part.file, request) }.map_err(io::Error::from)
     }
 }
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(notices.len(), 1);
     }
 
-    /// On a filesystem that tells what is only reserved.
+    /// A disk on a filesystem that reports reserved extents.
     fn disk(paths: &[(&str, u64)]) -> Option<(tempfile::TempDir, Disk)> {
         let directory = tempfile::tempdir().unwrap();
         let paths: Vec<_> = paths.iter().map(|(name, bytes)| (directory.path().join(name), *bytes)).collect();

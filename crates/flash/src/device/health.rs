@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(after(&[(1, 16, 8, 0)]), [Failed]);
         assert_eq!(after(&[(1, 15, 15, 0)]), [Degraded]);
         assert_eq!(after(&[(1, 100, 49, 0), (2, 120, 59, 0)]), [Degraded, Degraded]);
-        // A window forgets what was good before.
+        // A new window forgets earlier successes.
         assert_eq!(after(&[(11, 1000, 1, 0), (12, 1020, 12, 0)]), [Degraded, Failed]);
     }
 }

@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Of a value so long, and what lies in its region before it is sealed.
+    /// A header for a value of this length, and its bytes in a region that is not sealed.
     fn long(value_bytes: usize) -> (ObjectHeader, Vec<u8>) {
         let header = ObjectHeader { value_bytes: value_bytes as u32, total_bytes: value_bytes as u32, ..OBJECT };
         let value: Vec<u8> = (0..value_bytes).map(|at| (at * 7 + at / 251) as u8).collect();

@@ -374,7 +374,7 @@ impl LargeLog {
         Some(located)
     }
 
-    /// Whether the object that the token names is what a lookup would find; then that counts as a hit.
+    /// Whether a lookup would find the object that the token names. If so, that counts as a hit.
     pub fn is_current_hit(&self, hash: FlashHash, token: Token) -> bool {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);

@@ -48,9 +48,9 @@ counters! {
     lookups_read,
     /// Lookups that read the device and found nothing.
     lookups_read_for_nothing,
-    /// Lookups that gave up because the device took no more requests.
+    /// Lookups that ended because the device accepted no more requests.
     lookups_refused,
-    /// Lookups that gave up because their set changed repeatedly.
+    /// Lookups that ended because their set changed repeatedly.
     lookups_contended,
     /// Sets that a walk skipped because they changed repeatedly.
     scans_contended,

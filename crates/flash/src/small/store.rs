@@ -400,7 +400,7 @@ pub(super) fn is_page_token(group: &SetGroup, set: usize, token: Token) -> bool 
     same_generation && changes < GENERATIONS
 }
 
-/// A locked group. When it is unlocked, what changed is added to the totals.
+/// A locked group. Unlocking it adds its changes to the totals.
 pub(super) struct LockedGroup<'a> {
     pub(super) shared: &'a SmallShared,
     pub(super) group: MutexGuard<'a, SetGroup>,

@@ -46,8 +46,8 @@ impl Tier {
         self.look_up(key, None, Some(range), now, done)
     }
 
-    /// Lookups that ended as misses though flash may have the object: the device's queue was full, or what was read
-    /// changed at each try. A miss during which this number did not change is one.
+    /// Lookups that ended as misses although flash may have the object: the device's queue was full, or the entry that
+    /// was read changed at each try. A miss during which this number did not change is certain.
     pub fn undecided_lookups(&self) -> u64 {
         self.large.undecided_lookups() + self.small.undecided_lookups()
     }
@@ -63,9 +63,8 @@ impl Tier {
         Some(Probe { bytes: bytes as u64, large })
     }
 
-    /// As [`Tier::lookup`], or [`Tier::lookup_range`], of a key that was probed. The caller asks
-    /// [`Tier::is_current_hit`] before it answers with what is found, which may have been overwritten or removed since
-    /// the probe.
+    /// As [`Tier::lookup`], or [`Tier::lookup_range`], of a key that was probed. Before it serves the hit, the caller
+    /// asks [`Tier::is_current_hit`] whether the object was overwritten or removed since the probe.
     pub fn read(&self, key: Key<'_>, probe: Probe, range: Option<ByteRange>, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, Some(probe), range, now, done)
     }

@@ -9,8 +9,7 @@ use std::process::Command;
 const MOUNTED: &str = "EBBTIDE_TEST_MOUNTED";
 
 /// Runs the rest of a test on a new filesystem: the test's process starts itself in a namespace of its own, with this
-/// test alone. Where the system allows no such namespace, as in some containers, that is told, and the test does not
-/// run.
+/// test alone. Where the system allows no such namespace, as in some containers, the test prints that and does not run.
 pub fn run(test: &str, kind: &str, options: &str, body: impl FnOnce(&Path)) {
     if let Some(directory) = env::var_os(MOUNTED) {
         return body(Path::new(&directory));

@@ -83,7 +83,7 @@ fn while_parts_are_written(
 #[test]
 fn an_insert_into_a_reclaimed_region_is_refused() {
     assert!(while_parts_are_written(1, |_| ()).is_ok());
-    // Of another group and another writer's lock than the insert under way has.
+    // Keys of another group and another writer's lock than those of the insert under way.
     let writer = |number| IndexKey::of(Key::new(&key(number)).hash).shard;
     let turn = move |log: &Arc<LargeLog>| {
         for i in (10..).filter(|&i| writer(i) != writer(1)) {

@@ -162,7 +162,7 @@ fn copies_of_several_groups_leave_free_regions() {
         Options { reinsertion: Reinsertion::Forced(1), expiry_groups: 8, buffers: 12, ..without_patience() },
     );
     let mut next = 0;
-    // Of one group as they come, of seven later.
+    // All are of one group when they are inserted, and of seven at `now`.
     while log.stats().regions_free > 2 {
         insert(&log, next, &value(next, next, 9 << 10), now + ttls[next as usize % ttls.len()], 1).unwrap();
         next += 1;
@@ -302,7 +302,7 @@ fn hits_of_recovered_objects_are_no_evidence() {
         (0..50).for_each(|i| _ = insert(&log, i, &value(i, i, 9 << 10), 0, 1).unwrap());
         let log = restarted(log, device, small());
         hit_all(&log, 50);
-        // Half of the bytes are copies, and only what is new is hit.
+        // Half of the bytes are copies, and only new objects are hit.
         (0..50).for_each(|_| log.reinsertion_value.first_hit(false, u16::MAX / 2));
         assert!(!log.reinsertion_value.copies_pay(0.0, 0), "orders from {first_order:#x} on");
     }
@@ -333,7 +333,7 @@ fn a_checkpoint_waits_for_a_running_reclaim() {
     assert!(recovered.from_checkpoint && recovered.objects == there, "of {there} objects: {recovered:?}");
 }
 
-/// Inserts that are taken after copies were made, and before what they were made of is free.
+/// Inserts that are accepted after copies were made, and before their originals' region is free.
 fn taken_during_a_reclaim(reinsertion: Reinsertion, is_region_open: bool) -> usize {
     let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), Options { reinsertion, ..without_patience() });

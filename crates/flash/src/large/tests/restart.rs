@@ -454,7 +454,7 @@ fn torn_writes_do_not_expose_an_older_life() {
     // The power fails before its header is there.
     write(&*device, begin, Buffer::zeroed(BLOCK)).unwrap();
     put(2);
-    // It fails again, before those sectors are there in which the object lies that is not at an end of what is written.
+    // The power fails again, before the sectors in the middle of the write are durable.
     let mut torn = written();
     torn[1024..10_240].copy_from_slice(&first[1024..10_240]);
     write(&*device, begin, torn).unwrap();

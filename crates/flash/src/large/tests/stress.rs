@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Hits, and what was counted.
+/// Hits, and the log's counters.
 fn stress(seed: u64, steps: u64, faults: Faults, options: Options) -> (u64, Stats) {
     println!("seed {seed}");
     let device = Arc::new(FaultyDevice::new(REGIONS * REGION_BYTES, seed, Delivery::Later { queue_depth: 16 }));

@@ -158,7 +158,7 @@ fn an_object_replaced_by_a_part_stays_removed() {
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
 
-/// The same, while a copy of the other one is being made.
+/// As above, while a copy of the other object is being made.
 #[test]
 fn an_object_replaced_while_copied_stays_removed() {
     const ORDER: u64 = 1000;

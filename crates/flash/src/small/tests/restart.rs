@@ -215,7 +215,7 @@ fn a_checkpoint_recovers_everything_without_page_reads() {
         assert_eq!((world.look_at_all(), world.store.stats().tombstones), (before, tombstones));
         assert!(before > 300, "{before} objects, {tombstones} tombstones");
         assert!(resume(&world).is_none(), "it is used up");
-        // The store goes on from there: also what is only found by a scan afterwards is right.
+        // The store continues from there: objects that only a later scan finds are right, too.
         (0..3000).for_each(|_| world.step());
         world.store.seal(1);
         world.look_at_all();

@@ -140,8 +140,8 @@ fn keys_with_equal_hashes_are_told_apart() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();
     let hash = FlashHash::of(b"mine");
-    // The same hash, as in a collision. It is inserted directly into the large log, since the tier would remove the
-    // small object.
+    // A hash collision. The object is inserted directly into the large log, since the tier would remove the small
+    // object.
     let foreign = crate::Object {
         key: Key { hash, ..Key::new(b"foreign") },
         value: &[&[7; 5000]],

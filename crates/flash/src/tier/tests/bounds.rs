@@ -1,4 +1,4 @@
-//! The memory stays within its bound, and the tier goes on taking objects there.
+//! The memory stays within its bound, and the tier continues to accept objects.
 
 use super::{Stopping, get, put, serve, stamped};
 use crate::device::{Delivery, FaultyDevice, MemoryDevice};
@@ -33,8 +33,8 @@ fn tiny_objects_stay_within_the_memory_bound() {
     }
 }
 
-/// Values as long as any may be, of more parts than there are buffers for what is short, go to a device that is slow:
-/// two at a time, and short ones find their buffers beside them.
+/// Values of the maximum length have more parts than there are buffers for short objects. A slow device gets two of
+/// them at a time, and short objects find their buffers beside them.
 #[test]
 fn values_beyond_the_buffers_are_taken_in_pairs() {
     const LONGEST: u64 = 3 << 20;
