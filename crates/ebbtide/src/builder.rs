@@ -103,10 +103,10 @@ impl CacheBuilder {
         self
     }
 
-    /// A file that `Cache::close` writes all entries to, and the next cache with the same file begins with.
-    /// It is made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
-    /// (`Cache::memory_start`). Whatever the options, what the file holds was laid out by the run that wrote
-    /// it: segment size and seed are the file's, and the memory is resized.
+    /// A file to which `Cache::close` writes all entries, and from which the next cache with the same file starts. It
+    /// is created if absent, locked while the cache lives, and emptied at the start; so after a crash the next start is
+    /// cold (`Cache::memory_start`). The layout of the file wins over the options: segment size and seed are the
+    /// file's, and the memory is resized.
     pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
         self.memory_file = Some(path.as_ref().to_owned());
         self
@@ -234,15 +234,15 @@ impl CacheBuilder {
         self
     }
 
-    /// How long [`crate::Cache::close`] of a cache without a memory file writes what is in memory to flash, the most
-    /// frequent objects first. Default 30 s: a service manager commonly waits 90 s for a stop. Zero: what is in memory
-    /// alone is lost.
+    /// How long [`crate::Cache::close`] of a cache without a memory file demotes entries to flash, the most frequent
+    /// first. Default 30 s: a service manager commonly waits 90 s for a stop. Zero: entries that only memory has are
+    /// lost.
     pub fn flash_drain(mut self, limit: Duration) -> Self {
         self.flash_waits.drain = limit;
         self
     }
 
-    /// Demotes values that nobody has read for this many seconds before their memory is needed, in the background and
+    /// Demotes values that were not read for this many seconds before their memory is needed, in the background and
     /// within the write budget. By default only evictions demote.
     pub fn flash_max_idle(mut self, seconds: Option<u32>) -> Self {
         self.flash_max_idle = seconds;

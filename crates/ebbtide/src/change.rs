@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(handle.insert(KEY, b"more").mode(Mode::Append).apply(), Ok(Stored::NotStored));
         assert_eq!(add(), Ok(Stored::Stored));
         assert_eq!((add(), found(&cache)), (Ok(Stored::NotStored), Some((2, 6000))));
-        // Refused when nobody waits on.
+        // Refused when the caller does not wait any longer.
         cache.delete(KEY);
         handle.set_patience(Patience::Spent);
         set(&cache, 3, Ttl::Never);

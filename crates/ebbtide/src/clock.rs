@@ -105,7 +105,7 @@ impl EngineClock {
         }
     }
 
-    /// Time that goes on where a cache stopped, so long ago.
+    /// Time that continues from where a cache stopped, `stopped_for` ago.
     pub fn resumed(clock: Clock, saved: &SavedTime, stopped_for: Duration) -> Self {
         let SavedTime { epoch_seconds, now_ms, skipped_ms } = *saved;
         if clock == Clock::Manual {
@@ -116,7 +116,7 @@ impl EngineClock {
         let start = Instant::now();
         let since_epoch = UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(Duration::from_secs(epoch_seconds));
         let resumed = Duration::from_millis(now_ms - skipped_ms.min(now_ms)) + stopped_for;
-        // Not behind the wall clock, which is ahead by what it was slewed. One that was set is left to `until`.
+        // Not behind the wall clock, which slewing may have put ahead. A clock that was set is left to `until`.
         let origin = if since_epoch < resumed + ALIGN_MAX { resumed.max(since_epoch) } else { resumed };
         Self {
             start: Some(start),
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(wall_ahead_ms(5000, 5051, 5000), 51);
         assert_eq!(wall_ahead_ms(5000, 4999, 5000), -1);
         assert_eq!(second_of(100, 0), 100);
-        // Set ahead: the time comes earlier on this clock, and a part of a second is given up.
+        // Set ahead: the time comes earlier on this clock, rounded down to a second.
         assert_eq!((second_of(100, 51), second_of(100, 1000), second_of(100, 1001)), (99, 99, 98));
         // Set back: it comes later.
         assert_eq!((second_of(100, -999), second_of(100, -1000), second_of(100, -3_600_500)), (100, 101, 3700));

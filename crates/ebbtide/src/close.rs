@@ -1,4 +1,4 @@
-//! The end of a cache that is to come back.
+//! The end of a cache that will be started again.
 //!
 //! ```text
 //! changes are refused, those in progress end -> the maintenance ends
@@ -103,7 +103,7 @@ impl CacheBuilder {
 }
 
 impl Engine {
-    /// Writes what is in memory to flash, pool by pool; `None` without flash. Each pool has an equal part of the time
+    /// Demotes the memory of all pools, pool by pool; `None` without flash. Each pool has an equal part of the time
     /// that is left.
     fn drain(&self) -> Option<FlashDrained> {
         let limit = self.flash()?.drain_limit;

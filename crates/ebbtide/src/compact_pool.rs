@@ -34,7 +34,7 @@ impl CompactPool {
         self.pool.get(key, read)
     }
 
-    /// As `get`, as an item: that of a negative result has an empty value.
+    /// As `get`, as an item: the item of a negative result has an empty value.
     pub fn look_up(&self, key: &[u8]) -> Lookup<'static> {
         match self.get(key, |value| Item::of_compact(key, value)) {
             CompactLookup::Hit(item) => Lookup::Hit(item),

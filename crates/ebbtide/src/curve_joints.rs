@@ -52,7 +52,7 @@ pub(crate) fn at_level(curve: &Curve, memory_bytes: u64, measured: f64) -> Curve
     let level = curve.miss_ratio_at(memory_bytes).unwrap_or(measured);
     let at = |point: &Point| match point.memory_bytes {
         small if small < memory_bytes => {
-            // A curve that increases with memory is no reason to take hits from what has more of them.
+            // A curve that increases with memory takes no hits from points with more memory.
             let increase = (level - point.miss_ratio).max(0.0);
             at_less_memory(point.miss_ratio + increase, level, measured, small as f64 / memory_bytes as f64) - increase
         }
@@ -114,7 +114,7 @@ mod tests {
     fn a_curve_gets_the_level_of_its_models() {
         let lru = curve(&[(1, 0.91), (2, 0.84), (3, 0.7), (4, 0.6), (8, 0.3), (16, 0.2)]);
         let joined = corrected(&lru, &[(2 * MIB, 0.54), (4 * MIB, 0.4)], false);
-        // 0.09 + 0.3 * sqrt(9 / 16) hits at 1 MiB; a quarter of what memory can save remains at 8 MiB.
+        // 0.09 + 0.3 * sqrt(9 / 16) hits at 1 MiB; a quarter of the misses that memory can save remains at 8 MiB.
         assert_eq!(ratios(&joined), [0.685, 0.54, 0.47, 0.4, 0.25, 0.2]);
         assert!((joined.points()[1].high - 0.55).abs() < 1e-9);
         let exact = corrected(&lru, &[(2 * MIB, 0.54), (4 * MIB, 0.4)], true);

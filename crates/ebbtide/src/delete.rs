@@ -42,7 +42,7 @@ impl Access {
         deleted.expect("a blocking read has an outcome")
     }
 
-    /// The same for a caller that does not wait. `None`: a read is pending, and nothing was changed.
+    /// As `delete`, for a caller that does not wait. `None`: a read is pending, and nothing was changed.
     pub fn try_delete(&self, reads: &mut FlashReads, key: &[u8], wake: impl FnMut() -> ReadWake) -> Option<bool> {
         if self.pool.is_removed() {
             return Some(false);

@@ -9,7 +9,7 @@ pub enum WaitReason {
     Reader,
     /// Handles or uploads hold the memory.
     Held,
-    /// Flash has not yet taken what was evicted before.
+    /// Flash has not yet written earlier evictions.
     Demotion,
 }
 
@@ -119,7 +119,7 @@ impl Error {
         !matches!(self, Self::WouldWait { .. })
     }
 
-    /// Translates what is left of the store's errors once `NeedSegment` is dealt with.
+    /// Translates the store's errors other than `NeedSegment`.
     pub(crate) fn from_store(error: ebbtide_store::Error) -> Self {
         use ebbtide_store::Error as Store;
         match error {

@@ -1,7 +1,7 @@
 //! The shares of pools on flash.
 //!
-//! A share that is set is a part of the capacity. What these leave is divided among the other pools in proportion to
-//! their memory. Shares hold while flash is full: `ebbtide_flash` refuses what exceeds them.
+//! A share that is set is a part of the capacity. The rest is divided among the other pools in proportion to their
+//! memory. Shares hold while flash is full: `ebbtide_flash` refuses objects beyond them.
 
 use crate::error::Error;
 

@@ -66,7 +66,7 @@ impl<'a> Insert<'a> {
         self.apply_with_token().map(|written| written.stored)
     }
 
-    /// Carries the write out and answers the CAS token of what it stored.
+    /// Carries the write out and returns the CAS token of the stored item.
     ///
     /// # Errors
     /// As `apply`.

@@ -1,4 +1,5 @@
-//! Profiles that a cache keeps of its pools: see `profile.rs`, and `profile_thread.rs` for who updates them.
+//! Profiles that a cache keeps of its pools: see `profile.rs`, and `profile_thread.rs` for the thread that updates
+//! them.
 
 use crate::pool_state::PoolState;
 use crate::profile::CacheProfile;
@@ -21,7 +22,7 @@ impl LiveProfiles {
         self.locked().iter().find(|profile| profile.is_of(pool)).and_then(look)
     }
 
-    /// Takes in what was sampled. Pools that were added are sampled from now on.
+    /// Takes the samples since the last call. Added pools are sampled from now on.
     pub fn update(&self, pools: &[Arc<PoolState>], memory_bytes: u64) {
         let mut profiles = self.locked();
         let count = profiles.len();

@@ -173,9 +173,9 @@ impl Item<'_> {
     }
 
     /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from
-    /// here on until the value changes, also while that is on flash only, unless more tokens are handed out than are
-    /// kept. That of a hit which flash has answered is none's: a write with it is refused, and finds the value in
-    /// memory the next time. `Cache::get_with_token` gives hits with tokens only.
+    /// here on until the value changes, also while the value is on flash only, unless more tokens are handed out than
+    /// are kept. A hit that was served from flash has no valid token: a write with it is refused, and finds the value
+    /// in memory the next time. `Cache::get_with_token` returns only hits with tokens.
     pub fn cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
@@ -198,12 +198,12 @@ impl Item<'_> {
         matches!(&self.0, Source::Memory { item, .. } if item.has_token(token))
     }
 
-    /// Whether the value was marked as out of date and nobody has stored a new one since.
+    /// Whether the value was marked as out of date and not replaced since.
     pub fn is_stale(&self) -> bool {
         matches!(&self.0, Source::Memory { item, .. } if item.extension().stale)
     }
 
-    /// Whether somebody was told to store the value anew, and has not done so yet.
+    /// Whether a client won the right to store the value anew, and has not done so yet.
     pub fn is_won(&self) -> bool {
         matches!(&self.0, Source::Memory { item, .. } if item.extension().won)
     }
@@ -294,13 +294,12 @@ impl Item<'_> {
         copy
     }
 
-    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is
-    /// dropped.
+    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay in place until it is dropped.
     ///
     /// # Errors
-    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits
-    /// that flash has answered, a quarter of the memory that flash has, or one value; in any case of hits of a compact
-    /// pool, which are copies.
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes. For hits
+    /// served from flash the limit is a quarter of the memory of flash, or one value. Always for hits of a compact pool,
+    /// which are copies.
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {
@@ -342,7 +341,7 @@ enum HandleSource {
     Flash(PinnedValue),
 }
 
-/// A value that flash has answered, counted with what such handles hold. Dropping it gives that back.
+/// A value served from flash, counted among the bytes that such handles hold. Dropping it releases them.
 struct PinnedValue {
     value: Arc<ReadValue>,
     pinned_bytes: Arc<AtomicU64>,

@@ -30,7 +30,7 @@ const WAITING_TICK: Duration = Duration::from_micros(500);
 const FLASH_TICK: Duration = Duration::from_micros(100);
 /// Steps of a scan for idle values per wake-up. A step looks at a few entries.
 const IDLE_SCAN_STEPS: u32 = 64;
-/// How long a new pool waits for the memory that others give up for it.
+/// How long a new pool waits for the memory of others.
 const MAX_ADD_WAIT: Duration = Duration::from_secs(30);
 
 /// Result of a slice of a pool's maintenance.
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// The time, which flash is told, too.
+    /// Refreshes the time, also that of flash.
     fn tick(&self) -> u64 {
         let now_ms = self.clock.tick();
         self.flash().into_iter().for_each(|flash| flash.note_time(now_ms));
@@ -286,7 +286,7 @@ impl Engine {
 }
 
 impl PoolState {
-    /// A slice of what is due. While flash cannot take evicted items, everything but evictions goes on.
+    /// A slice of the due maintenance. While flash cannot take evicted items, everything but evictions continues.
     fn run_slice(&self, participant: &Participant, tick: impl FnOnce() -> u64) -> Slice {
         let (store, now_ms) = (&*self.store, tick());
         self.flash.iter().for_each(|flash| flash.promotions.note_memory(store.memory_bytes()));

@@ -61,7 +61,7 @@ impl<P: AsRef<QueueMark>> MaintenanceQueue<P> {
         self.waker.wake();
     }
 
-    /// Moves what was pushed to the end of the thread's list.
+    /// Moves the pushed pools to the end of the thread's list.
     fn take_over(&self, pools: &mut VecDeque<Weak<P>>) {
         pools.extend(self.pushed.lock().expect("nothing panics under this lock").drain(..));
     }
@@ -82,7 +82,7 @@ impl<P> Default for Turns<P> {
 }
 
 impl<P: AsRef<QueueMark>> Turns<P> {
-    /// Begins a wake-up: what waited is ready again.
+    /// Begins a wake-up: waiting pools are ready again.
     pub fn resume_waiting(&mut self) {
         self.ready.extend(self.waiting.drain(..));
     }
@@ -94,7 +94,7 @@ impl<P: AsRef<QueueMark>> Turns<P> {
         }
     }
 
-    /// Of `count` pools in a rotation, how many have their turn now.
+    /// Number of pools, of `count` in a rotation, that have their turn now.
     pub fn due_in_sweep(&mut self, elapsed: Duration, count: usize) -> usize {
         self.sweep.due(elapsed, count)
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes a line to standard error, as `eprintln!` does, but goes on where nobody reads it any more: a server whose
-/// log reader has ended must serve and stop all the same.
+/// Writes a line to standard error, as `eprintln!` does, but ignores a closed reader: a server whose log reader has
+/// ended must still serve and stop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! message {

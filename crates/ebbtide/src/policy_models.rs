@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn fills_after_model_hits_are_no_writes() {
-        // FIFO evicts by the time of the write: one that is taken for a write keeps what is used.
+        // FIFO evicts by the time of the write: a fill that counted as a write would keep used keys.
         let (mut asked, mut sampled) = (models(Policy::Fifo), models(Policy::Fifo));
         for (key, now_ms) in keys() {
             let hash = mixed(key + 1) >> 1;

@@ -33,7 +33,7 @@ pub struct Pool(pub(crate) Access);
 impl Pool {
     /// Looks a key up. If only flash may have it the calling thread waits for the device: usually for less than a
     /// millisecond, and for half a minute at most if the device hangs. The promotion policy decides whether the value
-    /// comes back to memory. [`Pool::without_waiting`] is for threads that must not wait.
+    /// is copied to memory. [`Pool::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
         let lookup = self.0.get_in_memory(key);
@@ -99,7 +99,7 @@ impl Pool {
     }
 
     /// As `get`, with a hit that is in memory and so has a valid CAS token. A value that only flash has is promoted
-    /// whatever the policy says; without a place in memory it is a miss.
+    /// under every policy; without space in memory it is a miss.
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
         self.0.get_with_token(key)
     }

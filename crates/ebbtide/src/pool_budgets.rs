@@ -15,7 +15,7 @@ use ebbtide_store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that move between pools in a second: a core that copies what survives moves several times as much.
+/// Bytes that move between pools in a second: a core that copies survivors moves several times as much.
 const MOVE_BYTES_PER_SECOND: u64 = 256 << 20;
 
 /// A step of less memory than this is not tried: the smallest store has 64 segments of it.

@@ -29,7 +29,7 @@ pub use ebbtide_control::controller::{
 const INTERVAL_MS: u64 = 10_000;
 /// Gets of this long ago weigh half in the rate of a pool.
 const RATE_HALF_LIFE_SECONDS: f64 = 60.0;
-/// A pool with fewer gets than a curve needs gets one all the same after this time.
+/// Time after which a pool gets a curve with fewer gets than a curve needs.
 const PATIENCE_MS: u64 = 600_000;
 /// Points of a curve for each doubling of the memory.
 const POINTS_PER_OCTAVE: usize = 6;
@@ -43,7 +43,7 @@ const KEPT: usize = 100;
 pub enum ControllerMode {
     /// It profiles the pool `default` alone, and decides nothing.
     Off,
-    /// It says what it would do first, and moves nothing.
+    /// It reports its first decision, and moves nothing.
     DryRun,
     /// It moves memory, within the bounds of the pools.
     #[default]
@@ -57,7 +57,7 @@ pub struct PoolDecision {
     pub at: Duration,
     /// Whether the memory was moved.
     pub is_applied: bool,
-    /// Whether it returns what earlier decisions had moved in vain.
+    /// Whether it returns memory that earlier decisions had moved without gain.
     pub is_undo: bool,
     pub moves: Vec<PoolMove>,
     /// Another policy for a pool, instead of moves.
@@ -113,8 +113,7 @@ impl PoolController {
         self.mode
     }
 
-    /// Takes in what was sampled since the last call, and decides when that is due. Answers a new decision to move
-    /// memory.
+    /// Takes the samples since the last call, and decides when that is due. Returns a new decision to move memory.
     ///
     /// # Errors
     /// Budgets that the pools refuse; they stay as they were. `Closed` after [`Cache::close`].
@@ -150,7 +149,7 @@ impl PoolController {
         self.decisions.iter()
     }
 
-    /// The target hit ratios of the pools that have one, and what they take, at the last decision.
+    /// The target hit ratios of pools, with the memory that each takes, at the last decision.
     pub fn targets(&self) -> &[PoolTarget] {
         &self.targets
     }
@@ -179,7 +178,7 @@ impl PoolController {
 
     /// Profiles the pools that there are.
     fn follow_pools(&mut self) {
-        // A profile holds its pool: one that was removed is let go.
+        // A profile holds its pool: that of a removed pool is dropped.
         let pools_before = self.pools.len();
         self.pools.retain(|pool| !pool.profile.is_removed());
         let mut has_changed = self.pools.len() != pools_before;

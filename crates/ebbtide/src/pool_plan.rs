@@ -92,7 +92,7 @@ impl PlannedPool {
         self.beginning(options, memory_bytes)
     }
 
-    /// The same where others cannot free that memory: the smallest budget, and a layout for it.
+    /// As `first_options`, where others cannot free that memory: the smallest budget, and a layout for it.
     pub fn smallest_options(&self) -> Options {
         self.beginning(self.options.clone(), self.share.floor_bytes)
     }
@@ -143,7 +143,7 @@ pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Plan, Er
     plan_reaching(template, pools, |_| 0)
 }
 
-/// The same, where pools of these names have stores that reach no smaller budget than the answer.
+/// As `plan`, where pools of these names have stores that reach no smaller budget than the answer.
 pub(crate) fn plan_reaching(
     template: &Options,
     pools: &[PoolOptions],
@@ -169,7 +169,7 @@ pub(crate) fn plan_reaching(
     let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
     let mut plan = Plan { stores: Vec::new(), compact: Vec::new() };
     for (number, ((pool, share), memory_bytes)) in (0..).zip(all.into_iter().zip(shares).zip(bytes)) {
-        // Strangers who find out the seed of one pool do not know those of the others' keys.
+        // A stranger who learns the seed of one pool does not know those of the others.
         let seed = template.seed.wrapping_add(number);
         match pool.compact {
             Some(sizes) => plan.compact.push((share, CompactPlan { sizes, memory_bytes, seed })),

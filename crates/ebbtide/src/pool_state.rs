@@ -111,7 +111,7 @@ impl PoolState {
         self.queue.push(self, || self.this.clone());
     }
 
-    /// The calling thread has ended an operation, and holds no lock: the eviction listener is told.
+    /// Notifies the eviction listener: the calling thread has ended an operation, and holds no lock.
     #[inline]
     pub fn tell_removals(&self, participant: &Participant) {
         if let Some(removals) = &self.removals {

@@ -1,7 +1,7 @@
 //! The division of the memory of an engine among its pools.
 //!
-//! A pool has a target, and approaches it by the steps of `pool_budgets.rs`. Shares are accepted if they fit beside all
-//! memory that flash may ask for; what flash does not use is divided, too. Each pool pays for the index of its objects
+//! A pool has a target, and approaches it by the steps of `pool_budgets.rs`. Shares are accepted if they fit beside the
+//! maximum memory of flash; memory that flash does not use is divided, too. Each pool pays for the index of its objects
 //! on flash, down to its minimum.
 
 use crate::compact_pools::CompactPools;
@@ -81,7 +81,7 @@ impl PoolTable {
         }
     }
 
-    /// Whether the pool `default`, the only one, has what is its own.
+    /// Whether the pool `default`, the only one, has reached its target.
     pub fn single_has_target(&self) -> bool {
         self.entries[0].pool.store.memory_bytes() == self.entries[0].target_bytes
     }
@@ -174,7 +174,7 @@ impl PoolTable {
         self.divide_by(shares)
     }
 
-    /// As `divide`, where the memory may be less than what stores can shrink to: they shrink as far as they can.
+    /// As `divide`, where the memory may be less than stores can shrink to: they shrink as far as they can.
     pub fn divide_beyond_reach(&mut self) -> Result<(), Error> {
         self.divide().or_else(|_| {
             let stores = self.entries.iter().map(|entry| entry.share.clone());
@@ -192,7 +192,7 @@ impl PoolTable {
         Ok(())
     }
 
-    /// Bytes for each of these shares. Refuses shares that do not fit beside what flash may have.
+    /// Bytes for each of these shares. Refuses shares that do not fit beside the maximum memory of flash.
     pub fn division_of(&self, shares: &[Share]) -> Result<Vec<u64>, SharesError> {
         self.charged_division_of(shares).map(|budgets| budgets.bytes)
     }

@@ -55,8 +55,8 @@ impl PoolWishes {
         Ok(ChargedBudgets { bytes, paid_bytes })
     }
 
-    /// Budgets that the controller wants, without what each pool pays of the index of flash. With it they are those of
-    /// the division.
+    /// Sets the budgets that the controller wants, without the payments of pools for the index of flash. With these
+    /// they are the budgets of the division.
     pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>, paid_bytes: impl Fn(&str) -> u64) {
         let whole = |(name, bytes): (String, u64)| {
             let bytes = bytes + paid_bytes(&name);

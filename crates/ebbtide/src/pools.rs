@@ -32,14 +32,14 @@ pub(crate) struct Pools {
     adding: Mutex<()>,
     /// False while budgets approach their targets: see `settle`.
     is_settled: AtomicBool,
-    /// Whether `is_settled` stands for a division that cannot go on now.
+    /// Whether `is_settled` stands for a division that cannot proceed now.
     is_stalled: AtomicBool,
     /// Microseconds since the charges of pools were looked at.
     charges_micros: AtomicU64,
 }
 
-/// The charges of pools for the index of flash are looked at this often: they move with what is written to flash. A
-/// division that could not go on is tried again as often.
+/// Interval between checks of the pools' charges for the index of flash, which follow the writes to flash. A division
+/// that could not proceed is retried as often.
 const CHARGES_MICROS: u64 = 1_000_000;
 
 /// A pool that is about to be added.
@@ -347,7 +347,7 @@ impl Pools {
         plan_reaching(&options, pools, reachable_bytes).map(drop)
     }
 
-    /// The smallest memory that can be divided among the pools beside what flash may ask for.
+    /// The smallest memory that can be divided among the pools beside the maximum memory of flash.
     pub fn min_memory_bytes(&self) -> u64 {
         let table = self.table();
         let needed = table.shares().map(|share| share.min_bytes.max(share.floor_bytes));
@@ -449,7 +449,7 @@ impl Pools {
     /// moves nothing, and that nothing in progress will help, is the last one until `retry`: the index of a pool needs
     /// more than its target, or handles hold a removed pool.
     pub fn settle(&self, max_bytes: impl FnOnce() -> u64) {
-        // Acquire pairs with the Release of those who have changed the division.
+        // Acquire pairs with the Release of threads that have changed the division.
         if self.is_settled.load(Ordering::Acquire) {
             return;
         }
@@ -467,7 +467,7 @@ impl Pools {
         self.is_settled.store(step != Step::Moving, Ordering::Relaxed);
     }
 
-    /// Has `settle` try again what could not go on.
+    /// Makes `settle` retry a division that could not proceed.
     pub fn retry(&self) {
         if self.is_stalled.load(Ordering::Relaxed) {
             let _table = self.table();
@@ -588,7 +588,7 @@ mod tests {
         cache.verify();
     }
 
-    /// A cache with a pool that cannot reach its target, by what `stall` does.
+    /// A cache with a pool that cannot reach its target, because of `stall`.
     fn stalled(stall: impl FnOnce(&Cache)) -> Cache {
         let builder = Cache::builder().memory(ByteSize::mib(16)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
         let cache = builder.pool(PoolOptions::named("a")).pool(PoolOptions::named("b").compact(8, 0)).build().unwrap();

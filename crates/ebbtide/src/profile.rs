@@ -197,7 +197,7 @@ impl CacheProfile {
         self.cache_bytes = cache_bytes;
     }
 
-    /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
+    /// Takes the samples since the last call. Call it about once a second: buffers are short.
     pub fn update(&mut self) {
         let PoolState { store, clock, .. } = &*self.pool;
         let now_ms = clock.now_ms();
@@ -504,7 +504,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::lookup::Lookup;
 
-    /// Asks for `keys` keys of `bytes` bytes round and round, and writes what is missed.
+    /// Gets `keys` keys of `bytes` bytes in rounds, and writes each missed one.
     fn look_aside(cache: &Cache, keys: u32, bytes: usize, rounds: u32) -> f64 {
         let (value, mut misses) = (vec![7; bytes], 0);
         for number in (0..rounds).flat_map(|_| 0..keys) {

@@ -1,4 +1,4 @@
-//! Removal listeners: they are told of entries that a cache evicts, expires or flushes.
+//! Removal listeners, called for entries that a cache evicts, expires or flushes.
 
 use crate::access::Access;
 use crate::error::Error;

@@ -113,7 +113,7 @@ pub(crate) fn are_many() -> bool {
     THREAD.try_with(|thread| thread.bytes.get() > MAX_THREAD_BYTES).unwrap_or(false)
 }
 
-/// Has the events of the calling thread, which holds what the listener may need, wait.
+/// Makes the events of the calling thread wait, because it holds memory that the listener may need.
 pub(crate) fn hand_over() {
     let _ = THREAD.try_with(ThreadEvents::hand_over);
 }

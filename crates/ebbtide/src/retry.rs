@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// How long a write waits for another thread that has memory in hand: far longer than a thread is off its processor.
 const MAX_THREAD_WAIT: Duration = Duration::from_secs(2);
-/// The same for memory that handles or uploads hold, which may be for ever.
+/// How long a write waits for memory that handles or uploads hold, which may never be released.
 const MAX_HELD_WAIT: Duration = Duration::from_millis(100);
-/// A write that other writers leave no segment for, though evictions go on, is refused after this.
+/// A write that gets no segment because other writers take all evicted ones is refused after this.
 pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
-/// A handle that does not wait leaves its eviction after this to those whom its thread serves besides.
+/// Time after which a handle that does not wait pauses its eviction, for the other clients of its thread.
 const MAX_WORK: Duration = Duration::from_millis(5);
-/// The same for its last try, which is refused then.
+/// Time for evictions of the last try of such a handle. The write is refused then.
 const MAX_LAST_WORK: Duration = Duration::from_millis(50);
 /// Before it sleeps or answers, a write gives its processor away for this long: a slice of eviction takes as long.
 const MAX_YIELD: Duration = Duration::from_micros(100);
@@ -49,7 +49,7 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// After an operation has answered `WouldWait` for so long that nobody should wait on.
+    /// The patience after an operation has answered `WouldWait` until its caller's bound.
     pub fn after(self, reason: WaitReason) -> Self {
         if reason == WaitReason::Demotion { Self::WithoutFlash } else { Self::Spent }
     }
@@ -134,7 +134,7 @@ impl Attempt {
             _ => self.waits.insert((reason, now)).1,
         };
         let waited = now - since;
-        // The awaited event may change at each look: yields end all the same.
+        // The awaited event may change at each look: yields are bounded in sum.
         let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader)
             && waited < MAX_YIELD
             && (self.waiting == Waiting::Sleeps || now - started < MAX_WORK);
@@ -171,7 +171,7 @@ impl PoolState {
         let (mut ended_before, mut since) = (self.store.uploads_ended(), started);
         loop {
             match begin() {
-                // Others cannot have the memory of what this thread holds meanwhile.
+                // Other threads cannot use the memory that this thread holds.
                 Err(error @ StoreError::UploadLimit { .. }) if !self.participant().is_pinned() => {
                     let (ended, now) = (self.store.uploads_ended(), Instant::now());
                     since = if ended == ended_before { since } else { now };
@@ -186,8 +186,8 @@ impl PoolState {
         }
     }
 
-    /// A try of a write of a value in one piece; if the caller may wait, what makes a long value longer waits for its
-    /// turn.
+    /// A try of a write of a value in one piece; if the caller may wait, a write that makes a long value longer waits
+    /// for its turn.
     pub(crate) fn write_in_upload_order(
         &self,
         waiting: Waiting,
@@ -219,7 +219,7 @@ impl PoolState {
         written
     }
 
-    /// The same, and gives up when it may not go on: before each try, and before each slice of evictions.
+    /// As `write_with_eviction`, and ends once `may_go_on` is false: asked before each try and each slice of evictions.
     pub(crate) fn write_with_eviction_while<T>(
         &self,
         may_go_on: impl Fn() -> bool,
@@ -311,7 +311,7 @@ mod tests {
     use ebbtide_testkit::repeat_after_stalls;
     use std::sync::Arc;
 
-    /// A cache that evicts nothing, full of what is deleted, and how many keys were set.
+    /// A cache that evicts nothing, full of deleted items, and the number of its keys.
     fn full_of_deleted() -> (Cache, u32) {
         let builder = Cache::builder().memory(ByteSize::kib(512)).max_value(ByteSize::kib(4));
         let cache = builder.evict(false).build().unwrap();
@@ -409,7 +409,7 @@ mod tests {
         let flash = cache.engine().flash().unwrap();
         let handle = cache.without_waiting();
         let insert = |cache: &Cache, number: u32| cache.insert(&number.to_le_bytes(), &[7; 1000]).apply();
-        // The background thread reads what it moves while the memory of the items shrinks for the index of flash.
+        // The background thread reads relocated items while the memory of the items shrinks for the index of flash.
         let passing = [WaitReason::Eviction, WaitReason::Reader];
         let insert_beside = |number: u32| repeat_while(&passing, || insert(&handle, number));
         let without_maintenance = flash.maintaining.lock().unwrap();
@@ -417,7 +417,7 @@ mod tests {
         drop(without_maintenance);
         let (number, error) = waiting.expect("flash takes a bounded number without its maintenance");
         assert_eq!(error, Error::WouldWait { reason: WaitReason::Demotion });
-        // The background thread may see space for what this one evicts: it rests.
+        // The background thread may see space for this one's evictions: it is stopped.
         let maintaining = cache.engine().maintaining.lock().unwrap();
         let before = flash.tier.stats().drops.total();
         (number..number + 3000).for_each(|number| _ = insert(&cache, number).unwrap());
@@ -426,7 +426,7 @@ mod tests {
         drop(maintaining);
         let without_maintenance = flash.maintaining.lock().unwrap();
         handle.set_patience(Patience::Whole.after(WaitReason::Demotion));
-        // How much flash takes before that depends on what its maintenance has freed.
+        // The number that flash takes before depends on the space that its maintenance has freed.
         let drops = || flash.tier.stats().drops.total();
         let mut numbers = (1_u32 << 20..).take(200_000).take_while(|_| drops() == before);
         let refused = numbers.find_map(|number| insert_beside(number).err());

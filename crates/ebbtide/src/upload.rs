@@ -114,7 +114,7 @@ impl Upload {
         self.forget_on_error(written)
     }
 
-    /// Goes on with the bytes that have found no memory.
+    /// Continues with the bytes that found no memory.
     ///
     /// # Errors
     /// As `write`.

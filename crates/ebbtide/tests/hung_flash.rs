@@ -1,4 +1,4 @@
-//! Flash that hangs under those who wait for it.
+//! Flash that hangs while threads wait for it.
 
 use ebbtide::memcached::{ByteSize, Cache, FlashPromotion};
 use ebbtide_flash::device::Health;
@@ -34,7 +34,7 @@ fn build(path: &Path, keys: usize) -> (Cache, Vec<[u8; 4]>) {
     let cache = builder.flash(path, ByteSize::mib(64)).build().unwrap();
     let is_below = |key: &[u8; 4]| !cache.peek(key).is_hit() && cache.get(key).is_hit();
     let (wanted, mut keys) = (keys, Vec::new());
-    // Again what the device was too slow for.
+    // Repeats inserts that the device was too slow for.
     wait_until(|| {
         (0..2000_u32).for_each(|number| drop(cache.insert(&number.to_le_bytes(), &VALUE).apply()));
         keys = (0..1000_u32).map(u32::to_le_bytes).filter(is_below).take(wanted).collect();
@@ -48,7 +48,7 @@ fn under_way(cache: &Cache) -> usize {
     cache.flash_stats().unwrap().tier.device.under_way
 }
 
-/// Has reads of a cache's file wait for as long as what is returned lives, and writes fail.
+/// Makes reads of a cache's file hang, and writes fail, until the returned pipe is dropped.
 fn hang(path: &Path) -> PipeWriter {
     let (hung, never_written) = std::io::pipe().unwrap();
     // SAFETY: the cache keeps it open until its end, and it is not closed here.

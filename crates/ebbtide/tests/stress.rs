@@ -52,14 +52,14 @@ impl Board {
         self.hits.load(Ordering::Relaxed) > 1000 && stats.evictions > 100 && stats.segments_evicted > 30
     }
 
-    /// Judges what a read saw that began when `done` was the state of the key.
+    /// Judges a value read by a thread that began when `done` was the state of the key.
     fn judge(&self, number: u64, done: u64, value: &[u8]) {
         let start = &value[..value.len().min(40)];
         let Some(stamp) = Stamp::read(value) else {
             panic!("key {number}: torn bytes, {} of them: {start:?}", value.len())
         };
         assert_eq!(stamp.key, number, "a foreign key's value");
-        // Acquire: what was started before the value could be seen is seen.
+        // Acquire: the version was stored as started before its value could be seen.
         let started = self.keys[number as usize].started.load(Ordering::Acquire);
         assert!(stamp.version * 2 >= done, "key {number}: version {} after {done} was done", stamp.version);
         assert!(
@@ -91,7 +91,7 @@ impl Board {
         let insert = |mode| self.cache.insert(&key, &value).flags(number as u32).ttl(ttl).mode(mode).apply();
         let begin = || known.started.store(version * 2, Ordering::Release);
         let full = |error: Error| assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-        // Whether the new version is there now; if not, what was there may still be, unless it was a set.
+        // Whether the new version is stored; if not, the old one may still be there, unless the operation was a set.
         let written = match random.uniform(20) {
             0 => {
                 let was = self.cache.delete(&key);
@@ -146,7 +146,7 @@ impl Board {
     }
 
     fn upload(&self, key: &[u8], value: &[u8], number: u64, ttl: Ttl, gives_up: bool) -> bool {
-        // Add: an upload that fails leaves what is there.
+        // Add: a failed upload leaves the present value.
         let Ok(mut upload) = self.cache.upload(key, value.len() as u64, number as u32, ttl, Mode::Add) else {
             return false;
         };
@@ -262,7 +262,7 @@ fn stop_all_on_panic(board: &Board, work: impl FnOnce()) {
     work();
 }
 
-/// Verifies when the background thread has nothing more to do: what expires soon has expired, and nothing moves.
+/// Verifies when the background thread is idle: expiring entries have expired, and nothing moves.
 fn quiet(cache: &Cache) {
     let soon = Instant::now() + Duration::from_millis(2300);
     let mut last = cache.stats();

@@ -1,5 +1,5 @@
-//! The ticket of a search of flash: what it has not found was absent, if the ticket is still valid. The protocol is
-//! described in `docs/concurrency.md`, "Flash: changes".
+//! The ticket of a search of flash: a key that the search did not find was absent if the ticket is still valid. The
+//! protocol is described in `docs/concurrency.md`, "Flash: changes".
 
 use ebbtide_store::{Error, Store};
 use std::sync::{Arc, Mutex, Weak};

@@ -21,7 +21,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A drain writes at most this part of flash: what is hotter in the rest stays.
+/// A drain writes at most this part of flash: hotter objects in the rest stay.
 const MAX_CAPACITY_SHARE: u64 = 2;
 
 /// A drain ends after this time without a completed write while flash has no space.
@@ -119,7 +119,7 @@ impl PoolFlash {
                 () if self.tier.health() == Health::Failed => break DrainEnd::Failed,
                 () if drained.bytes >= max_bytes => break DrainEnd::Capacity,
                 () if budget.is_some_and(|budget| written() >= budget) => break DrainEnd::WriteBudget,
-                // Ends: the time goes on, also while the device does nothing.
+                // Ends: the time advances, also while the device completes nothing.
                 () if self.full_for(now_ms).is_some_and(|full| full >= MAX_STALL) => break DrainEnd::Failed,
                 () if !self.tier.has_space() => self.await_space(now_ms),
                 () => {

@@ -135,8 +135,8 @@ impl MemorySplit {
         assert!(is_first, "flash belongs to one cache");
     }
 
-    /// Asserts that the indexes have what the items gave, less what they released: a byte that both count is used
-    /// twice.
+    /// Asserts that the indexes have the bytes that items gave, less those that they released: a byte that both count
+    /// is used twice.
     pub fn verify(&self, tier: &Tier) {
         let pending_bytes = self.pending_bytes.lock().expect("nothing panics under this lock");
         let of_indexes = self.planned_bytes.checked_add_signed(tier.moved_memory());
@@ -160,7 +160,7 @@ impl MemorySplit {
             return self.release(tier, &*items, reserve);
         }
         let flash_bytes = self.bytes();
-        // Flash of a great size was accepted for what was planned.
+        // Flash of this size was accepted because of its planned bytes: growth may always reach them.
         let planned = self.planned_bytes.saturating_sub(flash_bytes);
         let step = wanted.min(max_growth(flash_bytes, items.all_bytes(), self.max_bytes).max(planned));
         self.bytes.fetch_add(step, Ordering::Relaxed);
@@ -171,12 +171,12 @@ impl MemorySplit {
         }
     }
 
-    /// Gives the items what the indexes do not use.
+    /// Gives the items the bytes that the indexes do not use.
     fn release(&self, tier: &Tier, items: &dyn ItemMemory, reserve: u64) {
         let released = self.released_by(tier, reserve);
         if released > 0 {
             self.bytes.fetch_sub(released, Ordering::Relaxed);
-            // Budgets that cannot grow, for want of address space, stay: the memory is nobody's then.
+            // Budgets that cannot grow, for want of address space, stay: the memory is unused then.
             items.follow_flash();
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     use crate::memcached::{ByteSize, Cache, Clock};
     use std::sync::atomic::AtomicBool;
 
-    /// Items that give memory when they are told to.
+    /// Items that give memory when the test says so.
     struct Items {
         all_bytes: u64,
         give: AtomicBool,

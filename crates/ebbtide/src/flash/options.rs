@@ -10,13 +10,12 @@ use std::str::FromStr;
 /// Which values are written to flash, and when. They can be changed at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashLimits {
-    /// Shorter values are never written to flash: an eviction loses them. 0 at first, or what `FlashOptions`
-    /// say.
+    /// Shorter values are never written to flash: an eviction loses them. Initially 0, or the value of `FlashOptions`.
     pub min_value_bytes: u32,
-    /// Values that expire sooner are never written to flash. 10 at first, or what `FlashOptions` say.
+    /// Values that expire sooner are never written to flash. Initially 10, or the value of `FlashOptions`.
     pub min_ttl_seconds: u32,
-    /// Values that nobody has read for this long are demoted before their memory is needed. With `None`, as at first,
-    /// only evictions demote.
+    /// Values that were not read for this long are demoted before their memory is needed. With `None`, the initial
+    /// value, only evictions demote.
     pub max_idle_seconds: Option<u32>,
 }
 
@@ -29,7 +28,7 @@ pub struct FlashAdmission {
     pub min_ttl_seconds: Option<u32>,
 }
 
-/// Why a text does not say what is written to flash.
+/// A text that names no admission to flash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no admission to flash: write all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR], \
@@ -109,7 +108,7 @@ pub struct FlashReinsertion(pub Reinsertion);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashReclaim {
     pub order: Reclaim,
-    /// A block device is told of each reclaimed region.
+    /// Whether a block device gets a discard for each reclaimed region.
     pub discard: bool,
 }
 

@@ -59,8 +59,8 @@ pub(crate) enum Start {
 #[derive(Clone, Default)]
 pub(crate) struct FlashRead {
     held: Option<Arc<HeldValue>>,
-    /// There is no value, though flash may have one: lookups were given up meanwhile, this one or others, or the read
-    /// began before its caller asked.
+    /// There is no value, though flash may have one: this lookup or others ended without a decision meanwhile, or the
+    /// read began before its caller asked.
     is_undecided: bool,
 }
 

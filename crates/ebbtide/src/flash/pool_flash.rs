@@ -1,5 +1,5 @@
-//! The flash of one pool: its incarnation on flash, and its part of what is decided about promotions and scans. All
-//! pools share one [`FlashTier`].
+//! The flash of one pool: its incarnation on flash, and its state of promotions and scans. All pools share one
+//! [`FlashTier`].
 
 use crate::flash::absence::AbsentKeys;
 use crate::flash::pending_reads::ReadValue;
@@ -72,7 +72,7 @@ impl PoolFlash {
         pool
     }
 
-    /// The pools of a start, with what flash has of them. Waits for the device.
+    /// The pools of a start, with their incarnations on flash. Waits for the device.
     pub fn open_all(
         shared: &Arc<FlashTier>,
         names: &[&str],
@@ -113,7 +113,7 @@ impl PoolFlash {
         self.tier.probe(hash).map(|place| FlashProbe { hash, pool, place: Some(place) })
     }
 
-    /// The same for a request of a key that memory does not have: admission by history counts it.
+    /// As `probe`, for a request of a key that memory does not have: admission by history counts it.
     pub fn probe_missed(&self, key: &[u8]) -> Option<FlashProbe> {
         let Key { hash, pool, .. } = self.key(key);
         self.tier.missed(hash);

@@ -22,7 +22,7 @@ pub(crate) struct PromotedSince {
     words: Box<[AtomicU64]>,
 }
 
-/// Those of all scans. Promotions hold the lock for reading.
+/// Promoted keys of all scans. Promotions hold the lock for reading.
 #[derive(Default)]
 pub(crate) struct PromotedKeys(RwLock<Vec<Arc<PromotedSince>>>);
 
@@ -54,7 +54,8 @@ impl PromotedKeys {
         self.0.write().expect(UNHARMED).retain(|other| !Arc::ptr_eq(other, since));
     }
 
-    /// To be held while a key is promoted. Relaxed bits: who sees the item in memory sees what was stored before it.
+    /// To be held while a key is promoted. Relaxed bits: a thread that sees the item in memory sees all stores before
+    /// it.
     pub fn record(&self, hash: u64) -> RwLockReadGuard<'_, Vec<Arc<PromotedSince>>> {
         let since = self.0.read().expect(UNHARMED);
         let (word, bit) = PromotedSince::bit(hash);

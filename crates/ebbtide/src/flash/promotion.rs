@@ -11,31 +11,32 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn,
-/// of which there are 2 to the power of this.
+/// A turn of the memory is over when as many bytes were evicted as it has. The bytes of an item are counted in parts of
+/// a turn, of which there are 2 to the power of this.
 const TURN_BITS: u32 = 36;
 /// Maximum bytes that an item counts for, so that its part fits 64 bits.
 const MAX_ITEM_BYTES: u64 = 1 << 27;
-/// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for
-/// half a turn to a whole one. Twice as long costs hits, half as long reads.
+/// The window counts larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for half
+/// a turn to a whole one. Twice as long costs hits, half as long reads.
 const STEP_BITS: u32 = 6;
 const WINDOW_STEPS: u32 = 1 << STEP_BITS;
 /// How long it does as in memcached.
 const WINDOW_SECONDS: u32 = 60;
-/// The filter of recent hits takes so large a part of what flash has beside it.
+/// Part of flash's other memory that the filter of recent hits takes, in addition.
 const FILTER_SHARE: u64 = 64;
 
-/// Which hits on flash come back to memory.
+/// The flash hits that are promoted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashPromotion {
-    /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while
-    /// memory has evicted nothing. Less long, where more keys are hit than a 64th of the memory of flash has space for.
-    /// The default: fewer misses and fewer bytes written than with `Always`, for some more reads.
+    /// Hits of a key that was hit on flash before, since memory evicted as much as it has, or half of that; and all
+    /// hits while memory has evicted nothing. The window is shorter where more keys are hit than a 64th of the memory
+    /// of flash has space for. The default: fewer misses and fewer bytes written than with `Always`, for some more
+    /// reads.
     #[default]
     Auto,
     /// All: the next get of the key costs no read.
     Always,
-    /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where
+    /// Hits of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where
     /// more keys are hit than a 64th of the memory of flash has space for.
     SecondHit,
     /// None.
@@ -45,7 +46,7 @@ pub enum FlashPromotion {
     OneIn(NonZeroU32),
 }
 
-/// Why a text does not say what comes back from flash.
+/// A text that names no promotion policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no promotion from flash: write auto, always, second-hit, never, or one-in:N with N from 1 to 4294967295"
@@ -86,7 +87,7 @@ pub(crate) struct Promotions {
     memory_bytes: AtomicU64,
     /// Turns of the memory since the start, in parts of one.
     turns: AtomicU64,
-    /// Hits that came back, or would have but for their number.
+    /// Second hits, of which `OneIn` promotes one in N.
     second_hits: AtomicU64,
 }
 
@@ -194,7 +195,7 @@ mod tests {
         Promotions::new(64 << 20, 1 << 20)
     }
 
-    /// Which of these hits, each a key and its time, come back.
+    /// Those of these hits, each a key and its time, that are promoted.
     fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
         let (promotions, policy) = (promotions(), text.parse().unwrap());
         let comes =

@@ -150,7 +150,7 @@ impl ReadWaiter for Blocking<'_> {
                 ring = None;
             }
         }
-        // A decision may wait for transfers of maintenance, which must not use a ring that nobody moves.
+        // A decision may wait for transfers of maintenance, which must not use a ring that no thread turns.
         drop(ring);
         while reads.is_pending() {
             match receiver.recv_timeout(HEALTH_CHECK_INTERVAL) {

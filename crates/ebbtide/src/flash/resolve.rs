@@ -62,7 +62,7 @@ pub enum ReadOutcome<'a> {
 enum PromotionKind {
     /// The value must be in memory: the promotion evicts and waits.
     Required(Waiting),
-    /// The value can be served from flash: the promotion takes memory only where that costs nobody anything.
+    /// The value can be served from flash: the promotion takes memory only where that costs no other item.
     Optional,
 }
 
@@ -671,7 +671,7 @@ mod tests {
         let cache = build(folder.path(), FlashPromotion::Always);
         let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_le_bytes).collect();
         keys.iter().for_each(|key| _ = cache.insert(key, &[7; 9000]).apply().unwrap());
-        // Evicted a moment ago, which without flash would count as a use when it comes back.
+        // Evicted a moment ago, which without flash would count as a use when the key returns.
         let key = keys.iter().rfind(|key| !cache.peek(&key[..]).is_hit()).expect("not all fit in memory");
         let uses = || {
             let (mut scan, mut uses) = (cache.scan().unwrap(), None);

@@ -43,15 +43,15 @@ pub struct FlashStats {
     pub promoted: u64,
     /// Objects that were served from flash and stayed there.
     pub served: u64,
-    /// Promotions that were refused, for want of memory or of a place on flash for what they would evict. A get is then
-    /// served from flash, and counts as served; an operation that needs the value in memory misses.
+    /// Promotions that were refused, for want of memory or of space on flash for the items that they would evict. A get
+    /// is then served from flash, and counts as served; an operation that needs the value in memory misses.
     pub promotions_refused: u64,
     /// Values that were demoted because they were idle (`FlashLimits::max_idle_seconds`).
     pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
-    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed
-    /// since: the token was that of an older value, or it was not kept.
+    /// Writes and deletes that were refused for their CAS token although the value on flash has not changed since: the
+    /// token was that of an older value, or it was not kept.
     pub unknown_tokens: u64,
     /// The promotion policy.
     pub promotion: FlashPromotion,
@@ -68,7 +68,7 @@ pub struct FlashStats {
 pub(crate) struct FlashWaits {
     /// By a write, for its demotion.
     pub demotion: Duration,
-    /// By a stop, for what is in memory.
+    /// Time of a stop for demotions.
     pub drain: Duration,
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct FlashTier {
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub epoch_seconds: u64,
     pub clock: Clock,
-    /// How long a write waits until flash has a place for what it evicts.
+    /// How long a write waits until flash has space for the evicted items.
     pub demotion_wait: Duration,
-    /// How long a stop writes what is in memory to flash.
+    /// How long a stop demotes entries.
     pub drain_limit: Duration,
     /// The store's time at the first look that found flash full, since the device completed a write; 0 after a look
     /// that found space. It only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
@@ -206,9 +206,9 @@ impl FlashTier {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// For how long the device has completed no write while flash has had no space for what is evicted; `None` if it
-    /// has space. Then the maintenance of flash is woken. Each eviction looks here before. With a manual clock
-    /// demotions wait for the device themselves.
+    /// How long the device has completed no write while flash has had no space for evicted items; `None` if it has
+    /// space. Then the maintenance of flash is woken. Each eviction asks this before. With a manual clock demotions
+    /// wait for the device themselves.
     pub fn full_for(&self, now_ms: u64) -> Option<Duration> {
         if self.clock == Clock::Manual || self.tier.has_space() {
             if self.full_since_ms.load(Ordering::Relaxed) != 0 {
@@ -235,8 +235,8 @@ impl FlashTier {
         self.demotion_wait.max(MIN_STALL)
     }
 
-    /// Whether an eviction waits until flash can take what it evicts. A slow device delays each; one that stalls costs
-    /// the bound once, and not once for each eviction: what is evicted later is lost at once.
+    /// Whether an eviction waits until flash has space for its items. A slow device delays each eviction; one that
+    /// stalls costs the bound once, and not once for each eviction: later evictions lose their items at once.
     pub fn delays_evictions(&self, now_ms: u64) -> bool {
         self.full_for(now_ms).is_some_and(|full| full < self.stall_limit())
     }

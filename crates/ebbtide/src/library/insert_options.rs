@@ -25,7 +25,7 @@ pub struct InsertOptions {
     cost: Option<u8>,
 }
 
-/// How long an entry lives, and what the library notes of it.
+/// Lifetime of an entry, and its annotation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Life {
     pub ttl: Ttl,
@@ -131,7 +131,7 @@ impl Pool {
 }
 
 impl Life {
-    /// The same cost, with this TTL and kind.
+    /// This lifetime with another TTL and kind: the cost stays.
     pub fn of_kind(self, ttl: Ttl, kind: EntryKind) -> Self {
         Self { ttl, kind, ..self }
     }

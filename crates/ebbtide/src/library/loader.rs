@@ -500,7 +500,7 @@ pub(super) fn known_absent(key: &[u8]) -> Error {
     Error::KnownAbsent { key: format!("{:?}", Key(key)) }
 }
 
-/// The value of a key that is loaded all the same.
+/// The present value of a key that is loaded anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Present {
     /// It stays if the loader fails.

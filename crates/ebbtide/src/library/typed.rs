@@ -420,8 +420,8 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         Ok(value.map_err(flatten)?.map(|value| self.value(&value)).transpose()?)
     }
 
-    /// The value that a call with a loader has found, and counts; else what it goes on with: a value that the codec
-    /// refuses is loaded anew.
+    /// The value that a call with a loader has found, counted. `Err`: the result from which it loads. A value that the
+    /// codec refuses is loaded anew.
     pub(super) fn decoded(&self, found: Look) -> Result<V, Look> {
         let (found, value) = match found {
             Look::Value(bytes) => match self.value(&bytes) {

@@ -290,7 +290,7 @@ impl Pool {
 
     async fn wait_for_memory(&self, commands: &memcached::Pool, waits: &mut MemoryWaits, reason: WaitReason) {
         let now = Instant::now();
-        // Evictions may go on, and others take what they free.
+        // Evictions may continue while others take the freed segments.
         let limit = match reason {
             WaitReason::Eviction | WaitReason::Reader => MAX_WRITE_TIME,
             WaitReason::Held | WaitReason::Demotion => commands.wait_limit(reason),

@@ -33,7 +33,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Writes what is left. Answers the bytes of the stream.
+    /// Writes the rest. Returns the bytes of the stream.
     pub fn finish(mut self) -> io::Result<u64> {
         if !self.block.is_empty() {
             self.write_block()?;

@@ -58,18 +58,18 @@ const SET_BACK_MAX: Duration = Duration::from_secs(600);
 /// How a cache with a memory file began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryStart {
-    /// With what the last run left.
+    /// With the contents that the last run left.
     Warm {
         objects: u64,
-        /// Pools of the last run that are not configured any more, or as another kind or with other lengths: what
-        /// they held is gone.
+        /// Pools of the last run that are not configured any more, or as another kind or with other lengths: their
+        /// contents are lost.
         dropped_pools: Vec<String>,
         /// Time between the stop and this start.
         stopped_for: Duration,
         /// Time that loading took.
         took: Duration,
-        /// Whether the values were read and compared with their checksums. A mapped file to which nobody has written
-        /// since the stop needs no such check.
+        /// Whether the values were read and compared with their checksums. A mapped file without a write since the stop
+        /// needs no such check.
         are_values_checked: bool,
         /// The version of the program that wrote the file.
         written_by: String,
@@ -135,7 +135,7 @@ pub(crate) struct Memory {
     pub memory: EngineMemory,
     /// In the order of the plan, the pool `default` first.
     pub stores: Vec<Store>,
-    /// Of compact pools, in the order of the plan: those of the file.
+    /// Tables of compact pools in the order of the plan, those in the file.
     tables: Vec<Option<CompactTable>>,
     pub time: EngineClock,
     plan: Plan,
@@ -224,8 +224,8 @@ impl Memory {
         self.runs.ran_alone.then_some("the memory file was used without flash since flash was written")
     }
 
-    /// Memory that flash has gone on without is older than what flash has: it is given up. `last_run`: the run that
-    /// used flash before this one.
+    /// Drops memory that is older than flash, because flash has run without it. `last_run`: the run that used flash
+    /// before this one.
     fn check_flash(&mut self, last_run: Option<u64>) -> Result<(), Error> {
         let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
         if last_run.is_some_and(|run| run != self.runs.flash_run) {
@@ -271,7 +271,7 @@ impl Memory {
 }
 
 impl Opened {
-    /// Loads what the last run left; or says why there is nothing.
+    /// Loads the contents that the last run left, or names the reason why there are none.
     fn load(&self, plan: &Plan, clock: Clock) -> Result<Restored, String> {
         let started = Instant::now();
         let superblock = Superblock::read(&self.file)?;
@@ -337,7 +337,7 @@ impl Opened {
                 return file.set_len(BLOCK_BYTES).and_then(|()| file.sync_all());
             }
             file.sync_all()?;
-            // Of a warm file the frames stay that pools have: not the image, nor what dropped pools had after those.
+            // Of a warm file the frames of pools stay: neither the image, nor frames of dropped pools behind them.
             let frames_end = match start {
                 MemoryStart::Warm { .. } => {
                     image_offset.min(FRAMES_OFFSET + u64::from(memory.frames_end()) * FRAME_BYTES as u64)
@@ -370,8 +370,8 @@ impl MemoryFile {
             .map_or(Ok(()), |file| check_space(&self.path, self.mode, medium::available_bytes(file), memory_bytes))
     }
 
-    /// Writes all pools, which nobody changes any more, and lets go of the file. `None` if that has happened already. A
-    /// mapped file stays locked until the stores end: hits and handles read its bytes.
+    /// Writes all pools, which no thread changes any more, and releases the file. `None` if that has happened already.
+    /// A mapped file stays locked until the stores end: hits and handles read its bytes.
     ///
     /// # Errors
     /// The file system's. The file is not valid then, and the next start is cold.
@@ -433,7 +433,7 @@ impl MemoryFile {
         })
     }
 
-    /// Lets go of the file without a save: the next start is cold.
+    /// Releases the file without a save: the next start is cold.
     pub fn give_up(&self, reason: &str) -> Error {
         drop(self.file.lock().expect("no holder of the lock panics").take());
         refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))

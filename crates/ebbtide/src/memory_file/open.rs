@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a start waits for another cache to let go of the file: a stop writes gigabytes.
+/// How long a start waits for another cache to release the file: a stop writes gigabytes.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 const LOCK_STEP: Duration = Duration::from_millis(50);
 
@@ -42,7 +42,7 @@ impl MadeFile {
 
 impl Drop for MadeFile {
     fn drop(&mut self) {
-        // The lock is held: nobody else uses a file at this path.
+        // The lock is held: no other process uses a file at this path.
         if is_at(&self.path, &self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -169,7 +169,7 @@ fn check_content(path: &Path, file: &File) -> Result<(), Error> {
     if superblock::is_ours(file) { Ok(()) } else { Err(refused(path, reason)) }
 }
 
-/// Opens what is there, and makes nothing.
+/// Opens an existing file, and creates none.
 fn open_options() -> OpenOptions {
     // NONBLOCK: a pipe would wait for its other end.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

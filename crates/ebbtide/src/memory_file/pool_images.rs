@@ -74,7 +74,7 @@ fn write_name(name: &str, out: &mut impl Write) -> io::Result<()> {
     out.write_all(name.as_bytes())
 }
 
-/// Pools that nobody changes any more, the pool `default` first.
+/// Pools that no thread changes any more, the pool `default` first.
 pub(crate) struct QuietPools {
     pub stores: Vec<Arc<PoolState>>,
     pub compact: Vec<Arc<CompactState>>,

@@ -41,7 +41,7 @@ pub(super) struct RunRecord {
     /// The number of the last run of flash beside this file; 0 if there was none.
     pub flash_run: u64,
     /// Whether the cache has run with this file and without flash since: flash may have values that are older than
-    /// what was acknowledged meanwhile.
+    /// acknowledged writes of that run.
     pub ran_alone: bool,
 }
 
@@ -142,8 +142,8 @@ fn check(block: &[u8; BLOCK_BYTES as usize]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a file may be emptied: it has a superblock, or nothing but zeros where that is to be, as after a power cut
-/// at its first start. Zeros in front of other content are somebody's: a disk image begins with them.
+/// Whether a file may be emptied: it has a superblock, or nothing but zeros in its place, as after a power cut at its
+/// first start. Zeros in front of other content are foreign: a disk image begins with them.
 pub(super) fn is_ours(file: &File) -> bool {
     let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return false };
     let mut block = vec![0; length.min(BLOCK_BYTES) as usize];

@@ -13,7 +13,7 @@ fn folders() -> impl Iterator<Item = TempDir> {
     [tempfile::tempdir_in("/dev/shm"), tempfile::tempdir()].into_iter().flatten()
 }
 
-/// Whether a start may leave values unread: those of a mapped file, where the system tells the boot.
+/// Whether a start may leave values unread: those of a mapped file, where the system reports the boot.
 fn may_be_unread(mode: MemoryFileMode) -> bool {
     mode.is_mapped() && Elapsed::now().boot != 0
 }
@@ -34,7 +34,7 @@ fn a_start_that_ends_early_changes_nothing() {
         drop(cache);
         let before = std::fs::read(&path).unwrap();
         let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
-        // Both pools are loaded, then one of them is given up with its frames.
+        // Both pools are loaded, then one of them is dropped with its frames.
         for (number, pools) in [vec![pool], Vec::new()].into_iter().enumerate() {
             let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
             let Some((opened, start @ MemoryStart::Warm { are_values_checked, .. })) = &memory.opened else {
@@ -113,7 +113,7 @@ fn another_program_version_starts_warm_with_notice() {
             let start = file.start(|superblock| superblock.program = version.to_owned());
             assert!(start.to_string().ends_with(&format!(", written by version {version}")), "{start}");
         }
-        // The rollback: what this program leaves names it, whatever it started from.
+        // The rollback: this program's file names it, whichever version it started from.
         let cache = LeftFile::build(&file.path()).unwrap();
         cache.close().unwrap();
         drop(cache);
@@ -228,7 +228,7 @@ fn only_an_unchanged_file_is_taken_unread() {
             file.set_modified(mark - Duration::from_secs(10)).unwrap();
         };
         assert!(marked(&restored), "written over by a copy with its time");
-        // A stop marks what it leaves, and a start takes the mark.
+        // A stop marks its file, and a start removes the mark.
         let stop = || LeftFile::build(&left.path()).unwrap().close().unwrap();
         stop();
         let cache = LeftFile::build(&left.path()).unwrap();
@@ -256,7 +256,7 @@ fn a_stop_that_was_killed_is_told_apart() {
         // A power cut at the first start.
         std::fs::write(file.path(), vec![0; BLOCK_BYTES as usize]).unwrap();
         assert!(LeftFile::build(&file.path()).is_ok());
-        // The content of somebody else begins with zeros, too.
+        // Foreign content begins with zeros, too.
         let mut image = vec![0; 3 * BLOCK_BYTES as usize];
         image[5000] = 1;
         std::fs::write(file.path(), &image).unwrap();

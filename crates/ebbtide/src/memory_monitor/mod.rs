@@ -36,7 +36,7 @@ pub struct MemoryMonitorStats {
     pub grows: u64,
     /// Readings that failed: the kernel told nothing, and the limit stayed.
     pub unreadable: u64,
-    /// Steps that moved nothing: pools and flash need what there is.
+    /// Steps that moved nothing: pools and flash need their present memory.
     pub refused: u64,
     /// The last step, also one that moved nothing.
     pub last_step: Option<MonitorStep>,

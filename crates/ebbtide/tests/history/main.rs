@@ -39,7 +39,7 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 const THREADS: usize = 4;
-/// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+/// Operations of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` is set.
 const OPERATIONS: u64 = 200_000;
 /// Maximum number of operations on a device: after more, too many of its regions have failed.
 const MAX_OPERATIONS: u64 = 100_000;
@@ -47,7 +47,7 @@ const CASES: u64 = 8;
 /// From this one on cases have several lives.
 const CASES_WITH_ENDS: u64 = 6;
 const LIVES: u64 = 6;
-/// Where a cache's time begins; with the system's clock, what is over of the second since 1970 comes on top.
+/// Start of a cache's time; the system's clock adds the elapsed part of the second since 1970.
 const ORIGIN_MS: u64 = 1000;
 /// How stale the coarse time of a get may be, with the system's clock.
 const STALENESS_MS: u64 = 60_000;
@@ -91,7 +91,7 @@ impl Case {
         };
         match self.lives() {
             1 => faults,
-            // After a crash nobody remembers what was to be written.
+            // After a crash the intended content of lost writes is unknown.
             _ => Faults { lost_writes: 0, misplaced_writes: 0, write_flips: 0, ..faults },
         }
     }

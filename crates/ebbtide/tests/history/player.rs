@@ -1,4 +1,4 @@
-//! One thread that does at random what can be done to a cache, and has the record judge each answer.
+//! One thread that runs random operations of a cache, and has the record judge each answer.
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
@@ -48,8 +48,7 @@ impl Table {
     }
 }
 
-/// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old
-/// at most.
+/// Bounds of the cache's time in milliseconds, and the maximum age of lifetimes that it reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub earliest: u64,

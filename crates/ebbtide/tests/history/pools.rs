@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Of all pools together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+/// Operations of all pools together, unless `EBBTIDE_HISTORY_OPERATIONS` is set.
 const OPERATIONS: u64 = 90_000;
 const ROUNDS: u64 = 6;
 const KEYS: u64 = 900;
@@ -28,7 +28,7 @@ const TENANT: &str = "tenant";
 /// Values that are held at a time.
 const HELD: usize = 40;
 
-/// Values that are held over changes of their pools, with what they were.
+/// Values held over changes of their pools, with their bytes.
 #[derive(Default)]
 struct Held(Vec<(Handle, Vec<u8>)>);
 

@@ -17,11 +17,11 @@ const PAST: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Value(Version),
-    /// An increment that is under way: nobody knows yet what it makes.
+    /// An increment that is under way: its result is not known yet.
     Count,
-    /// A new life for what is there.
+    /// A new life for the present value.
     Touch,
-    /// As a touch, of which nobody knows whether it was done.
+    /// A touch that may not have happened.
     PerhapsTouch,
     /// A delete, a flush, a write that failed.
     Gone,
@@ -62,13 +62,13 @@ struct Key {
     open: Vec<Sight>,
     /// Begins of appends, each with the writes whose values it may have found.
     appends: Vec<(u64, Vec<u64>)>,
-    /// To explain a violation: what was done, and what came of it.
+    /// For the report of a violation: operations and their results.
     past: VecDeque<(&'static str, Event)>,
 }
 
 pub struct Record {
     clock: AtomicU64,
-    /// Of each thread, a moment that is not after the begin of what it does.
+    /// By thread, a moment not after the begin of its operation.
     busy: Vec<AtomicU64>,
     keys: Vec<Mutex<Key>>,
 }
@@ -125,14 +125,14 @@ impl Record {
         if event.seen { Err(format!("{event:?} was read, but failed")) } else { Ok(()) }
     }
 
-    /// The operation said that there was nothing to touch; what it had touched may have been evicted before it looked
-    /// at it.
+    /// The operation reported nothing to touch. Its touch may have happened, if the value was evicted before the
+    /// operation read it again.
     pub fn perhaps_touched(&self, key: u64, operation: Operation, until: u64) {
         self.key(key).event(operation).what = What::PerhapsTouch;
         self.changed(key, operation, until);
     }
 
-    /// The operation ended what the key had, whatever else it was to do.
+    /// The operation ended the key's value, whatever else it was to do.
     pub fn ended(&self, key: u64, operation: Operation) -> Result<(), String> {
         let end = self.moment();
         let mut key = self.key(key);
@@ -155,7 +155,7 @@ impl Record {
         self.changed(key, operation, until);
     }
 
-    /// Judges what lies before an append of a value that was read.
+    /// Judges the version before an append, in a value that was read.
     pub fn follows(&self, key: u64, append: Version, before: Version) -> Result<(), String> {
         let key = self.key(key);
         // One that is not over yet is in no list.
@@ -200,7 +200,7 @@ impl Record {
         Ok(())
     }
 
-    /// Judges what an operation saw.
+    /// Judges a value that an operation read.
     pub fn saw(&self, key: u64, operation: Operation, version: Version, until: u64) -> Result<(), String> {
         let end = self.moment();
         self.key(key).see(Sight { operation, end, version, until })

@@ -18,9 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+/// Operations of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` is set.
 const OPERATIONS: u64 = 60_000;
-/// Of one case, at most: its record of lives is short, and starts are many.
+/// Maximum of one case: its record of lives is short, and starts are many.
 const OPERATIONS_MAX: u64 = 100_000;
 /// A memory file alone and with flash, and both with a second pool.
 const CASES: u64 = 4;
@@ -37,7 +37,7 @@ enum Parts {
     FlashAlone,
 }
 
-/// The cache of one life after the other, and what they leave.
+/// The caches of successive lives, and their files.
 struct Lives {
     case: Case,
     has_flash: bool,
@@ -108,7 +108,7 @@ impl Lives {
     /// Stops or kills the cache of the tables, and builds the next one.
     fn restart(&mut self, tables: &mut [Table], (before, next): (Parts, Parts)) {
         let cache = tables[0].cache.clone();
-        // Cheap, and with no part in what follows.
+        // Cheap, and unused afterwards.
         let placeholder = Cache::builder().memory(ByteSize::kib(512)).clock(Clock::Manual).build().unwrap();
         self.device.set(Faults::default());
         if self.random.chance(60) {

@@ -1,11 +1,10 @@
-//! Values that say whose they are.
+//! Values that name their key.
 //!
 //! ```text
 //! text     | key u64 | version u64 | filler, from both | checksum u64 |, per append: | version u64 | checksum u64 |
 //! number   version * 4096 + how often it was counted up, in decimal
 //! ```
-//! A version is the moment at which the write began that made it, so no two are the same. What is appended is a version
-//! of its own.
+//! A version is the moment at which its write began, so no two are the same. An append has a version of its own.
 
 use ebbtide_testkit::{Random, Stamp};
 

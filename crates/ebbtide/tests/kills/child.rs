@@ -217,7 +217,7 @@ pub fn run() {
     let setup = Setup { folder: folder.clone(), has_flash: text(HAS_FLASH) == "1", values };
     let cache = setup.build();
     if !is_of_start {
-        // A start resizes a memory that the last run has resized: a kill there leaves what the last stop left.
+        // A start resizes memory that the last run resized: a kill there leaves the file of the last stop.
         arm();
     }
     let clock = AtomicU64::new(Journal::next_moment(&folder, THREADS));
@@ -265,7 +265,7 @@ impl Worker<'_> {
             if self.thread == 0 && self.values == Values::InPools {
                 self.change_pools(operation, steps);
             }
-            // Each key has one writer: what it acknowledged has an order.
+            // Each key has one writer, so its acknowledged changes have an order.
             let keys = u64::from(KEYS / THREADS);
             let structured = self.structured.clone();
             let number = if structured.is_some() { self.structured_key(keys) } else { self.random.uniform(keys) };

@@ -73,7 +73,7 @@ impl<'c> Journal<'c> {
         at
     }
 
-    /// Notes what the operation did, before anyone could be told.
+    /// Notes the result of the operation, before it is acknowledged.
     pub fn end(&mut self, key: u32, what: What, begin: u64) {
         let at = self.clock.fetch_add(1, SeqCst);
         self.write(Record { key, what, is_end: true, begin, at });
@@ -126,7 +126,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Reads what the journals have since the last call. No process writes them.
+    /// Reads the records since the last call. No process writes the journals.
     pub fn read(&mut self, folder: &Path) {
         let mut records = Vec::new();
         for thread in 0.. {
@@ -177,7 +177,7 @@ impl Known {
         }
     }
 
-    /// Judges a value that was found, while nobody writes.
+    /// Judges a value that was found, while no process writes.
     ///
     /// # Errors
     /// The values that the key may have.

@@ -1,5 +1,5 @@
-//! A process with a memory file is killed, at a step of the store or at any instant: what it had acknowledged is there
-//! afterwards or missing, and nothing older or foreign is.
+//! A process with a memory file is killed, at a step of the store or at any instant. Afterwards its acknowledged
+//! entries are there or missing, and nothing older or foreign is.
 //!
 //! The test starts its own program as the process that is killed (`child`), arms one `KillPoint` in it, and reads its
 //! journal after the kill. A start after a kill is cold with its reason, or the state of the last stop where the kill
@@ -24,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A bound on what one process does, for a machine that stalls.
+/// Time limit of one process, for a machine that stalls.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const POINTS: [KillPoint; 17] = [
@@ -47,7 +47,7 @@ const POINTS: [KillPoint; 17] = [
     KillPoint::StopClean,
 ];
 
-/// Points of edits and of the moves of what is edited.
+/// Points of edits and of moves of edited values.
 const EDIT_POINTS: [KillPoint; 8] = [
     KillPoint::EditInvalidation,
     KillPoint::EditPublication,
@@ -74,7 +74,7 @@ fn passes(point: KillPoint, random: &mut Random) -> u64 {
     }
 }
 
-/// A kill in this step leaves a file with this reason; `None`: what the last stop left.
+/// Reason in a file after a kill in this step; `None`: the file is that of the last stop.
 fn expected_reason(point: Option<KillPoint>, has_flash: bool) -> Option<&'static str> {
     match point {
         Some(KillPoint::StopClean) => None,
@@ -111,7 +111,7 @@ impl Lives {
 
     fn of(setup: Setup, seed: u64) -> Self {
         fs::create_dir(&setup.folder).unwrap();
-        // The first process finds what a stop has left.
+        // The first process finds the file of a stop.
         setup.build().close().unwrap();
         Self { setup, known: Known::default(), random: Random::new(seed), found: 0, from_flash: 0 }
     }
@@ -164,7 +164,7 @@ impl Lives {
         self.check_any(!is_killed);
     }
 
-    /// Checks what a process has left: with the reason of this kill, or after its clean stop.
+    /// Checks the file of a process: with the reason of this kill, or after its clean stop.
     fn check(&mut self, kill: Option<Option<KillPoint>>) {
         let reason = kill.and_then(|point| expected_reason(point, self.setup.has_flash));
         let cache = self.setup.build();

@@ -1,4 +1,4 @@
-//! Structured values: what each does, what it refuses, and that it lives as other values do.
+//! Structured values: their operations, refusals, and a life as other values have.
 
 mod checker;
 

@@ -26,7 +26,7 @@ fn is_closed<T: std::fmt::Debug>(outcome: &Result<T, Error>) -> bool {
     true
 }
 
-/// Changes the keys of one thread until the cache refuses it. Answers what was acknowledged.
+/// Changes the keys of one thread until the cache refuses it. Returns the acknowledged values.
 fn change_until_closed(cache: &Cache, thread: u32, changes: &AtomicU32, stops: &AtomicBool) -> (Known, bool) {
     let mut known = Known::new();
     let counter = format!("{thread}:counter").into_bytes();

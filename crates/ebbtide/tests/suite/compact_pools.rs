@@ -413,7 +413,7 @@ fn a_compact_pool_is_warm_after_a_stop() {
         assert_eq!(pool.insert_negative(key(1)), Err(Error::Closed));
         drop((cache, pool));
 
-        // Less memory, and more again: entries leave, and none comes back as another one.
+        // The memory shrinks and grows again: entries leave, and none reappears as another one.
         let longer = PoolOptions::named("longer").compact(9, 0).max(ByteSize::mib(2));
         for (round, mib) in [7, 2, 8].into_iter().enumerate() {
             let cache = build_over(&path, 32, &[tiny(mib), longer.clone(), PoolOptions::named("users")]);

@@ -98,7 +98,7 @@ fn each_eviction_is_told_once() {
     assert!(keys.iter().all(|key| !cache.contains_key(key)));
 }
 
-/// Of entries that memory evicts, flash has those that were demoted, and no others.
+/// Flash has exactly those evicted entries that were demoted.
 #[test]
 fn demotion_and_rejection_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ fn demotion_and_rejection_are_told_apart() {
     assert_eq!(found(RemovalCause::Demoted), counts[&RemovalCause::Demoted]);
 }
 
-/// A listener that inserts what was evicted causes as many evictions as it is told of: writes end all the same.
+/// A listener that inserts evicted entries causes as many evictions as it hears of: writes end nevertheless.
 #[test]
 fn a_listener_may_use_the_cache() {
     let this = Arc::new(OnceLock::<WeakCache>::new());
@@ -186,7 +186,7 @@ fn removals_beside_a_held_reference_are_told_elsewhere() {
     assert_eq!(cache.stats().listener_panics, 0);
 }
 
-/// Every value that was inserted is told once, or is in the cache.
+/// Every inserted value is reported once, or is in the cache.
 #[test]
 fn threads_that_write_and_remove_lose_no_event() {
     const THREADS: u64 = 4;

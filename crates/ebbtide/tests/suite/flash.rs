@@ -1,4 +1,4 @@
-//! Memory over a real file: what is evicted is found again, what was changed or deleted is not.
+//! Memory over a real file: evicted objects are found again, changed and deleted ones are not.
 
 use crate::common::store;
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
@@ -32,7 +32,7 @@ fn value(number: u32, version: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Of objects small and large.
+/// Lengths of small and large objects.
 fn bytes_of(number: u32) -> usize {
     if number.is_multiple_of(50) { 9000 } else { 200 + number as usize % 300 }
 }
@@ -239,7 +239,7 @@ fn what_cannot_be_flash_is_refused_by_name() {
     let (_, reason) = refusal(&file, ByteSize::mib(64));
     assert!(reason.contains("in use") || reason.contains("lock"), "{reason}");
     drop(first);
-    // The background thread may be the last to let go.
+    // The background thread may hold the last reference.
     let mut reopened = (0..12_000).map_while(|_| {
         std::thread::sleep(Duration::from_millis(10));
         Cache::builder().flash(&file, ByteSize::mib(64)).build().err()

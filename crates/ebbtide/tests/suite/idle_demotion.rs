@@ -26,7 +26,7 @@ fn there(cache: &Cache, first: u32) -> (usize, usize) {
 
 const ALL: usize = KEYS as usize;
 
-/// Hardly any is in a segment that is still being filled.
+/// Bound for the few that are in segments still being filled.
 const HARDLY: usize = ALL / 10;
 
 fn pass_time(cache: &Cache, from: u64, to: u64) {
@@ -42,7 +42,7 @@ fn idle_values_are_demoted_before_memory_fills() {
     }
     pass_time(&cache, 0, 90);
     assert_eq!([there(&cache, 0), there(&cache, KEYS)], [(ALL, ALL); 2], "not before their time");
-    // The first are read, each a few times in what follows.
+    // The first keys are read, each a few times in the loop.
     for second in (100..400_u64).step_by(10) {
         (0..KEYS).for_each(|number| assert!(cache.get(&number.to_le_bytes()).is_hit()));
         cache.maintain(Duration::from_secs(second));

@@ -205,7 +205,7 @@ fn an_allocation_is_invisible_until_it_is_published() {
     assert!(matches!(no_key, Some(Error::KeyLength { length: 0, .. })));
 }
 
-/// Allocations that are held hold up nobody's expiry or eviction.
+/// Held allocations delay no expiry or eviction.
 #[test]
 fn held_allocations_hold_up_nobody() {
     let cache = cache(4);

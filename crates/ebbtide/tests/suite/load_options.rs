@@ -102,7 +102,7 @@ fn a_reload_does_not_replace_counted_numbers() {
     cache.verify();
 }
 
-/// A caller that misses after a removal must not get what an earlier reload has loaded.
+/// A caller that misses after a removal must not get a value that an earlier reload loaded.
 #[test]
 fn callers_after_a_removal_join_no_reload() {
     let cache = builder().build().unwrap();

@@ -51,7 +51,7 @@ fn a_thousand_callers_load_once() {
     assert_eq!(cache.get("key").unwrap(), "loaded");
 }
 
-/// Whatever ends a loader without a value, a waiting caller runs its own.
+/// When a loader ends without a value for any reason, a waiting caller runs its own.
 #[test]
 fn a_failing_or_panicking_loader_releases_waiters() {
     for panics in [false, true] {

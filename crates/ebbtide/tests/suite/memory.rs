@@ -70,7 +70,7 @@ fn long_values_give_their_memory_back() {
     for _ in 0..50 {
         set(&cache, "long", &[3; 400_000]).unwrap();
     }
-    // Of each overwrite there may be the segment of its head that nobody has needed yet.
+    // The segment of the head of each overwritten value stays while no writer needs it.
     let heads = 55;
     let bodies = 400_000 / cache.stats().segment_bytes;
     assert!(bodies > heads && before - free(&cache) <= bodies + heads, "overwritten bodies are free");

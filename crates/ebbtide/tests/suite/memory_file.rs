@@ -1,4 +1,4 @@
-//! A cache with a memory file comes back after a clean stop, and after nothing else.
+//! A cache with a memory file is warm after a clean stop, and only then.
 
 use crate::common::folders;
 use ebbtide::memcached::{
@@ -68,7 +68,7 @@ fn everything_is_back_after_a_clean_stop() {
         // Tokens of clients are valid still.
         let token = before[&b"long"[..]].3;
         assert_eq!(cache.insert(b"long", b"short").mode(Mode::Cas(token)).apply(), Ok(Stored::Stored));
-        // Time goes on where it stopped.
+        // Time continues from the stop.
         cache.maintain(Duration::from_secs(1200));
         assert!(
             entries(&cache)
@@ -387,7 +387,7 @@ fn a_changed_file_is_cold_or_right() {
                     cold += 1;
                     assert_eq!(entries(&cache).len(), 0);
                 }
-                // A byte that nothing is told by.
+                // A byte without meaning.
                 MemoryStart::Warm { .. } => assert!(entries(&cache) == before, "change {number}"),
             }
         }
@@ -560,7 +560,7 @@ fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
     assert!(refusal(too_large).contains("its file system has"), "the start tells the space");
     let cache = builder(&path).memory(ByteSize::mib(20)).memory_ceiling(ByteSize::mib(64)).build().unwrap();
     assert!(refusal(cache.resize(ByteSize::mib(40))).contains("its file system has"));
-    // Another file takes what the cache has not reserved yet.
+    // Another file takes the space that the cache has not reserved yet.
     let filler = tmpfs.0.path().join("filler");
     let taken = std::iter::repeat_n([1; 1 << 16], 16 * 18).flatten().collect::<Vec<u8>>();
     fs::write(&filler, &taken).unwrap();
@@ -580,7 +580,7 @@ fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
     let cache = builder(&path).memory(ByteSize::mib(22)).build().unwrap();
     assert!(is_warm(&cache) && entries(&cache) == before);
     cache.verify();
-    // A stop without space for the image is told, and the next start is cold.
+    // A stop without space for the image is reported, and the next start is cold.
     let mut filler = fs::File::create(&filler).unwrap();
     while std::io::Write::write(&mut filler, &taken).is_ok_and(|bytes| bytes > 0) {}
     let refused = cache.close().unwrap_err().to_string();
@@ -618,7 +618,7 @@ fn build_in(folder: &Path, with_file: bool, with_flash: bool) -> Cache {
     if with_flash {
         let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
         builder = builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options);
-        // A slow device delays what is evicted, and loses none of it.
+        // A slow device delays evictions, and loses none of their items.
         builder = builder.flash_demotion_wait(Duration::from_secs(60));
     }
     if with_file { builder.memory_file(folder.join("memory")) } else { builder }.build().unwrap()
@@ -650,12 +650,12 @@ fn memory_and_flash_belong_together() {
         assert!(in_memory > 5000);
         assert!(matches!(cache.memory_start(), Some(MemoryStart::Warm { objects, .. }) if *objects == in_memory));
         let (found, oldest, _) = newest(&cache);
-        // Of what flash has, a busy disk may have lost some.
+        // A busy disk may have lost some objects of flash.
         let notices = cache.flash_stats().unwrap().notices;
         assert!(found as u64 > in_memory + 2000 && oldest == 1, "{found} of {in_memory}: {notices:?}");
         cache.close().unwrap();
         drop(cache);
-        // A run with flash alone writes newer values, and what the file has is older.
+        // A run with flash alone writes newer values than those of the file.
         let kept = fs::read(&path).unwrap();
         let cache = build(false);
         set(&cache, 2);
@@ -707,7 +707,7 @@ fn flash_is_empty_after_a_run_without_it() {
         cache.close().unwrap();
         drop(cache);
     }
-    // Each has run without the other one: which is older, nobody knows.
+    // Each has run without the other one: their ages cannot be compared.
     for (with_file, with_flash, version) in [(true, false, 21), (false, true, 22)] {
         let cache = build(with_file, with_flash);
         set(&cache, version);

@@ -211,7 +211,7 @@ fn profiles_of_many_pools_share_one_percent() {
 
 #[test]
 fn target_hit_ratios_get_memory_or_a_report() {
-    // Hits of `again` earn more than those of `once`, which nobody asks for twice: without a target it gives memory.
+    // Hits of `again` earn more than those of `once`, whose keys are read once: without a target it gives memory.
     let once = PoolOptions::named("once").target_hit_ratio(HitRatio::new(0.5).unwrap());
     let mut load = Load::with_pools(ControllerMode::Auto, PoolOptions::named("again"), once);
     load.run(300);

@@ -132,7 +132,7 @@ fn each_pool_pays_for_its_index_of_flash() {
     let [of_full, of_quiet] = limits();
     let less = of_quiet.saturating_sub(of_full);
     assert!(less.abs_diff(paid) < paid / 8 + total / 512, "{of_full} and {of_quiet} bytes, {paid} paid");
-    // The others pay what a pool cannot beside its minimum.
+    // The others pay the part that a pool cannot pay beside its minimum.
     full.configure(&PoolOptions::named("full").min(ByteSize::bytes(before[0]))).unwrap();
     cache.maintain(Duration::from_secs(300));
     assert!(full.stats().memory_limit_bytes >= before[0], "{:?} of {before:?}", limits());
@@ -166,7 +166,7 @@ fn flash_short_of_memory_counts_dropped_objects() {
     }
     let tier = cache.flash_stats().unwrap().tier;
     assert!(tier.evictions.memory + tier.drops.memory > 0, "{:?} {:?}", tier.evictions, tier.drops);
-    // A pool fits beside what flash may ask for, or is refused.
+    // A pool fits beside the maximum memory of flash, or is refused.
     let refused = cache.add_pool(&PoolOptions::named("more").min(ByteSize::kib(500))).unwrap_err().to_string();
     assert!(refused.contains("more"), "{refused}");
     cache.verify();
@@ -271,7 +271,7 @@ fn unnamed_pools_are_dropped_from_flash() {
 
 #[test]
 fn a_flood_costs_others_two_percent() {
-    // Keys of the quiet pool, keys of a flood of ten times what the other pool has, and the sizes of both.
+    // Keys of the quiet pool, keys of a flood of ten times its objects, and the sizes of both.
     type Sizes = fn(u32) -> usize;
     let cases: [(&str, u32, u32, Sizes); 3] = [
         ("large", 1500, 60_000, |_| 6000),

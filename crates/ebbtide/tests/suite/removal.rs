@@ -13,7 +13,7 @@ struct Told {
     was_used: bool,
 }
 
-/// A cache with a manual clock, and what its listener is told.
+/// A cache with a manual clock, and the calls of its listener.
 fn listened(mib: u64) -> (Cache, Arc<Mutex<Vec<Told>>>) {
     let cache = Cache::builder().memory(ByteSize::mib(mib)).clock(Clock::Manual).build().unwrap();
     let all = Arc::new(Mutex::new(Vec::new()));

@@ -16,7 +16,7 @@ fn cache(mib: u64) -> Cache {
     Cache::builder().memory(ByteSize::mib(mib)).clock(Clock::Manual).seed(7).build().unwrap()
 }
 
-/// How often each key is met.
+/// Number of visits of each key.
 fn met(mut scan: Scan) -> HashMap<Vec<u8>, u32> {
     let mut met: HashMap<Vec<u8>, u32> = HashMap::new();
     while scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1) {}
@@ -217,7 +217,7 @@ fn a_scan_visits_promoted_but_not_deleted_keys() {
     cache.verify();
 }
 
-/// A key that is there after the scan was there all the time, as nobody writes it again.
+/// A key that is there after the scan was there all the time, because it is not written again.
 #[test]
 fn scans_beside_changes_miss_no_staying_key() {
     let cache = cache(4);
@@ -253,7 +253,7 @@ fn scans_beside_changes_miss_no_staying_key() {
     cache.verify();
 }
 
-/// Slow scans, which stand still while displacements go on, cost the index hardly a key.
+/// Slow scans that pause while displacements continue cost the index few keys.
 #[test]
 fn idle_scans_do_not_keep_keys_out() {
     let replaced = |scans: usize| {

@@ -166,7 +166,7 @@ fn a_codec_that_fails_is_an_error() {
     assert_eq!(long.insert(&"k".repeat(300), &1), Err(Error::KeyLength { length: 302, limit: 255 }));
 }
 
-/// Of values in one piece and in many.
+/// Values in one piece and in many.
 #[test]
 fn ranges_are_the_bytes_of_the_value() {
     let cache = cache();
@@ -204,7 +204,7 @@ fn ranges_promote_after_a_whole_value() {
         let folder = tempfile::tempdir().unwrap();
         let cache = with_flash(&folder);
         ["a", "b"].into_iter().for_each(|key| cache.insert(key, words(1, BYTES)).unwrap());
-        // A stop writes what is in memory to flash.
+        // A stop demotes entries in memory.
         cache.close().unwrap();
         drop(cache);
         let cache = with_flash(&folder);
@@ -229,15 +229,15 @@ fn ranges_promote_after_a_whole_value() {
     }
 }
 
-/// Ranges are read, by threads and by tasks, while their values are overwritten and removed, go to flash, come back,
-/// and leave it with their region.
+/// Threads and tasks read ranges while their values are overwritten, removed, demoted, promoted, and reclaimed with
+/// their region.
 #[test]
 fn a_range_has_one_version_only() {
     const KEYS: usize = 120;
     const WRITES: u32 = 700;
     let folder = tempfile::tempdir().unwrap();
     let cache = with_flash(&folder);
-    // Of small objects, of those with one checksum, of those with one for each block, and of some in many segments.
+    // Small objects, objects with one checksum, objects with one for each block, and some in many segments.
     let bytes_of = |key: usize| [800, 12_000, 20_000, 130_000, 500_000][key % 5];
     // The oldest version that a lookup may find, by key.
     let floors: Vec<AtomicU32> = (0..KEYS).map(|_| AtomicU32::new(0)).collect();
@@ -348,7 +348,7 @@ fn an_undecodable_stale_value_is_not_served() {
     assert_eq!(cache.stats().undecodable, 1);
 }
 
-/// Of several threads that find a value of a former type, one loads.
+/// When several threads find a value of a former type, one loads.
 #[test]
 fn threads_replace_an_undecodable_value_once() {
     let cache = Cache::builder().memory(ByteSize::mib(16)).build().unwrap();

@@ -1,4 +1,4 @@
-//! Reads from devices that do one step when they are told to, or none.
+//! Reads from devices that complete one transfer on request, or none.
 
 mod shutdown;
 
@@ -21,7 +21,7 @@ const NOW: u32 = 5;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads with this bound on bytes, of a tier that has these keys on a device that does one step when it is told to.
+/// Reads with this bound on bytes, of a tier with these keys, on a device that completes one transfer on request.
 fn with_keys_on_flash(keys: &[&[u8]], max_bytes: u64) -> (Arc<PendingReads>, Arc<FaultyDevice>) {
     let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
     (with_keys_on(device.clone(), keys, max_bytes, || device.drain()), device)
@@ -153,7 +153,7 @@ fn a_miss_returns_its_permit() {
     assert_eq!(permits(&reads), (0, 0));
 }
 
-/// A read that began earlier does not see what was stored since.
+/// A read that began earlier does not see later inserts.
 #[test]
 fn only_callers_before_the_read_trust_misses() {
     let (reads, device) = with_keys_on_flash(&[b"a", b"b"], 1);
@@ -224,7 +224,7 @@ impl Device for Stalled {
 }
 
 impl Stalled {
-    /// With a device that does what it is told at once.
+    /// With a device that completes each request at once.
     fn new() -> Arc<Self> {
         let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::AtOnce));
         Arc::new(Self { device, held: Mutex::new(None) })

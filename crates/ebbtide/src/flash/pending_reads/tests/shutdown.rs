@@ -1,4 +1,4 @@
-//! Caches that end while somebody closes their flash, or lands what was read; and what is asked for while others hold
+//! Caches that end while a thread closes their flash, or promotes a read value; and reads for callers while others hold
 //! the memory.
 
 use super::*;
@@ -26,7 +26,7 @@ fn the_last_drop_waits_for_a_close() {
         assert_eq!(read_cache(&cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
         result.recv_timeout(PATIENCE).unwrap();
         drop(cache);
-        // Nobody has the cache any more: the process may end here. A start would wait for the file.
+        // The last handle is dropped: the process may end here. A start would wait for the file.
         let file = File::open(folder.path().join("flash")).unwrap();
         flock(file, FlockOperation::NonBlockingLockExclusive).expect("flash is closed");
         assert!(is_warm(&cache_in(&folder).unwrap()), "round {round}");
