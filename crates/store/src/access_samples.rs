@@ -75,14 +75,14 @@ impl AccessSamples {
         self.threshold.store(threshold, Ordering::Relaxed);
     }
 
-    /// Takes what was noted since the last call, those of a thread in their order. Answers how many were dropped.
+    /// Takes the samples since the last call, those of a thread in their order. Returns the number of dropped ones.
     pub(crate) fn take(&self, mut each: impl FnMut(AccessSample)) -> u64 {
         for stripe in &self.stripes {
             let mut taken = Vec::new();
             {
                 let mut samples = lock(stripe);
                 if !samples.is_empty() {
-                    // Space for as many again: of hundreds of pools few are busy.
+                    // Space for twice as many samples: few of hundreds of pools are busy.
                     taken.reserve_exact((2 * samples.len()).min(STRIPE_SAMPLES));
                     std::mem::swap(&mut *samples, &mut taken);
                 }

@@ -95,7 +95,7 @@ mod real {
         }
 
         /// # Safety
-        /// The caller must own the unpublished range for `'a`, and nobody else may access it then.
+        /// The caller must own the unpublished range for `'a`, and no other thread may access it then.
         pub unsafe fn slice_mut<'a>(&self, at: Location, length: usize) -> &'a mut [u8] {
             debug_assert!(at.offset() as usize + length <= self.segment_bytes, "a range within its segment");
             // SAFETY: in bounds by the check above, exclusive by the caller's word; the arena's memory is initialized.

@@ -62,7 +62,7 @@ pub(crate) enum PageRule {
 }
 
 impl PageRule {
-    /// Whether other stores may have the memory that this one gives up.
+    /// Whether other stores may get memory that this one releases.
     pub fn is_shared(self) -> bool {
         self == Self::BySize
     }
@@ -76,13 +76,13 @@ impl PageRule {
 }
 
 impl MemoryLayout {
-    /// The same layout with an index that leaves address space to those of other stores.
+    /// This layout with an index that leaves address space to those of other stores.
     pub fn with_shared_index(mut self) -> Self {
         self.index_buckets_max = self.index_buckets_max.min(SHARED_INDEX_BUCKETS_MAX.max(1 << self.index_level));
         self
     }
 
-    /// The smallest memory with which a store of these options begins, whatever memory they have.
+    /// Minimum memory at the start of a store with these options, whatever their memory.
     pub fn start_bytes(options: &Options) -> u64 {
         let segment_bytes = options.segment_bytes();
         let scale = TtlScale::for_open_segments(open_limit(options.layout_bytes(), segment_bytes));
@@ -143,7 +143,7 @@ impl MemoryLayout {
     }
 }
 
-/// Buckets that are in the budget of nobody: the index may not use them any more, and their pages are resident.
+/// Buckets that are in no budget: the index may not use them any more, and their pages are resident.
 pub(crate) struct LeavingBuckets {
     pub first: u64,
     pub count: u64,
@@ -157,7 +157,7 @@ pub(crate) struct Budget {
     pub memory_bytes: AtomicU64,
     /// A smaller memory that the index was too large for; `u64::MAX` if there is none.
     pub wanted_bytes: AtomicU64,
-    /// Of the histories of policies, as they shall be.
+    /// Target bytes of the histories of policies.
     history_bytes: AtomicU64,
     /// Where the segments shall end; above it they are being moved down.
     pub target: AtomicU32,
@@ -167,7 +167,7 @@ pub(crate) struct Budget {
     pub changing: Mutex<Option<LeavingBuckets>>,
     /// Whether buckets may have become unused since all were returned.
     pub has_contracted: AtomicBool,
-    /// Whether other stores may have the memory that this one gives up.
+    /// Whether other stores may get memory that this one releases.
     pub is_shared: AtomicBool,
 }
 

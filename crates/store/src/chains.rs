@@ -216,7 +216,7 @@ impl Chains {
         (number, lock(self.stripe(bucket, number)))
     }
 
-    /// Reserves space in an open segment: that of the caller's stripe, or a shared one when too many are open.
+    /// Reserves space in an open segment: the one of the caller's stripe, or a shared one when too many are open.
     pub fn reserve(
         &self,
         segments: &Segments,
@@ -416,8 +416,8 @@ impl Chains {
         self.last_stamp.store(last_stamp, Ordering::Relaxed);
     }
 
-    /// Puts a segment of an image behind those of its TTL bucket, and has the bucket looked at for what has expired.
-    /// False if there is no such bucket, its unit is another, or the origin is no multiple of it.
+    /// Appends a segment of an image to its TTL bucket, and schedules a search of the bucket for expired items. False
+    /// if there is no such bucket, its unit is another, or the origin is no multiple of it.
     pub fn restore(&self, segments: &Segments, segment: SegmentId) -> bool {
         let header = segments.header(segment);
         let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));

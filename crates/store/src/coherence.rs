@@ -27,7 +27,7 @@ pub enum Access {
     ReadModifyWrite,
 }
 
-/// A line of code, and what it does.
+/// A line of code, and its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     pub file: &'static str,
@@ -38,7 +38,7 @@ pub struct Site {
 /// How often a line of code did it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteCounts {
-    /// Accesses; of locks: those that were taken.
+    /// Accesses; of locks: the acquired ones.
     pub count: u64,
     /// Locks that another thread held, and compare-exchanges that failed.
     pub failed: u64,
@@ -78,7 +78,7 @@ thread_local! {
     static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
 }
 
-/// Records what the calling thread does from now on, as processor 0.
+/// Records the calling thread's accesses from now on, as processor 0.
 pub fn start() {
     RECORDER.with(|recorder| *recorder.borrow_mut() = Some(Recorder::default()));
 }
@@ -92,7 +92,7 @@ pub fn stop() -> Recording {
     recorder.expect("a recording was started").recording
 }
 
-/// Forgets what was counted, and keeps which processor has which line.
+/// Resets the counts, and keeps the processors of all lines.
 pub fn clear() {
     RECORDER.with(|recorder| {
         if let Some(recorder) = &mut *recorder.borrow_mut() {

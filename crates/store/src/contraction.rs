@@ -33,7 +33,7 @@ const RETURNED_SEGMENTS: u64 = 64;
 
 impl Store {
     /// The smallest budget that this store reaches by evictions: it keeps the segment size of its start, and its index
-    /// contracts to the length of its start, with what is paid for ahead of need.
+    /// contracts to the length of its start, with the buckets paid for ahead of need.
     pub fn reachable_bytes(&self) -> u64 {
         let each = u64::from(self.segments.segment_bytes()) + size_of::<Header>() as u64;
         let length = self.index.min_buckets() as u64;
@@ -69,7 +69,7 @@ impl Store {
         length > self.index.min_buckets() && segments < SEGMENTS_MIN
     }
 
-    /// Buckets that the index keeps after a contraction: what was paid for at the last growth stays for the next one.
+    /// Buckets that the index keeps after a contraction: those paid for at the last growth stay for the next one.
     fn kept_buckets(&self) -> u64 {
         let length = self.index.length() as u64;
         length + length / KEPT_SHARE + buckets_per_segment(self.segments.segment_bytes())

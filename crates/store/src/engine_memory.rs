@@ -11,10 +11,10 @@ use std::sync::Arc;
 const WITHHELD_SHARE: u64 = 2;
 
 /// Address space in frames, and the epochs that protect readers. A thread that participates does so for all stores that
-/// are built in it: one pin protects what the thread reads in each of them.
+/// are built in it: one pin protects its reads in each of them.
 ///
-/// How much memory a store uses is the budget of that store. The sum of the budgets is the caller's to keep: to move
-/// memory, make the budget of one store smaller, wait until `resize_done`, then make that of the other one larger.
+/// Each store has its own memory budget. The caller bounds the sum of the budgets: to move memory, it makes the budget
+/// of one store smaller, waits until `resize_done`, then makes that of the other one larger.
 #[derive(Clone)]
 pub struct EngineMemory {
     pub(crate) frames: Arc<Frames>,
@@ -32,8 +32,8 @@ impl EngineMemory {
         Ok(Self { frames, domain: Domain::new() })
     }
 
-    /// The same with at least `frames_min` frames, in a file if there is one: frame `i` lies at the offset plus `i`
-    /// times the bytes of a frame. The file is kept as it is until `use_file`.
+    /// As `reserve`, with at least `frames_min` frames, in a file if there is one: frame `i` lies at the offset plus
+    /// `i` times the bytes of a frame. The file stays unchanged until `use_file`.
     ///
     /// # Errors
     /// As `reserve`.

@@ -120,7 +120,7 @@ impl Domain {
         } else if !barrier::all_threads() {
             return true;
         }
-        // Acquire pairs with the Release at the end of a change: what it has written.
+        // Acquire pairs with the Release at the end of a change, for its writes.
         lock(&self.readers).cells.iter().flatten().any(|cell| cell.changing.load(Ordering::Acquire) != 0)
     }
 

@@ -1,8 +1,8 @@
 //! The word of 32 bits that an entry has beside its value: a client's flags, or an annotation.
 //!
-//! An annotation is what the program that embeds the cache notes of an entry. A bit of the item's extension, and one
-//! on flash, say which of both a word is. So clients may use all values of their flags, and no client's flags are taken
-//! for an annotation. The five upper bits of an annotation are the cost class of the entry (see `evict::objective`).
+//! An annotation is a note of the program that embeds the cache. A bit of the item's extension, and one on flash, tell
+//! the two apart. So clients may use all values of their flags, and no client's flags are taken for an annotation. The
+//! five upper bits of an annotation are the cost class of the entry (see `evict::objective`).
 
 const COST_CLASS_SHIFT: u32 = 27;
 
@@ -23,7 +23,7 @@ impl Flags {
         Self { word, is_annotation: true }
     }
 
-    /// A word from a lower tier, with the bit that says what it is.
+    /// A word from a lower tier, with the bit that tells its kind.
     pub fn from_parts(word: u32, is_annotation: bool) -> Self {
         Self { word, is_annotation: is_annotation && word != 0 }
     }

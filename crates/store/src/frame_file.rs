@@ -1,8 +1,8 @@
-//! The file behind frames: their bytes lie in it, so that another process can go on with them.
+//! The file behind frames: it holds their bytes, so that another process can continue with them.
 //!
 //! The file is sparse. A part of it has memory from `allocate` until `punch`, and only such a part may be read or
-//! written: another one would end the process by SIGBUS where the file system is full. While the file is kept, at the
-//! start until its content is taken over and after a clean stop, nothing is punched.
+//! written: an access to another part would end the process by SIGBUS where the file system is full. While the file is
+//! kept, at the start until its content is taken over and after a clean stop, nothing is punched.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::fs::File;

@@ -183,7 +183,7 @@ impl Frames {
         }
     }
 
-    /// Lends these frames, whatever is in them. False if one of them is lent already, or is not there.
+    /// Lends these frames, with any content. False if one of them is lent already, or does not exist.
     #[cfg(not(loom))]
     pub fn adopt(&self, owner: Owner, frames: &[u32]) -> bool {
         let mut loans = lock(&self.loans);
@@ -208,7 +208,7 @@ impl Frames {
         loans.owners.iter().rposition(|owner| *owner != 0).map_or(0, |last| last as u32 + 1)
     }
 
-    /// Gives the memory of all frames that no store has back to the file system.
+    /// Returns the memory of all frames that no store has to the file system.
     #[cfg(not(loom))]
     pub fn release_unlent(&self) {
         let Some(file) = &self.file else { return };
@@ -217,15 +217,15 @@ impl Frames {
         unlent.for_each(|(frame, _): (usize, _)| file.punch(frame * FRAME_BYTES, FRAME_BYTES));
     }
 
-    /// The owner gives a frame back: its pages go back to the system, and it is free.
+    /// Returns a frame of the owner: the system gets its pages, and the frame is free.
     ///
     /// # Safety
-    /// Nobody may hold a reference into the frame, read it or write it.
+    /// No thread may hold a reference into the frame, read it or write it.
     pub unsafe fn give_back(&self, owner: Owner, frame: FrameId) {
         // A huge page over the border to a frame that is lent would make a part of this one resident again.
         #[cfg(not(loom))]
         self.advise(frame, Pages::Small);
-        // SAFETY: the caller's. Until the frame is free below nobody else can take it.
+        // SAFETY: the caller's. Until the frame is free below no other store can take it.
         unsafe { self.release(frame, 0, FRAME_BYTES) };
         let mut loans = lock(&self.loans);
         let lent = &mut loans.owners[frame.0 as usize];
@@ -234,10 +234,10 @@ impl Frames {
         loans.free.push(Reverse(frame.0));
     }
 
-    /// Gives the pages of a part of a frame back to the system. They read as zero afterwards.
+    /// Returns the pages of a part of a frame to the system. They read as zero afterwards.
     ///
     /// # Safety
-    /// The frame is lent to the caller's store, and nobody may hold a reference into the part, read it or write it.
+    /// The frame is lent to the caller's store, and no thread may hold a reference into the part, read it or write it.
     #[cfg(not(loom))]
     pub unsafe fn release(&self, frame: FrameId, from: usize, to: usize) {
         let start = frame.0 as usize * FRAME_BYTES;
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(taken, [FrameId(0), FrameId(1), FrameId(2)]);
         assert_eq!(frames.take(other, u32::MAX), None);
         for frame in [1, 0] {
-            // SAFETY: nobody looks.
+            // SAFETY: no thread accesses the frame.
             unsafe { frames.give_back(one, FrameId(frame)) };
         }
         assert_eq!(frames.take(other, 0), None, "no frame has a lower number");
@@ -338,7 +338,7 @@ mod tests {
         let frames = Frames::reserve(FRAME_BYTES).unwrap();
         let (one, other) = (frames.enrol(), frames.enrol());
         let frame = frames.take(one, u32::MAX).unwrap();
-        // SAFETY: nobody looks.
+        // SAFETY: no thread accesses the frame.
         unsafe { frames.give_back(other, frame) };
     }
 

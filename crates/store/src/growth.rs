@@ -25,7 +25,7 @@ impl Store {
         self.counters.items() as f64 / self.index.capacity() as f64
     }
 
-    /// The same from one word of the counters, for paths that must not sum all of them.
+    /// As `index_load`, from one word of the counters, for paths that must not sum all of them.
     pub(crate) fn index_load_estimate(&self) -> f64 {
         self.counters.items_estimate() as f64 / self.index.capacity() as f64
     }
@@ -72,7 +72,7 @@ impl Store {
     fn split_bucket(&self) -> SplitOutcome {
         loop {
             match self.index.split_one(self) {
-                // Ends: if what was paid for is gone when this thread looks, others have split that many buckets.
+                // Ends: if the paid buckets are gone when this thread looks, others have split that many buckets.
                 SplitOutcome::Unpaid if self.pay_for_index() => {}
                 grown => return grown,
             }

@@ -611,7 +611,7 @@ mod tests {
         ] {
             let extension_length = extension.length(flags, exact);
             let header = ItemHeader { value_length: 2, extension_length, ..header(Kind::Plain, extension) };
-            // SAFETY: nobody else has the arena.
+            // SAFETY: no other thread has the arena.
             let (bytes, item) = unsafe {
                 ItemAt { at, header }.write_head(&arena, (flags, extension, exact), b"key");
                 (arena.slice(at, header.value_offset() as usize), ItemAt::read(&arena, at))

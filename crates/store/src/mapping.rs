@@ -77,7 +77,7 @@ mod real {
         bytes: usize,
     }
 
-    // SAFETY: a mapping is plain memory; what is put into it decides who may touch it when.
+    // SAFETY: a mapping is plain memory; its contents decide which thread may access it when.
     unsafe impl Send for Mapping {}
     // SAFETY: as above; the mapping itself is never changed after `reserve`.
     unsafe impl Sync for Mapping {}
@@ -89,7 +89,7 @@ mod real {
             assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "huge pages of a file are aligned in it");
             let mapping = Self::reserve(bytes)?;
             let offset = libc::off_t::try_from(offset).expect("a file has fewer than 2^63 bytes");
-            // SAFETY: the range is this reservation's own, and nobody has its address yet.
+            // SAFETY: the range is this reservation's own, and no thread has its address yet.
             let mapped = unsafe {
                 libc::mmap(
                     mapping.base().cast(),
@@ -137,7 +137,7 @@ mod real {
             self.base.as_ptr()
         }
 
-        /// Says with which pages the system shall back a range from here on; what is resident stays as it is.
+        /// Sets the pages with which the system backs a range from here on; resident pages stay as they are.
         pub fn advise(&self, from: usize, to: usize, pages: Pages) {
             assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
             let advice = match pages {
@@ -165,17 +165,17 @@ mod real {
             unsafe { libc::madvise(self.base().add(from).cast(), to - from, libc::MADV_POPULATE_WRITE) };
         }
 
-        /// Gives the whole pages of a range back to the system. They read as zero afterwards.
+        /// Returns the whole pages of a range to the system. They read as zero afterwards.
         ///
         /// # Safety
-        /// Nothing in the range may be in use: nobody may hold a reference there, nor look or write concurrently,
-        /// unless zero is a value that all who look expect.
+        /// Nothing in the range may be in use: no thread may hold a reference there, nor read or write concurrently,
+        /// unless zero is a valid value for each access.
         pub unsafe fn release(&self, from: usize, to: usize) {
             assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
             let page = page_bytes();
             let (from, to) = (from.next_multiple_of(page), to / page * page);
             if from < to {
-                // SAFETY: the range lies in the mapping, and the caller vouches that nobody looks.
+                // SAFETY: the range lies in the mapping, and the caller guarantees that no thread accesses it.
                 let answer = unsafe { libc::madvise(self.base().add(from).cast(), to - from, libc::MADV_DONTNEED) };
                 assert_eq!(answer, 0, "madvise(MADV_DONTNEED) on our own mapping");
             }
@@ -228,10 +228,10 @@ mod real {
             start..(to / per_page * per_page).max(start)
         }
 
-        /// Gives the pages of these entries back to the system: they are zero afterwards.
+        /// Returns the pages of these entries to the system: they are zero afterwards.
         ///
         /// # Safety
-        /// The threads that read them meanwhile expect either what was there or zero.
+        /// The threads that read them meanwhile accept both the former values and zero.
         pub unsafe fn release(&self, range: Range<usize>) {
             // SAFETY: the caller's.
             unsafe { self.mapping.release(range.start * size_of::<T>(), range.end * size_of::<T>()) };

@@ -38,8 +38,8 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only, unless that is a body, which costs much to move. If the
-    /// topmost one is in use otherwise, or none is free, asks maintenance to empty it, and answers false.
+    /// As `pay_for_index`, ahead of need: with the topmost segment only, unless that is a body, which costs much to
+    /// move. If the topmost one is in use otherwise, or none is free, asks maintenance to empty it, and returns false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let mut changing = lock(&self.budget.changing);
         let done = take_back(&mut changing, &self.index)
@@ -58,7 +58,7 @@ impl Store {
         Error::NeedSegment
     }
 
-    /// Admits the buckets that fit a segment to the budget if `give_up` finds one to give up for them.
+    /// Admits the buckets that fit a segment to the budget if `give_up` finds a segment to release for them.
     fn turn_into_index(&self, give_up: impl FnOnce(&Segments) -> bool) -> bool {
         let buckets = buckets_per_segment(self.segments.segment_bytes());
         if self.index.paid_buckets() + buckets > self.index.limit() as u64 || !give_up(&self.segments) {
@@ -85,8 +85,7 @@ impl Store {
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
-    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls
-    /// below it.
+    /// Releases the topmost segment if it is free and wanted. A withheld one does not matter: the limit falls below it.
     pub(crate) fn release_free_top(&self) -> bool {
         if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
             return true;
@@ -107,7 +106,7 @@ impl Store {
         self.policy_state.resize_histories(self.budget.memory_bytes(), self.resize_done());
     }
 
-    /// The smallest memory with which a store of these options begins, whatever memory they have.
+    /// Minimum memory at the start of a store with these options, whatever their memory.
     pub fn start_bytes(options: &Options) -> u64 {
         MemoryLayout::start_bytes(options).max(options.value_bytes_max.saturating_mul(2))
     }
@@ -146,7 +145,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether `resize` would accept this memory, as far as that depends on what the store holds.
+    /// Whether `resize` would accept this memory, as far as that depends on the contents of the store.
     pub fn check_resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let changing = lock(&self.budget.changing);
         let history_bytes = self.policy_state.history_bytes_for(memory_bytes);

@@ -25,7 +25,7 @@ pub struct Options {
     pub value_bytes_max: u64,
     /// The eviction policy.
     pub policy: Policy,
-    /// The objective of evictions. Default the object hit ratio: most caches save requests to what is behind them.
+    /// The objective of evictions. Default the object hit ratio: most caches save requests to a backend.
     pub objective: Objective,
     /// Segments that one eviction merges into one. Default 4, which the Segcache paper found best (section 4.4).
     pub merge_run: u32,

@@ -27,15 +27,14 @@ pub(crate) struct NewItem {
     pub body_bytes: u64,
     /// The CAS token that its extension holds.
     pub token: Option<u64>,
-    /// Whether it is a copy of the item that it replaces: it takes over the bodies, or what
-    /// changes in place.
+    /// Whether it is a copy of the item that it replaces: it takes over the bodies, or the words that change in place.
     pub is_copy: bool,
     /// Whether an issued token of the item that it replaces stands for it, too: the value is the same, and not marked
     /// as stale.
     pub keeps_token: bool,
 }
 
-/// An item that has left the index, with what must be accounted and retired.
+/// An item that has left the index, with the counts to account and the segments to retire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlinked {
     pub segment: SegmentId,
@@ -158,7 +157,7 @@ impl Store {
     }
 
     /// Stores the slot of the new item in the place of the old one, or in the vacancy or a neighbour's place; without a
-    /// new item empties the place. A copy takes over what has changed in place meanwhile.
+    /// new item empties the place. A copy takes over changes in place since its lookup.
     #[inline(always)]
     fn place(
         &self,

@@ -50,7 +50,7 @@ impl Counters {
     pub fn new(threads: usize, slots_min: u64) -> Self {
         let stripe = || Padded(std::array::from_fn(|_| AtomicU64::new(0)));
         let stripes: Box<[_]> = (0..threads.next_power_of_two()).map(|_| stripe()).collect();
-        // Of `Linked` and of `Unlinked` each stripe withholds less than a batch, with opposite signs.
+        // Each stripe withholds less than a batch of `Linked` and of `Unlinked`, with opposite signs.
         let batch = slots_min / ESTIMATE_SHARE / stripes.len() as u64;
         Self { stripes, items_in_batches: Padded::default(), batch_shift: batch.max(1).ilog2() }
     }
@@ -110,7 +110,7 @@ impl Counters {
         std::array::from_fn(sum)
     }
 
-    /// Goes on with the sums of another store that has this many objects.
+    /// Continues with the sums of another store that has this many objects.
     pub fn restore(&self, sums: &[u64], items: u64) {
         let first = &self.stripes[0];
         first.iter().zip(sums).for_each(|(word, sum)| word.store(*sum, Ordering::Relaxed));
@@ -128,7 +128,7 @@ impl Counters {
     }
 }
 
-/// All counters and gauges. Gauges are exact when nobody writes.
+/// All counters and gauges. Gauges are exact when no thread writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Objects in the index, with expired ones that are not removed yet.
@@ -180,7 +180,7 @@ pub struct CounterSnapshot {
 }
 
 /// The use of the memory by the headers of the segments. Headers are read one after the other while writers continue:
-/// exact only when nobody writes.
+/// exact only when no thread writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSnapshot {
     /// Bytes of live objects, with the segments of long values.
@@ -193,7 +193,7 @@ pub struct SegmentSnapshot {
     pub index_bytes: u64,
     /// Headers and other fixed tables.
     pub metadata_bytes: u64,
-    /// The rest of the limit: free segments, and what is too little for one.
+    /// The rest of the limit: free segments, and the bytes that are too few for one.
     pub free_bytes: u64,
     pub segments_free: u64,
     pub segments_open: u64,

@@ -53,7 +53,7 @@ pub struct Store {
     /// Jobs, plans and searches, the same for every policy.
     pub(crate) maintenance: MaintenanceState,
 
-    /// State of the eviction policy: survivors, and what it remembers of evicted keys.
+    /// State of the eviction policy: survivors, and histories of evicted keys.
     pub(crate) policy_state: PolicyState,
 
     pub(crate) removal_listeners: RemovalListeners,
@@ -369,7 +369,7 @@ impl Store {
             extension_length: head.extension.length(head.flags, head.exact),
         };
         let metadata = (head.flags, head.extension, head.exact);
-        // SAFETY: the reservation owns the range and nobody can reach it before its publication.
+        // SAFETY: the reservation owns the range and no thread can reach it before its publication.
         unsafe { ItemAt { at, header }.write_head(&self.segments.arena, metadata, head.key) };
         at.plus(header.value_offset())
     }
@@ -441,7 +441,7 @@ pub(crate) struct Head<'a> {
     pub key: &'a [u8],
     pub flags: Flags,
     pub extension: Extension,
-    /// That of its life.
+    /// Exact expiry of its life.
     pub exact: Option<ExactExpiry>,
     pub kind: Kind,
     /// Bytes of the value part.

@@ -114,7 +114,7 @@ impl ItemAt {
     /// As `ItemAt::read`, of a structured item.
     pub unsafe fn commit(self, arena: &Arena) -> u64 {
         debug_assert_eq!(self.header.kind, Kind::Structured);
-        // SAFETY: the caller's. Acquire pairs with the Release of `set_commit`: what it publishes is written.
+        // SAFETY: the caller's. Acquire pairs with the Release of `set_commit`, for the published bytes.
         unsafe { arena.word(self.commit_at()).load(Ordering::Acquire) }
     }
 
@@ -188,7 +188,7 @@ impl ItemAt {
     /// As `set_commit`, of an item with as many words as `words` has.
     pub unsafe fn write_words(self, arena: &Arena, words: &[u8]) {
         debug_assert_eq!(words.len(), 8 * self.word_count() as usize);
-        // SAFETY: the caller's; nobody else writes.
+        // SAFETY: the caller's; no other thread writes.
         unsafe {
             let edits = self.commit(arena) + 1;
             // Pairs with the Acquire fence of `words`.

@@ -39,7 +39,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("a thread panicked inside the cache")
 }
 
-/// Locks a mutex if nobody holds it.
+/// Locks a mutex if no thread holds it.
 #[cfg_attr(all(any(test, feature = "coherence"), not(loom)), track_caller)]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let guard = mutex.try_lock().ok();

@@ -22,7 +22,7 @@ impl Moment {
     }
 }
 
-/// The high-water mark of time, with what every reader derives from it.
+/// The high-water mark of time, with the values that every reader derives from it.
 pub struct Clock {
     now_ms: AtomicU64,
     quantum: AtomicU32,
@@ -77,7 +77,7 @@ impl Clock {
         (self.quantum.load(Ordering::Relaxed), self.quantum_ms.load(Ordering::Relaxed))
     }
 
-    /// Goes on where another clock stopped.
+    /// Continues from where another clock stopped.
     pub fn restore(&self, now_ms: u64, (quantum, quantum_ms): (u32, u32), flush_at_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         self.quantum.store(quantum, Ordering::Relaxed);

@@ -150,7 +150,7 @@ impl TtlScale {
         Lifetime { bucket, expiry_seconds: Some(expiry_seconds), exact }
     }
 
-    /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this bucket: of half its unit.
+    /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this bucket, in half its unit.
     pub fn first_that_holds(self, bucket: TtlBucket) -> TtlBucket {
         self.octave(bucket).map_or(bucket, |(octave, _)| match octave {
             0..=FIRST_COARSE_OCTAVE => self.first_of(0),

@@ -1,4 +1,5 @@
-//! Verification: walks the whole store and asserts every invariant. For tests: nobody else may use the store meanwhile.
+//! Verification: walks the whole store and asserts every invariant. For tests: no other thread may use the store
+//! meanwhile.
 
 use crate::epoch::Participant;
 use crate::item::{ItemAt, Kind};

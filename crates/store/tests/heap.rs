@@ -1,5 +1,5 @@
-//! Many small stores in one process: what each takes from the heap is in its statistics. A test by itself, as it counts
-//! the allocations of the whole process.
+//! Many small stores in one process: their statistics include their heap memory. A test program of its own, because it
+//! counts the allocations of the whole process.
 
 use ebbtide_store::{EngineMemory, Mode, Options, Store, Ttl, Write};
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -31,7 +31,7 @@ fn fill(store: &Store, participant: &Participant) {
     }
 }
 
-/// A server with much memory starts at once: nothing of it is touched ahead, nor what is kept beside it.
+/// A server with much memory starts at once: none of it is touched ahead, nor the tables beside it.
 fn empty_stores_touch_nothing() {
     for policy in Policy::ALL {
         let Some(before) = resident_bytes() else { return };

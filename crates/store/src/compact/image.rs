@@ -135,7 +135,7 @@ impl CompactTable {
         let mut saved = Saved { items: self.stats().items, bytes: 0 };
         for place in 0..frames {
             let length = self.layout.bytes_in_frame(place, view.sets());
-            // SAFETY: the sets have memory, and nobody changes them.
+            // SAFETY: the sets have memory, and no thread changes them.
             let bytes = unsafe { self.memory.bytes(place, length) };
             keep(self.memory.offset(place) as u64, bytes)?;
             let frame = self.memory.frame(place).0;
@@ -145,9 +145,9 @@ impl CompactTable {
         Ok(saved)
     }
 
-    /// The table of an image, in the frames that it had, and its entries. `None` if its lengths are others than
-    /// `sizes`: the image is skipped. The frames are checked on the caller's threads. `resize` brings the table to
-    /// another memory afterwards.
+    /// The table of an image, in the frames that it had, and its entries. `None` if its lengths differ from `sizes`:
+    /// the image is skipped. The frames are checked on the caller's threads. `resize` brings the table to another
+    /// memory afterwards.
     ///
     /// # Errors
     /// `Foreign` and `Damaged` tell what is wrong with the image.
@@ -198,7 +198,7 @@ impl CompactTable {
         Ok(Some((table, items)))
     }
 
-    /// Reads past an image that nobody wants.
+    /// Skips an image.
     ///
     /// # Errors
     /// As `load`.
@@ -246,7 +246,7 @@ impl<'t> CheckedFrames<'t> {
             let place = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(record) = self.records.get(place) else { return };
             if let Err(damage) = self.check(place as u32, record) {
-                // Of several damages the first one is told.
+                // The first of several damages is reported.
                 let _ = self.damage.set(damage);
             }
         }
@@ -266,7 +266,7 @@ impl<'t> CheckedFrames<'t> {
         if self.is_in_place && !memory.frames().allocate(memory.offset(place), length) {
             return Err("the file system has no memory for the bytes that the file has lost");
         }
-        // SAFETY: the bytes have memory, and nobody changes them.
+        // SAFETY: the bytes have memory, and no thread changes them.
         if checksum(record.frame, unsafe { memory.bytes(place, length) }) != record.checksum {
             return Err("the bytes of a compact pool have another checksum");
         }

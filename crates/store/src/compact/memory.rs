@@ -105,7 +105,7 @@ impl Memory {
     /// The first bytes of a frame.
     ///
     /// # Safety
-    /// They have memory, and nobody writes them while the answer lives.
+    /// They have memory, and no thread writes them while the result lives.
     #[cfg(not(loom))]
     pub(super) unsafe fn bytes(&self, place: u32, length: usize) -> &[u8] {
         debug_assert!(length <= FRAME_BYTES);
@@ -113,10 +113,10 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.frames.bytes().base().add(self.offset(place)), length) }
     }
 
-    /// The same to write them.
+    /// The first bytes of a frame, to write them.
     ///
     /// # Safety
-    /// They have memory, and nobody else looks at them while the answer lives.
+    /// They have memory, and no other thread accesses them while the result lives.
     #[cfg(not(loom))]
     pub(super) unsafe fn bytes_mut(&mut self, place: u32, length: usize) -> &mut [u8] {
         debug_assert!(length <= FRAME_BYTES);
@@ -143,7 +143,7 @@ impl Memory {
         (places, wanted)
     }
 
-    /// Gives back the memory of the sets from `kept` on.
+    /// Returns the memory of the sets from `kept` on.
     ///
     /// # Safety
     /// No thread may have a reference to one of these sets.

@@ -86,7 +86,7 @@ impl CompactTable {
         Ok(())
     }
 
-    /// Does a slice of what is due: a delayed flush, a resize. The caller must not be pinned.
+    /// Runs a slice of the due work: a delayed flush, a resize. The caller must not be pinned.
     pub fn maintain(&self, participant: &Participant, now_ms: u64) -> Progress {
         self.flush_if_due(participant, now_ms);
         let mut resizing = lock(&self.memory.resizing);
@@ -155,7 +155,7 @@ impl CompactTable {
         for position in (0..used).rev().filter(|position| targets[*position] != index) {
             source.remove(position);
         }
-        // Also a set without entries changes: who found nothing in it must look again.
+        // Also a set without entries changes: a thread that found nothing in it must look again.
         source.void_tickets();
         self.shape.pass(index, view.grows());
     }

@@ -77,7 +77,7 @@ impl Shape {
         Self::at(View { version: 0, from: sets, to: sets, cursor: 0 })
     }
 
-    /// A shape that goes on from a view.
+    /// A shape that starts from a view.
     pub fn at(view: View) -> Self {
         Self {
             version: AtomicU64::new(view.version),

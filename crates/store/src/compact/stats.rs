@@ -43,7 +43,7 @@ impl CompactCounters {
         self.0[thread % STRIPES].0.0[event as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Gives counters that nobody has used yet these sums.
+    /// Sets the sums of unused counters.
     #[cfg(not(loom))]
     pub fn restore(&self, sums: &[(Event, u64)]) {
         sums.iter().for_each(|(event, sum)| self.add(0, *event, *sum));
@@ -64,7 +64,7 @@ pub struct CompactStats {
     pub negatives: u64,
     /// The memory budget.
     pub memory_limit_bytes: u64,
-    /// The part of the budget that holds entries, and what the table needs beside them.
+    /// Bytes of the budget that hold entries, and those that the table needs beside them.
     pub memory_used_bytes: u64,
     /// Bytes of keys, values and expiries.
     pub live_bytes: u64,

@@ -342,7 +342,7 @@ fn frames_wait_for_readers_of_the_former_shape() {
     assert!(client.table.resize_done() && client.table.held_bytes() <= 3 * MIB);
 }
 
-/// Each thread writes its keys and knows what they must be; all threads read all keys. The table changes its size.
+/// Each thread writes its own keys and knows their entries; all threads read all keys. The table changes its size.
 #[test]
 fn resizes_expose_no_torn_or_old_entry() {
     const THREADS: u64 = 3;
@@ -360,7 +360,7 @@ fn resizes_expose_no_torn_or_old_entry() {
         };
         for round in 0..90 {
             for number in (thread * KEYS..).take(KEYS as usize) {
-                // The table is large enough that a set is hardly ever full; an entry that is there is the last one.
+                // The table is so large that sets are rarely full; an entry that is there is the last one.
                 match round % 3 {
                     0 => {
                         write(number, Some(&value(round)));

@@ -155,7 +155,8 @@ impl<'t> SetRef<'t> {
             let control = SetControl(self.control().load(Ordering::Acquire));
             if !control.is_locked() {
                 let answer = read(control);
-                // Pairs with the fence in `LockedSet::lock`: who read a word of a later change sees its lock here.
+                // Pairs with the fence in `LockedSet::lock`: a thread that read a word of a later change sees its lock
+                // here.
                 fence(Ordering::Acquire);
                 if self.control().load(Ordering::Relaxed) == control.0 {
                     return (control, answer);

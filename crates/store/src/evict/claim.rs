@@ -117,7 +117,7 @@ impl Store {
         job.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
 
-    /// Whether a claim holds for its first segment, which is sealed, or to which nobody writes now.
+    /// Whether a claim holds for its first segment, which is sealed, or has no writer now.
     fn still_holds(&self, claim: Claim, header: &Header, moment: Moment) -> bool {
         match claim {
             Claim::Dead(_) => self.is_dead(header, moment),
@@ -130,7 +130,7 @@ impl Store {
         }
     }
 
-    /// Whether nothing in a segment is alive, and nothing will be as long as nobody writes to it.
+    /// Whether nothing in a segment is alive, nor will be without another write to it.
     pub(super) fn is_dead(&self, header: &Header, moment: Moment) -> bool {
         header.live_items() == 0
             || header.latest_expiry_seconds() <= moment.seconds()

@@ -14,7 +14,7 @@ use crate::ttl::TtlBucket;
 /// The age of the items in a destination, compared with that in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
-    /// That of the oldest segment of the run: no policy has judged the items.
+    /// The age of the oldest segment of the run: no policy has scored the items.
     Kept,
     /// New, with one survived eviction more.
     NextRound,

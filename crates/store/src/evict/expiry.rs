@@ -26,7 +26,7 @@ use crate::ttl::TtlBucket;
 pub(crate) const EXPIRED_SHARE: u64 = 512;
 /// A slice of counting ends with the segment that reaches this many bytes.
 const COUNTED_BYTES: u32 = 512 << 10;
-/// Segments that one rewriting tries to claim: others may be ahead of it, or there is no place for what is alive.
+/// Segments that one rewriting tries to claim: others may be faster, or there is no space for the live items.
 const CLAIMS_MAX: usize = 4;
 
 impl Store {
@@ -90,7 +90,7 @@ impl Store {
         if is_counted { header.write_offset() } else { 0 }
     }
 
-    /// Counts a segment to which nobody adds, and which keeps its items during the call.
+    /// Counts a segment that has no writer, and keeps its items during the call.
     fn count_items(&self, segment: SegmentId, moment: Moment) {
         let header = self.segments.header(segment);
         let end = header.write_offset();

@@ -58,7 +58,7 @@ impl Ghosts {
         Some((sets * size_of::<u64>()) as u64)
     }
 
-    /// Goes on with the words of a table of the same size.
+    /// Takes over the words of a table of the same size.
     pub fn restore(&self, words: &[u64]) {
         let Some((&in_use, sets)) = words.split_first() else { return };
         let is_ours = sets.len() == self.sets.length() && in_use.is_power_of_two() && in_use <= sets.len() as u64;

@@ -143,7 +143,7 @@ impl History {
         matches!(&self.tables, Tables::Ghosts(_, returns) if returns.needs_two_uses())
     }
 
-    /// Records what an eviction finds of an item. `is_marginal`: a young item that is kept, and would not be if its
+    /// Records the score of an item in an eviction. `is_marginal`: a young item that is kept, and would not be if its
     /// first use did not count.
     pub fn note_scored(&self, hash: u64, is_marginal: bool, is_used_old: bool) {
         if let Tables::Ghosts(_, returns) = &self.tables

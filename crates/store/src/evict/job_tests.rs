@@ -1,4 +1,4 @@
-//! Jobs run in slices, with times out of order, and what they keep.
+//! Jobs run in slices, with times out of order, and the items that they keep.
 
 use super::execute::SLICE_BYTES;
 use super::jobs::Job;

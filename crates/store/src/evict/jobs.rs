@@ -61,7 +61,7 @@ pub(super) enum Phase {
     Apply,
 }
 
-/// The segments that a job empties, its position in them, and what it has removed so far.
+/// The segments that a job empties, its position in them, and its removals so far.
 pub(super) struct SourceRun {
     pub segments: Vec<SegmentId>,
     pub cursor: RunCursor,
@@ -102,7 +102,7 @@ impl JobCounts {
 
     /// Wraps around.
     pub fn ended(&self) -> u32 {
-        // Acquire pairs with the Release in `Running::drop`: who sees the end sees the freed segments.
+        // Acquire pairs with the Release in `Running::drop`: a thread that sees the end sees the freed segments.
         self.ended.load(Ordering::Acquire)
     }
 }

@@ -34,7 +34,8 @@ pub enum Objective {
 const USUAL_COST_CLASS: i32 = 16;
 const COST_CLASS_MAX: i32 = 31;
 
-/// The class of a cost, a power of two from 2^-15 to 2^15, for an annotation. What is no positive number has the least.
+/// The class of a cost, a power of two from 2^-15 to 2^15, for an annotation. Zero, negative costs and NaN have the
+/// smallest.
 pub fn cost_class(cost: f64) -> u8 {
     let exponent = if cost > 0.0 { cost.log2().round() } else { f64::NEG_INFINITY };
     let class = (exponent as i32).saturating_add(USUAL_COST_CLASS).clamp(1, COST_CLASS_MAX);
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn costs_are_compared_with_those_of_others() {
-        // Costs of 2 and 512, in equal shares, or all the same: what counts is the ratio.
+        // Costs of 2 and 512, in equal shares, or all equal: only their ratio counts.
         for (classes, expected) in [([2.0, 512.0], [199, 0]), ([8.0, 8.0], [100, 100])] {
             let scale = CostScale::default();
             let mut weighed = [0; 2];

@@ -110,7 +110,7 @@ impl Relocation {
         if !self.is_dead {
             self.run.recheck_flush(store);
         }
-        // Expired bytes are free memory, whatever happened to the others.
+        // Expired bytes are free memory, also if other items remain.
         if !self.is_dead && !self.run.expired_any {
             let without_gain = &store.maintenance.compactions_without_gain;
             let has_gained = self.run.segments.len() > usize::from(self.has_switched_to_spare);

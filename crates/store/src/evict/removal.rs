@@ -48,9 +48,9 @@ type Listener = Box<dyn Fn(&Removed<'_>) + Send + Sync>;
 /// The listeners of a store.
 #[derive(Default)]
 pub struct RemovalListeners {
-    /// Of items that the store removes.
+    /// Listeners of removals by the store.
     by_store: [OnceLock<Listener>; LISTENERS_MAX],
-    /// Of all removals.
+    /// Listener of all removals.
     any: OnceLock<Listener>,
 }
 
@@ -110,7 +110,8 @@ impl Store {
         Some(RemovalNotice { found, pin: participant.pin(), is_demoted })
     }
 
-    /// The same for an item that a caller removes or replaces. `None` without a listener of all removals.
+    /// As `prepare_removal_notice`, for an item that a caller removes or replaces. `None` without a listener of all
+    /// removals.
     #[inline]
     pub(crate) fn prepare_change_notice(
         &self,

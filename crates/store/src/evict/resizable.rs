@@ -1,9 +1,9 @@
 //! A table of a power of two entries that grows and shrinks in place, while threads read and write its entries.
 //!
-//! The address space for its largest length is reserved once, so an entry never moves, and a thread with an old length
-//! stays inside. A shorter table returns its pages. A longer one begins with the entries of the shorter one, and then
-//! zeros, but for what threads with an old length write, and for the rest of the page in which the shorter one ended:
-//! there may be entries of before. So the entries are hints, of which a wrong one costs no more than an eviction.
+//! The address space for its maximum length is reserved once, so an entry never moves, and a thread with an old length
+//! stays inside. A shorter table returns its pages. A longer one begins with the entries of the shorter one, followed
+//! by zeros. Two exceptions: threads with an old length may write there, and the rest of the page in which the shorter
+//! table ended may have former entries. So the entries are hints: a wrong one costs at most an eviction.
 
 use crate::error::Error;
 use crate::mapping::{HUGE_PAGE_BYTES, Pages, Table, Zeroed};

@@ -26,7 +26,7 @@ pub(crate) struct ScoredRun<'t> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScoredItem {
     pub hash: u64,
-    /// That of its slot.
+    /// Frequency in its slot.
     pub frequency: u8,
     /// Bytes, bodies included, by its cost if that counts.
     pub bytes: u64,
@@ -63,7 +63,7 @@ impl Retention {
         let total: u64 = totals.iter().map(|totals| totals.total_bytes).sum();
         let is_alone = segments == 1;
         let has_bodies = total - live > segment_bytes;
-        // The run may keep its share by the length of runs, or all but what a run is to free, if that is more.
+        // The run may keep its share by the length of runs, or all beyond the bytes that it must free, if that is more.
         let total_bytes_max = match self {
             by_use if by_use.keeps_all_that_qualify() && !has_bodies => total,
             _ if is_alone && !has_bodies => total / merge_run,

@@ -48,7 +48,7 @@ impl Store {
     /// Makes the frame that is the cheapest to empty among some the last one. Nothing, if one is being emptied.
     fn choose_frame(&self, participant: &Participant) {
         let count = self.segments.frames_to_choose_from();
-        // A store with memory of its own returns address space to nobody, and an image of it has segments by number.
+        // A store with memory of its own returns no address space, and an image of it has segments by number.
         if count < 2 || !self.budget.page_rule().is_shared() {
             return;
         }
@@ -58,7 +58,7 @@ impl Store {
         self.maintenance.flushed.reorder(|| self.segments.empty_frame(cheapest));
     }
 
-    /// Bytes to copy out of a frame, and what counts as much. It is a guess: nobody stops writers meanwhile.
+    /// Bytes to copy out of a frame, and their equivalents. An estimate: writers continue meanwhile.
     fn cost_of_frame(&self, place: u32) -> u64 {
         let segment_bytes = u64::from(self.segments.segment_bytes());
         let cost = |header: &Header| match header.state() {

@@ -68,7 +68,7 @@ impl FrequencySketch {
         (Self::bytes(bytes) == bytes).then_some(bytes)
     }
 
-    /// Goes on with the words of a sketch of the same size.
+    /// Takes over the words of a sketch of the same size.
     pub fn restore(&self, words: &[u64]) {
         let Some((&additions, counters)) = words.split_first() else { return };
         if counters.len() * 8 == self.counters.length() {

@@ -45,7 +45,7 @@ impl Store {
             // Retired segments are freed when a reader unpins: until then more evictions would free nothing.
             Move::NeedsSegments if self.segments.reclaim().waiting >= self.retired_limit() => false,
             Move::NeedsSegments => {
-                // Ends: writers may take what jobs free, but only so often.
+                // Ends: writers may take the freed segments, but only a bounded number of times.
                 made.steps += 1;
                 made.steps <= self.segments.limit() && self.make_space(participant, moment, may_evict)
                     || may_evict && self.drop_value_of_body(participant, body, hash, moment)

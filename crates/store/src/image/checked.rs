@@ -112,7 +112,7 @@ impl<'s> CheckedSegments<'s> {
             // Relaxed: the records were complete before the threads started.
             let Some(record) = self.records.get(self.next.fetch_add(1, Ordering::Relaxed)) else { return };
             if let Err(damage) = self.check(record) {
-                // Of several damages the first one is told.
+                // The first of several damages is reported.
                 let _ = self.damage.set(damage);
             }
         }
@@ -132,7 +132,7 @@ impl<'s> CheckedSegments<'s> {
 
     /// The key of an item that a slot names, after all slots were found to name whole items.
     fn key(&self, at: Location) -> &[u8] {
-        // SAFETY: the item is whole, and nobody changes it.
+        // SAFETY: the item is whole, and no thread changes it.
         unsafe {
             let item = ItemAt::read(&self.segments.arena, at);
             self.segments.arena.slice(item.key_at(), item.header.key_length.into())
@@ -143,7 +143,7 @@ impl<'s> CheckedSegments<'s> {
         if self.is_in_place && !self.segments.allocate(record.segment) {
             return Err("the file system has no memory for the bytes that the file has lost");
         }
-        // SAFETY: the bytes have memory, and nobody changes them.
+        // SAFETY: the bytes have memory, and no thread changes them.
         let bytes = unsafe { self.segments.arena.slice(Location::new(record.segment, 0), record.length as usize) };
         if checksum(record.segment, bytes) != record.checksum {
             return Err("the bytes of a segment have another checksum");
@@ -169,7 +169,7 @@ impl<'s> CheckedSegments<'s> {
         // Ends: an item has at least one byte.
         while offset < record.length {
             let at = Location::new(record.segment, offset);
-            // SAFETY: the bytes up to the length have memory, and nobody changes them.
+            // SAFETY: the bytes up to the length have memory, and no thread changes them.
             let item = unsafe { ItemAt::read_within(&self.segments.arena, at, record.length) };
             let item = item.ok_or("a segment holds no whole items")?;
             // SAFETY: the item is within the bytes of its segment.

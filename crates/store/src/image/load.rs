@@ -61,10 +61,10 @@ struct Head {
     frames: Vec<u32>,
 }
 
-/// Words of history that an image can hold: those of 64 TiB of memory.
+/// Maximum words of history in an image: those of 64 TiB of memory.
 const HISTORY_WORDS_MAX: u32 = 1 << 31;
 
-/// Frames that an image can have: those of 64 TiB.
+/// Maximum frames of an image: those of 64 TiB.
 const FRAMES_MAX: u32 = 1 << 25;
 
 /// Milliseconds and seconds of an image are below this: 35,000 years. Arithmetic with them does not overflow.
@@ -143,7 +143,7 @@ impl Head {
 pub enum SegmentBytes<'a> {
     /// At their place already: the memory of the engine is the file that kept them. They are read once and checked.
     InPlace,
-    /// At their place, as the save left them: the caller knows that nobody has written to the file since. Those of
+    /// At their place, as the save left them: the caller knows that the file was not written to since. Bytes of
     /// segments are not read.
     Unchanged,
     /// Elsewhere: the function reads those at an offset in the memory of the engine.
@@ -155,7 +155,7 @@ pub enum SegmentBytes<'a> {
 pub type OnThreads<'a> = &'a dyn Fn(&(dyn Fn() + Sync));
 
 impl Store {
-    /// The store of an image, with these options, but for what the image decides: segment size, seed, and its
+    /// The store of an image, with these options, except those that the image decides: segment size, seed, and its
     /// memory, which `resize` changes afterwards.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Store {
         Self::load_in(options, source, true, (bytes, &|work| work()), reserve)
     }
 
-    /// The same, in memory that `reserve` answers for a store that may have this many bytes: alone, or beside others,
+    /// As `load`, in memory that `reserve` returns for a store that may have this many bytes: alone, or beside others,
     /// which have none of the frames of the image. The segments are checked on the caller's threads.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl Store {
         Ok((store, Loaded { items, now_ms: head.now_ms }))
     }
 
-    /// Reads past an image that nobody wants.
+    /// Skips an image.
     ///
     /// # Errors
     /// As `load`.

@@ -57,7 +57,7 @@ impl Store {
         Ok(Saved { items: self.counters.items(), bytes })
     }
 
-    /// The body segments of all values: those of an upload, which its owner may drop now, are in no value. Only
+    /// The body segments of all values. Those of an upload, which its owner may drop now, are in no value. Only
     /// segments that count bytes in bodies are walked.
     fn bodies(&self, participant: &Participant, sealed: &[SegmentId]) -> Vec<SegmentId> {
         let _pin = participant.pin();

@@ -88,8 +88,8 @@ impl Index {
                 return false;
             }
         }
-        // SAFETY: zero is an unlocked, empty bucket, which is what all who still look expect. Their grace period is
-        // over for readers, and writers hold none of the locks.
+        // SAFETY: zero is an unlocked, empty bucket, a valid state for all remaining accesses. The grace period of
+        // readers is over, and writers hold none of the locks.
         unsafe { self.buckets.release(range) };
         #[cfg(not(loom))]
         self.populated_buckets.fetch_min(first as u64, Ordering::Relaxed);

@@ -286,7 +286,7 @@ impl LockedPair<'_> {
         })
     }
 
-    /// Prefetches what the next displacements read: the items, then their other candidate buckets.
+    /// Prefetches the memory that the next displacements read: the items, then their other candidate buckets.
     fn prefetch_displacements(&self, first: usize, items: &impl Items) {
         let leavers =
             || self.candidate_places().skip(first).take(DISPLACEMENT_BATCH).map(|place| place.slot.location());

@@ -313,7 +313,7 @@ impl Index {
         self.paid_buckets.store(paid_buckets, Ordering::Relaxed);
     }
 
-    /// Fills a bucket of an index that nobody else knows. False if its words say that it is locked.
+    /// Fills a bucket of an index that no other thread knows. False if its words say that it is locked.
     pub fn restore_words(&self, bucket: usize, words: [u64; BUCKET_SLOTS + 1]) -> bool {
         let Bucket { control, slots } = self.buckets.at(bucket);
         control.store(words[0], Ordering::Relaxed);

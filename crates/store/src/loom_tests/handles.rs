@@ -3,7 +3,7 @@
 use super::model;
 use super::readers::OneSlot;
 
-/// `Handle` borrows bytes, which loom's arena cannot lend. The models do what a handle does to the segments.
+/// `Handle` borrows bytes, which loom's arena cannot lend. The models change the segments as a handle does.
 #[test]
 fn a_segment_with_a_handle_is_not_reused() {
     model(5, || {

@@ -286,7 +286,7 @@ fn a_split_hides_no_key() {
     });
 }
 
-/// The writer recomputes its addresses after locking: else it would put the key where nobody looks for it, or twice.
+/// The writer recomputes its addresses after locking: else it would put the key where no lookup finds it, or twice.
 #[test]
 fn a_put_beside_a_split_is_found() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Stale and won flags: of several clients that may win, one does, and no flag outlives its value.
+//! Stale and won flags: one of several clients wins, and no flag outlives its value.
 
 use super::{Client, model, store};
 use crate::{Extension, Mode, Stored};

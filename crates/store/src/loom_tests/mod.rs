@@ -81,7 +81,7 @@ impl<'s> Client<'s> {
         self.write_wide(key, value, 0, mode)
     }
 
-    /// The same, padded with zeros to this width: a segment has 64 bytes.
+    /// As `write`, padded with zeros to this width: a segment has 64 bytes.
     pub fn write_wide(&self, key: &[u8], value: u64, width: usize, mode: Mode) -> Stored {
         let value = format!("{value:0width$}");
         let write = Write {

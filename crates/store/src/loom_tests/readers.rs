@@ -114,7 +114,7 @@ fn a_reader_between_a_retirement_and_a_reclaim() {
     });
 }
 
-/// The same through the store: a get while its key is overwritten, its segment emptied, freed and written again.
+/// Through the store: a get while its key is overwritten, its segment emptied, freed and written again.
 #[test]
 fn a_hit_outlives_the_reuse_of_its_segment() {
     model(2, || {

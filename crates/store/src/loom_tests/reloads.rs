@@ -34,14 +34,14 @@ struct World {
     ran: AtomicU64,
 }
 
-/// How a loader ends: a loader that panics or is cancelled drops what one that fails does.
+/// The end of a loader. A loader that panics or is cancelled drops the same state as one that fails.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Answers,
     Fails,
 }
 
-/// The ticket of a reload, given back when it is dropped.
+/// The ticket of a reload, returned on drop.
 struct Ticket<'w>(&'w World, u64);
 
 impl Drop for Ticket<'_> {
@@ -167,7 +167,7 @@ fn lead_or_wait(loads: &LoadTable, end: End) -> Option<u8> {
     }
 }
 
-/// Callers of an absent value are woken by whatever ends the load that they wait for.
+/// Callers of an absent value are woken by every end of the load that they wait for.
 #[test]
 fn waiters_are_released_by_a_failed_load() {
     for end in [End::Answers, End::Fails] {

@@ -78,8 +78,8 @@ fn a_listed_dead_segment_is_taken() {
     });
 }
 
-/// Two threads count the expired items of a segment, one with an earlier time: what the other has counted beyond that
-/// is counted again, or stays counted.
+/// Two threads count the expired items of a segment, one with an earlier time: items that the other counted beyond that
+/// are counted again, or stay counted.
 #[test]
 fn concurrent_counts_miss_no_expired_item() {
     model(3, || {
@@ -100,9 +100,8 @@ fn concurrent_counts_miss_no_expired_item() {
     });
 }
 
-/// A frame goes from one store to another while a reader of the first one may still look at it: what the reader reads
-/// is the first store's, and the second one writes only afterwards. Loom reports a read and a write that nothing
-/// orders.
+/// A frame goes from one store to another while a reader of the first one may still access it. The reader reads only
+/// bytes of the first store, and the second one writes afterwards. Loom reports a read and a write that nothing orders.
 #[test]
 fn frames_change_owner_after_their_readers() {
     model(3, || {
@@ -120,7 +119,7 @@ fn frames_change_owner_after_their_readers() {
         all[..2].iter().for_each(|segment| giver.retire(*segment));
         assert_eq!(giver.reclaim().freed, 2);
         let at = Location::new(all[2], 0);
-        // SAFETY: nobody else knows the segment.
+        // SAFETY: no other thread knows the segment.
         unsafe { giver.arena.write(at, &[7]) };
         let slot = Arc::new(AtomicU64::new(at.bits()));
         let reader = {

@@ -104,7 +104,7 @@ fn two_appends_are_both_kept() {
     });
 }
 
-/// The copy that a touch makes has what was appended meanwhile.
+/// The copy that a touch makes has the bytes appended meanwhile.
 #[test]
 fn a_touch_loses_no_append() {
     model(2, || {

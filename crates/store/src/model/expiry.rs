@@ -57,7 +57,7 @@ impl SegmentModel {
         self.segments.note_expired(segment, expired, next);
     }
 
-    /// Ends: each round frees a segment, and what is moved has not expired.
+    /// Ends: each round frees a segment, and relocated items have not expired.
     fn rewrite_partly_expired(&mut self, moment: Moment) {
         let limit = (self.options.memory_bytes as f64 * self.sample_rate) as u64 / EXPIRED_SHARE;
         let mut rounds = self.segments.count();

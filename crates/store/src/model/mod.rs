@@ -213,7 +213,7 @@ impl SegmentModel {
         }
     }
 
-    /// Does what maintenance of the store does: seals, expires, and evicts ahead of need.
+    /// Simulates maintenance of the store: seals, expires, and evicts ahead of need.
     pub fn maintain(&mut self, now_ms: u64) {
         let moment = self.clock.observe(now_ms);
         if moment.ms >= self.sealed_ms {

@@ -47,7 +47,7 @@ impl SegmentModel {
         false
     }
 
-    /// Looks for segments that can be emptied without loss, and empties one run. What the policy may choose is noted.
+    /// Looks for segments that can be emptied without loss, and empties one run. Candidates of the policy are noted.
     fn sample(&mut self, moment: Moment) -> bool {
         let count = self.segments.count();
         let mut neighbours = None;

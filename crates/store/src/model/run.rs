@@ -1,4 +1,4 @@
-//! Emptying a run of segments of a model: a relocation keeps all that is alive, an eviction what the policy keeps.
+//! Emptying a run of segments of a model: a relocation keeps all live items, an eviction those that the policy keeps.
 
 use super::segments::{ItemShape, Life};
 use super::{Object, SegmentModel};
@@ -207,7 +207,7 @@ impl SegmentModel {
         run.iter().map(|source| self.segments.at(*source).stamp).min().expect("a run has a segment")
     }
 
-    /// A destination takes the place of the run in the chain; what was relocated keeps its age.
+    /// A destination takes the place of the run in the chain; relocated items keep their age.
     fn leave_job(&mut self, run: &[SegmentId], segment: SegmentId, filled: Filled) {
         self.segments.chain_earlier(segment, run[0]);
         if filled == Filled::Compacted {

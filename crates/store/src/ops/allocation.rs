@@ -90,7 +90,7 @@ impl Allocation {
 
     fn key(&self) -> &[u8] {
         let item = &self.item;
-        // SAFETY: the count in the header keeps the segment; nobody writes the key.
+        // SAFETY: the count in the header keeps the segment; no thread writes the key.
         unsafe { self.store.segments.arena.slice(item.key_at(), item.header.key_length.into()) }
     }
 
@@ -104,8 +104,8 @@ impl Allocation {
     #[cfg(not(loom))]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let item = &self.item;
-        // SAFETY: the count in the header keeps the segment. The item has no slot, so nobody else reads its value, and
-        // the borrow of self ends before it gets one.
+        // SAFETY: the count in the header keeps the segment. The item has no slot, so no other thread reads its value,
+        // and the borrow of self ends before it gets one.
         unsafe { self.store.segments.arena.slice_mut(item.value_at(), item.header.value_length as usize) }
     }
 
@@ -134,7 +134,8 @@ impl Allocation {
             return Ok(None);
         }
         let Some(open) = store.chains.hold_open(&store.segments, at.segment(), life, moment) else { return Ok(None) };
-        // SAFETY: the segment is open and its stripe locked: nobody else reads the header of an item without a slot.
+        // SAFETY: the segment is open and its stripe locked: no other thread reads the header of an item without a
+        // slot.
         unsafe { self.item.write_expiry(&store.segments.arena, open.expiry_byte, life.exact) };
         let (size, is_copy, keeps_token) = (header.size(), false, false);
         let new = NewItem { at, size, body_bytes: 0, token: None, is_copy, keeps_token };

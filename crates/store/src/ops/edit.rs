@@ -55,8 +55,8 @@ pub enum IfAbsent {
     Refuse,
     /// The caller decides about a new entry.
     Create(NewEntry),
-    /// The same, if the key has not changed since this load ticket was given: for a store above a lower tier, in which
-    /// the caller has not found the key since.
+    /// The caller decides, if the key has not changed since this load ticket was given: for a store above a lower tier,
+    /// in which the caller has not found the key since.
     Load { entry: NewEntry, ticket: u64 },
 }
 

@@ -7,8 +7,8 @@ use crate::store::Store;
 use crate::sync::Ordering;
 
 impl Store {
-    /// Begins to load an absent key: a ticket for `Mode::Load`, which must be given back by `end_load`. `None` if the
-    /// key has a live item.
+    /// Begins to load an absent key: returns a ticket for `Mode::Load`, which `end_load` must get. `None` if the key
+    /// has a live item.
     ///
     /// # Errors
     /// `KeyLength`.
@@ -23,7 +23,7 @@ impl Store {
         Ok((!is_live).then(|| self.load_tickets.add(hash, generation, true)))
     }
 
-    /// Begins to load a key, present or absent: a ticket for `Mode::Reload`, which must be given back by `end_load`.
+    /// Begins to load a key, present or absent: returns a ticket for `Mode::Reload`, which `end_load` must get.
     ///
     /// # Errors
     /// `KeyLength`.
@@ -173,7 +173,7 @@ mod tests {
                 assert!(!matches!(outcome, MetaFlagsOutcome::Found { .. }), "the key is absent");
                 matches!(outcome, MetaFlagsOutcome::Created { .. })
             },
-            // The same of these two.
+            // The two above, with an entry that has expired already.
             &|store, key, ticket| {
                 let (initial, ticket) = (Some((7, Ttl::Expired)), Some(ticket));
                 let count = Count { initial, ticket, ..Count::plain(NumberChange::Add(1)) };

@@ -2,7 +2,7 @@
 //! right to store it again (the meta commands of memcached).
 //!
 //! The caller decides on the entry as it is at the change: the copy with the new flags replaces exactly the item that
-//! was looked up, or the lookup is repeated. So of all clients that find an entry stale, one is told that it has won.
+//! was looked up, or the lookup is repeated. So exactly one of the clients that find an entry stale wins.
 
 use super::delete::Successor;
 use super::read::{Item, LookupUse};
@@ -57,7 +57,7 @@ pub enum MetaFlags {
     Unchanged,
     /// A client has won the right to store the entry again.
     Won,
-    /// The entry is stale, and nobody has won it yet. Its CAS token is this one, or one of the store.
+    /// The entry is stale, and no client has won it yet. Its CAS token is this one, or one of the store.
     Stale { token: Option<u64> },
 }
 

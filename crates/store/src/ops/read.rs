@@ -414,7 +414,7 @@ impl Item<'_> {
         self.store.expiry_seconds(&self.item)
     }
 
-    /// The same, or up to a unit of the expiry earlier: cheaper, for a first look.
+    /// As `expiry_seconds`, or up to a unit of the expiry earlier: cheaper, for a first look.
     #[inline(always)]
     pub fn earliest_expiry_seconds(&self) -> Option<u64> {
         self.store.segments.header(self.item.at.segment()).earliest_expiry_seconds(self.item.header.expiry)

@@ -117,7 +117,7 @@ impl Store {
     }
 }
 
-/// The error of a value that is given up when a segment is missing: it needs all its segments at once, or the next
+/// The error of an attempt that fails when a segment is missing: the value needs all its segments at once, or the next
 /// attempt fails, too.
 fn at_once(error: Error, count: u32) -> Error {
     if error == Error::NeedSegment { Error::NeedSegments { count } } else { error }

@@ -32,7 +32,8 @@ impl DeadStack {
 
     /// Takes the segment on top. Only one thread may call this at a time.
     pub fn pop<'h>(&self, header: impl Fn(SegmentId) -> &'h Header) -> Option<SegmentId> {
-        // Nobody else pops, so the segment on top stays in the stack until this takes it, and its link does not change.
+        // No other thread pops, so the segment on top stays in the stack until this takes it, and its link does not
+        // change.
         let pop = |top| Some(header(SegmentId::from_link(top)?).dead_link().load(Ordering::Relaxed));
         // Acquire pairs with the Release in `push`. Ends: a failed try is a push.
         let taken = self.0.fetch_update(Ordering::Acquire, Ordering::Acquire, pop).ok().map(SegmentId::new)?;

@@ -165,12 +165,12 @@ impl FrameList {
         if self.chosen.load(Ordering::Relaxed) == frame.0 + 1 {
             self.chosen.store(0, Ordering::Relaxed);
         }
-        // SAFETY: the caller's: nobody looks at the bytes of an absent segment.
+        // SAFETY: the caller's: no thread accesses the bytes of an absent segment.
         unsafe { self.frames.give_back(self.owner, frame) };
     }
 
-    /// Gives the pages of a segment and of those behind it in its frame back. Small segments share pages with the next
-    /// one: what was released before does not count for them.
+    /// Returns the pages of a segment and of those behind it in its frame. Small segments share pages with the next
+    /// one: pages released before do not count for them.
     ///
     /// # Safety
     /// These segments are absent, the frame is this store's, and no `admit` runs.
@@ -181,12 +181,12 @@ impl FrameList {
         unsafe { self.frames.release(FrameId(index >> self.shift), start, FRAME_BYTES) };
     }
 
-    /// Gives all frames back.
+    /// Returns all frames.
     ///
     /// # Safety
-    /// Nobody uses the store any more.
+    /// No thread uses the store any more.
     pub unsafe fn give_back_all(&self, limit: u32) {
-        // The last one who has the address space gives all of it back at once.
+        // The last holder of the address space returns all of it at once.
         let is_shared = self.frames.lent_count() > self.needed(limit) || Arc::strong_count(&self.frames) > 2;
         for place in (0..self.needed(limit)).filter(|_| is_shared) {
             // SAFETY: the caller's.

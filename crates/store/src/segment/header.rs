@@ -132,7 +132,7 @@ pub struct HeaderWords {
 }
 
 impl Header {
-    /// The numbers of a segment that nobody changes.
+    /// The numbers of a segment that no thread changes.
     pub fn words(&self) -> HeaderWords {
         let counters = &self.counters;
         HeaderWords {
@@ -156,7 +156,7 @@ impl Header {
         }
     }
 
-    /// Gives an open segment that nobody else knows the numbers of an image, without the link.
+    /// Sets the numbers of an image, without the link, in an open segment that no other thread knows.
     pub fn restore(&self, words: &HeaderWords) {
         let counters = &self.counters;
         self.shift.store(words.shift, Ordering::Relaxed);
@@ -374,8 +374,8 @@ impl Header {
         self.counters.expired_bytes.load(Ordering::Relaxed)
     }
 
-    /// Stores a count of the expired items: their bytes, and the next expiry. Called while nobody appends, possibly by
-    /// several threads with different times. Both words only increase then, so those of the latest time stay, in any
+    /// Stores a count of the expired items: their bytes, and the next expiry. Called while no thread appends, possibly
+    /// by several threads with different times. Both words only increase then, so those of the latest time stay, in any
     /// order.
     pub fn note_expired(&self, bytes: u64, next_expiry_seconds: u64) {
         self.counters.expired_bytes.fetch_max(bytes, Ordering::Relaxed);

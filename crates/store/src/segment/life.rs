@@ -83,7 +83,7 @@ pub fn reserve_max(writers: usize) -> u32 {
     u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1)
 }
 
-/// Of `limit` segments those that writers leave to evictions.
+/// Free segments that writers leave to evictions, of `limit` segments.
 pub fn reserve(limit: u32, reserve_max: u32) -> u32 {
     (limit / RESERVE_SHARE).clamp(1, reserve_max)
 }
@@ -159,7 +159,7 @@ impl Segments {
         self.headers.prefetch(segment.index());
     }
 
-    /// The segments in the budget. Where frames change their places meanwhile a segment may be met twice or not at all.
+    /// The segments in the budget. While frames change their places a segment may be visited twice or not at all.
     pub fn ids(&self) -> impl Iterator<Item = SegmentId> + Clone + use<'_> {
         (1..=self.limit()).map(|position| self.at_position(position))
     }
@@ -222,7 +222,7 @@ impl Segments {
         true
     }
 
-    /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its
+    /// Takes this segment, if it is free, for its contents in an image: open, with a cleared header. The caller is its
     /// owner, and gives it memory.
     #[cfg(not(loom))]
     pub fn take_this(&self, segment: SegmentId) -> bool {
@@ -238,7 +238,7 @@ impl Segments {
         true
     }
 
-    /// Gives a segment that was taken for what an image has in it memory. False if the file system has none.
+    /// Allocates memory for a segment taken for its contents in an image. False if the file system has none.
     #[cfg(not(loom))]
     pub fn allocate(&self, segment: SegmentId) -> bool {
         self.frames.allocate(segment)
@@ -289,7 +289,7 @@ impl Segments {
 
     /// Frees retired segments whose grace period is over.
     pub fn reclaim(&self) -> Reclaimed {
-        // Nobody who retires something waits for the fence.
+        // A thread that retires a segment does not wait for the fence.
         let youngest = lock(&self.retired).iter().map(|run| run.ticket).max();
         let Some(youngest) = youngest else { return Reclaimed::default() };
         let safe = self.domain.safe_below(youngest);
@@ -364,7 +364,7 @@ impl Segments {
         Ok(())
     }
 
-    /// The handle lets go.
+    /// Ends the pin of a handle.
     pub fn unpin(&self, segment: SegmentId, bytes: u64) {
         if self.header(segment).unpin() == 1 {
             self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -489,7 +489,7 @@ mod tests {
         let bytes = vec![7; bytes_for(32 << 10) as usize];
         let start = |segment| Location::new(segment, 0);
         for segment in segments.ids() {
-            // SAFETY: nobody else knows the store.
+            // SAFETY: no other thread knows the store.
             unsafe { segments.arena.write(start(segment), &bytes) };
         }
         let in_frame = FRAME_BYTES / bytes.len();

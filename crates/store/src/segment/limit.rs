@@ -148,8 +148,8 @@ impl Segments {
             None => {}
         }
         drop(free);
-        // SAFETY: segments above the limit are absent, so nobody looks at their bytes, and only `admit`, which runs
-        // under the same budget lock as this, brings them back.
+        // SAFETY: segments above the limit are absent, so no thread accesses their bytes, and only `admit`, which runs
+        // under the same budget lock as this, readmits them.
         unsafe {
             match emptied {
                 Some(frame) => self.frames.give_back(frame),
@@ -200,8 +200,8 @@ impl Segments {
         self.frames.make_last(place, self.limit())
     }
 
-    /// Says with which pages the system shall back the headers. A store on small pages gives back the pages of each
-    /// segment that leaves the budget, others those of whole frames.
+    /// Sets the pages with which the system backs the headers. A store on small pages returns the pages of each segment
+    /// that leaves the budget, others those of whole frames.
     pub fn advise(&self, pages: Pages) {
         self.headers.advise(pages);
         self.has_small_pages.store(pages == Pages::Small, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Segments {
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        // SAFETY: nobody else has a reference to the store any more.
+        // SAFETY: no thread has a reference to the store any more.
         unsafe { self.frames.give_back_all(self.limit()) };
     }
 }

@@ -1,4 +1,4 @@
-//! A budget that changes while threads use the store: what follows it stays within it.
+//! A budget that changes while threads use the store: all that follows it stays within it.
 
 use ebbtide_store::{Error, Mode, Options, Policy, Progress, Store, Ttl, Write};
 use ebbtide_testkit::Random;

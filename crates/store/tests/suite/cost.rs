@@ -20,7 +20,7 @@ fn sample(random: &mut Random) -> u64 {
     (KEYS as f64).powf(random.number() as f64 / u64::MAX as f64) as u64
 }
 
-/// Gets, and a set after each miss; the misses of the second half, and what they cost.
+/// Gets, and a set after each miss; returns the misses of the second half, and their cost.
 fn misses(objective: Objective, cost: impl Fn(u64) -> f64) -> (u64, f64) {
     let store = Store::new(Options { memory_bytes: 4 << 20, objective, ..Options::default() }).unwrap();
     let (participant, mut random) = (store.participate(), Random::new(1));
@@ -60,7 +60,7 @@ fn costs_decide_what_stays() {
     assert!(cost_misses > hits_misses, "hits are what it costs");
 }
 
-/// With equal costs nothing changes, whatever the unit; only a cost that is not 1 takes bytes.
+/// Equal costs change nothing, in any unit; only a cost that is not 1 takes bytes.
 #[test]
 fn equal_costs_change_nothing() {
     let (by_hits, _) = misses(Objective::Objects, |_| 1.0);

@@ -1,4 +1,4 @@
-//! Stores that share address space and epochs: memory moves between them while they work, and comes back when one is
+//! Stores that share address space and epochs: memory moves between them while they work, and is free again when one is
 //! dropped.
 
 use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Progress, Store, Ttl, Write};
@@ -162,7 +162,7 @@ fn a_store_without_address_space_is_refused() {
     store.verify(&participant, NOW_MS);
 }
 
-/// One pin protects what its thread reads in every store; what one store retires waits for readers of another.
+/// One pin protects its thread's reads in every store; segments that one store retires wait for readers of another.
 #[test]
 fn one_participant_serves_all_stores() {
     let memory = EngineMemory::reserve(8 * MIB, 2).unwrap();

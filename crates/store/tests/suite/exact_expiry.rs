@@ -1,4 +1,4 @@
-//! An item with an absolute expiry lives exactly until that second, whatever writes it and whatever is done to it.
+//! An item with an absolute expiry lives exactly until that second, after every kind of write and change.
 
 use crate::common::StoreSubject;
 use ebbtide_store::{
@@ -13,7 +13,7 @@ const LIVES: [u64; 12] = [1, 127, 128, 129, 255, 1001, 3601, 86_399, 1_987_654, 
 
 type Done = Result<(), Error>;
 
-/// The store, and what an operation is told.
+/// The store, and the arguments of an operation.
 struct At<'a> {
     store: &'a Arc<Store>,
     participant: &'a Participant,

@@ -1,4 +1,4 @@
-//! A store that is loaded from its image is the store that was saved, and goes on like it.
+//! A store that is loaded from its image equals the store that was saved, and continues like it.
 
 mod live;
 
@@ -168,7 +168,7 @@ fn a_loaded_store_is_the_saved_one() {
         let (old, new) = (store.stats(), loaded.stats());
         assert_eq!((new.evictions, new.stored_total, new.expired), (old.evictions, old.stored_total, old.expired));
         assert!(image(&loaded, &reader, now_ms) == saved, "an image of an image is the same");
-        // It goes on: writes, evictions, expiry, another restart, the flush that was to come.
+        // It continues: writes, evictions, expiry, another restart, the pending flush.
         now_ms = churn(&loaded, &reader, &mut random, now_ms, 10_000);
         loaded.verify(&reader, now_ms);
         let saved = image(&loaded, &reader, now_ms);
@@ -364,7 +364,7 @@ fn a_damaged_image_is_an_error() {
     assert!(matches!(with(17, 1), Err(ImageError::Foreign(_))), "another seed");
     let another_hash = ImageError::Foreign("another hash function was used".to_owned());
     assert_eq!(with(25, 1).unwrap_err().to_string(), another_hash.to_string());
-    // Of the head every bit is looked at, or harmless: no panic, whatever it says.
+    // Every bit of the head is checked, or harmless: no value causes a panic.
     for at in 0..400 {
         for bit in [1, 0x10, 0x80] {
             let _ = with(at, bit);
@@ -381,7 +381,7 @@ fn a_damaged_image_is_an_error() {
     }
 }
 
-/// Of an image, the words of its buckets and what precedes them.
+/// The words of an image's buckets, and the bytes before them.
 fn split_buckets(image: &Image, buckets: usize) -> (Vec<u8>, Vec<u64>) {
     let (head, words) = image.stream.split_at(image.stream.len() - 64 * buckets);
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
@@ -521,7 +521,7 @@ fn images_with_duplicate_or_orphaned_parts_are_refused() {
     };
     let used: Vec<_> = (0..sound.len()).filter(|at| at % 8 != 0 && sound[*at] != 0).collect();
     assert_eq!(used.len(), 40);
-    // Without its slot an item is not live, and its bodies belong to nobody.
+    // Without its slot an item is not live, and its bodies have no owner.
     let without = |at: &usize| {
         let (mut words, mut head) = (sound.clone(), head.clone());
         let (segment, offset) = location(words[*at]);

@@ -1,4 +1,4 @@
-//! Images of a store that goes on.
+//! Images of a store that continues.
 
 use super::*;
 
