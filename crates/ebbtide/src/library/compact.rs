@@ -265,7 +265,7 @@ impl NegativeCache {
         self.lookup(key, self.objects.look(key))
     }
 
-    /// Counts a lookup, and returns its result, or that of the negative results.
+    /// Counts a lookup, and answers what was found, or what the negative results tell.
     fn lookup(&self, key: &[u8], found: Look) -> Lookup<Value> {
         self.objects.count(!matches!(found, Look::Missing | Look::Refused | Look::Failed));
         match found {
@@ -320,11 +320,11 @@ impl NegativeCache {
         is_missing && self.negatives.with(key, |_| ()) == Lookup::Negative
     }
 
-    /// Remembers the answer of this call's loader: no value as a negative result.
+    /// Remembers what the loader of this call has answered: no value as a negative result.
     fn remember(&self, key: &[u8], ticket: MissTicket, has_loaded: &AtomicBool, is_value: bool) {
         has_loaded.store(is_value, Ordering::Relaxed);
         if !is_value {
-            // An answer that the pool does not take is returned in any case.
+            // An answer that the pool does not take is returned all the same.
             let _ = self.negatives.insert_negative_since(key, ticket, InsertOptions::new());
         }
     }
