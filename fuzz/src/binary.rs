@@ -11,7 +11,7 @@ const INLINE_VALUE_BYTES: usize = 48;
 /// The most extras that a command has.
 const EXTRAS: usize = 20;
 
-/// What a client said, without how it came.
+/// Content of a packet, however it was cut.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Command(String),
@@ -33,7 +33,8 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
     let mut said = Vec::new();
     let mut at = 0;
     for &end in ends {
-        // What is the caller's to take is taken at once, whatever the reads: then some of them are over.
+        // Values that the caller must read are read at once, past the end of a read if necessary: then some reads are
+        // over.
         while at <= end {
             let (step, used) = next(&input[at..end], INLINE_VALUE_BYTES);
             assert!(used <= end - at, "consumed {used} of {} bytes", end - at);

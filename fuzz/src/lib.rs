@@ -1,5 +1,5 @@
-//! What must hold for every input, whatever it is. Each module checks one reader of strangers' bytes, and panics where
-//! it breaks a promise; the fuzz targets of the same names feed them.
+//! Properties that hold for every input. Each module checks one reader of strangers' bytes, and panics where it breaks
+//! a promise; the fuzz targets of the same names feed them.
 //!
 //! `cargo fuzz run --sanitizer none TARGET` looks for inputs that break one; `cargo test` runs the seeds.
 #![forbid(unsafe_code)]

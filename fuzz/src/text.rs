@@ -12,7 +12,7 @@ use crate::split::cuts;
 /// Values up to here are waited for; small, so that inputs reach the other way as well.
 const INLINE_VALUE_BYTES: usize = 48;
 
-/// What a client said, without how it came.
+/// Content of a command, however it was cut.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Keys {
@@ -47,11 +47,11 @@ pub fn check(input: &[u8]) {
 const STORES: [(&[u8], usize); 7] =
     [(b"set", 4), (b"add", 4), (b"replace", 4), (b"append", 4), (b"prepend", 4), (b"cas", 4), (b"ms", 2)];
 
-/// What belongs to the command at the front of an input.
+/// Extent of the command at the front of an input.
 enum Extent {
     /// Bytes of the line and of the value that it announces.
     Known(usize),
-    /// The line has these bytes, and its value ends nobody knows where.
+    /// The line has these bytes, and the end of its value is unknown.
     Unknown(usize),
 }
 

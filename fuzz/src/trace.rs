@@ -11,7 +11,7 @@ use crate::split::cuts;
 /// One row of a trace may stand for any number of requests.
 const ENOUGH: usize = 4096;
 
-/// What comes out of a trace, in order.
+/// Results of reading a trace, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Out {
     Request(Request),
