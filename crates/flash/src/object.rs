@@ -105,7 +105,7 @@ impl FlashHit {
         &self.buffer[self.value.clone()]
     }
 
-    /// The same hit with a range of its value.
+    /// This hit with a range of its value.
     pub(crate) fn with_range(self, range: ByteRange) -> Self {
         let part = range.within(self.value.len());
         let begin = self.value.start;

@@ -109,7 +109,7 @@ fn history_admits_missed_keys_and_budgets_most_missed() {
     assert_eq!(admitted(&plain, 0..100, now), 100);
     assert_eq!(admitted(&plain, 100..1000, now), 900, "missed in one of six hours: 0.17");
     assert!(admitted(&plain, 5000..6000, now) < 100, "not missed");
-    // The budget admits a tenth of the objects that pass the policy: the hundred, and hardly another one.
+    // The budget admits a tenth of the objects that pass the policy: the hundred, and few others.
     let mut written = 0;
     for second in 0..3000_u64 {
         // The misses continue, those of the hundred a little more often.

@@ -188,7 +188,7 @@ impl DeletionLog {
     }
 
     /// Reads the contents of the log for these lives, and prepares it to continue, if it belongs to this run. The ring
-    /// of small objects may be of another life if a run ended after the small objects were given up and before the ring
+    /// of small objects may be of another life if a run ended after the small objects were dropped and before the ring
     /// restarted.
     pub fn read(&self, incarnations: Incarnations, run: u64) -> Result<LogContents, Unreadable> {
         let block = self.first_block().map_err(|_| Unreadable::Missing)?;

@@ -29,7 +29,7 @@ fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buff
         Direction::Write => "a write",
     };
     let failed = |source| Error::Transfer { operation, offset, bytes, source };
-    // A write is never given up: it could still overwrite later bytes at its offset.
+    // A write is never abandoned: it could still overwrite later bytes at its offset.
     let gives_up =
         || direction == Direction::Read && device.monitor().observe(Instant::now(), Duration::ZERO) == Health::Failed;
     let (sender, receiver) = mpsc::sync_channel(1);

@@ -224,7 +224,7 @@ mod tests {
 
     fn offer(queue: &RequestQueue, direction: Direction) -> Result<Receiver<bool>, TransferRequest> {
         let (sender, receiver) = channel();
-        // Nobody may wait for it.
+        // No thread may wait for it.
         let done = Box::new(move |outcome: TransferOutcome| _ = sender.send(outcome.result.is_ok()));
         queue.offer(TransferRequest { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done })?;
         Ok(receiver)

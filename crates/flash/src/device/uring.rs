@@ -166,9 +166,8 @@ impl UringQueue {
     }
 
     fn push_entry(&mut self, entry: &squeue::Entry) {
-        // SAFETY: A poll has no buffer. That of a transfer lies in a slot that stays as it is, and keeps its memory,
-        // until `reap` has seen the completion, or for ever; the files are open for as long as the device that the ring
-        // is of.
+        // SAFETY: A poll has no buffer. The buffer of a transfer is in a slot that keeps its memory until `reap` has
+        // seen the completion, or for good. The files are open as long as the ring's device.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("there is an entry for each slot and for the poll");
     }
@@ -216,7 +215,7 @@ impl UringQueue {
         }
     }
 
-    /// Gives up pending transfers. Their buffers are leaked, since the kernel may still use them; the transfers are
+    /// Abandons pending transfers. Their buffers are leaked, since the kernel may still use them; the transfers are
     /// returned without buffers.
     pub fn abandon(&mut self) -> Vec<Transfer> {
         let taken = self.slots.0.iter_mut().filter_map(Option::take);

@@ -10,7 +10,7 @@
 //!
 //! The superblock with the boundary is durable before anything is written to the area of small objects. A start after a
 //! crash therefore finds the boundary, or an area that was never used. A boundary whose write failed may be on the
-//! device all the same: its area stays unused until a superblock without it is durable.
+//! device nevertheless: its area stays unused until a superblock without it is durable.
 
 use super::TierOptions;
 use super::layout::TierLayout;
@@ -38,8 +38,8 @@ const GROWING: f64 = 2.0;
 /// The split waits for a growing share only while at least this number of further parts is unwritten: written capacity
 /// cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
-/// From this share on hardly any large objects arrive, and small ones get an area for which the memory will be enough.
-/// With a lower share they get one for which it is enough now.
+/// From this share on large objects are rare, and small ones get an area for which the memory will be enough. With a
+/// lower share they get one for which it is enough now.
 pub(super) const NEARLY_ALL: f64 = 0.99;
 /// A higher value would leave large objects so little capacity that they are evicted at once.
 const MAX_WORTH: f64 = 8.0;

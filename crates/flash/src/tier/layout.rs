@@ -9,9 +9,9 @@
 //!
 //! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written
 //! from the end. Once enough objects have arrived to estimate the share of small bytes, the boundary is set in front of
-//! everything that was written. If hardly any objects are small, the capacity stays undivided and the estimate is
-//! repeated later. Large objects are never moved for the boundary, so a log that is full of them is not divided. If the
-//! write of a boundary fails, the capacity is undivided again.
+//! everything that was written. If few objects are small, the capacity stays undivided and the estimate is repeated
+//! later. Large objects are never moved for the boundary, so a log that is full of them is not divided. If the write of
+//! a boundary fails, the capacity is undivided again.
 //!
 //! The memory first pays for the fixed parts (tables, buffers, admission). The rest is divided between both indexes, in
 //! proportion to their need for objects of common sizes. An index releases memory that it does not use

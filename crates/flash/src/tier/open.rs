@@ -87,7 +87,7 @@ struct OpenedStores {
 enum LogContinuation {
     /// Continues the log of the last run.
     Continue,
-    /// As `Continue`, with the ring of small objects restarted: the small objects were given up.
+    /// As `Continue`, with the ring of small objects restarted: the small objects were dropped.
     ContinueLarge,
     /// Starts an empty log. After a crash, objects with orders lower than these are not found (small objects, large
     /// objects).

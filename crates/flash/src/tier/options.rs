@@ -19,8 +19,7 @@ pub struct TierOptions {
     /// bound: the caller knows the machine.
     pub memory_bytes: u64,
     /// Bytes by which `memory_bytes` may be increased ([`crate::Tier::grow_memory`]) when an index is near its bound.
-    /// If hardly any large objects arrive, small objects get an area for which the increased memory is enough. By
-    /// default 0.
+    /// If large objects are rare, small objects get an area for which the increased memory is enough. By default 0.
     pub memory_growth_bytes: u64,
     /// Maximum length of a value. If the log has too few buffers for the parts of two such values, they may be in RAM
     /// beyond the bound until the device has them. By default 1 MiB.
@@ -50,7 +49,7 @@ pub struct TierOptions {
     /// The file for the deletion log, without which a start after a crash is empty. By default beside the first path
     /// with `.removals` at its end, if that path is a file; for a block device it must be named.
     pub deletion_log: Option<PathBuf>,
-    /// Maximum bytes that are read after a crash to find small objects. If their area is larger, they are given up. By
+    /// Maximum bytes that are read after a crash to find small objects. If their area is larger, they are dropped. By
     /// default 64 GiB, a minute at 1 GB/s.
     pub scan_bytes: u64,
 }

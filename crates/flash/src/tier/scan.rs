@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// An object that is on flash from the walk's start to its end is visited at least once. A small one is visited exactly
 /// once; a large one is visited again if reclaim reinserts it after its visit. Objects that cannot be read are counted,
 /// not visited. A call of `advance` visits no object that was removed, overwritten, flushed or expired before the call.
-/// If that happens during the call, only a visit that has already started goes on. An object that is inserted during
+/// If that happens during the call, only a visit that has already started completes. An object that is inserted during
 /// the walk may be visited or not. Visits do not count as hits.
 pub struct TierScan {
     tier: Arc<Tier>,
