@@ -66,7 +66,7 @@ impl Elapsed {
         }
     }
 
-    /// Time from this moment to now: within a boot by the clock that nobody sets, else by the wall clock. `None` if
+    /// Time from this moment to now: within a boot by the clock that cannot be set, else by the wall clock. `None` if
     /// that was set back by more than `set_back_max` since.
     pub fn until_now(&self, set_back_max: Duration) -> Option<Duration> {
         self.until(&Self::now(), set_back_max)

@@ -6,7 +6,7 @@
 //!     -> with flash alone      memory: drained to flash ->  flash: checkpoint
 //! ```
 //! A change in progress is waited for, and is saved. A later one is refused as `Closed`, and changes nothing. Reads and
-//! handles go on.
+//! handles continue.
 
 use crate::builder::CacheBuilder;
 use crate::cache::Cache;
@@ -34,9 +34,9 @@ pub struct CloseReport {
 }
 
 impl Cache {
-    /// Ends the cache so that the next one goes on with what it has: writes memory to the memory file
-    /// (`CacheBuilder::memory_file`) if there is one, else to flash (`CacheBuilder::flash_drain`),
-    /// and leaves on flash what its next start must know.
+    /// Ends the cache so that the next one continues with its entries: writes memory to the memory file
+    /// (`CacheBuilder::memory_file`) if there is one, else to flash (`CacheBuilder::flash_drain`), and leaves on flash
+    /// the state that its next start needs.
     ///
     /// Other threads may use the cache meanwhile: their writes are done and kept, or refused as `Closed` (a delete
     /// answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The memory file

@@ -1,8 +1,8 @@
 //! The compact pools of an engine, and their part of its memory.
 //!
 //! A compact pool has a share of the memory like other pools. Its table changes its size in one walk over all entries,
-//! so it does so in few, large steps: it shrinks to its target at once, and grows when all that it lacks is free, or an
-//! eighth of what it has.
+//! so it does so in few, large steps: it shrinks to its target at once, and grows when all missing memory is free, or
+//! an eighth of its present memory.
 
 use crate::compact_state::CompactState;
 use ebbtide_control::Share;
@@ -70,7 +70,7 @@ impl CompactPools {
         }
     }
 
-    /// Grows budgets below their target, by `bytes` together. Answers by how much.
+    /// Grows budgets below their target, by `bytes` together. Returns by how much.
     pub fn grow(&self, bytes: u64) -> u64 {
         let mut left = bytes;
         for CompactEntry { pool, target_bytes, .. } in &self.entries {
@@ -93,7 +93,7 @@ impl CompactPools {
         self.entries.iter().all(has_target) && self.removed.is_empty()
     }
 
-    /// Drops removed pools without handles. Answers their statistics.
+    /// Drops removed pools without handles. Returns their statistics.
     pub fn free_removed(&mut self) -> Vec<Stats> {
         let mut dropped = Vec::new();
         self.removed.retain(|pool| {

@@ -10,7 +10,7 @@
 //! ```
 //! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
 //! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
-//! that was not found is removed from flash all the same, since the device may have failed to read it. In a closed
+//! that was not found is removed from flash nevertheless, since the device may have failed to read it. In a closed
 //! cache and in a removed pool nothing is removed, and the answer is that of an absent key.
 
 use crate::access::Access;

@@ -152,7 +152,7 @@ impl Engine {
         now_ms
     }
 
-    /// Gives each pool that has work its slices in turn, for as long as there is work, but not for long. Answers the
+    /// Gives each pool that has work its slices in turn, for as long as there is work, but not for long. Returns the
     /// pause until the next call.
     fn run_turns(&self, participant: &Participant, turns: &mut Turns<PoolState>, elapsed: Duration) -> Duration {
         self.pools.follow_charges_after(elapsed);

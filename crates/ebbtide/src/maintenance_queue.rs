@@ -4,8 +4,8 @@
 //! writer, flush, resize ---push---> queue ---one slice each in turn---> maintenance thread
 //! ```
 //! A pool is in the queue once, however many threads push it. The thread takes all pools of the queue over before it
-//! works, and clears a pool's mark before its slice: a push during the slice queues the pool again. Pools that nobody
-//! pushes have a slice every [`SWEEP`].
+//! works, and clears a pool's mark before its slice: a push during the slice queues the pool again. Pools that are not
+//! pushed have a slice every [`SWEEP`].
 
 use crate::wakeup::Waker;
 use std::collections::VecDeque;

@@ -176,7 +176,7 @@ impl Pool {
         }
     }
 
-    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Answers the entry's new
+    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Returns the entry's new
     /// token, too.
     ///
     /// # Errors

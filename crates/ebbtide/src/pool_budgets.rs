@@ -3,10 +3,10 @@
 //! ```text
 //! shares --divide--> targets: pools above their target fall, at a bounded rate ---memory is free---> others grow
 //! ```
-//! A pool that falls evicts in the background, so its memory is free some time later. Another pool grows by what is
-//! free, no more: the memory of all pools together stays within the one number. The rate bounds how much of the
-//! maintenance thread and of the memory bandwidth a move takes from those who read and write meanwhile. Where all
-//! pools together have more than there is, they fall at once.
+//! A pool that falls evicts in the background, so its memory is free some time later. Another pool grows by the free
+//! bytes, no more: the memory of all pools together stays within the one number. The rate bounds how much of the
+//! maintenance thread and of the memory bandwidth a move takes from readers and writers. Where all pools together
+//! exceed the memory, they fall at once.
 
 use crate::pool_plan::reaching;
 use crate::pool_state::PoolState;
@@ -75,7 +75,7 @@ pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64) {
 }
 
 /// Lowers the budget of a store by this much, or by less if its index takes too much: then it evicts towards the rest,
-/// for a later step. Answers by how much.
+/// for a later step. Returns by how much.
 pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
     let has_bytes = store.memory_bytes();
     let done = lower_by(bytes, has_bytes, |bytes| store.resize(bytes).is_ok());
@@ -85,7 +85,7 @@ pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
     done
 }
 
-/// Lowers a memory by this much, or by as much as `resize` accepts. Answers by how much.
+/// Lowers a memory by this much, or by as much as `resize` accepts. Returns by how much.
 pub(crate) fn lower_by(bytes: u64, has_bytes: u64, mut resize: impl FnMut(u64) -> bool) -> u64 {
     let mut done = 0;
     for halvings in 0..u64::BITS {

@@ -122,7 +122,7 @@ impl PoolTable {
         shares.find(|share| share.name == name).ok_or_else(|| Error::PoolRemoved { name: name.to_owned() })
     }
 
-    /// Changes the bounds of a pool. Answers those that it had.
+    /// Changes the bounds of a pool. Returns those that it had.
     pub fn set_bounds(&mut self, name: &str, bounds: (u64, u64)) -> Result<(u64, u64), Error> {
         let share = self.share_mut(name)?;
         let before = (share.min_bytes, share.max_bytes);

@@ -1,13 +1,13 @@
-//! Miss-ratio curves of a live cache: what more memory would give, and less would cost.
+//! Miss-ratio curves of a live cache: the gain of more memory, and the cost of less.
 //!
 //! ```text
 //! threads of the cache -> samples of accesses (store) -> CacheProfile::update -> Profiler -> curve, what_if, verdict
 //! ```
 //! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine keeps less
 //! than all of the memory: so a size is first scaled by the share of the memory that holds live objects. The engine's
-//! policy is another one: so the curve around the present memory is that of models of the engine (`live_models`),
-//! where these cost little enough (`curve_joints`). The level of the curve is then set by the miss ratio that was
-//! measured, where the caller has one. What the curve says is the difference between two sizes.
+//! policy is another one: so the curve around the present memory is that of models of the engine (`live_models`), where
+//! these cost little enough (`curve_joints`). The level of the curve is then set by the miss ratio that was measured,
+//! where the caller has one. The curve itself gives the difference between two sizes.
 
 use crate::byte_size::ByteSize;
 use crate::curve_joints::at_level;

@@ -1,4 +1,4 @@
-//! Removal events: what the eviction listener of a cache is told, outside of all locks.
+//! Removal events: calls of the eviction listener of a cache, outside of all locks.
 //!
 //! ```text
 //! an item leaves the index --> event of this thread --- the operation has ended ---> listener, on this thread

@@ -93,8 +93,8 @@ impl fmt::Display for FlashDrained {
 }
 
 impl PoolFlash {
-    /// Writes the live items of a store that nobody changes any more, for a part of the limit of all pools, with that
-    /// part of the bytes that flash and its write budget allow. `tick` refreshes the time.
+    /// Writes the live items of a store that no thread changes any more, for a part of the limit of all pools, with
+    /// that part of the bytes that flash and its write budget allow. `tick` refreshes the time.
     pub fn drain(
         &self,
         store: &Store,

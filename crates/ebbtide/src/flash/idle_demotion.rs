@@ -1,4 +1,4 @@
-//! Demotion of idle values: flash takes values that nobody has read for a time, before their memory is needed.
+//! Demotion of idle values: flash takes values that were not read for a time, before their memory is needed.
 //!
 //! Evictions demote when memory is needed. With `max_idle_seconds` the maintenance thread also scans memory and demotes
 //! idle values, as long as flash has a place and admission takes them. A scan pauses while the write budget has nothing

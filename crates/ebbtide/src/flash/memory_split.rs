@@ -2,11 +2,11 @@
 //!
 //! The capacity of flash is divided as if flash had a planned part of the memory: an eighth, or more where its size
 //! needs more. Buffers and filters have their part of that from the start: `max_buffers` and `segment_bytes` of the
-//! flash crate (`tier/layout.rs`) compute it. The indexes have what they use and a spare; the items have the rest, and
-//! give it up in steps while the indexes grow. Beyond the planned part the steps go on to a quarter of the memory: a
-//! byte of index finds ten bytes of small objects on flash and a hundred bytes of large ones. Where flash loses objects
-//! and an index shrinks, the items get the memory back. Memory that an index uses is never taken from it: the objects
-//! that it finds would be lost.
+//! flash crate (`tier/layout.rs`) compute it. The indexes have the bytes that they use and a spare; the items have the
+//! rest, and release it in steps while the indexes grow. Beyond the planned part the steps continue up to a quarter of
+//! the memory: a byte of index finds ten bytes of small objects on flash and a hundred bytes of large ones. Where flash
+//! loses objects and an index shrinks, the items get the memory back. Memory that an index uses is never taken from it:
+//! the objects that it finds would be lost.
 //!
 //! ```text
 //! grow:    budgets of items fall by a step ---they have freed it---> the bound of an index grows by the step
@@ -111,8 +111,8 @@ impl MemorySplit {
         change(self.reserved_bytes())
     }
 
-    /// Divides the memory of a start, before there are items: the indexes release what they do not use, or get what
-    /// they have found on flash, if `fits` says that items can do with the rest of the memory.
+    /// Divides the memory of a start, before there are items: the indexes release the bytes that they do not use, or
+    /// get the bytes for the objects found on flash, if `fits` says that the rest of the memory suffices for items.
     pub fn begin(&self, tier: &Tier, all_bytes: u64, fits: impl Fn(u64) -> bool) {
         let reserve = reserve_of(all_bytes);
         let wanted = tier.wanted_memory(reserve).min(max_growth(self.bytes(), all_bytes, self.max_bytes));

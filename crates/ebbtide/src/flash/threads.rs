@@ -64,7 +64,7 @@ impl Drop for IoThreads {
     }
 }
 
-/// Starts the I/O threads and the tier, with what flash holds; waits for the device.
+/// Starts the I/O threads and the tier, with the objects on flash; waits for the device.
 pub(crate) fn start_tier(
     opening: Opening,
     memory_split: MemorySplit,
@@ -77,8 +77,8 @@ pub(crate) fn start_tier(
     Ok((FlashTier::new(started, memory_split, promotion, (clock, time), waits), io))
 }
 
-/// The I/O threads, and with the system's clock the maintenance thread. Dropping them leaves on flash what the next
-/// start must know, and ends them: then the device is free.
+/// The I/O threads, and with the system's clock the maintenance thread. Dropping them leaves on flash the state that
+/// the next start needs, and ends them: then the device is free.
 pub(crate) struct FlashThreads {
     flash: Arc<FlashTier>,
     maintenance: Option<JoinHandle<()>>,
@@ -145,9 +145,9 @@ impl FlashShutdown {
         Self(Some(Arc::new(Shutdown { flash, stage, closed: Condvar::new() })))
     }
 
-    /// Leaves on flash what the next start must know, once; pending reads are answered as misses. With the last handle
-    /// of the cache (`is_last`) the files are released, though a thread may hold the engine for longer. Waits for a
-    /// close that is running.
+    /// Leaves on flash the state that the next start needs, once; pending reads are answered as misses. With the last
+    /// handle of the cache (`is_last`) the files are released, though a thread may hold the engine for longer. Waits
+    /// for a close that is running.
     pub fn close(&self, is_last: bool) {
         let Some(shutdown) = &self.0 else { return };
         let is_flash_thread = IS_FLASH_THREAD.get();

@@ -6,9 +6,8 @@
 //! set     store; under the lock of the key's buckets the copy on flash is removed
 //! evict   store --- under the lock of the key's buckets ---> tier, unless flash holds the item unchanged
 //! ```
-//! `docs/concurrency.md`, "The lower tier", has the protocol between the two. This file has the state that
-//! all pools share; `pool_flash.rs` has that of one pool, and is what its store sees; `read.rs` and `resolve.rs` read
-//! from flash.
+//! `docs/concurrency.md`, "The lower tier", has the protocol between the two. This file has the state that all pools
+//! share; `pool_flash.rs` has that of one pool, the view of its store; `read.rs` and `resolve.rs` read from flash.
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
@@ -185,7 +184,7 @@ impl FlashTier {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    /// Leaves on flash what the next start must know; waits for the device.
+    /// Leaves on flash the state that the next start needs; waits for the device.
     pub fn close_tier(&self) {
         // After an error of the device the next start is one after a crash.
         drop(self.tier.close(self.seconds(self.now_ms.load(Ordering::Relaxed))));

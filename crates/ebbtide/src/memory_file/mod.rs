@@ -1,7 +1,7 @@
 //! Memory file: a cache in memory that survives a clean stop.
 //!
-//! After a clean stop the file holds values, flags, lives, CAS tokens, marks, frequencies and what the policy remembers
-//! of evicted keys. There are two modes (see `medium`) and one format (see `superblock`):
+//! After a clean stop the file holds values, flags, lives, CAS tokens, marks, frequencies and the policy's history of
+//! evicted keys. There are two modes (see `medium`) and one format (see `superblock`):
 //!
 //! ```text
 //! mapped  start   open, lock -> superblock clean? -> map the frames, load the image -> superblock "in use", fsync
@@ -12,9 +12,9 @@
 //!                 fsync -> serve
 //!         stop    superblock "stopping" -> frames and image -> fsync -> superblock "clean" -> fsync -> unlock
 //! ```
-//! So the file holds what the last run left, or nothing that counts. A stop that is cut short, a kill or a crash leaves
-//! a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no byte of
-//! a clean file changes: a start that fails before leaves the file as it was.
+//! So the file holds the entries of the last run, or none that are valid. A stop that is cut short, a kill or a crash
+//! leaves a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no
+//! byte of a clean file changes: a start that fails before leaves the file as it was.
 //!
 //! A file alone cannot tell whether the cache has run without it since the stop. With flash it can: the superblock
 //! names the last run of flash beside the file, and says whether the cache has run with the file alone since

@@ -13,8 +13,8 @@
 //!
 //! So with its mark, and in the boot of the stop, the file has the bytes that the stop left, and a start of a mapped
 //! file reads none of its values. Two changes leave both times as they are: those by defective memory, and those by a
-//! program of the same user that stores through a mapping. Both can change the memory of a running process, too. What
-//! is done in the second of the stop leaves the change time close enough.
+//! program of the same user that stores through a mapping. Both can change the memory of a running process, too. Writes
+//! in the second of the stop leave the change time close enough.
 //!
 //! A mark is used once: a start removes it before the memory is in use. A file without one is checked as a whole.
 
@@ -41,7 +41,7 @@ pub(super) fn set(file: &File, superblock: &Superblock) {
     let _ = file.metadata().and_then(|metadata| file.set_modified(mark(metadata.ino())));
 }
 
-/// Takes the mark of a file. Answers whether it had the one of its superblock, from a stop in this boot.
+/// Takes the mark of a file. Returns whether it had the one of its superblock, from a stop in this boot.
 pub(super) fn take(file: &File, superblock: &Superblock) -> bool {
     let boot = Elapsed::now().boot;
     let is_marked = || {

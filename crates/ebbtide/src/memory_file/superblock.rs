@@ -1,4 +1,4 @@
-//! The first block of a memory file, which makes what follows valid.
+//! The first block of a memory file, which makes the rest valid.
 //!
 //! ```text
 //! superblock | 0 ... up to 2 MiB | frames, 2080 KiB each | image of the pools, in blocks with checksums
@@ -12,8 +12,8 @@
 //! the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it. The flash run and the mark
 //! of a run without flash are valid in every state (see `RunRecord`).
 //!
-//! The format decides whether a program reads a file. The version, text with zeros behind it, is told to the operator
-//! only: an upgrade and its rollback are warm where both programs have one format.
+//! The format decides whether a program reads a file. The version, text with zeros behind it, is for the operator only:
+//! an upgrade and its rollback are warm where both programs have one format.
 
 use crate::clock::{Elapsed, SavedTime};
 use ebbtide_store::FRAME_BYTES;

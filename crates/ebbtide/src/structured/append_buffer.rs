@@ -116,7 +116,7 @@ impl AppendBuffer {
         })
     }
 
-    /// Removes all records but the last `count`. Answers how many were removed.
+    /// Removes all records but the last `count`. Returns how many were removed.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

@@ -248,7 +248,7 @@ impl<K: Flat, V: Flat, O> Map<K, V, O> {
         self.table.change(&changes, options)
     }
 
-    /// Replaces an entry by what `update` makes of it, as one operation: `None` is an absent entry. Answers the second
+    /// Replaces an entry by what `update` makes of it, as one operation: `None` is an absent entry. Returns the second
     /// part; `None` if the map is absent. `update` runs again if another edit comes first, and should be brief: see
     /// [`Words::edit`](super::Words::edit).
     ///

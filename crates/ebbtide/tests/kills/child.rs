@@ -141,7 +141,7 @@ impl Victim {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// Waits for the end. Answers whether it was a kill.
+    /// Waits for the end. Returns whether it was a kill.
     pub fn wait_for_kill(&mut self) -> bool {
         let status = self.0.wait().unwrap();
         assert!(status.success() || status.signal() == Some(9), "{status}: see `stderr` in the folder");

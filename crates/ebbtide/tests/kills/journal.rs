@@ -66,7 +66,7 @@ impl<'c> Journal<'c> {
         journals.filter_map(last).max().unwrap_or(0) + 1
     }
 
-    /// Notes that an operation begins. Answers its moment.
+    /// Notes that an operation begins. Returns its moment.
     pub fn begin(&mut self, key: u32, what: What) -> u64 {
         let at = self.clock.fetch_add(1, SeqCst);
         self.write(Record { key, what, is_end: false, begin: at, at });
