@@ -1,9 +1,9 @@
 //! Samples of accesses, from which miss-ratio curves are made.
 //!
 //! A key is sampled always or never: if its hash is not above a threshold. So an access that is not sampled costs a
-//! load of a word that hardly ever changes and one comparison. Sampled accesses go to the buffer of the thread's
-//! stripe, until the caller takes them. A thread never waits here: a sample is dropped, and counted, where the buffer
-//! is full or another thread is at it.
+//! load of a word that rarely changes and one comparison. Sampled accesses go to the buffer of the thread's stripe,
+//! until the caller takes them. A thread never waits here: a sample is dropped, and counted, where the buffer is full
+//! or another thread is at it.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, Padded, lock, try_lock};
 

@@ -257,7 +257,7 @@ impl Chains {
         for number in 0..=more {
             let stripe = lock(self.stripe(bucket, number));
             let Some(open) = stripe.as_ref().filter(|open| open.segment == segment) else { continue };
-            // The same conditions as for a reservation, and no shorter TTL than the bucket's.
+            // The conditions of a reservation, and no shorter TTL than the bucket's.
             let fits = moment.ms < open.seal_at_ms && bucket.index() <= life.bucket.index();
             let expiry_byte = header.expiry_byte(life.expiry_seconds).filter(|_| fits)?;
             header.note_expiry(header.expiry_seconds(expiry_byte, life.exact));
@@ -364,7 +364,7 @@ impl Chains {
         }
     }
 
-    /// Seals open segments. Answers how many.
+    /// Seals open segments. Returns how many.
     pub fn seal_open(&self, segments: &Segments, which: Seal) -> u32 {
         let mut sealed = 0;
         for index in 0..self.buckets.len() {

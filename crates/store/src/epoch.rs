@@ -141,7 +141,7 @@ impl Domain {
         Ticket(pinned.min().map_or(fenced, |oldest| oldest.min(fenced)))
     }
 
-    /// Executes a fence after this ticket was taken, if possible. Answers the ticket up to which fences were executed.
+    /// Executes a fence after this ticket was taken, if possible. Returns the ticket up to which fences were executed.
     fn fence_after(&self, ticket: Ticket) -> u64 {
         // Acquire pairs with the Release at the end: the reads of the cells come after the fence.
         let fenced = || self.fenced.load(Ordering::Acquire);

@@ -1,9 +1,8 @@
-//! When the index grows: it is kept at a load at which a key finds a slot, and is given memory before it needs it.
+//! Growth of the index: its load stays where a key finds a slot, and it gets memory before it needs it.
 //!
-//! An insert that had to displace a neighbour looks at the load. Above `GROWTH_LOAD` it splits a bucket if nobody is in
-//! the way; above `CROWDED_LOAD` it splits one in any case, so that the load does not grow while a thread that splits
-//! is preempted. An insert for which there is no slot all the same splits buckets until there is one
-//! (`Store::publish`).
+//! An insert that had to displace a neighbour looks at the load. Above `GROWTH_LOAD` it splits a bucket if its lock is
+//! free; above `CROWDED_LOAD` it splits one in any case, so that the load does not grow while a thread that splits is
+//! preempted. An insert that still finds no slot splits buckets until there is one (`Store::publish`).
 
 use crate::index::SplitOutcome;
 use crate::store::Store;

@@ -30,7 +30,7 @@ impl Store {
         self.issued_tokens.get().map_or(0, TokenTable::unknown)
     }
 
-    /// Retains the token of a value that was just written, if its bucket has not changed since. Answers the token to
+    /// Retains the token of a value that was just written, if its bucket has not changed since. Returns the token to
     /// issue.
     pub fn retain_token(&self, key: &[u8], hash: u64, token: u64) -> u64 {
         let Some(tokens) = self.issued_tokens.get() else { return token };

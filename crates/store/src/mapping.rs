@@ -1,5 +1,5 @@
-//! The memory that the store maps for itself: address space is reserved once at its largest size, so that nothing ever
-//! moves, and pages are taken by touching them and given back by `release`.
+//! Memory that the store maps for itself. Address space is reserved once at its maximum size, so that nothing moves.
+//! Pages are taken by touching them, and returned by `release`.
 //!
 //! A `Table` is an array in such a mapping. Loom builds keep it in a `Vec`, because loom's atomics cannot start as
 //! zeroed bytes.

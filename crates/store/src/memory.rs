@@ -1,4 +1,4 @@
-//! The one memory number: what it is spent on, and how it changes.
+//! The one memory number: its parts, and its changes.
 //!
 //! ```text
 //! memory = fixed tables + histories + index + limit x (segment + header)
@@ -183,7 +183,7 @@ impl Store {
 
     /// Gives a store without segments the budget of an image: this memory, and a number of segments in these frames, of
     /// which some are withheld. They are more than fit the memory where the image was written while a smaller one was
-    /// being reached: maintenance goes on with that. False if another store has one of the frames.
+    /// being reached: maintenance continues that. False if another store has one of the frames.
     #[cfg(not(loom))]
     pub(crate) fn restore_budget(&self, memory_bytes: u64, (frames, limit): (&[u32], u32), withheld: u32) -> bool {
         let _changing = lock(&self.budget.changing);

@@ -87,7 +87,7 @@ impl Counters {
         u64::try_from(self.items_in_batches.load(Ordering::Relaxed) as i64).unwrap_or(0)
     }
 
-    /// Adds to a counter, in the stripe of the calling thread's number. Answers the former value of the stripe.
+    /// Adds to a counter, in the stripe of the calling thread's number. Returns the former value of the stripe.
     #[inline(always)]
     pub fn add(&self, thread: usize, counter: Counter, amount: u64) -> u64 {
         let stripe = &self.stripes[thread & (self.stripes.len() - 1)];

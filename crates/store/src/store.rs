@@ -211,7 +211,7 @@ impl Store {
         self.access_samples.set_share(share);
     }
 
-    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were
+    /// Takes the sampled accesses since the last call, those of each thread in their order. Returns how many were
     /// dropped because a buffer was full.
     pub fn take_access_samples(&self, each: impl FnMut(AccessSample)) -> u64 {
         self.access_samples.take(each)
@@ -355,7 +355,7 @@ impl Store {
         reserved
     }
 
-    /// Writes an item up to its value into space that was reserved for its life. Answers the location of the value.
+    /// Writes an item up to its value into space that was reserved for its life. Returns the location of the value.
     #[inline(always)]
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
         debug_assert_eq!(reserved.exact, head.exact, "the reservation is for this life");

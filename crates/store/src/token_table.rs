@@ -81,7 +81,7 @@ impl TokenTable {
         lock(&set.entries).all.iter().find(|entry| entry.hash == hash && **entry != FREE).map(|entry| entry.token)
     }
 
-    /// Keeps a token for the value of a key, whose buckets are locked. Answers the token that is kept: an earlier one
+    /// Keeps a token for the value of a key, whose buckets are locked. Returns the token that is kept: an earlier one
     /// stays.
     pub fn insert(&self, hash: u64, token: u64) -> u64 {
         let set = self.set(hash);

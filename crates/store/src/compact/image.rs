@@ -1,4 +1,4 @@
-//! The image of a compact table: all that a new table needs to go on where this one stopped, as a stream of bytes.
+//! The image of a compact table: all state that a new table needs to continue from it, as a stream of bytes.
 //!
 //! ```text
 //! image     head | frame, frame, ...
@@ -9,7 +9,7 @@
 //! ```
 //! Numbers are little-endian. A frame in use as a whole has all its bytes in use, the last one those up to the end of
 //! its last set: `layout` draws them. The bytes are not in the stream: each frame has its place in the address space of
-//! the engine, and is kept there, or in a file at the same offset. A table that was being resized goes on with that.
+//! the engine, and is kept there, or in a file at the same offset. A table that was being resized continues its resize.
 //!
 //! A load trusts no byte. It checks each frame by its checksum, then each set: no lock, no more entries than fit, each
 //! key in the set of its hash, and no key twice. The checksum of the stream is the caller's.

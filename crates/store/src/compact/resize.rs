@@ -5,7 +5,7 @@
 //!                                 (larger)                              (smaller)
 //! ```
 //! A walk moves each entry to its set of the new size (`shape`). It locks one set, and under it the sets to which the
-//! entries move, one after the other; other threads hold one set at a time, so nobody waits in a circle.
+//! entries move, one after the other; other threads hold one set at a time, so no threads wait in a circle.
 //!
 //! Thread safety: the lock `resizing` is held by a slice of the walk, a flush, and a change of the target. The entries
 //! of a set and the cursor change under the lock of the set. A frame is given back after the grace period of the shape

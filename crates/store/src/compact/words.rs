@@ -145,7 +145,7 @@ impl<'t> SetRef<'t> {
         }
     }
 
-    /// Reads the set until no writer has changed it meanwhile. Answers with the control word.
+    /// Reads the set until no writer has changed it meanwhile. Returns the result with the control word.
     #[inline(always)]
     pub fn read_consistently<R>(&self, mut read: impl FnMut(SetControl) -> R) -> (SetControl, R) {
         let mut backoff = Backoff::new();

@@ -31,7 +31,7 @@ fn get(store: &Store, participant: &Participant, number: u32, now_ms: u64) -> bo
     store.get(participant, &key, store.hash(&key), now_ms).is_some()
 }
 
-/// Writes objects of which every tenth is used, until there are survivors. Answers the number written.
+/// Writes objects of which every tenth is used, until there are survivors. Returns the number written.
 fn until_some_survive(store: &Store, participant: &Participant, ttl: u32, now_ms: u64) -> u32 {
     let mut number = 0;
     while store.policy_state.survivors.count() == 0 {
@@ -300,7 +300,7 @@ fn small_segments(evicts: bool) -> (Store, Participant) {
     (store, participant)
 }
 
-/// Writes a value of this length. Answers the steps that it took, `None` if it was refused.
+/// Writes a value of this length. Returns the steps that it took, `None` if it was refused.
 fn fill(store: &Store, participant: &Participant, number: u32, bytes: usize, ttl: Ttl) -> Option<u32> {
     let key = number.to_le_bytes();
     let (hash, value) = (store.hash(&key), vec![7; bytes]);

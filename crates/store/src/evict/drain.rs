@@ -7,8 +7,8 @@
 //! The order matters because the lower tier may not take all. Each range costs one pass over the buckets, so ranges are
 //! few; within a range the order is that of the buckets. Items stay in the store: readers find them until it ends.
 //!
-//! Nobody else may change the store meanwhile. A read that counts a use may move an item to a range that was offered
-//! already: that item is not offered.
+//! No other thread may change the store meanwhile. A read that counts a use may move an item to a range that was
+//! offered already: that item is not offered.
 
 use crate::epoch::Participant;
 use crate::index::{FREQUENCY_LIMIT, Found, Items, Slot};

@@ -30,7 +30,7 @@ fn cost_class_of(store: &Store, item: &ItemAt) -> Option<u8> {
     (store.options.objective == Objective::Cost).then(|| flags().cost_class())
 }
 
-/// Whether an eviction costs an old item nothing. The same for all calls of an eviction.
+/// Whether an eviction costs an old item nothing. All calls of an eviction get one answer.
 fn is_spared_by_cost(store: &Store, item: &ItemAt, hash: u64) -> bool {
     cost_class_of(store, item).is_some_and(|class| {
         let header = store.segments.header(item.at.segment());
@@ -111,7 +111,7 @@ impl Eviction {
         self.run.cursor = RunCursor::default();
     }
 
-    /// Copies or unlinks each item. Answers the bytes that were copied.
+    /// Copies or unlinks each item. Returns the bytes that were copied.
     pub(super) fn apply(
         &mut self,
         store: &Store,
@@ -154,7 +154,7 @@ impl Eviction {
     }
 
     /// Continues in another destination, for an item of `size` bytes: one that an earlier eviction has left open, or a
-    /// new one. Answers the item's expiry byte there; `None` if there is no segment for it.
+    /// new one. Returns the item's expiry byte there; `None` if there is no segment for it.
     fn next_destination(&mut self, store: &Store, size: u32, expiry: Option<u64>, moment: Moment) -> Option<u8> {
         let source = store.segments.header(self.run.first());
         let survivors = &store.policy_state.survivors;

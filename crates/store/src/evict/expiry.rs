@@ -74,7 +74,7 @@ impl Store {
         bytes > 0
     }
 
-    /// Counts expired bytes in a segment. Answers the bytes that it has read: 0 if the segment has another owner.
+    /// Counts expired bytes in a segment. Returns the bytes that it has read: 0 if the segment has another owner.
     fn count_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> u32 {
         // A segment that is sealed under the pin keeps its items as long as the pin.
         let _pin = participant.pin();

@@ -99,7 +99,7 @@ impl OpenDestinations {
         }
     }
 
-    /// Calls `action` if a segment is in the list, while no job can add to it. Answers whether it is.
+    /// Calls `action` if a segment is in the list, while no job can add to it. Returns whether it is.
     pub(super) fn with_destination(&self, segment: SegmentId, action: impl FnOnce()) -> bool {
         let open = lock(&self.0);
         let is_here = open.iter().any(|destination| destination.segment == segment);

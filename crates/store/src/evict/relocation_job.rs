@@ -43,7 +43,7 @@ impl Relocation {
         Self { run, destination: None, spare: None, has_switched_to_spare: false, is_dead: true }
     }
 
-    /// Copies the live items and removes the dead ones. Answers the bytes that were copied.
+    /// Copies the live items and removes the dead ones. Returns the bytes that were copied.
     pub(super) fn apply(
         &mut self,
         store: &Store,

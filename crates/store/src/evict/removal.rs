@@ -1,8 +1,8 @@
-//! Listeners of removals. Those of `on_removal` are told of items that were evicted, have expired, or were flushed;
-//! that of `on_any_removal` also of items that a caller removes or replaces.
+//! Listeners of removals. Listeners of `on_removal` get items that were evicted, have expired, or were flushed; the one
+//! of `on_any_removal` also gets items that a caller removes or replaces.
 //!
 //! A copy of an item that replaces it (a new expiry, another segment, a number counted in place) is no removal. Each
-//! other item that leaves the index is told once, by the thread that has emptied its slot.
+//! other item that leaves the index is reported once, by the thread that has emptied its slot.
 
 use crate::epoch::{Participant, Pin};
 use crate::index::{Control, Found, Slot};
@@ -85,7 +85,8 @@ impl Store {
         })
     }
 
-    /// Sets the listener of all removals: by the store, as in `on_removal`, and by callers. The same holds for it.
+    /// Sets the listener of all removals: by the store, as in `on_removal`, and by callers. The rules of `on_removal`
+    /// hold.
     ///
     /// # Panics
     /// If it is set already.

@@ -137,7 +137,7 @@ impl ReturnRates {
         self.entry(hash).store(word, Ordering::Relaxed);
     }
 
-    /// Removes the entry of a probe. Answers its kind and deadline.
+    /// Removes the entry of a probe. Returns its kind and deadline.
     fn take(&self, hash: u64) -> Option<(u64, u32)> {
         let entry = self.entry(hash);
         let word = entry.load(Ordering::Relaxed);
@@ -176,7 +176,7 @@ impl ReturnRates {
         self.put(hash, kind, (now_ms as u32).wrapping_add(window_ms));
     }
 
-    /// Answers the mean age of the old items evicted last, with this one.
+    /// Returns the mean age of the old items evicted last, with this one.
     fn note_age(&self, age_ms: u64) -> u32 {
         let age = age_ms.min(MAX_AGE_MS) as u32;
         let mean = self.old_age_ms.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ impl Store {
         [&self.policy_state.survivors, &self.maintenance.compacted].into_iter()
     }
 
-    /// Seals open segments of writers and of jobs. Answers the number.
+    /// Seals open segments of writers and of jobs. Returns the number.
     pub(crate) fn seal_open(&self, which: Seal) -> u32 {
         self.chains.seal_open(&self.segments, which) + self.seal_destinations(which)
     }

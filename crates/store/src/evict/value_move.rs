@@ -100,7 +100,7 @@ impl Store {
         owns
     }
 
-    /// Copies the bodies of a pinned value to free segments that the shrink leaves alone. Answers the first one. `None`
+    /// Copies the bodies of a pinned value to free segments that the shrink leaves alone. Returns the first one. `None`
     /// if too few are free.
     fn copy_bodies(&self, item: &ItemAt, hash: u64) -> Option<SegmentId> {
         // SAFETY: the caller holds a pin under which it found the item.

@@ -232,7 +232,7 @@ impl<'s> CheckedSegments<'s> {
         Ok(())
     }
 
-    /// Takes the bodies of a live item for it. Answers their bytes.
+    /// Takes the bodies of a live item for it. Returns their bytes.
     fn claim_bodies(&self, item: &ItemAt, hash: u64) -> Result<u64, Damage> {
         let bytes = self.body_bytes(item)?;
         if bytes == 0 {

@@ -252,7 +252,7 @@ impl Store {
         Ok(())
     }
 
-    /// Fills the index, and counts the slots of each segment. Answers how many slots are in use.
+    /// Fills the index, and counts the slots of each segment. Returns how many slots are in use.
     fn load_buckets(
         &self,
         head: &Head,

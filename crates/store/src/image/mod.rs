@@ -1,4 +1,4 @@
-//! The image of a store: all that a new store needs to go on where this one stopped, as a stream of bytes.
+//! The image of a store: all state that a new store needs to continue from it, as a stream of bytes.
 //!
 //! ```text
 //! image     head | segment, segment, ... | end | buckets
@@ -21,8 +21,8 @@
 //!
 //! The image has no checksum of its own: the caller that keeps it adds one. A loader checks every number that it goes
 //! by, and each slot against the bytes in use of its segment (`slot_counts`). Then it checks the bytes of segments
-//! (`checked`), so that a damaged image is an error and never undefined behaviour. Bytes to which nobody has written
-//! since the save are not read (`SegmentBytes::Unchanged`): a load takes time by the size of the index then.
+//! (`checked`), so that a damaged image is an error and never undefined behaviour. Bytes without a write since the save
+//! are not read (`SegmentBytes::Unchanged`): a load takes time by the size of the index then.
 
 mod checked;
 mod load;

@@ -2,7 +2,7 @@
 //!
 //! A slot must name a place in the bytes in use of a segment of items, and a segment must have as many slots as live
 //! items. So no slot leads outside the bytes that the image describes. Whether an item begins at the place is shown by
-//! `checked`, or follows where nobody has written to the bytes since the save.
+//! `checked`, or follows where the bytes were not written to since the save.
 
 use super::checked::SegmentRecord;
 use crate::index::Slot;

@@ -83,7 +83,7 @@ fn a_token_is_invalid_after_a_second_set() {
     });
 }
 
-/// Of two writes with one token, one succeeds.
+/// One of two writes with one token succeeds.
 #[test]
 fn a_token_is_good_for_one_write() {
     model(2, || {

@@ -112,7 +112,7 @@ impl<'s> Client<'s> {
         self.gets(key).map(|(value, _)| value)
     }
 
-    /// A meta lookup that wins a stale item or creates an absent one. Answers whether it did.
+    /// A meta lookup that wins a stale item or creates an absent one. Returns whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
         let lookup = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };

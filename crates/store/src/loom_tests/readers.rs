@@ -30,7 +30,7 @@ impl OneSlot {
         thread::spawn(move || part(&shared, &shared.domain.participate()))
     }
 
-    /// Takes a segment, writes a byte, and points the slot at it. Answers the former location.
+    /// Takes a segment, writes a byte, and points the slot at it. Returns the former location.
     pub fn turn_to_new(&self, byte: u8) -> Option<SegmentId> {
         let segment = self.segments.take(Purpose::Merge).expect("the model has free memory");
         let at = Location::new(segment, 0);

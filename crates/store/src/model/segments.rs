@@ -180,7 +180,7 @@ impl SegmentTable {
         self.capacity_bytes.saturating_sub(written) < self.capacity_bytes / u64::from(full_share)
     }
 
-    /// Writes an item to the end of a segment. Answers its location.
+    /// Writes an item to the end of a segment. Returns its location.
     pub fn append(&mut self, segment: SegmentId, object: u32, shape: &ItemShape) -> Location {
         self.next_check = self.next_check.min(shape.expiry_seconds);
         let into = self.at_mut(segment);

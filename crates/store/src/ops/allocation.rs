@@ -7,7 +7,7 @@
 //!                                                      no:  write the value as any other: one copy
 //! ```
 //! Between both the item is dead, as an overwritten one is. So the segment is sealed, evicted, expired, compacted and
-//! flushed as if the allocation did not exist, and nobody waits for its writer. A count in the segment's header, the
+//! flushed as if the allocation did not exist, and no thread waits for its writer. A count in the segment's header, the
 //! same as that of a `Handle`, keeps only its bytes from reuse, until the allocation is dropped. Maintenance reads
 //! headers and keys of dead items, never their values.
 //!

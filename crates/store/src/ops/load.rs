@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Begins to load "key", makes a change, and publishes. Answers the outcome, and the value at the end.
+    /// Begins to load "key", makes a change, and publishes. Returns the outcome, and the value at the end.
     fn load_across(value: &[u8], change: &Change) -> (Stored, Option<Vec<u8>>) {
         let store = Store::new(Options { memory_bytes: 4 << 20, ..Options::default() }).unwrap();
         let (key, participant) = (&b"key"[..], store.participate());

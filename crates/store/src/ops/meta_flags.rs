@@ -114,7 +114,7 @@ impl Store {
         }
     }
 
-    /// Makes a change, if the entry is unchanged since the lookup. Answers its token then.
+    /// Makes a change, if the entry is unchanged since the lookup. Returns its token then.
     fn change_meta_flags(
         &self,
         participant: &Participant,

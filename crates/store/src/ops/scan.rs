@@ -1,8 +1,9 @@
 //! Scans of all entries, beside other operations.
 //!
 //! A scan visits a few buckets of the index at a time and holds nothing in between but its position. An entry that is
-//! present from the beginning to the end is met at least once, and exactly once if the index neither grows nor
-//! displaces keys meanwhile. One that is written, removed or evicted meanwhile may be met or not. See `index/walk.rs`.
+//! present from the beginning to the end is visited at least once, and exactly once if the index neither grows nor
+//! displaces keys meanwhile. An entry that is written, removed or evicted meanwhile may be visited or not. See
+//! `index/walk.rs`.
 
 use super::read::Item;
 use crate::epoch::{Participant, Pin};
@@ -22,7 +23,7 @@ pub struct Scan<S: Deref<Target = Store>> {
     walk: IndexWalk,
 }
 
-/// An entry that a scan has met.
+/// An entry that a scan visits.
 pub struct Scanned<'s> {
     pub item: Item<'s>,
     /// How often it was read recently: at most one count per second, halved when it survives an eviction.

@@ -4,8 +4,8 @@
 //! millisecond, on virtual machines up to six. Maintenance takes that time instead of a writer. Only anonymous memory
 //! is prepared: the memory of a file is given to each segment under the lock of the free stack.
 //!
-//! A free segment may leave the budget while its pages are taken. Then up to a huge page that nobody needs is resident,
-//! until another segment uses it.
+//! A free segment may leave the budget while its pages are taken. Then up to an unneeded huge page is resident, until
+//! another segment uses it.
 
 #[cfg(not(loom))]
 use super::SegmentId;

@@ -88,7 +88,7 @@ impl FrameList {
         positions.div_ceil(1 << self.shift)
     }
 
-    /// Takes the frames that `count` more positions after `limit` need. Answers for how many there are frames.
+    /// Takes the frames that `count` more positions after `limit` need. Returns the number that has frames.
     pub fn extend(&self, limit: u32, count: u32) -> u32 {
         let (before, wanted) = (self.needed(limit), self.needed(limit + count));
         let mut places = before;

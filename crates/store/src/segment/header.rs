@@ -190,7 +190,7 @@ impl Header {
         assert!(state.may_become(next), "a segment went from {state:?} to {next:?}");
     }
 
-    /// Called by the owner after its last write. Answers whether no item is alive.
+    /// Called by the owner after its last write. Returns whether no item is alive.
     pub fn seal(&self) -> bool {
         self.pass_to(State::Sealed);
         // A read-modify-write whose Release pairs with the Acquire in `remove_live`: a thread that unlinks an item
@@ -287,7 +287,7 @@ impl Header {
         }
     }
 
-    /// Accounts an unlinked item. Answers whether it was the last one.
+    /// Accounts an unlinked item. Returns whether it was the last one.
     pub fn remove_live(&self, bytes: u32, body_bytes: u64) -> bool {
         // Acquire pairs with the Release in `seal`.
         let was_last = self.counters.live_items.fetch_sub(1, Ordering::Acquire) == 1;
@@ -392,12 +392,12 @@ impl Header {
         self.counters.pins.load(Ordering::Acquire)
     }
 
-    /// A handle made under an epoch pin holds the segment. Answers the number of earlier handles.
+    /// A handle made under an epoch pin holds the segment. Returns the number of earlier handles.
     pub fn pin(&self) -> u32 {
         self.counters.pins.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A handle is dropped. Answers the number of handles before.
+    /// A handle is dropped. Returns the number of handles before.
     pub fn unpin(&self) -> u32 {
         let before = self.counters.pins.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "a handle was dropped twice");

@@ -17,7 +17,7 @@ impl Segments {
         self.frames.at_position(position)
     }
 
-    /// Takes `count` more segments into the budget. Answers how many there was address space for.
+    /// Takes `count` more segments into the budget. Returns how many there was address space for.
     pub fn admit(&self, count: u32) -> u32 {
         let mut free = lock(&self.free);
         let limit = self.limit();
@@ -159,7 +159,7 @@ impl Segments {
         }
     }
 
-    /// Frees up to `count` segments that are withheld. Answers how many.
+    /// Frees up to `count` segments that are withheld. Returns how many.
     pub fn restore_withheld(&self, count: u32) -> u32 {
         let mut free = lock(&self.free);
         let before = free.withheld.len();

@@ -5,7 +5,7 @@ use ebbtide_store::{Error, Mode, Options, Policy, Progress, Ttl, Write};
 
 const NOW_MS: u64 = 5000;
 
-/// A single set. Answers whether there was memory.
+/// A single set. Returns whether there was memory.
 fn try_set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
     let (store, key) = (&subject.store, key.to_le_bytes());
     let value = vec![key[0]; bytes];
