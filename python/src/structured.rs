@@ -239,7 +239,7 @@ impl AppendBuffer {
         Ok(bytes.collect())
     }
 
-    /// Removes all records but the last `count`. Answers how many were removed.
+    /// Removes all records but the last `count`. Returns how many were removed.
     fn retain_last(&self, python: Python<'_>, count: usize) -> PyResult<usize> {
         self.pool.get().write(python, |pool| pool.append_buffer(&self.key).retain_last(count))
     }
