@@ -298,8 +298,8 @@ impl Item<'_> {
     ///
     /// # Errors
     /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes. For hits
-    /// served from flash the limit is a quarter of the memory of flash, or one value. Always for hits of a compact pool,
-    /// which are copies.
+    /// served from flash the limit is a quarter of the memory of flash, or one value. Always for hits of a compact
+    /// pool, which are copies.
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {
