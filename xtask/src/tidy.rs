@@ -32,17 +32,6 @@ use self::source::Source;
 use self::tree::Tree;
 use self::workspace::Workspace;
 
-/// Folders in which the rules of comments' first words and of tests' names hold.
-const REWRITTEN: [&str; 7] = [
-    "compare/",
-    "crates/cli/",
-    "crates/control/",
-    "crates/lab/",
-    "crates/protocol/",
-    "crates/server/",
-    "crates/testkit/",
-];
-
 /// Checks everything under `root`; the problems come sorted by file and line.
 pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
     let tree = Tree::read(root)?;
@@ -57,15 +46,13 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
     problems.extend(type_names::check(&tree));
     for (path, text) in tree.with_extension("rs") {
         let source = Source::new(text);
+        problems.extend(first_words::check(path, &source));
         problems.extend(size::check(path, &source));
         problems.extend(phrases::check(path, &source));
         problems.extend(printing::check(path, &source));
+        problems.extend(test_names::check(path, &source));
         problems.extend(width::check(path, &source));
         problems.extend(words::check(path, &source));
-        if REWRITTEN.iter().any(|folder| path.starts_with(folder)) {
-            problems.extend(first_words::check(path, &source));
-            problems.extend(test_names::check(path, &source));
-        }
     }
     for (path, text) in tree.with_extension("md") {
         problems.extend(width::check_page(path, text));
