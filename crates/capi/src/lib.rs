@@ -1,9 +1,9 @@
 //! The C interface of the cache: `include/ebbtide.h`, a shared and a static library.
 //!
-//! A cache or a pool is an opaque pointer to [`ebbtide_cache`], a hit one to [`ebbtide_value`]. A mistake that C can
-//! detect (a null pointer, a wrong length of a string, a closed cache) is answered by a status. A mistake that no
-//! function can detect (a freed pointer, a length beyond the buffer) breaks the caller's promise, which the functions'
-//! safety sections name. No panic crosses the boundary: it is a status of its own.
+//! A cache or a pool is an opaque pointer to [`ebbtide_cache`], a hit one to [`ebbtide_value`]. A mistake that a
+//! function can detect (a null pointer, a wrong length of a string, a closed cache) is answered by a status. A mistake
+//! that no function can detect (a freed pointer, a length beyond the buffer) breaks the caller's promise, which the
+//! functions' safety sections name. No panic crosses the boundary: it is a status of its own.
 #![allow(non_camel_case_types)]
 #![warn(missing_docs)]
 

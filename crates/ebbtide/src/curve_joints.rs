@@ -52,7 +52,7 @@ pub(crate) fn at_level(curve: &Curve, memory_bytes: u64, measured: f64) -> Curve
     let level = curve.miss_ratio_at(memory_bytes).unwrap_or(measured);
     let at = |point: &Point| match point.memory_bytes {
         small if small < memory_bytes => {
-            // A curve that increases with memory takes no hits from points with more memory.
+            // A smaller size with fewer misses keeps its hits: a curve may increase with memory.
             let increase = (level - point.miss_ratio).max(0.0);
             at_less_memory(point.miss_ratio + increase, level, measured, small as f64 / memory_bytes as f64) - increase
         }

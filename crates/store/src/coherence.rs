@@ -27,7 +27,7 @@ pub enum Access {
     ReadModifyWrite,
 }
 
-/// A line of code, and its accesses.
+/// A line of code, and the kind of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
     pub file: &'static str,

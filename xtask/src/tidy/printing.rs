@@ -9,7 +9,7 @@ const MACROS: [(&str, &str); 5] =
 const MESSAGE: &str = "use ebbtide::message!, which goes on where nobody reads standard error";
 const RESULT: &str = "write to stdout() and handle the error: a closed pipe ends a command quietly";
 
-/// Folders and files of programs that may print.
+/// Folders and files that may print.
 const PRINTING: [&str; 8] = ["tests", "benches", "examples", "testkit", "xtask", "fuzz", "compare", "build.rs"];
 
 pub fn check(path: &str, source: &Source) -> Vec<Problem> {

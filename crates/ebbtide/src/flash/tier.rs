@@ -49,8 +49,8 @@ pub struct FlashStats {
     pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
-    /// Writes and deletes that were refused for their CAS token although the value on flash has not changed since: the
-    /// token was that of an older value, or it was not kept.
+    /// Writes and deletes that were refused for their CAS token although the value was promoted from flash and has not
+    /// changed since: the token was that of an older value, or it was not kept.
     pub unknown_tokens: u64,
     /// The promotion policy.
     pub promotion: FlashPromotion,

@@ -46,9 +46,9 @@ pub(super) struct MissHistory {
 struct Estimates {
     /// When this hour began.
     began: Option<u32>,
-    /// Classes of the samples that are over.
+    /// Hours and reads of the samples that are over, by class.
     over: [MissClass; CLASSES],
-    /// Classes of the samples that are watched.
+    /// Hours and reads of the samples that are watched, by class.
     watched: [MissClass; CLASSES],
     /// Reads an hour from flash.
     expected: [f64; CLASSES],

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_of_errors_fails_the_device() {
+    fn half_of_many_transfers_failing_fails_the_device() {
         use Health::{Degraded, Failed};
         assert_eq!(after(&[(1, 16, 8, 0)]), [Failed]);
         assert_eq!(after(&[(1, 15, 15, 0)]), [Degraded]);

@@ -64,7 +64,7 @@ impl Tier {
     }
 
     /// As [`Tier::lookup`], or [`Tier::lookup_range`], of a key that was probed. Before it serves the hit, the caller
-    /// asks [`Tier::is_current_hit`] whether the object was overwritten or removed since the probe.
+    /// asks [`Tier::is_current_hit`]: the object may have been overwritten or removed since the probe.
     pub fn read(&self, key: Key<'_>, probe: Probe, range: Option<ByteRange>, now: u32, done: OnLookup) -> FlashLookup {
         self.look_up(key, Some(probe), range, now, done)
     }

@@ -30,7 +30,7 @@ fn cost_class_of(store: &Store, item: &ItemAt) -> Option<u8> {
     (store.options.objective == Objective::Cost).then(|| flags().cost_class())
 }
 
-/// Whether an eviction costs an old item nothing. All calls of an eviction get one answer.
+/// Whether an eviction costs an old item nothing. All calls of an eviction agree for an item.
 fn is_spared_by_cost(store: &Store, item: &ItemAt, hash: u64) -> bool {
     cost_class_of(store, item).is_some_and(|class| {
         let header = store.segments.header(item.at.segment());

@@ -1,4 +1,4 @@
-//! Reads from devices that complete one transfer on request, or none.
+//! Reads from devices that complete transfers on request, or none.
 
 mod shutdown;
 
@@ -21,7 +21,7 @@ const NOW: u32 = 5;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads with this bound on bytes, of a tier with these keys, on a device that completes one transfer on request.
+/// Reads with this bound on bytes, of a tier with these keys, on a device that completes transfers on request.
 fn with_keys_on_flash(keys: &[&[u8]], max_bytes: u64) -> (Arc<PendingReads>, Arc<FaultyDevice>) {
     let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
     (with_keys_on(device.clone(), keys, max_bytes, || device.drain()), device)
