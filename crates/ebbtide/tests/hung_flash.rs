@@ -48,7 +48,7 @@ fn under_way(cache: &Cache) -> usize {
     cache.flash_stats().unwrap().tier.device.under_way
 }
 
-/// Makes reads of a cache's file hang, and writes fail, until the returned pipe is dropped.
+/// Makes reads of a cache's file hang until the returned pipe is dropped, and writes fail.
 fn hang(path: &Path) -> PipeWriter {
     let (hung, never_written) = std::io::pipe().unwrap();
     // SAFETY: the cache keeps it open until its end, and it is not closed here.

@@ -199,7 +199,7 @@ mod tests {
     const MUCH: f64 = 1.1 * MAX_LOST;
 
     #[test]
-    fn polling_requires_a_known_low_contention() {
+    fn polling_requires_known_low_contention() {
         let mut world = World::new();
         assert_eq!(world.count(SAMPLE_INTERVAL, LITTLE, LITTLE), 0);
         let minute = Duration::from_secs(60);

@@ -63,7 +63,7 @@ fn idle_values_are_demoted_before_memory_fills() {
 }
 
 #[test]
-fn no_idle_limit_demotes_nothing_early() {
+fn nothing_is_demoted_early_without_an_idle_limit() {
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(&folder).build().unwrap();
     insert(&cache, 0, &VALUE, Ttl::Never);
@@ -109,7 +109,7 @@ fn idle_demotion_keeps_the_write_budget() {
 }
 
 #[test]
-fn idle_values_refused_by_flash_stay() {
+fn idle_values_refused_by_admission_stay_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let admission = AdmissionOptions { min_value_bytes: 3001, ..AdmissionOptions::default() };
     let options = FlashOptions { admission, ..FlashOptions::default() };

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bucket_limits_exceed_durations_by_an_eighth() {
+    fn bucket_limits_are_within_an_eighth_of_durations() {
         let mut before = 0;
         for micros in (0..5000).chain((5000..40_000_000).step_by(9973)) {
             let bucket = bucket_of(Duration::from_micros(micros));

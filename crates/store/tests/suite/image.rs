@@ -299,7 +299,7 @@ fn stores_load_with_another_writer_count() {
 }
 
 #[test]
-fn a_small_stores_image_loads_into_large() {
+fn a_small_stores_image_loads_into_larger_memory() {
     let small = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..options(Policy::S3Fifo) };
     let store = Arc::new(Store::new(small).unwrap());
     let participant = store.participate();

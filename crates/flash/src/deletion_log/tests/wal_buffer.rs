@@ -294,7 +294,7 @@ fn a_log_closed_during_a_stall_reopens_later() {
 }
 
 #[test]
-fn removals_on_a_slow_file_wait_a_second() {
+fn slow_files_delay_removals_a_second_at_most() {
     // A machine that stalls makes single ones wait.
     let is_bounded = (0..10).any(|_| longest_removal_beside_a_slow_file() < Duration::from_millis(1700));
     assert!(is_bounded, "in each of ten runs somebody waits longer");

@@ -82,7 +82,7 @@ fn recorded(discard: bool) -> (Vec<Step>, f64) {
 }
 
 #[test]
-fn a_simulated_drive_writes_less_than_estimated() {
+fn a_simulated_drive_writes_at_most_its_estimate() {
     for discard in [false, true] {
         let (steps, page_writes) = recorded(discard);
         assert!((0.1..0.9).contains(&page_writes), "both kinds: {page_writes}");
