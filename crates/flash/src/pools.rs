@@ -11,9 +11,9 @@
 //! incarnation permanently, and readers compare it with the one of the lookup.
 
 use crate::object::{FIRST_POOL, FlashHash, Key};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 use twox_hash::XxHash3_64;
 
@@ -32,8 +32,8 @@ pub struct FlashPool {
     written_bytes: AtomicU64,
     hits: AtomicU64,
     refused_by_share: AtomicU64,
-    /// Bytes that were refused since the last region of the pool was reclaimed for them.
-    refused_bytes: AtomicU64,
+    /// Bytes that were refused, less those for which regions were reclaimed.
+    refused_bytes: AtomicI64,
     /// Bytes of its share of flash.
     share_bytes: AtomicU64,
     /// Whether it has more than its share ([`LivePools::compare_shares`]).
@@ -68,7 +68,7 @@ impl FlashPool {
             written_bytes: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             refused_by_share: AtomicU64::new(0),
-            refused_bytes: AtomicU64::new(0),
+            refused_bytes: AtomicI64::new(0),
             share_bytes: AtomicU64::new(u64::MAX),
             is_above_share: AtomicBool::new(false),
             flush_is_pending: AtomicBool::new(false),
@@ -137,7 +137,12 @@ impl FlashPool {
     /// A large object was refused because the pool has more than its share.
     pub(crate) fn note_refused(&self, bytes: usize) {
         self.refused_by_share.fetch_add(1, Relaxed);
-        self.refused_bytes.fetch_add(bytes as u64, Relaxed);
+        self.refused_bytes.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// A region was reclaimed for this number of refused bytes, which may still be to come.
+    pub(crate) fn settle_refused(&self, bytes: u64) {
+        self.refused_bytes.fetch_sub(bytes as i64, Relaxed);
     }
 
     /// `index_bytes` is the pool's part of both indexes.
@@ -201,6 +206,16 @@ impl LivePools {
 
     pub(crate) fn is_live(&self, number: u16) -> bool {
         self.pools.read().expect(UNHARMED).contains_key(&number)
+    }
+
+    /// The numbers of all of them.
+    pub(crate) fn numbers(&self) -> HashSet<u16> {
+        self.pools.read().expect(UNHARMED).keys().copied().collect()
+    }
+
+    /// Whether there is more than one.
+    pub(crate) fn are_several(&self) -> bool {
+        self.pools.read().expect(UNHARMED).len() > 1
     }
 
     pub(crate) fn find(&self, number: u16) -> Option<Arc<FlashPool>> {
@@ -287,19 +302,17 @@ impl LivePools {
         }
     }
 
-    /// The incarnations above their share of which at least `min_bytes` were refused since the last call that returned
-    /// them.
-    pub(crate) fn take_refused(&self, min_bytes: u64) -> Vec<u16> {
+    /// The incarnations above their share for which a region is due: at least `min_bytes` were refused.
+    pub(crate) fn refused(&self, min_bytes: u64) -> Vec<(u16, Arc<FlashPool>)> {
         let pools = self.pools.read().expect(UNHARMED);
         let is_due = |pool: &FlashPool| {
             if !pool.is_above_share() {
                 pool.refused_bytes.store(0, Relaxed);
-                return false;
             }
-            let less = |before: u64| before.checked_sub(min_bytes);
-            pool.refused_bytes.fetch_update(Relaxed, Relaxed, less).is_ok()
+            pool.refused_bytes.load(Relaxed) >= min_bytes as i64
         };
-        pools.iter().filter(|(_, pool)| is_due(pool)).map(|(number, _)| *number).collect()
+        let due = pools.iter().filter(|(_, pool)| is_due(pool));
+        due.map(|(number, pool)| (*number, Arc::clone(pool))).collect()
     }
 
     /// Sets the bytes of all small objects to 0.

@@ -15,7 +15,9 @@ use super::log::MIN_FREE_REGIONS;
 use super::options::Reinsertion;
 use super::reclaim_choice::{ReclaimCause, ReclaimNeed, RegionCandidate, choose};
 use super::regions::RegionState;
+use super::reinsert::Obstacle;
 use crate::device::{self, BLOCK, Buffer};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,10 +35,16 @@ const BATCH_LIMIT_WITH_COPIES: usize = 64;
 const SPARES_WITH_COPIES: usize = 3;
 /// but at most one part in this many of the log.
 const SHARE_OF_SPARES: usize = 16;
+/// Free regions kept beside several pools, as the shares of pools need copies of others' objects.
+const SPARES_FOR_SHARES: usize = 2;
+/// Maximum number of regions that a reclaim for a pool tries.
+const MAX_TRIES: usize = 4;
 
-/// A region of which a pool above its share has less, in eighths, is not reclaimed for it: for each byte gained, seven
-/// of others would be written again.
-const MIN_EIGHTHS: u64 = 1;
+/// Parts of a region, for the part of a pool.
+const PARTS: u64 = 256;
+/// A region of which a pool above its share has fewer parts costs the pool more refused bytes, in proportion: a pool
+/// with a little of each region writes less of others again than it offers.
+const MIN_PARTS: u64 = PARTS / 8;
 
 /// A log with at most one part in this many of its regions free is full. Maintenance keeps half of that free.
 const SHARE_FREE: usize = 16;
@@ -99,7 +107,8 @@ impl LargeLog {
 
     /// The free regions that maintenance keeps in a log of this length, with those for a long object.
     pub(super) fn free_regions_kept(&self, regions: usize, object_regions: usize) -> usize {
-        let min = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
+        let min_for_copies = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
+        let min = min_for_copies.max(if self.pools.are_several() { SPARES_FOR_SHARES } else { 0 });
         let max = SPARES_PER_BUFFER * self.options.buffers;
         let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(max).max(min) };
         self.batch(regions).max(spare + object_regions)
@@ -155,33 +164,73 @@ impl LargeLog {
     }
 
     /// Reclaims a region for a pool above its share: the least recently hit one of which at least half belongs to the
-    /// pool, otherwise the one of which most does. The objects of other pools in it are reinserted. Waits for the
-    /// device.
-    pub fn reclaim_of_pool(self: &Arc<Self>, pool: u16, now: u32) {
+    /// pool, otherwise the one of which most does. What ended incarnations have counts as its own. The objects of other
+    /// pools in it are reinserted; if one finds no space, the region stays. Waits for the device. Returns the refused
+    /// bytes for which that is done.
+    pub fn reclaim_of_pool(self: &Arc<Self>, pool: u16, now: u32) -> u64 {
+        let region_bytes = self.region_bytes();
         let _one = self.reclaiming.lock().unwrap();
         // Acquire: with `checkpoint`.
         if self.is_closed.load(Acquire) {
-            return;
+            return region_bytes;
         }
-        let rank = |number: u32| {
-            let region = &self.regions[number as usize];
-            let eighths = if region.state() == RegionState::Sealed { self.eighths_of_pool(number, pool) } else { 0 };
-            (eighths >= MIN_EIGHTHS).then(|| (4_u64.saturating_sub(eighths), region.last_hit(), region.sequence()))
-        };
-        let ranked = (0..self.regions.len() as u32).filter_map(|number| Some((rank(number)?, number)));
-        let Some((_, number)) = ranked.min() else { return };
-        if self.claim(number, ReclaimCause::Space) {
-            self.reinsert_others(number, pool, now);
-            self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
+        // Each further try has found a region with parts of long objects of others, which comes last from then on.
+        for _ in 0..MAX_TRIES {
+            let Some((number, parts)) = self.region_of_pool(pool) else { break };
+            if !self.claim(number, ReclaimCause::Space) {
+                break;
+            }
+            let kept = self.reinsert_others(number, pool, now);
+            match kept.obstacle {
+                None => {
+                    self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
+                    return region_bytes * MIN_PARTS / parts.min(MIN_PARTS);
+                }
+                Some(Obstacle::Parts) => self.regions[number as usize].note_parts(),
+                Some(Obstacle::Space) => {}
+            }
+            self.put_back(number, kept.copies);
+            if kept.obstacle == Some(Obstacle::Space) {
+                break;
+            }
         }
+        region_bytes
     }
 
-    /// The pool's part of the bytes that were written to a region, in eighths.
-    fn eighths_of_pool(&self, region: u32, pool: u16) -> u64 {
+    /// The region to reclaim for a pool, and the pool's part of it in [`PARTS`]. Regions with parts of long objects of
+    /// others come last: such objects have no copies.
+    fn region_of_pool(&self, pool: u16) -> Option<(u32, u64)> {
+        let live = self.pools.numbers();
+        let ranked = (0..self.regions.len() as u32).filter_map(|number| {
+            let region = &self.regions[number as usize];
+            let parts = if region.state() == RegionState::Sealed { self.parts_of_pool(number, pool, &live) } else { 0 };
+            let rank = (region.has_parts(), (PARTS / 2).saturating_sub(parts), region.last_hit(), region.sequence());
+            (parts > 0).then_some((rank, number, parts))
+        });
+        ranked.min().map(|(_, number, parts)| (number, parts))
+    }
+
+    /// The part of a pool, and of ended incarnations, of the bytes that were written to a region: in [`PARTS`], 0 if it
+    /// has none.
+    fn parts_of_pool(&self, region: u32, pool: u16, live: &HashSet<u16>) -> u64 {
         let pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
-        let of_pool = pools.iter().find(|(number, _)| *number == pool).map_or(0, |&(_, bytes)| u64::from(bytes));
+        let is_own = |number: &u16| *number == pool || !live.contains(number);
+        let of_pool: u64 = pools.iter().filter(|(number, _)| is_own(number)).map(|&(_, bytes)| u64::from(bytes)).sum();
         let all: u64 = pools.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
-        8 * of_pool / all.max(1)
+        (PARTS * of_pool).div_ceil(all.max(1))
+    }
+
+    /// A claimed region is not reclaimed. Of some of its objects the index may have copies: a restart could find these
+    /// objects in it, too.
+    fn put_back(&self, number: u32, has_copies: bool) {
+        let _books = self.free_lists();
+        let region = &self.regions[number as usize];
+        if region.state() == RegionState::Dying {
+            region.set_state(RegionState::Sealed);
+        }
+        if has_copies {
+            self.set_unclean(number, true);
+        }
     }
 
     /// Whether new objects displace others.

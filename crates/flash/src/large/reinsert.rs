@@ -39,6 +39,8 @@ const MAX_RECLAIM_WAIT: Duration = Duration::from_secs(1);
 struct Survivor {
     hash: FlashHash,
     address: Address,
+    /// Whether it is a later part of an object.
+    is_part: bool,
     /// Offset of its first byte in the region. `end`: offset of its end.
     begin: usize,
     end: usize,
@@ -55,7 +57,26 @@ enum NotCopied {
     /// This object is damaged, not current, or too long.
     This,
     /// No further object can be copied.
-    Rest,
+    Rest(Obstacle),
+}
+
+/// Why the objects of a region cannot all be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Buffers or regions ran out.
+    Space,
+    /// One is a part of a longer object. The parts are found only together, and their regions are reclaimed at
+    /// different times.
+    Parts,
+}
+
+/// The result of reinserting the objects of other pools.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OthersKept {
+    /// Whether copies of some were published.
+    pub copies: bool,
+    /// Why others have none.
+    pub obstacle: Option<Obstacle>,
 }
 
 /// A region that is being reclaimed.
@@ -71,7 +92,11 @@ enum Chosen {
     /// Objects whose copies pay. `turn`: turns of the log until now.
     ByValue { copies_pay: bool, turn: u64 },
     /// All objects of pools other than this one, which has more than its share.
-    OfOthers(u16),
+    OfOthers {
+        pool: u16,
+        /// Whether a part of a longer object among them keeps the region.
+        parts_stay: bool,
+    },
 }
 
 /// The conditions of all copies of one reclaim.
@@ -112,12 +137,19 @@ impl LargeLog {
     }
 
     /// Reinserts the objects of a region that belong to pools other than this one, as far as there are buffers and free
-    /// regions.
-    pub(super) fn reinsert_others(self: &Arc<Self>, number: u32, pool: u16, now: u32) {
+    /// regions. Of a region that is known to have parts of their long objects these are lost.
+    pub(super) fn reinsert_others(self: &Arc<Self>, number: u32, pool: u16, now: u32) -> OthersKept {
         let region = VictimRegion { number, sequence: self.regions[number as usize].sequence() };
-        let chosen = Chosen::OfOthers(pool);
+        let parts_stay = !self.regions[number as usize].has_parts();
+        let chosen = Chosen::OfOthers { pool, parts_stay };
         let terms = ReinsertTerms { now, chosen, max_object_bytes: usize::MAX, until: self.copy_deadline() };
-        self.reinsert_region(region, &mut self.geometry.region_bytes.clone(), terms);
+        let survivors = self.survivors(region, terms);
+        if parts_stay && survivors.iter().any(|object| object.is_part) {
+            return OthersKept { copies: false, obstacle: Some(Obstacle::Parts) };
+        }
+        let mut space = usize::MAX;
+        let (done, obstacle) = self.reinsert_all(region, &survivors, &mut space, terms);
+        OthersKept { copies: done > 0, obstacle }
     }
 
     fn copy_deadline(&self) -> Instant {
@@ -127,14 +159,13 @@ impl LargeLog {
 
     /// Reinserts the chosen objects of a region. False if buffers or regions ran out.
     fn reinsert_region(self: &Arc<Self>, region: VictimRegion, space: &mut usize, terms: ReinsertTerms) -> bool {
-        let mut survivors = self.survivors(region, terms);
-        survivors.sort_unstable_by_key(|object| object.begin);
-        let (done, has_space) = self.reinsert_all(region, &survivors, space, terms);
+        let survivors = self.survivors(region, terms);
+        let (done, obstacle) = self.reinsert_all(region, &survivors, space, terms);
         self.counters.reinsertions_dropped.add((survivors.len() - done) as u64);
-        has_space
+        obstacle.is_none()
     }
 
-    /// The current objects of a region that are to be reinserted.
+    /// The current objects of a region that are to be reinserted, in their order.
     fn survivors(&self, region: VictimRegion, terms: ReinsertTerms) -> Vec<Survivor> {
         let reinsertion = self.options.reinsertion;
         let was_hit = self.regions[region.number as usize].was_hit();
@@ -152,17 +183,22 @@ impl LargeLog {
                     is_reinserted(reinsertion, copies_pay, address.hits(), drawn)
                         && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes)
                 }
-                Chosen::OfOthers(pool) => entry.pool != pool,
+                Chosen::OfOthers { pool, .. } => entry.pool != pool,
             };
+            let is_part = entry.part != 0;
+            let may_be_part = matches!(terms.chosen, Chosen::OfOthers { parts_stay: true, .. });
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
-            let survivor = Survivor { hash: entry.hash, address, begin, end };
+            let survivor = Survivor { hash: entry.hash, address, is_part, begin, end };
             let is_alive = self.pools.is_live(entry.pool);
-            (entry.part == 0 && is_current && is_chosen && is_alive && !has_expired(entry.expiry, terms.now))
+            let is_whole = !is_part || may_be_part;
+            (is_whole && is_current && is_chosen && is_alive && !has_expired(entry.expiry, terms.now))
                 .then_some(survivor)
         };
         let listed = self.listed(region.number, |blocks| self.read(region, blocks));
-        listed.unwrap_or_default().into_iter().filter_map(survivor).collect()
+        let mut survivors: Vec<_> = listed.unwrap_or_default().into_iter().filter_map(survivor).collect();
+        survivors.sort_unstable_by_key(|object| object.begin);
+        survivors
     }
 
     fn read(&self, region: VictimRegion, blocks: Range<usize>) -> Option<Buffer> {
@@ -177,15 +213,15 @@ impl LargeLog {
         read
     }
 
-    /// Reinserts these objects, as far as there is space. Returns their number, and whether there were enough buffers
-    /// and regions.
+    /// Reinserts these objects, as far as there is space. Returns the number of copies, and why it gave up before the
+    /// last object.
     fn reinsert_all(
         self: &Arc<Self>,
         region: VictimRegion,
         mut objects: &[Survivor],
         space: &mut usize,
         terms: ReinsertTerms,
-    ) -> (usize, bool) {
+    ) -> (usize, Option<Obstacle>) {
         let max = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
         let mut done = 0;
         while !objects.is_empty() {
@@ -199,22 +235,25 @@ impl LargeLog {
             self.reading_bytes.fetch_add(bytes, Relaxed);
             let read = self.read(region, begin..begin + bytes);
             let is_read = read.is_some();
-            let has_space = read.is_none_or(|buffer| {
-                window.iter().all(|object| {
-                    let survivor = self.reinsert(region, object, &buffer[object.begin - begin..], *space, terms);
-                    if let Ok(taken) = survivor {
-                        *space -= taken;
-                        done += 1;
+            let obstacle = read.and_then(|buffer| {
+                window.iter().find_map(|object| {
+                    match self.reinsert(region, object, &buffer[object.begin - begin..], *space, terms) {
+                        Ok(taken) => {
+                            *space -= taken;
+                            done += 1;
+                            None
+                        }
+                        Err(NotCopied::This) => None,
+                        Err(NotCopied::Rest(obstacle)) => Some(obstacle),
                     }
-                    !matches!(survivor, Err(NotCopied::Rest))
                 })
             });
             self.reading_bytes.fetch_sub(bytes, Relaxed);
-            if !is_read || !has_space {
-                return (done, has_space);
+            if !is_read || obstacle.is_some() {
+                return (done, obstacle);
             }
         }
-        (done, true)
+        (done, None)
     }
 
     /// Appends a copy of an object that was read, with its order. The new address is published only if the old one is
@@ -231,8 +270,10 @@ impl LargeLog {
         let position = (survivor.begin / UNIT) as u32;
         let header = ObjectHeader::check(object, self.options.identity, region.sequence, position)
             .map_err(|_| NotCopied::This)?;
-        // The parts of a longer object are found only together, and their regions are reclaimed at different times.
         let is_in_parts = header.value_bytes != header.total_bytes;
+        if is_in_parts && matches!(terms.chosen, Chosen::OfOthers { parts_stay: true, .. }) {
+            return Err(NotCopied::Rest(Obstacle::Parts));
+        }
         let takes = share_of_region(survivor.bytes(), self.geometry.region_bytes);
         if is_in_parts || header.total_bytes as usize > terms.max_object_bytes || takes > space {
             return Err(NotCopied::This);
@@ -240,7 +281,7 @@ impl LargeLog {
         let (key, value) = (&object[OBJECT_HEADER_BYTES..][..header.key_bytes.into()], &object[header.value()]);
         let draft =
             ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
-        let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest)?;
+        let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest(Obstacle::Space))?;
         let pays = matches!(terms.chosen, Chosen::ByValue { copies_pay: true, .. });
         if pays && !self.options.reinsertion.is_forced() {
             self.reinsertion_value.add_debt(header.object_bytes());

@@ -123,11 +123,11 @@ impl Tier {
         self.pools.live.end(number);
     }
 
-    /// For each region's worth of objects that a pool's share refused, a region of that pool is reclaimed.
+    /// For each region's worth of objects that a pool's share refused, a region is reclaimed for the pool.
     pub(super) fn turn_over_shares(&self, now: u32) {
         self.pools.live.compare_shares();
-        for number in self.pools.live.take_refused(self.large.region_bytes()) {
-            self.large.reclaim_of_pool(number, now);
+        for (number, pool) in self.pools.live.refused(self.large.region_bytes()) {
+            pool.settle_refused(self.large.reclaim_of_pool(number, now));
         }
     }
 

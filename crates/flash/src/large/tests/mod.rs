@@ -9,6 +9,7 @@ mod ranges;
 mod reclaim;
 mod reinsertion;
 mod restart;
+mod shares;
 mod stress;
 mod unclean;
 

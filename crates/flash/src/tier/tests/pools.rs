@@ -249,6 +249,77 @@ fn pools_above_their_share_turn_over() {
     tier.verify();
 }
 
+/// Its bytes grow between two comparisons with its share.
+#[test]
+fn full_flash_refuses_no_pool_alone() {
+    let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+    let pools = tier.open_pools(&NAMES).unwrap();
+    pools[0].set_share_bytes(1 << 20);
+    let put = |key: u64| put(&tier, &pools[0], key, &stamped(key, 1, 6000));
+    for key in 0..2000 {
+        assert!(put(key), "{:?}", tier.pool_stats(&pools[0]));
+        tier.settle(NOW);
+    }
+    assert!(hits(&tier, &pools[0], 0..2000) < 1900, "flash is full");
+    assert!((2000..2010).all(put), "{:?}", tier.pool_stats(&pools[0]));
+    tier.verify();
+}
+
+#[test]
+fn flash_of_a_removed_pool_is_reused() {
+    let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+    let pools = tier.open_pools(&NAMES).unwrap();
+    let (quiet, removed, loud) = (&pools[0], &pools[1], &pools[2]);
+    let put = |pool: &FlashPool, key: u64| {
+        let is_taken = put(&tier, pool, key, &stamped(key, 1, 6000));
+        tier.settle(NOW);
+        is_taken
+    };
+    (0..200).for_each(|key| assert!(put(quiet, key)));
+    (0..250).for_each(|key| assert!(put(loud, key)));
+    (0..700).for_each(|key| _ = put(removed, key));
+    let before = hits(&tier, quiet, 0..200);
+    assert!(before > 190 && hits(&tier, loud, 0..250) > 240, "{before}");
+    tier.remove_pool(removed);
+    pools.iter().for_each(|pool| pool.set_share_bytes(4 << 20));
+    (1000..4000).for_each(|key| _ = put(loud, key));
+    let has = hits(&tier, loud, 1000..4000);
+    assert!(has > 700, "{has} objects: {:?}", tier.pool_stats(loud));
+    let after = hits(&tier, quiet, 0..200);
+    assert!(after * 50 >= before * 49, "{after} of {before} objects of the other pool are left");
+    tier.verify();
+}
+
+/// Twelve pools have a twelfth of each region.
+#[test]
+fn a_pool_with_little_of_regions_turns_over() {
+    let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
+    let names: Vec<String> = (0..12).map(|number| format!("pool{number}")).collect();
+    let pools = tier.open_pools(&names.iter().map(|name| &**name).collect::<Vec<_>>()).unwrap();
+    let put = |pool: usize, key: u64| {
+        let is_taken = put(&tier, &pools[pool], key, &stamped(key, 1, 2100));
+        tier.settle(NOW);
+        is_taken
+    };
+    (0..4800).for_each(|key| _ = put(key as usize % 12, key / 12));
+    for (number, pool) in pools.iter().enumerate() {
+        pool.set_share_bytes(if number == 11 { 350 << 10 } else { 700 << 10 });
+    }
+    let idle = || (0..11).map(|pool| hits(&tier, &pools[pool], 0..400)).sum::<usize>();
+    let before = idle();
+    assert!(before > 2500, "{before}");
+    let written = || tier.stats().written.large_again;
+    let (refused_before, again_before) = (tier.pool_stats(&pools[11]).refused_by_share, written());
+    let taken = (400..20_400).filter(|&key| put(11, key)).count();
+    let stats = tier.pool_stats(&pools[11]);
+    assert!(taken > 200, "{taken} of 20000 objects were taken: {stats:?}");
+    let after = idle();
+    assert!(after * 50 >= before * 49, "{after} of {before} objects of idle pools are left");
+    let (refused, again) = ((stats.refused_by_share - refused_before) * 2100, written() - again_before);
+    assert!(again < refused, "{again} bytes of others were written again for {refused} refused ones");
+    tier.verify();
+}
+
 #[test]
 fn small_objects_above_share_leave_large_ones_space() {
     let tier = tier_on(Arc::new(MemoryDevice::new(16 << 20)));
