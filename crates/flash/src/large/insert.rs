@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// Attempts of an insert to get a region: other threads may take the regions that it frees.
 const ATTEMPTS: usize = 8;
 const KEY_BYTES_LIMIT: usize = 250;
+/// Objects of at most one part in this many of a region are never cut: on average they leave less than a 32nd of a
+/// region empty, and a lookup of a cut object takes two reads.
+const SHARE_OF_WHOLE: usize = 16;
 
 /// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +101,7 @@ impl LargeLog {
             pool: key.pool,
             key_bytes: key.bytes.len() as u8,
         };
-        let may_cut = header.object_bytes() > self.geometry.object_bytes_limit();
+        let may_cut = self.may_cut(header.object_bytes());
         let draft = ObjectDraft {
             hash: key.hash,
             header,
@@ -116,6 +119,17 @@ impl LargeLog {
         }
         let replaced = self.publish(key.hash, head).ok_or(LargeDrop::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
+    }
+
+    /// Whether an object may be cut where the open region ends. An object that fits a region is cut only if the next
+    /// region and its buffer are free: otherwise its first part would be written in vain.
+    fn may_cut(&self, object_bytes: usize) -> bool {
+        if object_bytes <= self.geometry.region_bytes / SHARE_OF_WHOLE {
+            return false;
+        }
+        let free_lists = self.free_lists();
+        let has_next = !free_lists.free.is_empty() && !free_lists.free_slots.is_empty();
+        has_next || object_bytes > self.geometry.object_bytes_limit()
     }
 
     /// For inserts that never wait: checks that a multi-region object finds enough regions and buffers before its first
@@ -156,6 +170,7 @@ impl LargeLog {
             if self.publish_part(hash, appended).is_none() {
                 return Err(LargeDrop::Overtaken);
             }
+            self.counters.later_parts.one();
             from += appended.value_bytes;
             part += 1;
         }

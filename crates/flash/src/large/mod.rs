@@ -7,8 +7,8 @@
 //! ```
 //! A region belongs to a group of objects that expire at about the same time, so all of its objects expire together.
 //! Only the index decides which objects are current: an object is found if its address is in the index and its region
-//! is in the same life. Values that do not fit a region are stored in parts, each found by the index under a hash of
-//! its own.
+//! is in the same life. A value that does not fit the rest of a region may be cut; each of its parts is found by the
+//! index under a hash of its own.
 //!
 //! | where | what |
 //! |---|---|

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex};
 /// Maximum number of moves of an object that a lookup follows, before it is a miss.
 pub(super) const MOVES: u32 = 8;
 
-/// The key of a pending lookup. A value longer than a region is stored in parts: the first has the key, a later one the
-/// hash of its number and of the object's order in place of a key.
+/// The key of a pending lookup. A value that a region's end cuts is stored in parts: the first has the key, a later
+/// one the hash of its number and of the object's order in place of a key.
 pub(super) struct LookupKey {
     bytes: Box<[u8]>,
     pub hash: FlashHash,

@@ -15,7 +15,6 @@ use super::log::MIN_FREE_REGIONS;
 use super::options::Reinsertion;
 use super::reclaim_choice::{ReclaimCause, ReclaimNeed, RegionCandidate, choose};
 use super::regions::RegionState;
-use super::reinsert::Obstacle;
 use crate::device::{self, BLOCK, Buffer};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,8 +36,6 @@ const SPARES_WITH_COPIES: usize = 3;
 const SHARE_OF_SPARES: usize = 16;
 /// Free regions kept beside several pools, as the shares of pools need copies of others' objects.
 const SPARES_FOR_SHARES: usize = 2;
-/// Maximum number of regions that a reclaim for a pool tries.
-const MAX_TRIES: usize = 4;
 
 /// Parts of a region, for the part of a pool.
 const PARTS: u64 = 256;
@@ -174,37 +171,24 @@ impl LargeLog {
         if self.is_closed.load(Acquire) {
             return region_bytes;
         }
-        // Each further try has found a region with parts of long objects of others, which comes last from then on.
-        for _ in 0..MAX_TRIES {
-            let Some((number, parts)) = self.region_of_pool(pool) else { break };
-            if !self.claim(number, ReclaimCause::Space) {
-                break;
-            }
-            let kept = self.reinsert_others(number, pool, now);
-            match kept.obstacle {
-                None => {
-                    self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
-                    return region_bytes * MIN_PARTS / parts.min(MIN_PARTS);
-                }
-                Some(Obstacle::Parts) => self.regions[number as usize].note_parts(),
-                Some(Obstacle::Space) => {}
-            }
+        let found = self.region_of_pool(pool).filter(|&(number, _)| self.claim(number, ReclaimCause::Space));
+        let Some((number, parts)) = found else { return region_bytes };
+        let kept = self.reinsert_others(number, pool, now);
+        if kept.is_incomplete {
             self.put_back(number, kept.copies);
-            if kept.obstacle == Some(Obstacle::Space) {
-                break;
-            }
+            return region_bytes;
         }
-        region_bytes
+        self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
+        region_bytes * MIN_PARTS / parts.min(MIN_PARTS)
     }
 
-    /// The region to reclaim for a pool, and the pool's part of it in [`PARTS`]. Regions with parts of long objects of
-    /// others come last: such objects have no copies.
+    /// The region to reclaim for a pool, and the pool's part of it in [`PARTS`].
     fn region_of_pool(&self, pool: u16) -> Option<(u32, u64)> {
         let live = self.pools.numbers();
         let ranked = (0..self.regions.len() as u32).filter_map(|number| {
             let region = &self.regions[number as usize];
             let parts = if region.state() == RegionState::Sealed { self.parts_of_pool(number, pool, &live) } else { 0 };
-            let rank = (region.has_parts(), (PARTS / 2).saturating_sub(parts), region.last_hit(), region.sequence());
+            let rank = ((PARTS / 2).saturating_sub(parts), region.last_hit(), region.sequence());
             (parts > 0).then_some((rank, number, parts))
         });
         ranked.min().map(|(_, number, parts)| (number, parts))

@@ -82,8 +82,6 @@ pub struct Region {
     /// The low bits of the next order when the region was opened: copies have lower orders.
     new_from: AtomicU32,
     copied: AtomicU16,
-    /// A reclaim for a pool has found a part of another pool's object in it.
-    has_parts: AtomicBool,
 }
 
 /// Maximum number of inserts that drew an order before another insert opened a region.
@@ -110,7 +108,6 @@ impl Region {
             is_unclean: AtomicBool::new(false),
             new_from: AtomicU32::new(0),
             copied: AtomicU16::new(0),
-            has_parts: AtomicBool::new(false),
         }
     }
 
@@ -141,7 +138,6 @@ impl Region {
         self.last_hit.store(last_hit << 1 | 1, Relaxed);
         self.new_from.store(order as u32, Relaxed);
         self.copied.store(0, Relaxed);
-        self.has_parts.store(false, Relaxed);
         self.set_state(RegionState::Open);
     }
 
@@ -152,15 +148,6 @@ impl Region {
 
     pub fn set_copied(&self, copied: CopiedShare) {
         self.copied.store(copied, Relaxed);
-    }
-
-    /// Whether a reclaim for a pool has found a part of another pool's object in this life of the region.
-    pub fn has_parts(&self) -> bool {
-        self.has_parts.load(Relaxed)
-    }
-
-    pub fn note_parts(&self) {
-        self.has_parts.store(true, Relaxed);
     }
 
     /// Whether an object of this order in the region is a copy. Not known after a restart, when the share of copies is

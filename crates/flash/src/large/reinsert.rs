@@ -39,8 +39,6 @@ const MAX_RECLAIM_WAIT: Duration = Duration::from_secs(1);
 struct Survivor {
     hash: FlashHash,
     address: Address,
-    /// Whether it is a later part of an object.
-    is_part: bool,
     /// Offset of its first byte in the region. `end`: offset of its end.
     begin: usize,
     end: usize,
@@ -56,18 +54,8 @@ impl Survivor {
 enum NotCopied {
     /// This object is damaged, not current, or too long.
     This,
-    /// No further object can be copied.
-    Rest(Obstacle),
-}
-
-/// Why the objects of a region cannot all be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
-    /// Buffers or regions ran out.
-    Space,
-    /// One is a part of a longer object. The parts are found only together, and their regions are reclaimed at
-    /// different times.
-    Parts,
+    /// No further object can be copied: buffers or regions ran out.
+    Rest,
 }
 
 /// The result of reinserting the objects of other pools.
@@ -75,8 +63,8 @@ pub(super) enum Obstacle {
 pub(super) struct OthersKept {
     /// Whether copies of some were published.
     pub copies: bool,
-    /// Why others have none.
-    pub obstacle: Option<Obstacle>,
+    /// Whether buffers or regions ran out, so that others have none.
+    pub is_incomplete: bool,
 }
 
 /// A region that is being reclaimed.
@@ -92,11 +80,7 @@ enum Chosen {
     /// Objects whose copies pay. `turn`: turns of the log until now.
     ByValue { copies_pay: bool, turn: u64 },
     /// All objects of pools other than this one, which has more than its share.
-    OfOthers {
-        pool: u16,
-        /// Whether a part of a longer object among them keeps the region.
-        parts_stay: bool,
-    },
+    OfOthers(u16),
 }
 
 /// The conditions of all copies of one reclaim.
@@ -137,19 +121,15 @@ impl LargeLog {
     }
 
     /// Reinserts the objects of a region that belong to pools other than this one, as far as there are buffers and free
-    /// regions. Of a region that is known to have parts of their long objects these are lost.
+    /// regions.
     pub(super) fn reinsert_others(self: &Arc<Self>, number: u32, pool: u16, now: u32) -> OthersKept {
         let region = VictimRegion { number, sequence: self.regions[number as usize].sequence() };
-        let parts_stay = !self.regions[number as usize].has_parts();
-        let chosen = Chosen::OfOthers { pool, parts_stay };
+        let chosen = Chosen::OfOthers(pool);
         let terms = ReinsertTerms { now, chosen, max_object_bytes: usize::MAX, until: self.copy_deadline() };
         let survivors = self.survivors(region, terms);
-        if parts_stay && survivors.iter().any(|object| object.is_part) {
-            return OthersKept { copies: false, obstacle: Some(Obstacle::Parts) };
-        }
         let mut space = usize::MAX;
-        let (done, obstacle) = self.reinsert_all(region, &survivors, &mut space, terms);
-        OthersKept { copies: done > 0, obstacle }
+        let (done, has_space) = self.reinsert_all(region, &survivors, &mut space, terms);
+        OthersKept { copies: done > 0, is_incomplete: !has_space }
     }
 
     fn copy_deadline(&self) -> Instant {
@@ -160,9 +140,9 @@ impl LargeLog {
     /// Reinserts the chosen objects of a region. False if buffers or regions ran out.
     fn reinsert_region(self: &Arc<Self>, region: VictimRegion, space: &mut usize, terms: ReinsertTerms) -> bool {
         let survivors = self.survivors(region, terms);
-        let (done, obstacle) = self.reinsert_all(region, &survivors, space, terms);
+        let (done, has_space) = self.reinsert_all(region, &survivors, space, terms);
         self.counters.reinsertions_dropped.add((survivors.len() - done) as u64);
-        obstacle.is_none()
+        has_space
     }
 
     /// The current objects of a region that are to be reinserted, in their order.
@@ -183,17 +163,13 @@ impl LargeLog {
                     is_reinserted(reinsertion, copies_pay, address.hits(), drawn)
                         && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes)
                 }
-                Chosen::OfOthers { pool, .. } => entry.pool != pool,
+                Chosen::OfOthers(pool) => entry.pool != pool,
             };
-            let is_part = entry.part != 0;
-            let may_be_part = matches!(terms.chosen, Chosen::OfOthers { parts_stay: true, .. });
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
-            let survivor = Survivor { hash: entry.hash, address, is_part, begin, end };
+            let survivor = Survivor { hash: entry.hash, address, begin, end };
             let is_alive = self.pools.is_live(entry.pool);
-            let is_whole = !is_part || may_be_part;
-            (is_whole && is_current && is_chosen && is_alive && !has_expired(entry.expiry, terms.now))
-                .then_some(survivor)
+            (is_current && is_chosen && is_alive && !has_expired(entry.expiry, terms.now)).then_some(survivor)
         };
         let listed = self.listed(region.number, |blocks| self.read(region, blocks));
         let mut survivors: Vec<_> = listed.unwrap_or_default().into_iter().filter_map(survivor).collect();
@@ -213,15 +189,15 @@ impl LargeLog {
         read
     }
 
-    /// Reinserts these objects, as far as there is space. Returns the number of copies, and why it gave up before the
-    /// last object.
+    /// Reinserts these objects, as far as there is space. Returns the number of copies, and whether there were enough
+    /// buffers and regions.
     fn reinsert_all(
         self: &Arc<Self>,
         region: VictimRegion,
         mut objects: &[Survivor],
         space: &mut usize,
         terms: ReinsertTerms,
-    ) -> (usize, Option<Obstacle>) {
+    ) -> (usize, bool) {
         let max = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
         let mut done = 0;
         while !objects.is_empty() {
@@ -235,25 +211,22 @@ impl LargeLog {
             self.reading_bytes.fetch_add(bytes, Relaxed);
             let read = self.read(region, begin..begin + bytes);
             let is_read = read.is_some();
-            let obstacle = read.and_then(|buffer| {
-                window.iter().find_map(|object| {
-                    match self.reinsert(region, object, &buffer[object.begin - begin..], *space, terms) {
-                        Ok(taken) => {
-                            *space -= taken;
-                            done += 1;
-                            None
-                        }
-                        Err(NotCopied::This) => None,
-                        Err(NotCopied::Rest(obstacle)) => Some(obstacle),
+            let has_space = read.is_none_or(|buffer| {
+                window.iter().all(|object| {
+                    let survivor = self.reinsert(region, object, &buffer[object.begin - begin..], *space, terms);
+                    if let Ok(taken) = survivor {
+                        *space -= taken;
+                        done += 1;
                     }
+                    !matches!(survivor, Err(NotCopied::Rest))
                 })
             });
             self.reading_bytes.fetch_sub(bytes, Relaxed);
-            if !is_read || obstacle.is_some() {
-                return (done, obstacle);
+            if !is_read || !has_space {
+                return (done, has_space);
             }
         }
-        (done, None)
+        (done, true)
     }
 
     /// Appends a copy of an object that was read, with its order. The new address is published only if the old one is
@@ -270,18 +243,18 @@ impl LargeLog {
         let position = (survivor.begin / UNIT) as u32;
         let header = ObjectHeader::check(object, self.options.identity, region.sequence, position)
             .map_err(|_| NotCopied::This)?;
-        let is_in_parts = header.value_bytes != header.total_bytes;
-        if is_in_parts && matches!(terms.chosen, Chosen::OfOthers { parts_stay: true, .. }) {
-            return Err(NotCopied::Rest(Obstacle::Parts));
-        }
         let takes = share_of_region(survivor.bytes(), self.geometry.region_bytes);
-        if is_in_parts || header.total_bytes as usize > terms.max_object_bytes || takes > space {
+        // A part is copied as an object of its own. The parts of an object longer than a region lie in many regions:
+        // where value decides, some of them would be copied in vain.
+        let is_spanning = header.total_bytes as usize > self.geometry.object_bytes_limit();
+        let is_refused = is_spanning && matches!(terms.chosen, Chosen::ByValue { .. });
+        if is_refused || header.total_bytes as usize > terms.max_object_bytes || takes > space {
             return Err(NotCopied::This);
         }
         let (key, value) = (&object[OBJECT_HEADER_BYTES..][..header.key_bytes.into()], &object[header.value()]);
         let draft =
             ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
-        let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest(Obstacle::Space))?;
+        let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest)?;
         let pays = matches!(terms.chosen, Chosen::ByValue { copies_pay: true, .. });
         if pays && !self.options.reinsertion.is_forced() {
             self.reinsertion_value.add_debt(header.object_bytes());

@@ -33,7 +33,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Objects in the index, parts and flushed ones that are not swept yet included.
+            /// Objects in the index, flushed ones that are not swept yet included. Each part of a cut object counts.
             pub objects: u64,
             pub region_bytes: u64,
             /// Regions without objects.
@@ -55,6 +55,8 @@ counters! {
     /// Objects that were inserted, and bytes of their keys and values.
     inserts,
     inserted_bytes,
+    /// Parts other than the first of objects that a region's end cut.
+    later_parts,
     /// Inserts that replaced an older version, or another key with the same 38 bits of hash.
     replaced,
     /// Objects that were not inserted, by reason.

@@ -116,10 +116,12 @@ impl TierStats {
         mean(self.small.counts.inserted_bytes, self.small.counts.inserted)
     }
 
-    /// Estimated bytes of the large objects on flash: their number times the mean length of all inserted ones.
+    /// Estimated bytes of the large objects on flash: their number times the mean length of all inserted ones. Parts
+    /// count as objects in both.
     pub fn large_used_bytes(&self) -> u64 {
         let max = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
-        ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(max)
+        let mean = mean(self.large.inserted_bytes, self.large.inserts + self.large.later_parts);
+        ((self.large.objects as f64 * mean) as u64).min(max)
     }
 
     /// Estimated bytes of the small objects on flash, as [`TierStats::large_used_bytes`].

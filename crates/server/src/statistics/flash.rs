@@ -13,7 +13,7 @@ pub const FLASH: &[Row<FlashStats>] = &[
     row("", GaugeBy("ebbtide_flash_used_bytes", "Bytes of the objects on flash, estimated from the mean of those inserted.", "store=large"), "", |f| f.tier.large_used_bytes().into()),
     row("", And("store=small"), "", |f| f.tier.small_used_bytes().into()),
     row("", None, "used_bytes", |f| (f.tier.large_used_bytes() + f.tier.small_used_bytes()).into()),
-    row("", GaugeBy("ebbtide_flash_objects", "Objects on flash, expired ones too.", "store=large"), "", |f| f.tier.large.objects.into()),
+    row("", GaugeBy("ebbtide_flash_objects", "Objects on flash, expired ones too; of those that a region's end cuts, each part.", "store=large"), "", |f| f.tier.large.objects.into()),
     row("", And("store=small"), "", |f| f.tier.small.objects().into()),
     row("", None, "objects", |f| f.tier.objects.into()),
     row("flash_memory_bytes", Gauge("ebbtide_flash_memory_bytes", "Memory of the indexes and buffers of flash, of values that were read, and of dumps."), "memory_bytes", |f| f.tier.memory_bytes.into()),

@@ -13,6 +13,8 @@ mod shares;
 mod stress;
 mod unclean;
 
+use super::address::UNIT;
+use super::format::{FOOTER_ENTRY_BYTES, REGION_HEADER_BYTES, value_bytes_in};
 use super::{Inserted, LargeDrop, LargeLog, Options, Reclaim, Stats};
 use crate::FlashLookup;
 use crate::device::{Device, MemoryDevice};
@@ -93,6 +95,12 @@ fn get(log: &Arc<LargeLog>, number: u64, now: u32) -> Option<Vec<u8>> {
         assert_eq!(found.client_flags, 5);
         found.value().to_vec()
     })
+}
+
+/// Length of a value of which `objects` fill a region, so that none is cut.
+fn whole_part(objects: usize) -> usize {
+    let bytes = (REGION_BYTES - REGION_HEADER_BYTES - (objects + 1) * FOOTER_ENTRY_BYTES) / objects;
+    value_bytes_in(key(999).len(), bytes / UNIT * UNIT)
 }
 
 fn value(key: u64, version: u64, bytes: usize) -> Vec<u8> {

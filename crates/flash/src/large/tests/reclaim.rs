@@ -7,10 +7,10 @@ use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read};
 use ebbtide_testkit::Random;
 use std::time::Duration;
 
-/// Inserts `objects` objects of 16 KiB, three to a region, and returns those that are found.
+/// Inserts `objects` objects, three to a region, and returns those that are found.
 pub(super) fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
     for i in 0..objects {
-        insert(log, i, &value(i, i, 16 << 10), 0, now).unwrap();
+        insert(log, i, &value(i, i, whole_part(3)), 0, now).unwrap();
         log.maintain(now);
     }
     log.verify();
@@ -59,10 +59,25 @@ fn the_oldest_region_goes_first() {
     let left = survivors(&log, 200, 1);
     assert!(left.len() > 14 * 3 && left.iter().is_sorted() && left.last() == Some(&199), "{left:?}");
     assert_eq!(left.len() as u64, left[left.len() - 1] - left[0] + 1, "the last ones, all of them");
-    assert!(left.iter().all(|&i| get(&log, i, 1) == Some(value(i, i, 16 << 10))));
+    assert!(left.iter().all(|&i| get(&log, i, 1) == Some(value(i, i, whole_part(3)))));
     let stats = log.stats();
     assert_eq!(stats.objects_evicted + left.len() as u64, 200);
-    assert_eq!(stats.read_bytes, stats.hits_device * 5 * 4096, "reclaim read nothing");
+    assert_eq!(stats.read_bytes, stats.hits_device * 6 * 4096, "reclaim read nothing");
+}
+
+#[test]
+fn objects_beyond_half_a_region_leave_none_empty() {
+    let log = on_memory(32, small());
+    let bytes = 40 << 10;
+    for i in 0..200 {
+        insert(&log, i, &value(i, i, bytes), 0, 1).unwrap();
+        log.maintain(1);
+    }
+    let found: Vec<_> = (0..200).filter(|&i| get(&log, i, 1) == Some(value(i, i, bytes))).collect();
+    // Free regions, the open one, and the rest of a cut object.
+    let min = (32 - log.stats().regions_free as usize - 2) * REGION_BYTES / bytes - 1;
+    assert!(found.len() >= min, "{} of {min}", found.len());
+    log.verify();
 }
 
 #[test]
@@ -117,7 +132,7 @@ fn only_recoverable_logs_mark_regions_dead() {
 fn expired_regions_go_unread_and_before_the_others() {
     let log = on_memory(16, Options { ..small() });
     for i in 0..15 {
-        insert(&log, i, &value(i, i, 16 << 10), if i % 2 == 0 { 100 } else { 0 }, 1).unwrap();
+        insert(&log, i, &value(i, i, whole_part(3)), if i % 2 == 0 { 100 } else { 0 }, 1).unwrap();
     }
     log.seal_all(1);
     let writes = log.stats().written_death_bytes;

@@ -341,7 +341,7 @@ fn taken_during_a_reclaim(reinsertion: Reinsertion, is_region_open: bool) -> usi
     let mut next = 0;
     // Three to a region.
     while log.stats().regions_free > free || next % 3 != 1 {
-        insert(&log, next, &value(next, next, 20 << 10), 0, 1).unwrap();
+        insert(&log, next, &value(next, next, whole_part(3)), 0, 1).unwrap();
         next += 1;
     }
     if is_region_open {
@@ -411,6 +411,41 @@ fn parts_of_a_spanning_object_are_not_copied() {
     let log = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), options);
     log.reclaim(1, log.stats().regions_free as usize + 7);
     assert_eq!(log.stats().reinserted, 0);
+}
+
+#[test]
+fn both_parts_of_a_cut_object_are_copied() {
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
+    (0..2).for_each(|i| _ = insert(&log, i, &value(i, i, 40 << 10), 0, 1).unwrap());
+    assert_eq!((log.stats().inserts, log.stats().later_parts), (2, 1), "the second one is cut");
+    log.seal_all(1);
+    assert_eq!(get(&log, 1, 1), Some(value(1, 1, 40 << 10)));
+    for copies in 1..=2 {
+        reclaim_one(&log);
+        assert_eq!(log.stats().reinserted, copies);
+        assert_eq!(get(&log, 1, 1), Some(value(1, 1, 40 << 10)));
+    }
+    assert!(get(&log, 0, 1).is_none(), "it was never hit");
+    log.verify();
+}
+
+#[test]
+fn an_insert_without_a_next_region_writes_nothing() {
+    let written = |inserts_more: bool| {
+        let log = on_memory(16, without_patience());
+        let mut next = 0;
+        while log.stats().regions_free > 0 {
+            insert(&log, next, &value(next, next, 40 << 10), 0, 1).unwrap();
+            next += 1;
+        }
+        if inserts_more {
+            assert_eq!(insert(&log, next, &value(next, next, 60 << 10), 0, 1), Err(LargeDrop::NoRegion));
+        }
+        log.seal_all(1);
+        log.verify();
+        log.stats().written_payload_bytes
+    };
+    assert_eq!(written(true), written(false));
 }
 
 #[test]

@@ -127,14 +127,14 @@ fn long_objects_of_others_stay() {
     {
         put(&log, pool, number, bytes);
     }
+    assert!(log.stats().later_parts >= 3);
     log.seal_all(NOW);
-    log.reclaim_of_pool(LOUD, NOW);
-    assert_eq!([1, 4].map(|number| has(&log, QUIET, number)), [true; 2]);
-    assert_eq!([0, 2, 3].map(|number| has(&log, LOUD, number)), [true, true, false]);
-    // No other region is left.
-    log.reclaim_of_pool(LOUD, NOW);
-    assert!(log.stats().regions_evicted == 2 && has(&log, QUIET, 4), "no pool is refused for ever");
-    log.verify();
+    for regions in 1..=2 {
+        log.reclaim_of_pool(LOUD, NOW);
+        assert_eq!(log.stats().regions_evicted, regions);
+        assert_eq!([1, 4].map(|number| has(&log, QUIET, number)), [true; 2]);
+        log.verify();
+    }
 }
 
 #[test]
