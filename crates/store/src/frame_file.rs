@@ -3,26 +3,38 @@
 //! The file is sparse. A part of it has memory from `allocate` until `punch`, and only such a part may be read or
 //! written: an access to another part would end the process by SIGBUS where the file system is full. While the file is
 //! kept, at the start until its content is taken over and after a clean stop, nothing is punched.
+//!
+//! The caller has locked the file (`flock`), for as long as the frames are mapped. A forked process has the descriptor,
+//! too, and with it the lock: so the process that uses the file unlocks it, and does not only close it.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
+use std::{io, process};
 
 pub struct FrameFile {
     file: File,
     /// Where the frames begin in the file.
     offset: u64,
     is_kept: AtomicBool,
+    /// Whether the content was ever not kept: before, the start that has locked the file may go on with it.
+    was_used: AtomicBool,
+    /// The process that has locked the file.
+    process: u32,
 }
 
 impl FrameFile {
     pub fn new(file: File, offset: u64) -> Self {
-        Self { file, offset, is_kept: AtomicBool::new(true) }
+        let (is_kept, was_used) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { file, offset, is_kept, was_used, process: process::id() }
     }
 
     /// Says whether the content of the file is kept as it is.
     pub fn keep(&self, is_kept: bool) {
+        if !is_kept {
+            // Relaxed: it is read when nobody else has the file.
+            self.was_used.store(true, Ordering::Relaxed);
+        }
         // Relaxed: the caller changes this while no other thread gives memory back.
         self.is_kept.store(is_kept, Ordering::Relaxed);
     }
@@ -57,6 +69,15 @@ impl FrameFile {
             if error.kind() != io::ErrorKind::Interrupted {
                 return Err(error);
             }
+        }
+    }
+}
+
+impl Drop for FrameFile {
+    fn drop(&mut self) {
+        if self.was_used.load(Ordering::Relaxed) && self.process == process::id() {
+            // SAFETY: the descriptor is open as long as self. It does not fail for a locked file.
+            unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         }
     }
 }

@@ -57,7 +57,8 @@ pub struct Frames {
     bytes: Bytes,
     count: u32,
     loans: Mutex<Loans>,
-    /// The file that they lie in, if they are not anonymous memory.
+    /// The file that they lie in, if they are not anonymous memory. It is unlocked after they are unmapped: fields are
+    /// dropped in this order.
     #[cfg(not(loom))]
     file: Option<FrameFile>,
 }

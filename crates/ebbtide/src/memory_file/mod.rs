@@ -44,10 +44,12 @@ pub use open::is_held as is_memory_file_held;
 use open::{Opened, check_space, open, refused};
 use pool_images::LoadedPools;
 pub(crate) use pool_images::QuietPools;
+use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use superblock::{BLOCK_BYTES, FRAMES_OFFSET, RunRecord, Superblock};
@@ -127,6 +129,8 @@ pub(crate) struct MemoryFile {
     save_limit: Duration,
     /// The record of this run.
     runs: RunRecord,
+    /// The process that has locked the file.
+    process: u32,
 }
 
 /// Memory of a new cache: for each pool a store from the file, or an empty one.
@@ -351,7 +355,7 @@ impl Opened {
         if let Some(made) = made {
             made.keep();
         }
-        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs })
+        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs, process: process::id() })
     }
 }
 
@@ -419,7 +423,7 @@ impl MemoryFile {
             Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
         let written: io::Result<_> = write();
-        written.map(Some).map_err(|error| {
+        let saved = written.map(Some).map_err(|error| {
             let is_late = error.kind() == io::ErrorKind::TimedOut;
             // Without a clean superblock the image is not used: whether this succeeds changes the reason only. The
             // frames of a mapped file have readers.
@@ -430,13 +434,32 @@ impl MemoryFile {
                 false => error.to_string(),
             };
             refused(&self.path, format!("the memory could not be saved, and the next start is cold: {reason}"))
-        })
+        });
+        self.end(file);
+        saved
     }
 
     /// Releases the file without a save: the next start is cold.
     pub fn give_up(&self, reason: &str) -> Error {
-        drop(self.file.lock().expect("no holder of the lock panics").take());
+        self.file.lock().expect("no holder of the lock panics").take().into_iter().for_each(|file| self.end(file));
         refused(&self.path, format!("the memory was not saved, and the next start is cold: {reason}"))
+    }
+
+    /// Lets go of the file. A forked process has the descriptor, too: closing it would leave the lock there. A mapped
+    /// file is unlocked with its mapping.
+    fn end(&self, file: File) {
+        if !self.mode.is_mapped() && self.process == process::id() {
+            // It does not fail for a locked file.
+            let _ = flock(&file, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.get_mut().ok().and_then(Option::take) {
+            self.end(file);
+        }
     }
 }
 

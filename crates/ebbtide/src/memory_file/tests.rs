@@ -276,3 +276,23 @@ fn a_locked_file_names_its_holder() {
     assert!(told.starts_with("this process has held it for 30s") && told.contains("values"), "{told}");
     assert!(open::explain_lock(Some(u32::MAX)).starts_with("process 4294967295 has held it"));
 }
+
+/// A forked process has a copy of each descriptor, and lives on.
+#[test]
+fn a_forked_process_does_not_keep_the_lock() {
+    for folder in folders() {
+        for closes in [true, false] {
+            let path = folder.path().join("memory");
+            let cache = LeftFile::build(&path).unwrap();
+            let file = cache.engine().memory_file.as_ref().unwrap();
+            let copy = file.file.lock().unwrap().as_ref().unwrap().try_clone().unwrap();
+            if closes {
+                cache.close().unwrap();
+            }
+            assert!(open::is_held(&path) || closes && !file.mode.is_mapped(), "handles may read it");
+            drop(cache);
+            assert!(!open::is_held(&path), "closed: {closes}");
+            drop(copy);
+        }
+    }
+}
