@@ -302,7 +302,8 @@ impl PendingReads {
         }
     }
 
-    /// Answers all pending reads as misses. A read of the device keeps its permit until it ends.
+    /// Answers all pending reads as misses, which say nothing of flash: it may have the keys, unless its device has
+    /// failed, and then a second look finds none. A read of the device keeps its permit until it ends.
     #[cold]
     pub fn cancel(&self) {
         let waiters = {
@@ -311,7 +312,7 @@ impl PendingReads {
             std::mem::take(&mut state.waiters)
         };
         for on_read in waiters.into_values().flat_map(|waiters| waiters.callbacks) {
-            call(on_read, FlashRead::default());
+            call(on_read, FlashRead { held: None, is_undecided: true });
         }
     }
 

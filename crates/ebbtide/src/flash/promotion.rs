@@ -87,8 +87,8 @@ pub(crate) struct Promotions {
     memory_bytes: AtomicU64,
     /// Turns of the memory since the start, in parts of one.
     turns: AtomicU64,
-    /// Second hits, of which `OneIn` promotes one in N.
-    second_hits: AtomicU64,
+    /// Of the last `OneIn`: its N in the upper half, and the hits since the last that it promoted in the lower half.
+    one_in: AtomicU64,
 }
 
 /// Bytes of the filters that are part of this much memory of flash.
@@ -147,7 +147,7 @@ impl Promotions {
             recent: RecentKeys::new(filters_within(flash_memory_bytes) as usize),
             memory_bytes: AtomicU64::new(memory_bytes),
             turns: AtomicU64::new(0),
-            second_hits: AtomicU64::new(0),
+            one_in: AtomicU64::new(0),
         }
     }
 
@@ -177,11 +177,17 @@ impl Promotions {
             FlashPromotion::Always => true,
             FlashPromotion::Never => false,
             FlashPromotion::SecondHit => is_second(),
-            FlashPromotion::OneIn(n) => {
-                is_second() && self.second_hits.fetch_add(1, Ordering::Relaxed).is_multiple_of(n.get().into())
-            }
+            FlashPromotion::OneIn(n) => is_second() && self.is_turn(n.get()),
         };
         if promotes { Choice::Promote } else { Choice::Serve }
+    }
+
+    /// Whether a hit is the first of `n`. Another number than before starts with its first hit.
+    fn is_turn(&self, n: u32) -> bool {
+        let hits = |state: u64| if (state >> 32) as u32 == n { state as u32 } else { 0 };
+        let next = |state| Some(u64::from(n) << 32 | u64::from((hits(state) + 1) % n));
+        let before = self.one_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.is_ok_and(|before| hits(before) == 0)
     }
 }
 
@@ -261,6 +267,19 @@ mod tests {
         assert!(!hit(AUTO, 100) && hit(AUTO, 100));
         (0..2).for_each(|_| promotions.note_evicted(64 << 20));
         assert!(!hit(AUTO, 100), "memory has turned over");
+    }
+
+    #[test]
+    fn another_rate_starts_with_its_first_hit() {
+        let promotions = promotions();
+        let hit = |n| {
+            let policy = FlashPromotion::OneIn(NonZeroU32::new(n).unwrap());
+            promotions.choose(policy, FlashHash(1), 7) == Choice::Promote
+        };
+        assert!(!hit(3), "it was not hit before");
+        assert_eq!([3, 3, 3, 3, 3].map(hit), [true, false, false, true, false]);
+        assert_eq!([2, 2, 2].map(hit), [true, false, true]);
+        assert_eq!([u32::MAX, u32::MAX, 1, 1].map(hit), [true, false, true, true]);
     }
 
     #[test]

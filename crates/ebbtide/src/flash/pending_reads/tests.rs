@@ -8,6 +8,7 @@ use crate::cache::Cache;
 use crate::clock::Clock;
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::read::{Blocking, EndedRead, FlashProbe, FlashReads, ReadKeys};
+use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::flash::threads::IoThreads;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
@@ -15,6 +16,7 @@ use ebbtide_flash::device::{
     TransferRequest, read,
 };
 use ebbtide_flash::{Object, TierOptions};
+use ebbtide_store::Mode;
 use std::sync::mpsc::{Receiver, channel};
 
 const NOW: u32 = 5;
@@ -174,7 +176,8 @@ fn cancelled_reads_are_misses() {
     let (queued, waiting) = start(&reads, b"b", WhenBusy::Queue);
     assert_eq!(queued, Start::Queued);
     reads.cancel();
-    assert!([under_way, waiting].iter().all(|result| result.try_recv().unwrap().value().is_none()));
+    let is_cancelled = |read: FlashRead| read.value().is_none() && read.is_undecided();
+    assert!([under_way, waiting].iter().all(|result| is_cancelled(result.try_recv().unwrap())));
     let (again, results) = start(&reads, b"b", WhenBusy::Queue);
     assert_eq!(again, Start::Queued, "the read that was given up goes on");
     device.drain();
@@ -334,6 +337,27 @@ fn a_batch_retries_a_value_that_flash_moved() {
         batch.join().unwrap()
     });
     assert_eq!(found, [true, true]);
+}
+
+/// Flash has the key, and is closed while a change searches it.
+#[test]
+fn a_cancelled_search_does_not_show_absence() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    let handle = cache.without_waiting();
+    device.hold();
+    let mut reads = FlashReads::default();
+    let mut search = || {
+        let probe = handle.probe_flash(&reads, b"a").expect("flash has the key");
+        handle.read_from_flash(&mut reads, probe, &[b"a"], ReadPurpose::Change, || Box::new(|| ()))
+    };
+    assert!(matches!(search(), ReadOutcome::Pending));
+    cache.close_flash();
+    let outcome = search();
+    assert!(matches!(outcome, ReadOutcome::MemoryDecides), "{outcome:?}");
+    let added = handle.insert(b"a", b"new").mode(Mode::Add).apply();
+    assert!(matches!(added, Err(crate::Error::WouldWait { .. })), "{added:?}");
+    device.release();
 }
 
 #[test]
