@@ -137,3 +137,87 @@ impl Access {
 fn is_key(key: &[u8]) -> bool {
     !key.is_empty() && key.len() <= KEY_LIMIT
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::flash::promotion::FlashPromotion;
+    use crate::flash::read::{FlashReads, ReadWake};
+    use crate::memcached::{ByteSize, Cache, Clock, FlashOptions, Pool, PoolOptions};
+    use ebbtide_flash::Object;
+    use ebbtide_flash::device::{Delivery, FaultyDevice};
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const KEY: &[u8] = b"key";
+
+    /// A cache with a pool whose flash has a large object of the key, on a device that completes nothing.
+    fn with_pool_on_flash() -> (Cache, Pool, Arc<FaultyDevice>) {
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 8 }));
+        let options = FlashOptions { seal_seconds: 1, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let builder = builder.flash_options(options).flash_promotion(FlashPromotion::Never);
+        let builder = builder.flash_device(device.clone()).pool(PoolOptions::named("a"));
+        let cache = builder.build().unwrap();
+        let pool = cache.pool("a").unwrap();
+        let flash = pool.0.pool.flash.as_ref().unwrap();
+        let (key, value) = (flash.key(KEY), [7; 9000]);
+        let object = Object { key, value: &[&value], client_flags: 0, is_annotated: false, expiry: 0 };
+        flash.tier.insert(&object, 2).unwrap();
+        cache.maintain(Duration::from_secs(100));
+        flash.tier.settle(100);
+        device.stall();
+        (cache, pool, device)
+    }
+
+    fn wake() -> ReadWake {
+        Box::new(|| ())
+    }
+
+    #[test]
+    fn a_removed_pool_deletes_nothing() {
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("a")).build().unwrap();
+        let pool = cache.pool("a").unwrap();
+        pool.insert(KEY, b"value").apply().unwrap();
+        let state = &pool.0.pool;
+        let is_there = || state.store.peek(&state.participant(), KEY, state.store.hash(KEY), 0).is_some();
+        // A removal says that the pool is removed, and then flushes it.
+        state.begin_removal();
+        assert!(!pool.delete(KEY) && is_there());
+        assert!(!pool.0.delete_unread(KEY) && is_there());
+        assert_eq!(pool.without_waiting().try_delete(&mut FlashReads::default(), KEY, wake), Some(false));
+        assert!(is_there());
+        cache.remove_pool("a").unwrap();
+        assert!(!is_there() && !pool.delete(KEY));
+    }
+
+    #[test]
+    fn a_delete_during_a_removal_finds_nothing() {
+        for is_answered in [false, true] {
+            let (cache, pool, device) = with_pool_on_flash();
+            let (handle, mut reads) = (pool.without_waiting(), FlashReads::default());
+            let (sender, woken) = channel();
+            let mut delete = || {
+                let sender = sender.clone();
+                handle.try_delete(&mut reads, KEY, || {
+                    Box::new({
+                        let sender = sender.clone();
+                        move || _ = sender.send(())
+                    })
+                })
+            };
+            assert_eq!(delete(), None, "its read is pending");
+            pool.0.pool.begin_removal();
+            if is_answered {
+                device.resume();
+            } else {
+                pool.0.pool.flash.as_ref().unwrap().reads.cancel();
+            }
+            woken.recv().unwrap();
+            assert_eq!(delete(), Some(false), "answered: {is_answered}");
+            device.resume();
+            drop(cache);
+        }
+    }
+}

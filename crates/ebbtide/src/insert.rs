@@ -117,9 +117,13 @@ impl<'a> Insert<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::memcached::Pool;
-    use crate::{ByteSize, Cache, InsertOptions, LoadOptions};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use crate::lookup::Item;
+    use crate::memcached::{self, FlashPromotion, Pool};
+    use crate::{ByteSize, Cache, Clock, InsertOptions, LoadOptions};
+    use ebbtide_store::Stored;
+    use std::cell::Cell;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
     const KEY: &[u8] = b"key";
@@ -177,6 +181,67 @@ mod tests {
         });
         assert_eq!(uploads_ended() - before, 10, "each swap has written the value once");
         assert_eq!(cache.get(KEY).unwrap(), values[0]);
+    }
+
+    /// A cache whose values come back from flash only where an operation needs them.
+    fn over_flash(folder: &Path) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+        let builder = builder.engine(|engine| engine.flash_promotion(FlashPromotion::Never).flash_max_idle(Some(30)));
+        builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
+    }
+
+    /// Seals the segment of `KEY`, and has another thread demote what is idle.
+    fn evict(cache: &memcached::Cache) {
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        let fillers = cache.0.pool.store.contiguous_value_bytes(KEY.len()) as u32 / 6000 + 2;
+        (0..fillers).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[9; 6000]).apply().unwrap());
+        let demote = || {
+            let pass = |_: &u32| cache.maintain(Duration::from_secs(SECONDS.fetch_add(40, Ordering::Relaxed)));
+            assert!((0..1000).inspect(pass).any(|_| !cache.peek(KEY).is_hit()), "it stays in memory");
+        };
+        std::thread::scope(|scope| scope.spawn(demote).join().unwrap());
+    }
+
+    /// Result of a swap of `old`, and the number of its looks at a value, if the key changes after the first look.
+    fn swapped(pool: &Pool, change: impl Fn()) -> (Stored, u32) {
+        pool.insert(KEY, b"old").apply().unwrap();
+        let looks = Cell::new(0);
+        let accepts = |item: &Item<'_>| {
+            let is_old = item.to_vec() == b"old";
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                change();
+            }
+            is_old
+        };
+        let stored = pool.insert(KEY, b"new").replace_if(accepts).unwrap();
+        (stored, looks.get())
+    }
+
+    #[test]
+    fn a_swap_follows_its_item_over_both_tiers() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = over_flash(folder.path());
+        let pool = cache.memcached();
+        let set = |value: &[u8]| _ = pool.insert(KEY, value).apply().unwrap();
+        let is = |value: &[u8]| pool.get(KEY).hit().is_some_and(|item| item.to_vec() == value);
+        assert_eq!(swapped(pool, || evict(pool)), (Stored::Stored, 2));
+        assert!(is(b"new"));
+        assert_eq!(swapped(pool, || (evict(pool), set(b"other"), evict(pool)).0), (Stored::NotStored, 2));
+        assert!(is(b"other"));
+        assert_eq!(swapped(pool, || (set(b"other"), set(b"old")).0), (Stored::Stored, 2));
+        assert!(is(b"new"));
+        let absent: [&dyn Fn(); 4] = [
+            &|| assert!(pool.delete(KEY)),
+            &|| pool.flush(Duration::ZERO),
+            &|| (evict(pool), assert!(pool.delete(KEY))).0,
+            &|| (evict(pool), pool.flush(Duration::ZERO)).0,
+        ];
+        for change in absent {
+            assert_eq!(swapped(pool, change), (Stored::NotFound, 1));
+            assert!(!pool.get(KEY).is_hit());
+        }
+        cache.verify();
     }
 
     #[test]

@@ -94,6 +94,12 @@ impl PoolState {
         self.store.flush(self.clock.now_ms(), 0);
     }
 
+    /// The moment of a removal before its flush.
+    #[cfg(test)]
+    pub fn begin_removal(&self) {
+        self.is_removed.store(true, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Relaxed)
