@@ -21,6 +21,7 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::future::{Future, pending};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,13 +64,15 @@ impl Wake for Parked {
 /// A function of Python that loads a value.
 pub struct Loader {
     load: Py<PyAny>,
+    state: Arc<State>,
     /// Its exception that is no failure: the load is abandoned.
     interrupt: Mutex<Option<PyErr>>,
 }
 
 impl Loader {
-    pub fn new(load: &Bound<'_, PyAny>) -> Self {
-        Self { load: load.clone().unbind(), interrupt: Mutex::default() }
+    /// For a cache with this state.
+    pub fn new(load: &Bound<'_, PyAny>, state: &Arc<State>) -> Self {
+        Self { load: load.clone().unbind(), state: Arc::clone(state), interrupt: Mutex::default() }
     }
 
     /// Result of the function. Never completes after an interrupt.
@@ -78,6 +81,8 @@ impl Loader {
             let called = self.load.bind(python).call0().and_then(|answer| loaded(&answer));
             called.map_err(|error| (error.is_instance_of::<PyException>(python), error))
         });
+        // The function may have forked: the cache is that of the parent, which gets its own answer.
+        let called = self.state.check_process().map_err(|inherited| (false, inherited)).and(called);
         match called {
             Ok(answer) => Ok(answer),
             Err((true, failure)) => Err(failure),
@@ -183,6 +188,7 @@ impl LoadTask {
     /// is to be polled again. Only a load that is under way holds it: a task is held by what it waits for.
     fn poll<'py>(&self, python: Python<'py>, wake: Py<PyAny>) -> PyResult<(&'static str, Option<Bound<'py, PyBytes>>)> {
         let ended = || PyRuntimeError::new_err("the load has ended, or another thread polls it");
+        self.state.check_process()?;
         let mut slot = self.future.try_lock().map_err(|_| ended())?;
         let future = slot.as_mut().ok_or_else(ended)?;
         let waker = Waker::from(Arc::new(CoroutineWake { wake, state: Arc::clone(&self.state) }));
@@ -208,10 +214,23 @@ impl LoadTask {
         *self.exchange.answer.lock().expect("nothing panics under this lock") = Some(Err(()));
     }
 
-    /// Ends the load. If its loader has not answered, one of the other callers runs its own.
+    /// Ends the load. If its loader has not answered, one of the other callers runs its own. A forked process leaves
+    /// the load to its parent.
     fn cancel(&self) {
-        if let Ok(mut future) = self.future.try_lock() {
+        if self.state.check_process().is_ok()
+            && let Ok(mut future) = self.future.try_lock()
+        {
             *future = None;
+        }
+    }
+}
+
+impl Drop for LoadTask {
+    fn drop(&mut self) {
+        if self.state.check_process().is_err() {
+            // Its end would take locks that a thread of the parent may have had at the fork.
+            let future = self.future.get_mut().map_or_else(|poisoned| poisoned.into_inner().take(), Option::take);
+            mem::forget(future);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::arguments;
 use crate::compact::{CompactPool, negative};
 use crate::error::of;
-use crate::load::{LoadTask, Loader};
+use crate::load::LoadTask;
 use crate::pool::Pool;
 use ebbtide::{Loaded, Lookup, Ttl, Value};
 use pyo3::prelude::*;
@@ -72,7 +72,7 @@ impl NegativeCache {
         load: &Bound<'py, PyAny>,
         ttl: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (python, objects, loader) = (key.py(), self.objects.get(), Loader::new(load));
+        let (python, objects, loader) = (key.py(), self.objects.get(), self.objects.get().loader(load));
         let (cache, key, ttl) = (self.open()?, arguments::key(key)?, ttl.map(arguments::ttl).transpose()?);
         let loaded = async { loader.answer().await.map(|value| value.map(|value| object(value, ttl))) };
         let found = objects.run_load(python, &loader, cache.get_or_load_async(&*key, loaded))?;

@@ -35,6 +35,15 @@ impl Pool {
         Ok(&self.pool)
     }
 
+    /// Whether the cache can be used.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    pub fn loader(&self, load: &Bound<'_, PyAny>) -> Loader {
+        Loader::new(load, &self.state)
+    }
+
     /// Runs a load that asks for the answer of a loader.
     pub fn run_load<T: Send>(
         &self,
@@ -304,7 +313,7 @@ impl Pool {
         stale_while_revalidate: Option<f64>,
         negative_ttl: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let (pool, python, loader) = (self.open()?, key.py(), Loader::new(load));
+        let (pool, python, loader) = (self.open()?, key.py(), self.loader(load));
         let (key, options) = (arguments::key(key)?, load::options(ttl, stale_while_revalidate, negative_ttl)?);
         let value = self.run_load(python, &loader, pool.get_or_load_async(&*key, options, loader.answer()))?;
         Ok(value.map(|value| PyBytes::new(python, &value)))

@@ -77,6 +77,7 @@ def test_an_inherited_cache_is_refused(tmp_path):
         pool, compact = cache.add_pool("users", min="4m"), cache.add_compact_pool("absent", key=3, max="1m")
         cache["key"] = b"value"
         entries, words, negatives = cache.items(), cache.words("words"), cache.with_negatives(compact)
+        profile, load = ebbtide.Profile(cache), cache._begin_load("other", None, None, None)
 
         def use():
             uses = [
@@ -84,6 +85,7 @@ def test_an_inherited_cache_is_refused(tmp_path):
                 lambda: compact.get("key"), lambda: next(entries), lambda: words.add([1]), lambda: negatives.get("key"),
                 lambda: negatives.delete("key"), lambda: cache.stats(), lambda: cache.get_or_load("other", bytes),
                 lambda: asyncio.run(cache.get_or_load_async("other", None)), lambda: ebbtide.Profile(cache),
+                lambda: profile.update(), lambda: profile.verdict(), lambda: load.poll(print),
             ]
             for number, use in enumerate(uses):
                 try:
@@ -124,11 +126,88 @@ def test_a_forked_process_leaves_its_parents_files(tmp_path):
             assert written() == before
 
         in_child(drop)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            # All objects end, as in any process.
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
         for cache in caches:
             assert cache["key"] == b"value"
             cache.close()
         del cache
         caches.clear()
         assert [cache["key"] for cache in open_all()] == [b"value"] * 2
+        """,
+    )
+
+
+def test_a_loader_that_forks_answers_its_parent(tmp_path):
+    """The child does not write what its copy of the loader returns, nor that it has failed."""
+    run(
+        tmp_path,
+        """
+        def run(is_async):
+            cache, child = ebbtide.Cache("16m"), None
+
+            def load():
+                nonlocal child
+                child = os.fork()
+                return b"of the child" if child == 0 else b"of the parent"
+
+            async def load_async():
+                return load()
+
+            async def get_async():
+                try:
+                    return await cache.get_or_load_async("key", load_async, negative_ttl=60)
+                except ebbtide.Closed:
+                    os._exit(child != 0)
+
+            try:
+                found = asyncio.run(get_async()) if is_async else cache.get_or_load("key", load, negative_ttl=60)
+            except ebbtide.Closed:
+                os._exit(child != 0)
+            if child == 0:
+                os._exit(2)
+            assert os.waitpid(child, 0)[1] == 0
+            assert found == cache["key"] == b"of the parent"
+
+        for is_async in (False, True):
+            run(is_async)
+        """,
+    )
+
+
+def test_a_living_child_locks_no_file_of_its_parent(tmp_path):
+    """It has inherited the descriptors of a cache that its parent closes, and opens again."""
+    run(
+        tmp_path,
+        """
+        import tempfile
+
+        folders = [tempfile.TemporaryDirectory(dir=parent) for parent in (".", "/dev/shm") if os.path.isdir(parent)]
+        options = [dict(memory_file=os.path.join(folder.name, "memory")) for folder in folders]
+        options.append(dict(flash="flash", flash_size="64m"))
+        for kind in options:
+            cache = ebbtide.Cache("16m", **kind)
+            cache["key"] = b"value"
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.close(writer)
+                os.read(reader, 1)
+                os._exit(0)
+            cache.close()
+            del cache
+            gc.collect()
+            # A start waits for a locked file for half a minute.
+            signal.alarm(20)
+            with ebbtide.Cache("16m", **kind) as again:
+                assert again["key"] == b"value"
+            del again
+            signal.alarm(0)
+            os.close(writer)
+            assert os.waitpid(child, 0)[1] == 0
         """,
     )
