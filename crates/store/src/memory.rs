@@ -170,8 +170,10 @@ impl Store {
         let leaving = leaving.map_or(0, |leaving| leaving.count);
         let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
         let segments = self.budget.layout.segments_within(memory_bytes, index_bytes + history_bytes);
-        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
-        if memory_bytes > max {
+        // The part of a segment that the ceiling may have behind its last whole one holds index.
+        let (max_segments, segment_bytes) = (self.segments.max_segments(), u64::from(self.segments.segment_bytes()));
+        if memory_bytes / segment_bytes > max_segments.into() {
+            let max = u64::from(max_segments) * segment_bytes;
             return refuse(format!("address space was reserved for {max} bytes at the start"));
         }
         if segments < SEGMENTS_MIN {
@@ -404,6 +406,16 @@ mod tests {
         assert_eq!(store.segments.usable(), store.segments.limit());
         assert!(store.segments.limit() > limit);
         store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_memory_grows_to_its_ceiling() {
+        let options = Options { memory_bytes: 9 << 20, memory_bytes_max: Some(16 << 20), ..Options::default() };
+        let store = Store::new(options).unwrap();
+        assert!(!(16_u64 << 20).is_multiple_of(store.segments.segment_bytes().into()), "a part of a segment is left");
+        store.resize(16 << 20).unwrap();
+        assert!(store.resize(17 << 20).is_err());
+        store.verify(&store.participate(), 1000);
     }
 
     /// The open limit and the bytes of the histories, which count as they are.
