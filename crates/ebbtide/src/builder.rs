@@ -13,6 +13,7 @@ use crate::live_profiles::LiveProfiles;
 use crate::maintenance;
 use crate::memory_file::{FinishedMemory, Memory, MemoryFileMode, check_memory_file};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
+use crate::pool_controller::{ControllerMode, ControllerOptions, PoolController};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
 use crate::profile_thread;
@@ -86,6 +87,7 @@ pub struct CacheBuilder {
     save_limit: SaveLimit,
     memory_monitor: Option<PressureOptions>,
     eviction_listener: ListenerOption,
+    controller: Option<ControllerMode>,
     controller_policies: Vec<Policy>,
     profiles_accesses: bool,
 }
@@ -145,6 +147,13 @@ impl CacheBuilder {
     /// Which objects an eviction keeps. Default `s3fifo`.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.options.policy = policy;
+        self
+    }
+
+    /// Has a thread of the cache run a controller of its pools, unless this is `Off`. With a manual clock maintenance
+    /// runs it.
+    pub(crate) fn controller(mut self, mode: ControllerMode) -> Self {
+        self.controller = Some(mode);
         self
     }
 
@@ -365,11 +374,8 @@ impl CacheBuilder {
         let removals = self.removal_events(flash.is_some());
         let engine =
             Engine::new(options, (pools, compact), time, flash, (memory_file, monitor), engine_memory, removals)?;
+        self.start_profiles(&engine);
         engine.controller_policies.get_or_init(|| self.controller_policies);
-        if self.profiles_accesses {
-            engine.profiles.get_or_init(LiveProfiles::default);
-            engine.update_profiles();
-        }
         if clock == Clock::System {
             start_threads(&engine).map_err(not_started)?;
         } else if engine.memory_file.is_some() && engine.pools.names().len() > 1 {
@@ -380,6 +386,21 @@ impl CacheBuilder {
         }
         engine.flash().into_iter().for_each(|flash| flash.idle.set(self.flash_max_idle));
         Ok(engine)
+    }
+
+    /// Begins to profile the pools, for their controller or alone.
+    fn start_profiles(&self, engine: &Engine) {
+        let profiles = match self.controller {
+            None | Some(ControllerMode::Off) if self.profiles_accesses => LiveProfiles::default(),
+            None | Some(ControllerMode::Off) => return,
+            Some(mode) => {
+                let (pools, options) = ((&engine.pools, &engine.default_pool), ControllerOptions::default());
+                let controller = PoolController::of_pools(pools, &self.controller_policies, mode, options);
+                LiveProfiles::of_controller(controller.expect("the defaults have a meaning"))
+            }
+        };
+        engine.profiles.get_or_init(|| profiles);
+        engine.update_profiles();
     }
 
     /// Whether flash could be opened, as far as that is known without changing anything; and the memory that it would

@@ -48,7 +48,7 @@ pub(crate) struct Engine {
     pub memory_monitor: Option<MemoryMonitor>,
     /// Policies that a controller may give to pools; set once, by the builder.
     pub controller_policies: OnceLock<Vec<Policy>>,
-    /// Of a cache that profiles its accesses; set once, by the builder.
+    /// Of a cache that profiles its accesses, or has a controller; set once, by the builder.
     pub profiles: OnceLock<LiveProfiles>,
 }
 

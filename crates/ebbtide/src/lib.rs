@@ -113,6 +113,13 @@ pub mod options {
     pub use ebbtide_store::{InsertionPoint, Objective, Policy, Ttl, UnknownObjective, UnknownPolicy};
 }
 
+/// The controller that moves memory between pools: see [`CacheBuilder::controller`].
+pub mod controller {
+    pub use crate::pool_controller::{ControllerMode, PoolDecision, PoolMove};
+    pub use crate::pool_policies::PoolPolicyChange;
+    pub use ebbtide_control::PolicyChange;
+}
+
 /// Results of loaders, and options of loads: see [`Pool::get_or_load`].
 pub mod loading {
     pub use crate::library::{LoadError, LoadOptions, Loaded, TypedLoaded};

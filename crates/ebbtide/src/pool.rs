@@ -333,10 +333,7 @@ impl Pool {
     /// # Errors
     /// `Configuration` if the memory of the pool does not hold what the policy remembers; `PoolRemoved`; `Closed`.
     pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
-        let participant = self.0.pool.participant();
-        let _change = participant.begin_change().ok_or(Error::Closed)?;
-        self.0.pool.check_present()?;
-        self.0.pool.store.set_policy(policy).map_err(Error::from_store)
+        self.0.pool.set_policy(policy)
     }
 
     /// Ends [`Pool::resize`]: the bounds of the options hold again, and a [`crate::memcached::PoolController`] may move

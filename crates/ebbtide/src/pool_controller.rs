@@ -10,15 +10,18 @@
 //! With `CacheBuilder::controller_policies` it also gives pools other eviction policies (`pool_policies.rs`). After
 //! each change the hit ratios of memory are measured anew, so that the hits of a policy do not judge a trial of memory.
 
-use crate::cache::Cache;
 use crate::error::Error;
 use crate::pool_options::DEFAULT_POOL;
 use crate::pool_policies::{PoolPolicy, PoolPolicyChange};
+use crate::pool_state::PoolState;
 use crate::pool_wishes::PoolBudget;
+use crate::pools::Pools;
 use crate::profile::{CacheProfile, MIN_GETS};
 use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
 use ebbtide_control::{HitRatio, Rate, memory_sizes};
+use ebbtide_store::Policy;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use ebbtide_control::controller::{
@@ -41,11 +44,11 @@ const KEPT: usize = 100;
 /// Whether the controller moves memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerMode {
-    /// It profiles the pool `default` alone, and decides nothing.
+    /// Decides nothing; the server's profiles the pool `default` alone.
     Off,
-    /// It reports its first decision, and moves nothing.
+    /// Says what it would do, each decision once, and moves nothing.
     DryRun,
-    /// It moves memory, within the bounds of the pools.
+    /// Moves memory, within the bounds of the pools.
     #[default]
     Auto,
 }
@@ -75,12 +78,17 @@ struct ProfiledPool {
     since_ms: u64,
 }
 
-/// The controller of a cache. It holds the cache, and profiles all of its pools: a cache has one at a time.
+/// The controller of a cache. It holds the pools, but no handle of the cache, and profiles all pools: a cache has one
+/// at a time.
 pub struct PoolController {
-    cache: Cache,
+    pools: Arc<Pools>,
+    /// Gives the clock, and the participant of changes to the whole cache.
+    default_pool: Arc<PoolState>,
+    /// Policies that pools may be given.
+    allowed: Vec<Policy>,
     mode: ControllerMode,
     controller: Controller,
-    pools: Vec<ProfiledPool>,
+    profiled: Vec<ProfiledPool>,
     decided_ms: u64,
     total_bytes: u64,
     decisions: VecDeque<PoolDecision>,
@@ -89,17 +97,24 @@ pub struct PoolController {
 }
 
 impl PoolController {
-    /// Begins to profile all pools of a cache.
+    /// Begins to profile all pools of an engine. They may be given the allowed policies.
     ///
     /// # Errors
     /// The option without a meaning.
-    pub fn new(cache: &Cache, mode: ControllerMode, options: ControllerOptions) -> Result<Self, InvalidController> {
+    pub(crate) fn of_pools(
+        (pools, default_pool): (&Arc<Pools>, &Arc<PoolState>),
+        allowed: &[Policy],
+        mode: ControllerMode,
+        options: ControllerOptions,
+    ) -> Result<Self, InvalidController> {
         let mut controller = Self {
-            cache: cache.clone(),
+            pools: Arc::clone(pools),
+            default_pool: Arc::clone(default_pool),
+            allowed: allowed.to_vec(),
             mode,
             controller: Controller::new(options)?,
-            pools: Vec::new(),
-            decided_ms: cache.engine().clock.now_ms(),
+            profiled: Vec::new(),
+            decided_ms: default_pool.clock.now_ms(),
             total_bytes: 0,
             decisions: VecDeque::new(),
             targets: Vec::new(),
@@ -113,26 +128,27 @@ impl PoolController {
         self.mode
     }
 
-    /// Takes the samples since the last call, and decides when that is due. Returns a new decision to move memory.
+    /// Takes the samples since the last call, and decides when that is due. Returns a new decision to move memory. With
+    /// a manual clock the next maintenance moves it.
     ///
     /// # Errors
-    /// Budgets that the pools refuse; they stay as they were. `Closed` after [`Cache::close`].
+    /// Budgets that the pools refuse; they stay as they were. `Closed` after `Cache::close`.
     pub fn update(&mut self) -> Result<Option<&PoolDecision>, Error> {
         self.follow_pools();
-        self.pools.iter_mut().for_each(|pool| pool.profile.update());
-        let now_ms = self.cache.engine().clock.now_ms();
+        self.profiled.iter_mut().for_each(|pool| pool.profile.update());
+        let now_ms = self.default_pool.clock.now_ms();
         let since_ms = now_ms.saturating_sub(self.decided_ms);
         if since_ms < INTERVAL_MS || self.mode == ControllerMode::Off {
             return Ok(None);
         }
         self.decided_ms = now_ms;
-        for pool in &mut self.pools {
+        for pool in &mut self.profiled {
             pool.rate.update(pool.profile.gets() as u64, since_ms as f64 / 1000.0, RATE_HALF_LIFE_SECONDS);
         }
         if self.decide_policies(now_ms)? {
             return Ok(self.decisions.back());
         }
-        if self.pools.len() < 2 {
+        if self.profiled.len() < 2 {
             return Ok(None);
         }
         self.decide(now_ms)
@@ -140,7 +156,7 @@ impl PoolController {
 
     /// Why the policy of a pool stays, in words; `None` where no other policy is allowed.
     pub fn policy_state(&self, pool: &str) -> Option<String> {
-        let pool = self.pools.iter().find(|profiled| profiled.name == pool)?;
+        let pool = self.profiled.iter().find(|profiled| profiled.name == pool)?;
         pool.policy.as_ref().map(|policy| policy.state().to_string())
     }
 
@@ -161,17 +177,17 @@ impl PoolController {
 
     /// Whether all of the cache is in one pool, as far as pools are profiled.
     pub fn is_of_one_pool(&self) -> bool {
-        self.cache.pools().len() < 2
+        self.pools.names().len() < 2
     }
 
     /// The profile of a pool.
     pub fn profile(&self, pool: &str) -> Option<&CacheProfile> {
-        self.pools.iter().find(|profiled| profiled.name == pool).map(|profiled| &profiled.profile)
+        self.profiled.iter().find(|profiled| profiled.name == pool).map(|profiled| &profiled.profile)
     }
 
     /// Among the pools that have a curve the one with the most gets since the start. `None` before any has one.
     pub fn busiest(&self) -> Option<(&str, &CacheProfile)> {
-        let with_curve = self.pools.iter().filter(|pool| pool.profile.curve_gets() >= MIN_GETS);
+        let with_curve = self.profiled.iter().filter(|pool| pool.profile.curve_gets() >= MIN_GETS);
         let busiest = with_curve.max_by(|one, other| one.profile.gets().total_cmp(&other.profile.gets()));
         busiest.map(|pool| (pool.name.as_str(), &pool.profile))
     }
@@ -179,44 +195,41 @@ impl PoolController {
     /// Profiles the pools that there are.
     fn follow_pools(&mut self) {
         // A profile holds its pool: that of a removed pool is dropped.
-        let pools_before = self.pools.len();
-        self.pools.retain(|pool| !pool.profile.is_removed());
-        let mut has_changed = self.pools.len() != pools_before;
-        let now_ms = self.cache.engine().clock.now_ms();
-        for name in self.cache.pools() {
+        let pools_before = self.profiled.len();
+        self.profiled.retain(|pool| !pool.profile.is_removed());
+        let mut has_changed = self.profiled.len() != pools_before;
+        let now_ms = self.default_pool.clock.now_ms();
+        for pool in self.pools.present() {
+            let name = pool.name.to_string();
             let is_left_out = self.mode == ControllerMode::Off && name != DEFAULT_POOL;
-            if is_left_out || self.pools.iter().any(|pool| pool.name == name) {
+            if is_left_out || self.profiled.iter().any(|pool| pool.name == name) {
                 continue;
             }
-            // Unless it was removed just now.
-            if let Ok(pool) = self.cache.pool(&name) {
-                let allowed = self.cache.engine().controller_policies.get().filter(|allowed| !allowed.is_empty());
-                let policy = allowed.filter(|_| self.mode != ControllerMode::Off);
-                let policy = policy.map(|allowed| PoolPolicy::new(allowed, pool.policy()));
-                let profile = CacheProfile::of_pool(&pool);
-                self.pools.push(ProfiledPool { name, profile, policy, rate: Rate::default(), since_ms: now_ms });
-                has_changed = true;
-            }
+            let has_choice = self.mode != ControllerMode::Off && !self.allowed.is_empty();
+            let policy = has_choice.then(|| PoolPolicy::new(&self.allowed, pool.store.policy()));
+            let profile = CacheProfile::of_state(&pool);
+            self.profiled.push(ProfiledPool { name, profile, policy, rate: Rate::default(), since_ms: now_ms });
+            has_changed = true;
         }
         if has_changed {
-            let (profiles, bytes) = (self.pools.len(), self.cache.stats().memory_limit_bytes);
-            self.pools.iter_mut().for_each(|pool| pool.profile.share_memory(profiles, bytes));
+            let (profiles, bytes) = (self.profiled.len(), self.pools.memory_bytes());
+            self.profiled.iter_mut().for_each(|pool| pool.profile.share_memory(profiles, bytes));
         }
     }
 
     /// Gives the first pool another policy for which one is due. One at a time: the others are due ten seconds later.
     fn decide_policies(&mut self, now_ms: u64) -> Result<bool, Error> {
         let mut found = None;
-        for pool in &mut self.pools {
-            let (Some(policy), Ok(handle)) = (&mut pool.policy, self.cache.pool(&pool.name)) else { continue };
-            let Some((to, change)) = policy.decide(&handle, &mut pool.profile, now_ms) else { continue };
+        for pool in &mut self.profiled {
+            let (Some(policy), Ok(state)) = (&mut pool.policy, self.pools.find(&pool.name)) else { continue };
+            let Some((to, change)) = policy.decide(&state, &mut pool.profile, now_ms) else { continue };
             if self.mode != ControllerMode::Auto {
                 policy.forget_change();
             }
-            found = Some((handle, to, PoolPolicyChange { pool: pool.name.clone(), change }));
+            found = Some((state, to, PoolPolicyChange { pool: pool.name.clone(), change }));
             break;
         }
-        let Some((handle, to, change)) = found else { return Ok(false) };
+        let Some((state, to, change)) = found else { return Ok(false) };
         let is_applied = self.mode == ControllerMode::Auto;
         // A dry run does not repeat itself.
         let said = |decision: &PoolDecision| match &decision.policy {
@@ -228,9 +241,9 @@ impl PoolController {
         }
         if is_applied {
             let policy =
-                self.pools.iter_mut().find(|pool| pool.name == change.pool).and_then(|pool| pool.policy.as_mut());
+                self.profiled.iter_mut().find(|pool| pool.name == change.pool).and_then(|pool| pool.policy.as_mut());
             let policy = policy.expect("it has just decided");
-            if !policy.note_applied(handle.set_policy(to), now_ms)? {
+            if !policy.note_applied(state.set_policy(to), now_ms)? {
                 return Ok(false);
             }
             self.controller.measure_anew();
@@ -257,7 +270,7 @@ impl PoolController {
     }
 
     fn decide(&mut self, now_ms: u64) -> Result<Option<&PoolDecision>, Error> {
-        let (total_bytes, budgets) = self.cache.engine().pools.readings();
+        let (total_bytes, budgets) = self.pools.readings();
         let readings: Vec<PoolReading> =
             budgets.iter().filter_map(|budget| self.reading(budget, total_bytes, now_ms)).collect();
         if readings.len() != budgets.len() {
@@ -281,11 +294,11 @@ impl PoolController {
         let Some(bytes) = decision.bytes().filter(|_| !self.is_repeated(&decision)) else { return Ok(None) };
         let is_applied = self.mode == ControllerMode::Auto;
         if is_applied {
-            let participant = self.cache.engine().default_pool.participant();
+            let participant = self.default_pool.participant();
             let _change = participant.begin_change().ok_or(Error::Closed)?;
             let names = readings.iter().map(|reading| reading.name.clone());
-            self.cache.engine().pools.want(names.zip(bytes.iter().copied()))?;
-            self.cache.engine().run_soon();
+            self.pools.want(names.zip(bytes.iter().copied()))?;
+            self.default_pool.wake();
         }
         self.keep(PoolDecision {
             at: Duration::from_millis(now_ms),
@@ -314,7 +327,7 @@ impl PoolController {
 
     fn reading(&self, budget: &PoolBudget, total_bytes: u64, now_ms: u64) -> Option<PoolReading> {
         let (share, reachable) = (&budget.share, &budget.reachable);
-        let pool = self.pools.iter().find(|pool| pool.name == share.name)?;
+        let pool = self.profiled.iter().find(|pool| pool.name == share.name)?;
         let (gets, hits) = pool.profile.sampled();
         // A target may need more memory than there is.
         let to_bytes = total_bytes * if share.target_hit_ratio.is_some() { BEYOND_TOTAL } else { 1 };

@@ -8,7 +8,7 @@
 //! `ebbtide_control::PolicyChoice`.
 
 use crate::error::Error;
-use crate::pool::Pool;
+use crate::pool_state::PoolState;
 use crate::profile::CacheProfile;
 use ebbtide_control::{PolicyChange, PolicyChoice, PolicyDecision, PolicyKeepReason, PolicyReading};
 use ebbtide_store::Policy;
@@ -49,8 +49,13 @@ impl PoolPolicy {
     }
 
     /// The policy that the pool shall have instead of its present one, with the reason.
-    pub fn decide(&mut self, pool: &Pool, profile: &mut CacheProfile, now_ms: u64) -> Option<(Policy, PolicyChange)> {
-        let policy = pool.policy();
+    pub fn decide(
+        &mut self,
+        pool: &PoolState,
+        profile: &mut CacheProfile,
+        now_ms: u64,
+    ) -> Option<(Policy, PolicyChange)> {
+        let policy = pool.store.policy();
         let present = match self.candidates.iter().position(|candidate| *candidate == policy) {
             Some(present) => present,
             None => {
@@ -65,7 +70,7 @@ impl PoolPolicy {
         let hits = |policy: &Policy| counts.hits.iter().find(|(counted, _)| counted == policy).map(|(_, hits)| *hits);
         let model_hits: Vec<u64> = self.candidates.iter().map(|policy| hits(policy).unwrap_or(0)).collect();
         hits(&policy)?;
-        let counters = pool.counter_snapshot();
+        let counters = pool.store.counter_snapshot();
         let (gets, hits) = profile.sampled();
         let decision = self.choice.decide(&PolicyReading {
             now_seconds: now_ms as f64 / 1000.0,

@@ -9,7 +9,7 @@ use crate::library::lookup_counters::LookupCounters;
 use crate::maintenance_queue::{MaintenanceQueue, QueueMark};
 use crate::memory_waiters::MemoryWaiters;
 use crate::removal_events::RemovalEvents;
-use ebbtide_store::{EngineMemory, Participant, Store};
+use ebbtide_store::{EngineMemory, Participant, Policy, Store};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -109,6 +109,15 @@ impl PoolState {
     /// `PoolRemoved`: another pool may have its name.
     pub fn check_present(&self) -> Result<(), Error> {
         if self.is_removed() { Err(Error::PoolRemoved { name: self.name.to_string() }) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// As `Pool::set_policy`.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let participant = self.participant();
+        let _change = participant.begin_change().ok_or(Error::Closed)?;
+        self.check_present()?;
+        self.store.set_policy(policy).map_err(Error::from_store)
     }
 
     /// Asks for maintenance: in the background, with the system's clock.

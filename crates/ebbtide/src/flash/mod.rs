@@ -1,4 +1,11 @@
-//! The flash tier of a cache: its options, its statistics, and how it is read, written and shut down.
+//! Options of the flash tier of a cache: see [`Options`].
+//!
+//! | what | how |
+//! |---|---|
+//! | which evicted entries are written | [`Options::admission`], [`Options::min_ttl`], [`Options::min_value`] |
+//! | how many bytes are written | [`Options::write_budget`], [`Options::write_budget_for_life`] |
+//! | which hits are copied back to memory | [`Options::promotion`] |
+//! | what leaves flash when it is full | [`Options::reclaim`], [`Options::reinsertion`] |
 
 pub(crate) mod absence;
 pub(crate) mod drain;
@@ -15,13 +22,23 @@ pub(crate) mod resolve;
 pub(crate) mod threads;
 pub(crate) mod tier;
 
-pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, AdmissionStats, WriteBudget};
+pub use self::promotion::FlashPromotion;
+pub use crate::library::flash_options::Options;
+pub use ebbtide_flash::admission::{AdmissionPolicy, WriteBudget};
+pub use ebbtide_flash::large::{Reclaim, Reinsertion};
+
+// Names that the server and the lab use.
+#[doc(hidden)]
+pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats};
+#[doc(hidden)]
 pub use ebbtide_flash::busy_poll;
 #[cfg(feature = "test-devices")]
+#[doc(hidden)]
 pub use ebbtide_flash::device::{Delivery, FaultyDevice};
+#[doc(hidden)]
 pub use ebbtide_flash::device::{
-    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES,
-    NoDriveLog, ThreadRing, drive_log_under, page_amplification,
+    DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES, NoDriveLog,
+    ThreadRing, drive_log_under, page_amplification,
 };
-pub use ebbtide_flash::large::{Reclaim, Reinsertion};
+#[doc(hidden)]
 pub use ebbtide_flash::{Drops, Evictions, TierStats, WrittenBytes, remove_stale_wal_buffers};

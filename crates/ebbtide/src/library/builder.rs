@@ -4,8 +4,10 @@ use super::Settings;
 use super::value::Value;
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
+use crate::flash;
 use crate::memcached;
 use crate::memory_monitor::PressureOptions;
+use crate::pool_controller::ControllerMode;
 use crate::pool_options::PoolOptions;
 use crate::removal_events::RemovalCause;
 use ebbtide_store::{Objective, Policy, Ttl};
@@ -26,6 +28,13 @@ pub struct CacheBuilder {
 
 impl CacheBuilder {
     /// All the memory that the cache may use: entries, index, headers and spares. Default 64 MiB.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::gib(1)).build()?;
+    /// assert!(cache.stats().memory_used_bytes <= 1 << 30);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn memory(self, memory: ByteSize) -> Self {
         self.engine(|engine| engine.memory(memory))
     }
@@ -72,6 +81,15 @@ impl CacheBuilder {
 
     /// How long a caller that misses a key waits for another caller's loader of this key: longer than any loader should
     /// take. Zero: it does not wait. The loader that a caller runs itself is not bounded. Default 60 s.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// use std::time::Duration;
+    ///
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).load_timeout(Duration::from_secs(5));
+    /// let cache = builder.build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn load_timeout(mut self, timeout: Duration) -> Self {
         self.settings.load_timeout = timeout.min(MAX_LOAD_TIMEOUT);
         self
@@ -146,8 +164,37 @@ impl CacheBuilder {
         self.engine(|engine| engine.flash(path, size))
     }
 
+    /// Options of flash: admission, write budget, promotion, reclaim. They have no effect without
+    /// [`CacheBuilder::flash`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// use ebbtide::flash::{self, AdmissionPolicy, WriteBudget};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("app.flash");
+    /// let options = flash::Options::new().admission(AdmissionPolicy::Probability(0.5));
+    /// let options = options.write_budget(WriteBudget::DriveWritesPerDay(1.0));
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).flash(path, ByteSize::mib(256));
+    /// let cache = builder.flash_options(options).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn flash_options(self, options: flash::Options) -> Self {
+        self.engine(|engine| options.apply(engine))
+    }
+
     /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file starts with.
     /// After a crash the next start is cold.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("app.cache");
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).memory_file(path).build()?;
+    /// cache.insert("k", "v")?;
+    /// cache.close()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn memory_file(self, path: impl AsRef<Path>) -> Self {
         self.engine(|engine| engine.memory_file(path))
     }
@@ -163,6 +210,55 @@ impl CacheBuilder {
     /// ```
     pub fn memory_monitor(self, options: PressureOptions) -> Self {
         self.engine(|engine| engine.memory_monitor(options))
+    }
+
+    /// The largest memory that [`crate::Cache::resize`] accepts. The address space is reserved at the start. Default:
+    /// four times the memory, or the machine's memory if that is more.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).memory_ceiling(ByteSize::mib(128));
+    /// let cache = builder.build()?;
+    /// cache.resize(ByteSize::mib(128))?;
+    /// assert!(cache.resize(ByteSize::mib(192)).is_err());
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn memory_ceiling(self, memory: ByteSize) -> Self {
+        self.engine(|engine| engine.memory_ceiling(memory))
+    }
+
+    /// Moves memory between the pools to where it earns hits, within their bounds: every ten seconds at most, by the
+    /// profiles of [`CacheBuilder::profile_accesses`], which it has, too. A pool after [`crate::Pool::resize`] stays as
+    /// it is. With `DryRun` it moves nothing: [`crate::Cache::controller_decisions`] says what it would do. Default:
+    /// `Off`, so that pools are divided by bounds and weights alone.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// use ebbtide::controller::ControllerMode;
+    ///
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).controller(ControllerMode::Auto);
+    /// let users = PoolOptions::named("users").min(ByteSize::mib(8));
+    /// let cache = builder.pool(users).pool(PoolOptions::named("pages").hit_value(5)).build()?;
+    /// assert!(cache.controller_decisions().is_empty(), "it has seen nothing yet");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn controller(self, mode: ControllerMode) -> Self {
+        self.engine(|engine| engine.controller(mode))
+    }
+
+    /// Eviction policies that the controller may give to a pool, beside that of its options, when models of them say
+    /// that fewer lookups would miss. Default: none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Policy};
+    /// use ebbtide::controller::ControllerMode;
+    ///
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).controller(ControllerMode::Auto);
+    /// let cache = builder.controller_policies(&[Policy::S3Fifo, Policy::Lru]).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn controller_policies(self, policies: &[Policy]) -> Self {
+        self.engine(|engine| engine.controller_policies(policies))
     }
 
     /// Sets the listener of removals. It is told of every entry that leaves the memory of the cache, in any pool,
@@ -205,11 +301,28 @@ impl CacheBuilder {
     /// Keeps a profile of the accesses of each pool, so that [`crate::Pool::curve`], [`crate::Pool::what_if`] and
     /// [`crate::Pool::verdict`] answer: what more memory would give, and less would cost. It takes a thousandth of the
     /// memory of a pool, 1 MiB at most, and up to a hundredth of one core. Default: none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).profile_accesses().build()?;
+    /// assert!(cache.verdict().is_none(), "nothing was looked up yet");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn profile_accesses(self) -> Self {
         self.engine(memcached::CacheBuilder::profile_accesses)
     }
 
     /// Where the time comes from. Default: the system. Tests use [`Clock::Manual`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// use ebbtide::Clock;
+    /// use std::time::Duration;
+    ///
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual).build()?;
+    /// cache.maintain(Duration::from_secs(3600));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn clock(self, clock: Clock) -> Self {
         self.engine(|engine| engine.clock(clock))
     }

@@ -7,7 +7,9 @@ use super::pool::Pool;
 use super::stats::{Counts, Stats};
 use crate::byte_size::ByteSize;
 use crate::error::Error;
+use crate::live_profiles::LiveProfiles;
 use crate::memcached;
+use crate::pool_controller::PoolDecision;
 use crate::pool_options::PoolOptions;
 use std::fmt::{Debug, Formatter};
 use std::ops::Deref;
@@ -34,6 +36,16 @@ pub struct WeakCache {
 
 impl WeakCache {
     /// The cache, if a handle of it exists.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// let weak = cache.downgrade();
+    /// if let Some(cache) = weak.upgrade() {
+    ///     cache.insert("k", "v")?;
+    /// }
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn upgrade(&self) -> Option<Cache> {
         let commands = self.commands.upgrade()?;
         let pool = Pool { commands: (*commands).clone(), settings: Arc::clone(&self.settings) };
@@ -227,6 +239,21 @@ impl Cache {
         self.commands.resize(memory)
     }
 
+    /// The newest decisions of the controller, up to a hundred, the oldest first: those of a dry run, too. Empty
+    /// without [`CacheBuilder::controller`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, controller::ControllerMode};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).controller(ControllerMode::DryRun).build()?;
+    /// for decision in cache.controller_decisions() {
+    ///     println!("{:?}: {}", decision.at, decision.reason);
+    /// }
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    pub fn controller_decisions(&self) -> Vec<PoolDecision> {
+        self.commands.engine().profiles.get().map_or_else(Vec::new, LiveProfiles::decisions)
+    }
+
     /// Ends the cache so that the next one with the same files starts with its entries: leaves on flash what the next
     /// start must know, and writes memory to the memory file, if there is one. No other thread may change the cache
     /// from here on; values keep their bytes. A second call does nothing.
@@ -275,6 +302,14 @@ impl Cache {
 
     /// Walks all data structures and asserts every invariant. For tests: slow, and no other thread may use the cache
     /// meanwhile.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// cache.verify();
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn verify(&self) {
         self.commands.verify();
     }

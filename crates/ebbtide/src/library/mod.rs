@@ -15,6 +15,7 @@ mod codec;
 mod compact;
 mod curves;
 mod entry_kind;
+pub(crate) mod flash_options;
 mod insert_options;
 mod iter;
 mod load_options;
