@@ -19,6 +19,7 @@
 //!
 //!     EBBTIDE_HISTORY_OPERATIONS=10000000 cargo test -p ebbtide --test history
 
+mod loads;
 mod player;
 mod pools;
 mod record;

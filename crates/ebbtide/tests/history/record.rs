@@ -3,6 +3,10 @@
 //! Each begin and end gets a moment of one clock. An operation takes effect at an unknown moment between its two. So a
 //! value is stale for a read if another write began after its end, and ended before the read began. A write whose value
 //! was read had taken effect by then: it counts as ended.
+//!
+//! A load takes effect when its loader begins, or not at all: it is published only if the key has not changed since the
+//! miss, which is earlier. So a loaded value is stale for a read if a write began after the loader, and ended before
+//! the read began. A load counts as published when a read has found its value: then it has replaced the value before.
 
 use crate::value::Version;
 use std::collections::VecDeque;
@@ -25,6 +29,10 @@ pub enum What {
     PerhapsTouch,
     /// A delete, a flush, a write that failed.
     Gone,
+    /// A load that nobody has found in the cache.
+    Loaded(Version),
+    /// The negative result of a load.
+    Absent,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +43,8 @@ pub struct Event {
     /// The latest time at which its life may end, in milliseconds.
     pub until: u64,
     seen: bool,
+    /// A load: a change that began after it has ended it, whenever it is over.
+    is_load: bool,
 }
 
 /// An operation that has started.
@@ -87,6 +97,11 @@ impl Record {
         Operation { begin: self.moment(), time }
     }
 
+    /// An operation inside of another one of its thread.
+    pub fn begin_within(&self, time: u64) -> Operation {
+        Operation { begin: self.moment(), time }
+    }
+
     pub fn over(&self, thread: usize) {
         self.busy[thread].store(NEVER, SeqCst);
     }
@@ -101,7 +116,8 @@ impl Record {
 
     /// An operation is about to change a key, if it succeeds.
     pub fn change(&self, key: u64, operation: Operation, what: What) {
-        let event = Event { begin: operation.begin, end: NEVER, what, until: NEVER, seen: false };
+        let is_load = matches!(what, What::Loaded(_) | What::Absent);
+        let event = Event { begin: operation.begin, end: NEVER, what, until: NEVER, seen: false, is_load };
         self.key(key).events.push(event);
     }
 
@@ -113,6 +129,35 @@ impl Record {
         (event.end, event.until) = (event.end.min(end), until);
         key.note("done", operation);
         self.forget(&mut key);
+    }
+
+    /// A load is over, and was published or not: to a life that ends at this time at the latest.
+    pub fn loaded(&self, key: u64, operation: Operation, until: u64) {
+        let mut key = self.key(key);
+        key.event(operation).until = until;
+        key.note("loaded", operation);
+        self.forget(&mut key);
+    }
+
+    /// Judges what a call with a loader has returned that has not run its own: something of the cache, or the value of
+    /// another load, of which nobody knows whether it was published. Returns whether it was loaded.
+    pub fn returned(&self, key: u64, operation: Operation, version: Version) -> Result<bool, String> {
+        let end = self.moment();
+        let mut key = self.key(key);
+        match key.event_of(version).filter(|event| event.is_load) {
+            Some(load) => key.check_current(load, operation).map(|()| true),
+            None => key.see(Sight { operation, end, version, until: 0 }).map(|()| false),
+        }
+    }
+
+    /// Judges that a key had a negative result.
+    pub fn was_absent(&self, key: u64, operation: Operation) -> Result<(), String> {
+        let key = self.key(key);
+        let is_current = |event: &&Event| event.what == What::Absent && key.successor(event, operation.begin).is_none();
+        match key.events.iter().filter(is_current).any(|event| event.until > operation.time) {
+            true => Ok(()),
+            false => Err(format!("a negative result was found that has no load; {:#?}", key.past)),
+        }
     }
 
     /// The operation has changed nothing.
@@ -243,7 +288,7 @@ impl Record {
         };
         let end = latest(&key.events, What::ends_others);
         let touch = latest(&key.events, |what| what == What::Touch);
-        key.events.retain(|event| event.end >= end && (event.what.ends_others() || event.end >= touch));
+        key.events.retain(|event| event.last() >= end && (!event.what.is_touch() || event.end >= touch));
         let Key { events, appends, .. } = key;
         appends.retain(|append| events.iter().any(|event| event.begin == append.0));
     }
@@ -252,6 +297,18 @@ impl Record {
 impl What {
     fn ends_others(self) -> bool {
         matches!(self, Self::Value(_) | Self::Gone)
+    }
+
+    /// Whether it leaves what the key has.
+    fn is_touch(self) -> bool {
+        matches!(self, Self::Count | Self::Touch | Self::PerhapsTouch)
+    }
+}
+
+impl Event {
+    /// A change that begins later has ended it when that is over.
+    fn last(&self) -> u64 {
+        if self.is_load { self.begin } else { self.end }
     }
 }
 
@@ -270,24 +327,25 @@ impl Key {
     }
 
     fn event_of(&self, version: Version) -> Option<Event> {
-        self.events.iter().find(|event| event.what == What::Value(version)).copied()
+        let is_of = |event: &&Event| event.what == What::Value(version) || event.what == What::Loaded(version);
+        self.events.iter().find(is_of).copied()
     }
 
     /// Events that an operation may find, except its own.
     fn current(&self, operation: Operation) -> impl Iterator<Item = Event> {
-        let is_value = |event: &&Event| matches!(event.what, What::Value(_) | What::Count);
+        let is_value = |event: &&Event| matches!(event.what, What::Value(_) | What::Count | What::Loaded(_));
         let others = self.events.iter().filter(is_value).filter(move |event| event.begin != operation.begin);
         others.filter(move |event| self.successor(event, operation.begin).is_none()).copied()
     }
 
     /// Event that ended this one before the given moment.
     fn successor(&self, event: &Event, before: u64) -> Option<&Event> {
-        self.events.iter().find(|later| later.what.ends_others() && later.begin > event.end && later.end < before)
+        self.events.iter().find(|later| later.what.ends_others() && later.begin > event.last() && later.end < before)
     }
 
     /// Latest end of a value's life, for an operation that looks at this moment.
     fn latest_life(&self, value: Event, moment: u64) -> u64 {
-        let touches = || self.events.iter().filter(|event| !event.what.ends_others() && event.end >= value.begin);
+        let touches = || self.events.iter().filter(|event| event.what.is_touch() && event.end >= value.begin);
         let lives = touches().filter(|event| event.what != What::Count).chain([&value]);
         let is_later =
             |later: &Event, life: &Event| later.what == What::Touch && later.begin > life.end && later.end < moment;
@@ -306,15 +364,26 @@ impl Key {
             }
             return Err(format!("{sight:?} is of no write that may be current; {:#?}", self.past));
         };
-        if let Some(successor) = self.successor(&event, operation.begin) {
-            return Err(format!("{sight:?} is stale: {event:?} came before {successor:?}; {:#?}", self.past));
-        }
+        self.check_current(event, operation)?;
         let latest = self.latest_life(event, operation.begin);
         if latest <= operation.time || latest < until {
             return Err(format!("{sight:?} lives too long, {latest} at most; {:#?}", self.past));
         }
-        let event = self.events.iter_mut().find(|event| event.what == What::Value(version)).expect("it was found");
+        let event = self.events.iter_mut().find(|other| other.begin == event.begin).expect("it was found");
         (event.end, event.seen) = (event.end.min(end), true);
+        if let What::Loaded(version) = event.what {
+            // It was published, and had ended what was before.
+            event.what = What::Value(version);
+        }
         Ok(())
+    }
+
+    fn check_current(&self, event: Event, operation: Operation) -> Result<(), String> {
+        match self.successor(&event, operation.begin) {
+            None => Ok(()),
+            Some(successor) => {
+                Err(format!("{operation:?} got a stale value: {event:?} came before {successor:?}; {:#?}", self.past))
+            }
+        }
     }
 }

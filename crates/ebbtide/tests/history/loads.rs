@@ -1,0 +1,191 @@
+//! Histories through the library's interface: threads that load beside everything else that changes a key, over memory
+//! alone, a memory file, flash, and both, with pools that are resized, values that are held, and restarts.
+//!
+//! - **A load publishes only if its key has not changed since the miss**: once a write, a removal or a flush has
+//!   returned that began after a loader, nobody reads the value of that loader, in the cache or from another caller's
+//!   load. The same holds for negative results.
+//! - A loader that fails, panics or is cancelled publishes nothing, and releases those that wait for it.
+//! - A held value keeps its bytes.
+//!
+//! Loaders change their own key in between, ask for it, fail, panic, find nothing, and are cancelled.
+
+mod caller;
+
+use crate::record::Record;
+use crate::{Mover, THREADS, origins, unix_ms};
+use caller::Caller;
+use ebbtide::{ByteSize, Cache, Clock, Pool, PoolOptions};
+use ebbtide_testkit::Random;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+const OPERATIONS: u64 = 80_000;
+/// Of one case, at most: its lives are few.
+const OPERATIONS_MAX: u64 = 100_000;
+const CASES: u64 = 4;
+const LIVES: u64 = 4;
+const KEYS: u64 = 900;
+/// Memory of one of two pools.
+const POOL_BYTES: u64 = 1 << 20;
+const OTHER: &str = "other";
+
+/// State that the threads of a pool share in one life.
+pub struct Board<'a> {
+    pub pool: Pool,
+    pub record: &'a Record,
+    pub mover: &'a Mover,
+    pub counts: &'a Counts,
+    /// The player that sees something wrong ends all.
+    pub over: AtomicBool,
+}
+
+/// Counts of all pools of a case: each event must have happened.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub done: AtomicU64,
+    pub hits: AtomicU64,
+    /// Loaders that have returned a value.
+    pub loaded: AtomicU64,
+    /// Loaders that have failed, found nothing, panicked or were cancelled.
+    pub failed: AtomicU64,
+    /// Values of other loaders that calls with a loader have returned.
+    pub joined: AtomicU64,
+    /// Negative results that were found.
+    pub absent: AtomicU64,
+    /// Values that came from flash.
+    pub from_flash: AtomicU64,
+}
+
+/// Options of a case.
+struct Case {
+    has_file: bool,
+    has_flash: bool,
+    seed: u64,
+}
+
+impl Case {
+    fn new(number: u64, seed: u64) -> Self {
+        Self { has_file: number % 2 == 1, has_flash: number / 2 == 1, seed }
+    }
+
+    /// A cache in memory alone leaves nothing to another one.
+    fn lives(&self) -> u64 {
+        if self.has_file || self.has_flash { LIVES } else { 1 }
+    }
+
+    fn clock(&self) -> Clock {
+        if self.lives() == 1 { Clock::System } else { Clock::Manual }
+    }
+
+    fn build(&self, folder: &Path) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::bytes(2 * POOL_BYTES)).max_value(ByteSize::kib(64));
+        let mut builder = builder.pool(PoolOptions::named(OTHER)).clock(self.clock());
+        if self.has_file {
+            builder = builder.memory_file(folder.join("memory"));
+        }
+        if self.has_flash {
+            let options = ebbtide::flash::Options::new().min_ttl(Duration::from_secs(1));
+            builder = builder.flash(folder.join("flash"), ByteSize::mib(8)).flash_options(options);
+        }
+        builder.build().expect("the options are possible")
+    }
+}
+
+/// Changes the pools as an operator does, until the callers of a life are done.
+fn manage(cache: &Cache, boards: [&Board<'_>; 2], random: &mut Random, is_over: impl Fn() -> bool) {
+    let mover = boards[0].mover;
+    while !is_over() {
+        thread::sleep(Duration::from_millis(1));
+        mover.go_on(cache.memcached(), random.uniform(100));
+        match random.uniform(30) {
+            0..6 => {
+                let (low, high) = (random.uniform(1024), 1024 + random.uniform(1024));
+                boards[1].pool.resize(ByteSize::kib(low), ByteSize::kib(high)).expect("the bounds fit");
+            }
+            6 => boards[1].pool.release().expect("it is there"),
+            7..10 => {
+                let memory = ByteSize::bytes(2 * POOL_BYTES + (random.uniform(2) << 19));
+                cache.resize(memory).expect("the pools fit");
+            }
+            10 => {
+                let board = boards[random.uniform(2) as usize];
+                let operation = board.record.begin(THREADS, mover.bounds().earliest);
+                board.pool.invalidate_all();
+                board.record.flushed(operation);
+                board.record.over(THREADS);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Runs operations on both pools until `last` of them are done.
+fn play(cache: &Cache, (records, mover): (&[Record; 2], &Mover), counts: &Counts, last: u64, seed: u64) {
+    let board = |name: &str, record| Board {
+        pool: cache.pool(name).expect("it was built with it"),
+        record,
+        mover,
+        counts,
+        over: AtomicBool::new(false),
+    };
+    let boards = [board("default", &records[0]), board(OTHER, &records[1])];
+    thread::scope(|scope| {
+        let places = boards.iter().flat_map(|board| (0..THREADS / 2).map(move |thread| (board, thread)));
+        let callers = places.map(|(board, thread)| scope.spawn(move || Caller::new(board, thread, seed).play(last)));
+        let callers: Vec<_> = callers.collect();
+        let is_over = || callers.iter().all(|caller| caller.is_finished());
+        manage(cache, [&boards[0], &boards[1]], &mut Random::new(seed), is_over);
+        callers.into_iter().for_each(|caller| caller.join().expect("nobody saw anything wrong"));
+    });
+    records.iter().for_each(|record| record.verify().unwrap_or_else(|wrong| panic!("{wrong}")));
+}
+
+fn run(case: &Case, operations: u64) -> Counts {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder for files");
+    let (before, unix) = (Instant::now(), unix_ms());
+    let mut cache = case.build(folder.path());
+    let built = [before, Instant::now()];
+    let origins = origins(case.clock(), unix, unix_ms());
+    let (started, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mover = Mover { clock: case.clock(), built, origins, started, done };
+    let records = [0; 2].map(|_| Record::new(KEYS, THREADS + 1));
+    let (counts, mut random) = (Counts::default(), Random::new(case.seed));
+    for life in 1..=case.lives() {
+        play(&cache, (&records, &mover), &counts, operations * life / case.lives(), case.seed * LIVES + life);
+        cache.verify();
+        if let Some(flash) = cache.memcached().flash_stats() {
+            counts.from_flash.fetch_add(flash.promoted + flash.served, Relaxed);
+        }
+        if life < case.lives() {
+            if random.chance(70) {
+                cache.close().expect("the file can be written");
+            }
+            drop(cache);
+            cache = case.build(folder.path());
+            mover.go_on(cache.memcached(), 0);
+        }
+    }
+    counts
+}
+
+#[test]
+fn loads_publish_nothing_older_than_a_change() {
+    let asked = std::env::var("EBBTIDE_HISTORY_OPERATIONS").ok();
+    let operations = asked.map_or(OPERATIONS, |number| number.parse().expect("a number of operations"));
+    let rounds = operations.div_ceil(CASES * OPERATIONS_MAX);
+    for seed in 0..rounds {
+        for number in 0..CASES {
+            let began = Instant::now();
+            let (case, operations) = (Case::new(number, seed), operations / rounds / CASES);
+            let counts = run(&case, operations);
+            println!("case {number}, seed {seed}, {:?}: {counts:?}", began.elapsed());
+            let enough = |count: &AtomicU64, share: u64| count.load(Relaxed) > operations / share;
+            assert!(!case.has_flash || enough(&counts.from_flash, 2000), "{counts:?}");
+            assert!(enough(&counts.hits, 20) && enough(&counts.loaded, 20) && enough(&counts.failed, 50), "{counts:?}");
+            assert!(enough(&counts.joined, 2000) && enough(&counts.absent, 2000), "{counts:?}");
+        }
+    }
+}
