@@ -4,6 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A number of bytes. More than 2^64 - 1 of them are that many.
+///
+/// ```
+/// use ebbtide::ByteSize;
+///
+/// assert_eq!(ByteSize::mib(64), ByteSize::bytes(64 << 20));
+/// assert_eq!("64m".parse(), Ok(ByteSize::mib(64)));
+/// assert_eq!(ByteSize::mib(64).to_string(), "64 MiB");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 

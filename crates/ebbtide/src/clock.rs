@@ -15,6 +15,17 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use ebbtide_store::Ttl;
 
 /// The source of time.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, Clock, InsertOptions};
+/// use std::time::Duration;
+///
+/// let cache = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual).build()?;
+/// cache.insert_with("k", "v", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+/// cache.maintain(Duration::from_secs(61));
+/// assert!(cache.get("k").is_none());
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The system's monotonic clock; the cache starts a thread for its maintenance.

@@ -31,6 +31,17 @@ impl std::fmt::Display for WaitReason {
 }
 
 /// Why an operation of a cache was not done.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, Error};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// match cache.insert("k", vec![0; 2 << 20]) {
+///     Err(Error::ValueTooLarge { length, limit }) => println!("{length} bytes; the limit is {limit}"),
+///     Err(Error::OutOfMemory { .. }) => println!("go on without the cache"),
+///     other => other?,
+/// }
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The key has no byte or too many.

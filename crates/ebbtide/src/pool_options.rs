@@ -8,6 +8,14 @@ use ebbtide_store::{CompactSizes, Objective, Policy};
 pub(crate) const DEFAULT_POOL: &str = "default";
 
 /// Options of a pool, for [`crate::CacheBuilder::pool`] and [`crate::Cache::add_pool`].
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, PoolOptions};
+/// let users = PoolOptions::named("users").min(ByteSize::mib(16)).max(ByteSize::mib(32));
+/// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+/// cache.pool("users")?.insert("42", "Ada")?;
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
     pub(crate) name: String,
@@ -27,6 +35,14 @@ pub struct PoolOptions {
 impl PoolOptions {
     /// A pool of weight 1 without bounds. A name has 1 to 64 printable characters without blanks; `default` changes the
     /// options of the pool that every cache has.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users");
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// assert_eq!(cache.pools(), ["default", "users"]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -44,18 +60,43 @@ impl PoolOptions {
     }
 
     /// Memory that the pool has in any case. Default: as little as it works with, twice its largest value.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users").min(ByteSize::mib(40));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// assert!(cache.pool("users")?.stats().memory_limit_bytes >= 40 << 20);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn min(mut self, memory: ByteSize) -> Self {
         self.min_bytes = memory.as_bytes();
         self
     }
 
     /// Memory that the pool never exceeds. Default: no bound.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users").max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// assert!(cache.pool("users")?.stats().memory_limit_bytes <= 8 << 20);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn max(mut self, memory: ByteSize) -> Self {
         self.max_bytes = memory.as_bytes();
         self
     }
 
     /// The pool's part of the memory between the bounds of all pools, relative to the other weights. Default 1.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users").weight(3);
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// // The pool `default` has the weight 1.
+    /// assert!(cache.pool("users")?.stats().memory_limit_bytes > 40 << 20);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
@@ -63,6 +104,16 @@ impl PoolOptions {
 
     /// The worth of a hit of this pool to the controller, relative to hits of other pools: 5 where a miss costs
     /// five times as much as elsewhere. Default 1; 0 is a pool whose hits count for nothing.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// use ebbtide::controller::ControllerMode;
+    ///
+    /// let users = PoolOptions::named("users").hit_value(5);
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).controller(ControllerMode::Auto);
+    /// let cache = builder.pool(users).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn hit_value(mut self, value: u32) -> Self {
         self.hit_value = value;
         self
@@ -71,24 +122,57 @@ impl PoolOptions {
     /// The hit ratio for which the controller gives the pool memory, before the other pools share the rest by what they
     /// earn with it. Within the bounds of the pool, and only if the smallest budgets of the others leave that much.
     /// Default: none.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// use ebbtide::controller::ControllerMode;
+    /// use ebbtide::options::HitRatio;
+    ///
+    /// let users = PoolOptions::named("users").target_hit_ratio(HitRatio::new(0.95).unwrap());
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).controller(ControllerMode::Auto);
+    /// let cache = builder.pool(users).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn target_hit_ratio(mut self, ratio: HitRatio) -> Self {
         self.target_hit_ratio = Some(ratio);
         self
     }
 
     /// The eviction policy. Default: that of the cache.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Policy, PoolOptions};
+    /// let users = PoolOptions::named("users").policy(Policy::Lru);
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
     }
 
     /// The objective of the pool's evictions. Default: that of the cache.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Objective, PoolOptions};
+    /// let users = PoolOptions::named("users").objective(Objective::Cost);
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn objective(mut self, objective: Objective) -> Self {
         self.objective = Some(objective);
         self
     }
 
     /// The largest value. Default: that of the cache. A pool needs twice as much memory.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// let users = PoolOptions::named("users").max_value(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(users).build()?;
+    /// cache.pool("users")?.insert("42", vec![0; 5 << 20])?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn max_value(mut self, value: ByteSize) -> Self {
         self.max_value = Some(value.as_bytes());
         self
@@ -96,6 +180,16 @@ impl PoolOptions {
 
     /// Percent of flash, 1 to 100, that the pool may have while flash is full. Default: what the shares of others
     /// leave, divided among the pools without one as the memory is.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("app.flash");
+    /// let users = PoolOptions::named("users").flash_share(75);
+    /// let builder = Cache::builder().memory(ByteSize::mib(64)).pool(users);
+    /// let cache = builder.flash(path, ByteSize::mib(256)).build()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn flash_share(mut self, percent: u8) -> Self {
         self.flash_share = Some(percent);
         self
@@ -120,6 +214,16 @@ impl PoolOptions {
     }
 
     /// As [`PoolOptions::compact`], with entries that may expire, to the second: 4 more bytes for each.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions, PoolOptions};
+    /// # use std::time::Duration;
+    /// let absent = PoolOptions::named("absent").compact_with_ttl(16, 0).max(ByteSize::mib(8));
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// let a_minute = InsertOptions::new().ttl(Duration::from_secs(60));
+    /// cache.compact_pool("absent")?.insert_negative_with(7_u128.to_be_bytes(), a_minute)?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn compact_with_ttl(mut self, key_bytes: usize, value_bytes: usize) -> Self {
         self.compact = Some(CompactSizes { key_bytes, value_bytes, has_ttl: true });
         self

@@ -34,6 +34,17 @@ const TOLD_PER_OPERATION: usize = 64;
 const EVENT_BYTES: usize = 128;
 
 /// Why an entry has left the memory of a cache.
+///
+/// ```
+/// use ebbtide::{ByteSize, Cache, RemovalCause, Value};
+///
+/// let listener = |key: &[u8], _: Value, cause: RemovalCause| match cause {
+///     RemovalCause::Evicted | RemovalCause::RejectedByFlash => println!("lost: {key:?}"),
+///     _ => {}
+/// };
+/// let cache = Cache::builder().memory(ByteSize::mib(64)).eviction_listener(listener).build()?;
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RemovalCause {

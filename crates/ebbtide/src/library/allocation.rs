@@ -123,6 +123,17 @@ impl Access {
 impl Allocation {
     /// Writes the value. Its TTL begins now.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # use std::time::Duration;
+    /// let mut value = cache.allocate("k", 2, Duration::from_secs(60))?;
+    /// value[0] = 7;
+    /// value.publish()?;
+    /// assert_eq!(cache.get("k").unwrap(), [7, 0]);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Pool::insert`].
     pub fn publish(self) -> Result<(), Error> {
@@ -134,6 +145,18 @@ impl Allocation {
     }
 
     /// As [`Allocation::publish`], for tasks of any executor: no call blocks it.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # use std::time::Duration;
+    /// # let task = async {
+    /// let value = cache.allocate_async("k", 2, Duration::from_secs(60)).await?;
+    /// value.publish_async().await?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Pool::insert_async`].

@@ -4,6 +4,24 @@ use std::convert::Infallible;
 use std::fmt::Display;
 
 /// Encodes keys and values, and decodes them. Equal keys must have equal bytes: 1 to 255 of them.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, Codec, TypedCache};
+/// struct BigEndian;
+/// impl Codec<u32> for BigEndian {
+///     type Error = std::array::TryFromSliceError;
+///     fn encode(&self, value: &u32, bytes: &mut Vec<u8>) -> Result<(), Self::Error> {
+///         Ok(bytes.extend_from_slice(&value.to_be_bytes()))
+///     }
+///     fn decode(&self, bytes: &[u8]) -> Result<u32, Self::Error> {
+///         Ok(u32::from_be_bytes(bytes.try_into()?))
+///     }
+/// }
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// let squares: TypedCache<u32, u32, BigEndian> = cache.typed_with(BigEndian);
+/// assert_eq!(squares.get_or_insert_with(&7, || 49)?, 49);
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 pub trait Codec<T: ?Sized> {
     /// Why a value has no bytes, or bytes have no value.
     type Error: Display;

@@ -9,6 +9,15 @@ use crate::profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 /// that flash answers counts as one. `docs/curves.md` says what is assumed and how exact it is.
 impl Pool {
     /// The miss ratio by memory, from a 64th of the pool's memory to eight times as much.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).profile_accesses().build()?;
+    /// for point in cache.curve().iter().flat_map(|curve| &curve.points) {
+    ///     println!("{} bytes: {:.1} % misses", point.memory_bytes, 100.0 * point.miss_ratio);
+    /// }
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn curve(&self) -> Option<CacheCurve> {
         self.profile(CacheProfile::curve)
     }
@@ -48,6 +57,16 @@ impl Pool {
 
     /// Whether the size of this pool is right, in a line: *full; 14.0 % misses; objects leave after 6 min; +64 MiB
     /// would save 2.1 points, -64 MiB would cost 4.0 points*.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).profile_accesses().build()?;
+    /// match cache.verdict() {
+    ///     Some(verdict) => println!("{verdict}"),
+    ///     None => println!("too few lookups"),
+    /// }
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn verdict(&self) -> Option<Verdict> {
         self.profile(CacheProfile::verdict)
     }

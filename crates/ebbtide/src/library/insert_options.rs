@@ -41,6 +41,15 @@ impl InsertOptions {
 
     /// How long the entry lives: a `Duration`, rounded up to whole seconds, or a [`Ttl`]. An entry with a TTL of zero
     /// is absent at once.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// use std::time::Duration;
+    /// cache.insert_with("short", "v", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+    /// assert!(cache.get_ref("short").unwrap().ttl() <= Some(Duration::from_secs(60)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn ttl(mut self, ttl: impl Into<Ttl>) -> Self {
         self.ttl = Some(ttl.into());
         self
@@ -49,6 +58,15 @@ impl InsertOptions {
     /// How long the value stays after its TTL, if that has less than 97 days. In this time a call with a loader reloads
     /// it, and all others get the stale value: see [`crate::Pool::get_or_load`]. Without a TTL it has no effect.
     /// Default: zero.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// use std::time::Duration;
+    /// let options = InsertOptions::new().ttl(Duration::from_secs(60));
+    /// cache.insert_with("page", "<html>", options.stale_while_revalidate(Duration::from_secs(600)))?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn stale_while_revalidate(mut self, window: Duration) -> Self {
         self.stale_while_revalidate = Some(window);
         self
@@ -60,6 +78,13 @@ impl InsertOptions {
     /// took.
     ///
     /// [`Objective::Cost`]: crate::Objective::Cost
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions, Objective};
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).objective(Objective::Cost).build()?;
+    /// cache.insert_with("report", "computed in two minutes", InsertOptions::new().cost(120_000.0))?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn cost(mut self, cost: f64) -> Self {
         self.cost = Some(cost_class(cost));
         self

@@ -11,6 +11,15 @@ use std::fmt::{Debug, Formatter};
 ///
 /// An entry that exists during the whole iteration is met at least once. An entry that is written or removed meanwhile
 /// may be met or not; one that moves between memory and flash, or in a growing index, may be met twice.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// cache.insert("k", "v")?;
+/// let keys: Vec<_> = cache.iter()?.map(|(key, _)| key).collect();
+/// assert_eq!(*keys[0], *b"k");
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 pub struct Iter {
     scan: Scan,
     is_over: bool,

@@ -6,6 +6,15 @@ use ebbtide_store::Ttl;
 use std::time::Duration;
 
 /// A loaded value and its TTL. A loader returns this, or just a value, which gets the cache's default TTL.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, Loaded};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// use std::time::Duration;
+/// let load = || Loaded::new("Ada").ttl(Duration::from_secs(60));
+/// assert_eq!(cache.get_or_insert_with("user:42", load)?, "Ada");
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub(super) value: Value,
@@ -13,6 +22,16 @@ pub struct Loaded {
 }
 
 /// Options of [`crate::Pool::get_or_load`]. A [`Loaded`] value may have a life of its own.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, LoadOptions};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// use std::time::Duration;
+/// let options = LoadOptions::new().ttl(Duration::from_secs(60)).negative_ttl(Duration::from_secs(5));
+/// let user = cache.get_or_load("user:42", options, || Ok::<_, std::io::Error>(Some("Ada")));
+/// assert_eq!(user.unwrap().unwrap(), "Ada");
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
     pub(super) insert: InsertOptions,
@@ -81,6 +100,20 @@ impl<T: Into<Value>> From<T> for Loaded {
 }
 
 /// The result of a loader of a [`crate::TypedCache`]: a value, with or without insert options.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, InsertOptions, TypedCache};
+/// # use std::time::Duration;
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// # #[cfg(feature = "serde")]
+/// # {
+/// let users: TypedCache<u64, String> = cache.typed();
+/// let a_minute = InsertOptions::new().ttl(Duration::from_secs(60));
+/// let load = || Ok::<_, std::io::Error>(("Ada".to_owned(), a_minute));
+/// assert_eq!(users.try_get_or_insert_with(&42, load).unwrap(), "Ada");
+/// # }
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TypedLoaded<V> {
     pub(super) value: V,

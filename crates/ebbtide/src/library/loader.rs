@@ -29,6 +29,18 @@ use std::time::Instant;
 
 /// Why a key was not loaded. No value was written to the cache. It is a [`std::error::Error`] if that of the loader is
 /// one, which is then its source.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache, LoadError};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// let number = cache.try_get_or_insert_with("k", || "x".parse::<u8>().map(|number| [number]));
+/// match number {
+///     Ok(number) => println!("{}", number[0]),
+///     Err(LoadError::Loader(error)) => println!("the text is no number: {error}"),
+///     Err(LoadError::Cache(error)) => println!("ask the source without the cache: {error}"),
+/// }
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError<E> {
     /// The loader of this call has failed, with this error: the cache is sound, and the source is to be asked again or

@@ -42,6 +42,17 @@ impl Pool {
 impl NegativeCache {
     /// The object of a key, or that there is none, or that neither is known. That there is none is known from the pool
     /// of the negative results, or from [`Pool::get_or_load`] with [`LoadOptions::negative_ttl`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// users.insert("u001", "Ada")?;
+    /// assert!(matches!(users.get("u001"), Lookup::Hit(name) if name == *b"Ada"));
+    /// assert_eq!(users.get("u002"), Lookup::Miss);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Lookup<Value> {
         let key = key.as_ref();
         self.lookup(key, self.objects.look(key))
@@ -68,6 +79,17 @@ impl NegativeCache {
     /// As `get`; a key of which nothing is known is loaded, once for all callers. `None` from the loader is kept as a
     /// negative result, unless the object was inserted meanwhile. An answer that cannot be kept, as after a close, is
     /// returned all the same.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// let user = users.get_or_load("u001", || Ok::<Option<&str>, std::io::Error>(None)).unwrap();
+    /// assert_eq!(user, Lookup::Negative);
+    /// assert_eq!(users.get("u001"), Lookup::Negative);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Pool::try_get_or_insert_with`]; `CompactLength`.
@@ -126,6 +148,17 @@ impl NegativeCache {
 
     /// Writes an object and removes its negative result.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// users.negatives().insert_negative("u001")?;
+    /// users.insert("u001", "Ada")?;
+    /// assert!(matches!(users.get("u001"), Lookup::Hit(_)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Pool::insert`]; `CompactLength`, with nothing written.
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
@@ -137,6 +170,17 @@ impl NegativeCache {
 
     /// Removes what is known of a key: its object, or that there is none.
     ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, Lookup, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// users.insert("u001", "Ada")?;
+    /// assert!(users.remove("u001")?);
+    /// assert_eq!(users.get("u001"), Lookup::Miss);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `CompactLength`, with nothing removed; `Closed`.
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
@@ -146,11 +190,30 @@ impl NegativeCache {
     }
 
     /// The pool of the objects.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// users.insert("u001", "Ada")?;
+    /// assert_eq!(users.objects().entry_count(), 1);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn objects(&self) -> &Pool {
         &self.objects
     }
 
     /// The pool of the negative results.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// assert_eq!(users.negatives().stats().negatives, 0);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn negatives(&self) -> &CompactPool {
         &self.negatives
     }
@@ -239,6 +302,19 @@ impl NegativeCache {
     }
 
     /// As [`NegativeCache::remove`]: see [`Pool::remove_async`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let absent = PoolOptions::named("absent").compact(4, 0).max(ByteSize::mib(8));
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).pool(absent).build()?;
+    /// # let users = cache.with_negatives(cache.compact_pool("absent")?);
+    /// # let task = async {
+    /// users.insert_async("u001", "Ada").await?;
+    /// assert!(users.remove_async("u001").await?);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`NegativeCache::remove`].

@@ -191,6 +191,14 @@ impl Pool {
 
 /// The pool itself.
 impl Pool {
+    /// The name of the pool.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// assert_eq!(cache.pool("default")?.name(), "default");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn name(&self) -> &str {
         self.commands.name()
     }
@@ -264,6 +272,16 @@ impl Pool {
     }
 
     /// Ends [`Pool::resize`]: the bounds of the options hold again.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PoolOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # cache.add_pool(&PoolOptions::named("users"))?;
+    /// let users = cache.pool("users")?;
+    /// users.resize(ByteSize::mib(8), ByteSize::mib(16))?;
+    /// users.release()?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `Configuration` if the bounds of the options do not fit by now; `PoolRemoved`.

@@ -3,6 +3,17 @@
 use std::fmt::{Display, Formatter, Result};
 
 /// Counters since the start, and gauges; those of a pool, or the sums of all pools.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// cache.insert("k", "v")?;
+/// let _ = (cache.get("k"), cache.get("absent"));
+/// let stats = cache.stats();
+/// assert_eq!((stats.hits, stats.misses, stats.inserts), (1, 1, 1));
+/// println!("{stats}");
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -38,6 +49,15 @@ pub struct Stats {
 
 impl Stats {
     /// Hits, negative ones included, over lookups; 0 without lookups.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// let _ = (cache.get("k"), cache.get("absent"));
+    /// assert_eq!(cache.stats().hit_ratio(), 0.5);
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn hit_ratio(&self) -> f64 {
         let hits = self.hits + self.negative_hits;
         match hits + self.misses {

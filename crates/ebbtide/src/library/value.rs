@@ -17,6 +17,17 @@ const MIN_PINNED_BYTES: usize = 4096;
 ///
 /// A value is a snapshot: later writes of its key do not change it. It never stops another thread's write, but a long
 /// value that is kept for long pins memory: at most a quarter of the cache, after which values are copies.
+///
+/// ```
+/// # use ebbtide::{ByteSize, Cache};
+/// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+/// cache.insert("k", "v")?;
+/// let value = cache.get("k").expect("it was just written");
+/// cache.remove("k");
+/// let length = std::thread::spawn(move || value.len()).join().unwrap();
+/// assert_eq!(length, 1);
+/// # Ok::<(), ebbtide::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Value(Bytes);
 
@@ -165,11 +176,31 @@ impl<'a> ValueRef<'a> {
     }
 
     /// An owned value with the same bytes.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.insert("k", "v")?;
+    /// let value = cache.get_ref("k").expect("it was just written").to_value();
+    /// cache.insert("k", "new")?;
+    /// assert_eq!(value, "v");
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn to_value(&self) -> Value {
         Value::of(&self.item)
     }
 
     /// Remaining life; `None` if it never expires.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, InsertOptions};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # use std::time::Duration;
+    /// cache.insert_with("k", "v", InsertOptions::new().ttl(Duration::from_secs(60)))?;
+    /// let left = cache.get_ref("k").expect("it was just written").ttl();
+    /// assert!(left <= Some(Duration::from_secs(60)));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
     pub fn ttl(&self) -> Option<std::time::Duration> {
         self.item.ttl()
     }
