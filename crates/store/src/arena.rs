@@ -127,6 +127,13 @@ mod real {
         pub fn prefetch(&self, at: Location) {
             prefetch_line(self.address(at));
         }
+
+        /// Prefetches the cache line of a location and those after it; some may lie behind its segment.
+        #[inline(always)]
+        pub fn prefetch_lines(&self, at: Location, lines: usize) {
+            let address = self.address(at);
+            (0..lines).for_each(|line| prefetch_line(address.wrapping_add(64 * line)));
+        }
     }
 }
 
@@ -211,5 +218,7 @@ mod modelled {
         }
 
         pub fn prefetch(&self, _at: Location) {}
+
+        pub fn prefetch_lines(&self, _at: Location, _lines: usize) {}
     }
 }

@@ -240,11 +240,19 @@ impl Index {
     pub fn each_match(&self, candidates: Candidates, hash: u64, mut look: impl FnMut(Slot)) {
         let tag = Tag::of(hash);
         for bucket in [candidates.first, candidates.second] {
+            let slot_at =
+                |position: usize| Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Relaxed));
+            // Without a branch a slot the compiler unrolls the loop.
+            let mut matches = 0_u32;
             for position in 0..BUCKET_SLOTS {
-                let slot = Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Relaxed));
-                if slot.tag() == tag && !slot.is_empty() {
+                matches |= u32::from(slot_at(position).tag() == tag) << position;
+            }
+            while matches != 0 {
+                let slot = slot_at(matches.trailing_zeros() as usize);
+                if !slot.is_empty() {
                     look(slot);
                 }
+                matches &= matches - 1;
             }
         }
     }

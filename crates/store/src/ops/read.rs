@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 /// Keys that are looked up together.
 pub const BATCH: usize = 16;
 /// Cache lines of each item that a batch prefetches.
-const BATCH_LINES: u32 = 4;
+const BATCH_LINES: usize = 4;
 
 /// A borrowed hit. Its thread is pinned as long as it exists, and no retired segment is reused: keep it short.
 #[derive(Clone)]
@@ -202,9 +202,9 @@ impl Store {
     #[inline(always)]
     fn prefetch_matches(&self, candidates: Candidates, hash: u64) {
         self.index.each_match(candidates, hash, |slot| {
-            self.prefetch_item(slot);
             // The size is not known yet: most items, or the first part that is copied, end here.
-            (1..BATCH_LINES).for_each(|line| self.segments.arena.prefetch(slot.location().plus(64 * line)));
+            self.segments.arena.prefetch_lines(slot.location(), BATCH_LINES);
+            self.segments.prefetch_header(slot.segment());
         });
     }
 
