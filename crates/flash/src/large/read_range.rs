@@ -89,6 +89,11 @@ impl LargeLog {
         loop {
             let known = located.take().or_else(|| self.locate(reading.wanted(), reading.part_check()));
             let Some(located) = known else {
+                // The part may be gone because another version was inserted since the first part was read.
+                if reading.gathered.take_if(|first| !self.is_current(reading.key.hash, first.token)).is_some() {
+                    reading.moves += 1;
+                    continue;
+                }
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };

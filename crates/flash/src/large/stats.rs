@@ -128,6 +128,12 @@ impl Stats {
             + self.written_death_bytes
     }
 
+    /// Inserted objects, with the later parts of those that were cut: what `objects` and the counters of objects that
+    /// left count.
+    pub fn parts_inserted(&self) -> u64 {
+        self.inserts + self.later_parts
+    }
+
     /// Bytes written per byte of keys and values.
     pub fn write_amplification(&self) -> f64 {
         self.written_bytes() as f64 / self.written_payload_bytes as f64

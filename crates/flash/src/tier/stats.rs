@@ -106,9 +106,10 @@ impl WrittenBytes {
 }
 
 impl TierStats {
-    /// Mean bytes of key and value of large objects that were inserted; 0 if none were.
+    /// Mean bytes of key and value of large objects that were inserted; 0 if none were. Each part of an object counts
+    /// as one, as it does among the objects on flash and the evicted ones.
     pub fn large_mean_bytes(&self) -> f64 {
-        mean(self.large.inserted_bytes, self.large.inserts)
+        mean(self.large.inserted_bytes, self.large.parts_inserted())
     }
 
     /// Mean bytes of small objects' records.
@@ -116,12 +117,10 @@ impl TierStats {
         mean(self.small.counts.inserted_bytes, self.small.counts.inserted)
     }
 
-    /// Estimated bytes of the large objects on flash: their number times the mean length of all inserted ones. Parts
-    /// count as objects in both.
+    /// Estimated bytes of the large objects on flash: their number times the mean length of all inserted ones.
     pub fn large_used_bytes(&self) -> u64 {
         let max = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
-        let mean = mean(self.large.inserted_bytes, self.large.inserts + self.large.later_parts);
-        ((self.large.objects as f64 * mean) as u64).min(max)
+        ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(max)
     }
 
     /// Estimated bytes of the small objects on flash, as [`TierStats::large_used_bytes`].

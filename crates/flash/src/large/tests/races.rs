@@ -2,11 +2,13 @@
 
 use super::super::index::IndexKey;
 use super::super::options::Options;
-use super::super::{LargeLog, Reinsertion};
+use super::super::{FinalCheck, LargeLog, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
+use crate::ByteRange;
 use crate::device::Direction;
 use crate::object::ScanContent;
+use crate::recovery::RecoveryInput;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -112,6 +114,81 @@ fn reads_of_a_reused_region_are_misses() {
     });
     assert_eq!(get(&log, 1, 1), None);
     assert_eq!(log.stats().misses_gone, 1);
+    log.verify();
+}
+
+/// The result for key 1, whose object is cut, if an event happens while its first part is read.
+fn while_a_cut_object_is_read(
+    check: FinalCheck,
+    range: Option<ByteRange>,
+    event: impl FnOnce(&Arc<LargeLog>) + Send + 'static,
+) -> Option<Vec<u8>> {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Never, ..small() });
+    (0..2).for_each(|i| _ = insert(&log, i, &value(i, 1, 40_000), 0, 1).unwrap());
+    assert_eq!(log.stats().later_parts, 1);
+    log.seal_all(1);
+    let theirs = log.clone();
+    device.at_next(Direction::Read, move || event(&theirs));
+    let (sender, receiver) = mpsc::channel();
+    let done = Box::new(move |found: Option<FlashHit>| sender.send(found).unwrap());
+    let (bytes, located) = (key(1), log.locate(Key::new(&key(1)).hash, check).unwrap());
+    let looked_up = match range {
+        None => log.lookup_at(located, check, Key::new(&bytes), 1, done),
+        Some(range) => log.lookup_range_at(located, check, Key::new(&bytes), range, 1, done),
+    };
+    let found = match looked_up {
+        FlashLookup::Absent => None,
+        FlashLookup::Found(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
+    };
+    assert!(device.event.lock().unwrap().is_none());
+    log.verify();
+    found.map(|found| found.value().to_vec())
+}
+
+#[test]
+fn a_lookup_follows_overwrites_whose_parts_are_gone() {
+    let all = ByteRange { offset: 0, length: 1 << 20 };
+    let checks = [FinalCheck::ByLookup, FinalCheck::ByCaller];
+    for (check, range) in checks.into_iter().flat_map(|check| [None, Some(all)].map(|range| (check, range))) {
+        for (bytes, others) in [(9000, 0), (50_000, 0), (9000, 2), (50_000, 2)] {
+            let found = while_a_cut_object_is_read(check, range, move |log| {
+                insert(log, 1, &value(1, 2, bytes), 0, 1).unwrap();
+                log.seal_all(1);
+                // The regions of the first version.
+                (0..others).for_each(|_| _ = log.reclaim(1, log.stats().regions_free as usize + 1));
+            });
+            // A version that was current when it was read is left to the caller, who looks at its token.
+            let is_old = check == FinalCheck::ByCaller && others == 0;
+            let expected = if is_old { value(1, 1, 40_000) } else { value(1, 2, bytes) };
+            assert!(found == Some(expected), "{check:?}, {range:?}, {bytes} bytes, {others} regions reclaimed");
+        }
+    }
+}
+
+/// Other inserts take all regions after the first part was added.
+#[test]
+fn a_cut_object_without_its_rest_is_dropped() {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let options = Options { max_buffer_wait: Duration::ZERO, reinsertion: Reinsertion::Never, ..small() };
+    let log = on(device.clone(), options);
+    insert(&log, 0, &value(0, 1, 40_000), 0, 1).unwrap();
+    let theirs = log.clone();
+    let writer = |number| IndexKey::of(Key::new(&key(number)).hash).shard;
+    device.at_next(Direction::Write, move || {
+        let mut others = (10..).filter(|&i| writer(i) != writer(1));
+        others.find(|&i| insert(&theirs, i, &value(i, 1, whole_part(1)), 100, 1).is_err()).unwrap();
+    });
+    assert_eq!(insert(&log, 1, &value(1, 1, 40_000), 0, 1), Err(LargeDrop::NoRegion));
+    assert_eq!((log.stats().dropped_no_region, log.stats().later_parts), (2, 0));
+    assert!(!remove(&log, 1) && get(&log, 1, 1).is_none());
+    log.seal_all(1);
+    log.verify();
+    let (log, _) =
+        LargeLog::recover(device, 0..16 * REGION_BYTES as u64, options, &RecoveryInput::default(), 1).unwrap();
+    assert_eq!(get(&log, 1, 1), None, "the device has its first part only");
+    assert_eq!(get(&log, 0, 1), Some(value(0, 1, 40_000)));
     log.verify();
 }
 

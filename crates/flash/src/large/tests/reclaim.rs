@@ -229,3 +229,12 @@ fn write_amplification_of_large_objects_is_small() {
     assert!(stats.regions_evicted > 100 && stats.write_amplification() <= 1.05);
     log.verify();
 }
+
+#[test]
+fn evictions_of_parts_add_up_to_inserts() {
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Never, expiry_groups: 1, ..small() });
+    (0..200).for_each(|number| _ = insert(&log, number, &value(number, 1, 9000), 0, 1).unwrap());
+    let stats = log.stats();
+    assert!(stats.objects_evicted > 100 && stats.later_parts > 10, "{stats:?}");
+    assert_eq!(stats.objects_evicted + stats.objects, stats.parts_inserted());
+}
