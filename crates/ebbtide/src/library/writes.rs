@@ -10,6 +10,10 @@ use crate::lookup::Item;
 use ebbtide_store::{Change, Changed, Count, Edit, Editable, Mode, Stored, Ttl};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Number of times that a change of a number is tried again although a value is there. Only a key whose negative result
+/// and number take turns needs more than one.
+const MAX_REFUSALS: u32 = 3;
+
 /// Writes. A write that needs memory evicts; it waits for other threads within bounds, for ten seconds at most.
 impl Pool {
     /// Writes a value with the cache's default TTL.
@@ -216,7 +220,7 @@ impl Pool {
     /// `NotNumeric` if the value is no decimal number; `OutOfMemory`.
     pub fn increment(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
         let key = key.as_ref();
-        self.change_number(key, || self.commands.increment(key, delta))
+        self.change_number(key, || self.commands.increment(key, delta), |_| Ok(Some(None)))
     }
 
     /// Subtracts from the decimal number that is the value of a key, down to 0, and returns the difference. `None` if
@@ -236,7 +240,7 @@ impl Pool {
     /// As `increment`.
     pub fn decrement(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
         let key = key.as_ref();
-        self.change_number(key, || self.commands.decrement(key, delta))
+        self.change_number(key, || self.commands.decrement(key, delta), |_| Ok(Some(None)))
     }
 
     /// Adds to a number, or writes `initial` if the key is absent. Of several threads that count an absent key, one
@@ -263,19 +267,12 @@ impl Pool {
     ) -> Result<u64, Error> {
         let key = key.as_ref();
         let count = Count { initial: Some((initial, self.life(options).ttl)), ..Count::plain(Change::Add(delta)) };
-        // Ends: each round removes a negative result; only another load of the key can store a new one.
-        loop {
-            match self.commands.count(key, &count) {
-                Ok(Changed::Done(number)) => return Ok(number.value),
-                Ok(_) => unreachable!("an absent number is created, and no token is compared"),
-                Err(Error::NotNumeric) => match self.occupant(key)? {
-                    Occupant::Value => return Err(Error::NotNumeric),
-                    Occupant::Negative(token) => _ = self.commands.delete_if(key, token)?,
-                    Occupant::Nothing => {}
-                },
-                Err(error) => return Err(error),
-            }
-        }
+        let change = || match self.commands.count(key, &count)? {
+            Changed::Done(number) => Ok(number.value),
+            _ => unreachable!("an absent number is created, and no token is compared"),
+        };
+        // Only another load of the key can store a new negative result.
+        self.change_number(key, change, |token| self.commands.delete_if(key, token).map(|_| None))
     }
 
     /// Edits the value of a key: see `crate::edit`. The options are those of a new entry. A remembered negative result
@@ -327,15 +324,28 @@ impl Pool {
         }
     }
 
-    /// Changes a number. A remembered negative result is an absent key.
-    fn change_number(&self, key: &[u8], change: impl Fn() -> Result<Option<u64>, Error>) -> Result<Option<u64>, Error> {
-        // Ends: each round follows a change by another thread.
+    /// Changes a number. For a remembered negative result, which has no value, `on_negative` gets its token and gives
+    /// the answer, or `None` to try again.
+    fn change_number<T>(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut() -> Result<T, Error>,
+        mut on_negative: impl FnMut(u64) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let mut refusals = 0;
+        // Ends: a round follows a change by another thread, or is one of few in which a value was there.
         loop {
             match change() {
                 Err(Error::NotNumeric) => match self.occupant(key)? {
+                    // A number may have taken the place of a negative result since the refusal.
+                    Occupant::Value if refusals < MAX_REFUSALS => refusals += 1,
                     Occupant::Value => return Err(Error::NotNumeric),
-                    Occupant::Negative(_) => return Ok(None),
                     Occupant::Nothing => {}
+                    Occupant::Negative(token) => {
+                        if let Some(answer) = on_negative(token)? {
+                            return Ok(answer);
+                        }
+                    }
                 },
                 changed => return changed,
             }
@@ -349,4 +359,29 @@ enum Occupant {
     Negative(u64),
     Value,
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ByteSize, Cache};
+
+    #[test]
+    fn a_number_that_replaces_a_negative_result_counts() {
+        let cache = Cache::builder().memory(ByteSize::mib(4)).build().unwrap();
+        let pool = cache.pool("default").unwrap();
+        let mut calls = 0;
+        let change = || {
+            calls += 1;
+            // Another thread writes the number between the refusal and the look at the key.
+            if calls == 1 {
+                pool.insert("n", "41")?;
+                return Err(Error::NotNumeric);
+            }
+            pool.commands.increment(b"n", 1)
+        };
+        assert_eq!(pool.change_number(b"n", change, |_| Ok(Some(None))), Ok(Some(42)));
+        pool.insert("n", "text").unwrap();
+        assert_eq!(pool.increment("n", 1), Err(Error::NotNumeric));
+    }
 }

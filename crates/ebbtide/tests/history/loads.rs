@@ -27,6 +27,9 @@ const OPERATIONS: u64 = 80_000;
 const OPERATIONS_MAX: u64 = 100_000;
 const CASES: u64 = 4;
 const LIVES: u64 = 4;
+/// Minimum number of operations between two changes of the pools: changes by the clock leave a slow machine little to
+/// find.
+const OPERATIONS_PER_CHANGE: u64 = 100;
 const KEYS: u64 = 900;
 /// Memory of one of two pools.
 const POOL_BYTES: u64 = 1 << 20;
@@ -96,9 +99,14 @@ impl Case {
 
 /// Changes the pools as an operator does, until the callers of a life are done.
 fn manage(cache: &Cache, boards: [&Board<'_>; 2], random: &mut Random, is_over: impl Fn() -> bool) {
-    let mover = boards[0].mover;
+    let (mover, done) = (boards[0].mover, &boards[0].counts.done);
+    let mut due = done.load(Relaxed);
     while !is_over() {
         thread::sleep(Duration::from_millis(1));
+        if done.load(Relaxed) < due {
+            continue;
+        }
+        due += OPERATIONS_PER_CHANGE;
         mover.go_on(cache.memcached(), random.uniform(100));
         match random.uniform(30) {
             0..6 => {
