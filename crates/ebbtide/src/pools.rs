@@ -39,7 +39,7 @@ pub(crate) struct Pools {
 }
 
 /// Interval between checks of the pools' charges for the index of flash, which follow the writes to flash. A division
-/// that could not proceed is retried as often.
+/// that is stalled is retried at the same interval.
 const CHARGES_MICROS: u64 = 1_000_000;
 
 /// A pool that is about to be added.

@@ -1,5 +1,5 @@
-//! Reads by rings of single threads, permanent or for a wait, on real files. Where the system has none, the tests print
-//! that.
+//! Reads by rings of single threads, permanent or for a wait, on real files. Without support
+//! in the kernel the tests print a message.
 
 use ebbtide_flash::device::{
     BLOCK, BlockingRing, Buffer, Device, Direction, Disk, DiskOptions, MIN_SINGLE_PATH_BYTES, OnTransfer, ThreadRing,

@@ -201,7 +201,7 @@ mod tests {
         Promotions::new(64 << 20, 1 << 20)
     }
 
-    /// Those of these hits, each a key and its time, that are promoted.
+    /// Indexes of the hits that are promoted. A hit is a key and its time.
     fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
         let (promotions, policy) = (promotions(), text.parse().unwrap());
         let comes =

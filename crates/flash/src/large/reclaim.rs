@@ -37,11 +37,11 @@ const SHARE_OF_SPARES: usize = 16;
 /// Free regions kept beside several pools, as the shares of pools need copies of others' objects.
 const SPARES_FOR_SHARES: usize = 2;
 
-/// Parts of a region, for the part of a pool.
-const PARTS: u64 = 256;
-/// A region of which a pool above its share has fewer parts costs the pool more refused bytes, in proportion: a pool
-/// with a little of each region writes less of others again than it offers.
-const MIN_PARTS: u64 = PARTS / 8;
+/// The unit for the fraction of a region that a pool has: this is a whole region.
+const WHOLE: u64 = 256;
+/// A region of which a pool above its share has a smaller fraction costs the pool more refused bytes, in proportion: a
+/// pool with a little of each region writes less of others again than it offers.
+const MIN_FRACTION: u64 = WHOLE / 8;
 
 /// A log with at most one part in this many of its regions free is full. Maintenance keeps half of that free.
 const SHARE_FREE: usize = 16;
@@ -172,36 +172,37 @@ impl LargeLog {
             return region_bytes;
         }
         let found = self.region_of_pool(pool).filter(|&(number, _)| self.claim(number, ReclaimCause::Space));
-        let Some((number, parts)) = found else { return region_bytes };
+        let Some((number, fraction)) = found else { return region_bytes };
         let kept = self.reinsert_others(number, pool, now);
         if kept.is_incomplete {
             self.put_back(number, kept.copies);
             return region_bytes;
         }
         self.reclaim_claimed(&[(number, ReclaimCause::Space)]);
-        region_bytes * MIN_PARTS / parts.min(MIN_PARTS)
+        region_bytes * MIN_FRACTION / fraction.min(MIN_FRACTION)
     }
 
-    /// The region to reclaim for a pool, and the pool's part of it in [`PARTS`].
+    /// The region to reclaim for a pool, and the pool's fraction of it in units of [`WHOLE`].
     fn region_of_pool(&self, pool: u16) -> Option<(u32, u64)> {
         let live = self.pools.numbers();
         let ranked = (0..self.regions.len() as u32).filter_map(|number| {
             let region = &self.regions[number as usize];
-            let parts = if region.state() == RegionState::Sealed { self.parts_of_pool(number, pool, &live) } else { 0 };
-            let rank = ((PARTS / 2).saturating_sub(parts), region.last_hit(), region.sequence());
-            (parts > 0).then_some((rank, number, parts))
+            let fraction =
+                if region.state() == RegionState::Sealed { self.fraction_of_pool(number, pool, &live) } else { 0 };
+            let rank = ((WHOLE / 2).saturating_sub(fraction), region.last_hit(), region.sequence());
+            (fraction > 0).then_some((rank, number, fraction))
         });
-        ranked.min().map(|(_, number, parts)| (number, parts))
+        ranked.min().map(|(_, number, fraction)| (number, fraction))
     }
 
-    /// The part of a pool, and of ended incarnations, of the bytes that were written to a region: in [`PARTS`], 0 if it
-    /// has none.
-    fn parts_of_pool(&self, region: u32, pool: u16, live: &HashSet<u16>) -> u64 {
+    /// The fraction of the bytes written to a region that belongs to a pool or to ended incarnations, in units of
+    /// [`WHOLE`] and rounded up; 0 if there are none.
+    fn fraction_of_pool(&self, region: u32, pool: u16, live: &HashSet<u16>) -> u64 {
         let pools = self.region_pools[region as usize].lock().expect("nothing panics under this lock");
         let is_own = |number: &u16| *number == pool || !live.contains(number);
         let of_pool: u64 = pools.iter().filter(|(number, _)| is_own(number)).map(|&(_, bytes)| u64::from(bytes)).sum();
         let all: u64 = pools.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
-        (PARTS * of_pool).div_ceil(all.max(1))
+        (WHOLE * of_pool).div_ceil(all.max(1))
     }
 
     /// A claimed region is not reclaimed. Of some of its objects the index may have copies: a restart could find these

@@ -1,4 +1,4 @@
-//! The same memory in a memcached with slab classes: the actual division, and the best one.
+//! Hit ratios of a memcached with slab classes at equal memory: with the division of memcached, and with the best one.
 
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;

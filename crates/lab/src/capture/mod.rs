@@ -108,7 +108,7 @@ pub(crate) struct Captured {
 /// `ebbtide capture`.
 ///
 /// # Errors
-/// Those of the connection. Requests captured before the server closed it are written.
+/// As [`capture`]. Requests captured before the server closed it are written.
 pub fn run(args: &CaptureArgs) -> Result<(), Error> {
     // Opened first, so that a minute of capturing does not end with a file that cannot be written. Until the end the
     // file is none, and an older one stays.
@@ -128,7 +128,7 @@ pub fn run(args: &CaptureArgs) -> Result<(), Error> {
 /// Captures the load of a server; `by` labels the requests.
 ///
 /// # Errors
-/// Those of the connection, and [`Error::Idle`] if no request was seen.
+/// Errors of the connection, and [`Error::Idle`] if no request was seen.
 pub(crate) fn capture(target: &str, options: &CaptureOptions, by: Option<LabelBy>) -> Result<Captured, Error> {
     let target = with_port(target);
     let mut source = StatsSource::new(target.clone());
