@@ -122,6 +122,13 @@ class Server:
         self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
 
+    def stop_threads(self):
+        """Stops the process until SIGCONT. Each thread takes the signal when it next runs, so wait for all of them."""
+        self.process.send_signal(signal.SIGSTOP)
+        threads = pathlib.Path(f"/proc/{self.process.pid}/task")
+        states = lambda: {thread.read_text().rpartition(") ")[2][0] for thread in threads.glob("*/stat")}  # noqa: E731
+        wait_for(lambda: states() == {"T"}, "all threads are stopped")
+
     def bring_back(self):
         """Starts it again where it was. What a killed one was writing may hold its files for as long as the disk takes."""
         wait_for(self._start_unless_in_use, "the files of the server before are free")

@@ -377,7 +377,7 @@ def test_a_fleet_shows_each_node_and_one_that_hangs(browser, tmp_path):
             seen.until(lambda: items() == ["3", "1"], "the items of both")
             assert seen.api("fleet")["skew"]["items"] == 1.5
             assert [row[0] for row in seen.rows("nodes")] == admins
-            second.process.send_signal(signal.SIGSTOP)
+            second.stop_threads()
             try:
                 seen.until(lambda: "Does not answer since" in seen.rows("nodes")[1][1], "that one is silent")
                 assert seen.text("headline-text") == f"1 of 2 nodes do not answer: {admins[1]}."

@@ -1,7 +1,6 @@
 """Clients that mean harm, or are broken: others are served meanwhile, memory stays bounded, nothing is left behind."""
 
 import os
-import pathlib
 import random
 import signal
 import socket
@@ -158,20 +157,13 @@ def test_lines_of_garbage_are_answered_and_cost_nothing(server):
         assert server.rss_bytes() < before + 4 * MIB
 
 
-def is_stopped(server):
-    """Each of its threads has taken the signal."""
-    threads = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/stat")
-    return all(thread.read_text().rpartition(") ")[2].startswith("T") for thread in threads)
-
-
 def test_reads_that_stop_early_are_not_the_last(server, tmp_path):
     """What a read has not taken is there already, and nothing more will come."""
 
     def send_before_it_looks(server, send_first_part):
         with server.connect() as connection:
             assert connection.ask(b"mn\r\n") == b"MN\r\n"
-            server.process.send_signal(signal.SIGSTOP)
-            wait_for(lambda: is_stopped(server), "the server is stopped")
+            server.stop_threads()
             send_first_part(connection.socket)
             connection.socket.sendall(b"absent\r\n")
             server.process.send_signal(signal.SIGCONT)

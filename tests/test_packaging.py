@@ -161,7 +161,7 @@ def test_the_health_check_of_the_image_finds_a_server(tmp_path, by):
         healthy = run(EBBTIDE, *words, "--pid", server.process.pid)
         assert (healthy.returncode, healthy.stdout) == (0, "ok\n"), healthy.stderr
         # One that is stopped has open ports and does not answer.
-        server.process.send_signal(signal.SIGSTOP)
+        server.stop_threads()
         hung = run(EBBTIDE, *words, "--pid", server.process.pid)
         server.process.send_signal(signal.SIGCONT)
         assert hung.returncode == 1 and str(server.process.pid) in hung.stderr
