@@ -13,8 +13,15 @@ const RETURNS_PART: u64 = 8;
 /// The first frequency of a key that returns, for policies that keep returned keys only. Uses do not lead there: over
 /// 16 they count ever more rarely, so that 64 stand for about 2000.
 pub const RETURNED_FREQUENCY: u8 = 64;
+/// S3-FIFO remembers this percentage of as many evictions as the cache has items. The paper has nine tenths; a key that
+/// comes back later than that many young evictions would not have been kept by the old segments, either.
+const GHOSTS_PERCENT: u64 = 70;
 /// 2Q remembers half as many keys as the cache has items (Johnson and Shasha, section 3.2).
 const RETURNED_GHOSTS_PART: u64 = 2;
+
+/// Kinds of histories in an image. 1 was a table of ghosts in other sets.
+const GHOSTS_WORD: u32 = 3;
+const SKETCH_WORD: u32 = 2;
 
 /// The history of a policy. Its tables follow the memory of the store (see `resizable`).
 pub struct History {
@@ -122,7 +129,7 @@ impl History {
                 if returns.is_probe(hash) {
                     returns.note_inserted(hash, now_ms);
                 }
-                if ghosts.take(hash) { 1 + u8::from(returns.needs_two_uses()) } else { 0 }
+                if ghosts.take_or_chance(hash) { 1 + u8::from(returns.needs_two_uses()) } else { 0 }
             }
             Tables::Returned(ghosts) => {
                 if ghosts.take(hash) {
@@ -183,8 +190,8 @@ impl History {
     pub fn words(&self) -> (u32, Vec<u64>) {
         match &self.tables {
             Tables::None => (0, Vec::new()),
-            Tables::Ghosts(ghosts, _) | Tables::Returned(ghosts) => (1, ghosts.words()),
-            Tables::Sketch(sketch) => (2, sketch.words()),
+            Tables::Ghosts(ghosts, _) | Tables::Returned(ghosts) => (GHOSTS_WORD, ghosts.words()),
+            Tables::Sketch(sketch) => (SKETCH_WORD, sketch.words()),
         }
     }
 
@@ -192,8 +199,8 @@ impl History {
     /// in which a history may take `bytes` bytes. Stays empty with anything else.
     pub fn restore(&self, kind: u32, words: &[u64], bytes: u64) {
         let size = match (&self.tables, kind) {
-            (Tables::Ghosts(..) | Tables::Returned(_), 1) => Ghosts::bytes_of(words),
-            (Tables::Sketch(_), 2) => FrequencySketch::bytes_of(words),
+            (Tables::Ghosts(..) | Tables::Returned(_), GHOSTS_WORD) => Ghosts::bytes_of(words),
+            (Tables::Sketch(_), SKETCH_WORD) => FrequencySketch::bytes_of(words),
             _ => None,
         };
         let power = |bytes: u64| bytes.max(1).ilog2();
@@ -201,8 +208,8 @@ impl History {
         self.sized_for_bytes.store(size, Ordering::Relaxed);
         self.set_size(size);
         match (&self.tables, kind) {
-            (Tables::Ghosts(ghosts, _) | Tables::Returned(ghosts), 1) => ghosts.restore(words),
-            (Tables::Sketch(sketch), 2) => sketch.restore(words),
+            (Tables::Ghosts(ghosts, _) | Tables::Returned(ghosts), GHOSTS_WORD) => ghosts.restore(words),
+            (Tables::Sketch(sketch), SKETCH_WORD) => sketch.restore(words),
             _ => {}
         }
     }
@@ -211,7 +218,7 @@ impl History {
     pub fn fit(&self, objects: u64) {
         match &self.tables {
             Tables::Ghosts(ghosts, returns) => {
-                ghosts.fit(objects);
+                ghosts.fit(objects * GHOSTS_PERCENT / 100);
                 returns.fit(objects);
             }
             Tables::Returned(ghosts) => ghosts.fit(objects / RETURNED_GHOSTS_PART),
