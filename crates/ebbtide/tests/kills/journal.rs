@@ -5,7 +5,8 @@
 //! ```text
 //! record   key u32 | what u8 | ended u8 | 0 u16 | moment of the begin u64 | moment of the record u64 | 0 u64
 //! ```
-//! The moment at which a write begins is the version of its value.
+//! The moment at which a write begins is the version of its value. Between two processes a journal is cut to its last
+//! record, which has the moment to go on from.
 
 use super::pools;
 use std::collections::BTreeMap;
@@ -121,20 +122,25 @@ struct Possible {
 #[derive(Default)]
 pub struct Known {
     possible: BTreeMap<u32, Vec<Possible>>,
-    /// Bytes of each journal that were read.
-    read: BTreeMap<u32, usize>,
+    /// The last record of each journal, which a journal begins with once it was read.
+    last: BTreeMap<u32, Vec<u8>>,
 }
 
 impl Known {
-    /// Reads the records since the last call. No process writes the journals.
+    /// Reads the records since the last call, and cuts the journals. No process writes them.
     pub fn read(&mut self, folder: &Path) {
         let mut records = Vec::new();
         for thread in 0.. {
-            let Ok(bytes) = fs::read(Journal::path(folder, thread)) else { break };
-            let from = self.read.insert(thread, bytes.len()).unwrap_or(0);
-            let whole = bytes[from..].chunks_exact(RECORD_BYTES);
-            assert!(whole.remainder().is_empty(), "a record is written by one call");
-            records.extend(whole.map(Record::decode));
+            let path = Journal::path(folder, thread);
+            let Ok(bytes) = fs::read(&path) else { break };
+            let known = self.last.get(&thread).map_or(0, Vec::len);
+            let new = bytes[known..].chunks_exact(RECORD_BYTES);
+            assert!(new.remainder().is_empty(), "a record is written by one call");
+            if let Some(last) = new.clone().next_back() {
+                fs::write(path, last).unwrap();
+                self.last.insert(thread, last.to_vec());
+            }
+            records.extend(new.map(Record::decode));
         }
         // Operations without an end were over when the process was.
         let killed_at = records.iter().map(|record| record.at).max().unwrap_or(0);
