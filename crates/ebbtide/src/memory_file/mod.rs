@@ -94,7 +94,11 @@ impl std::fmt::Display for MemoryStart {
                 match dropped_pools.is_empty() {
                     true => Ok(()),
                     false => {
-                        write!(f, "; dropped, as no pool of this name and these lengths is configured: {}", dropped_pools.join(", "))
+                        write!(
+                            f,
+                            "; dropped, as no pool of this name and these lengths is configured: {}",
+                            dropped_pools.join(", ")
+                        )
                     }
                 }
             }

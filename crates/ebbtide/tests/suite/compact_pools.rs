@@ -419,7 +419,11 @@ fn a_compact_pool_is_warm_after_a_stop() {
             let cache = build_over(&path, 32, &[tiny(mib), longer.clone(), PoolOptions::named("users")]);
             let told = start(&cache);
             assert!(told.contains("memory is warm"), "{told}");
-            assert_eq!(told.ends_with("no pool of this name and these lengths is configured: dropped, longer"), round == 0, "{told}");
+            assert_eq!(
+                told.ends_with("no pool of this name and these lengths is configured: dropped, longer"),
+                round == 0,
+                "{told}"
+            );
             assert_eq!(cache.compact_pool("longer").unwrap().stats().entries, 0);
             assert_eq!(&cache.get("kept").unwrap()[..], b"value");
             cache.maintain(Duration::from_secs(1));
