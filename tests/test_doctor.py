@@ -74,3 +74,22 @@ def test_the_memory_file_is_looked_at(tmp_path):
     report = json.loads(doctor("--json", "-m", "8m", "-c", 10, "-e", path).stdout)
     found = next(finding for finding in report["findings"] if finding["name"] == "memory file")
     assert found["verdict"] == "problem" and "chmod go-w" in found["advice"] and "mode 0666" in found["found"]
+
+
+def test_the_settings_of_the_server_are_looked_at(tmp_path):
+    (tmp_path / "memory").write_bytes(b"")
+    (tmp_path / "memory").chmod(0o666)
+    flags = tmp_path / "ebbtide.conf"
+    flags.write_text(f"-m 8  # megabytes\n-c 100000000\n-e {tmp_path}/memory\n--flash {tmp_path}/flash:1g\n-u nobody\n")
+    done = doctor("--json", "--flags-file", flags)
+    assert done.returncode == 1
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert "for -m 8 MiB" in findings["memory"]["found"]
+    assert findings["open files"]["verdict"] == findings["memory file"]["verdict"] == "problem"
+    assert str(tmp_path) in findings["file system"]["found"]
+    # Arguments of the command and flags of the server in any order.
+    done = doctor("--flags-file", flags, "-c", "10", "-v", "--json", "--flash", f"{tmp_path}/flash:1g", "-e", tmp_path / "new")
+    findings = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert findings["open files"]["verdict"] == "ok" and f"{tmp_path}/new: " in findings["memory file"]["found"]
+    refused = doctor("--flags-file", flags, "--frob")
+    assert refused.returncode == 2 and "--frob: unknown flag" in refused.stderr

@@ -3,9 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::error::Error;
-use crate::flags::pressure;
-use crate::{fleet, health};
+use crate::{examined, fleet, health};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use ebbtide_lab::{advise, bench, capture, doctor, generate, mrc, replay, top, trace_command};
 use ebbtide_server::ebbtide::message;
@@ -31,6 +29,7 @@ enum LabCommand {
     /// Show what a live server does, Ebbtide or any memcached, in the terminal
     Top(top::TopArgs),
     /// Examine this machine for what a server of a given size should have otherwise
+    #[command(override_usage = "ebbtide doctor [OPTIONS] [FLAGS OF THE SERVER]")]
     Doctor(doctor::DoctorArgs),
     /// Show several servers on one page: verdict, hits, memory and skew of each
     Dashboard(fleet::FleetArgs),
@@ -53,7 +52,8 @@ pub fn command() -> clap::Command {
 /// Runs the command that `args` begins with.
 pub fn run(args: &[OsString]) -> ExitCode {
     let program = OsString::from("ebbtide");
-    let matches = command().try_get_matches_from(std::iter::once(&program).chain(args));
+    let args = if args[0] == "doctor" { examined::arranged(args) } else { args.to_vec() };
+    let matches = command().try_get_matches_from(std::iter::once(&program).chain(&args));
     let command = match matches.and_then(|mut matches| LabCommand::from_arg_matches_mut(&mut matches)) {
         Ok(command) => command,
         Err(refusal) => refusal.exit(),
@@ -67,17 +67,13 @@ pub fn run(args: &[OsString]) -> ExitCode {
         LabCommand::Generate(args) => generate::run(args),
         LabCommand::Bench(args) => bench::run(args),
         LabCommand::Top(args) => top::run(args),
-        LabCommand::Doctor(args) => {
-            let monitor = args.memory_monitor.as_deref().map(|text| pressure::parse("--memory-monitor", text));
-            match monitor.transpose() {
-                Ok(monitor) => doctor::run(args, monitor.flatten()),
-                Err(error) => {
-                    let error = Error::Usage(error.to_string());
-                    message!("ebbtide: {error}");
-                    return error.exit_code();
-                }
+        LabCommand::Doctor(args) => match examined::server(&args) {
+            Ok(server) => doctor::run(&server, args.json),
+            Err(error) => {
+                message!("ebbtide: {error}");
+                return error.exit_code();
             }
-        }
+        },
         LabCommand::Dashboard(args) => return fleet::run(args),
         LabCommand::Health(args) => return health::run(&args),
     };

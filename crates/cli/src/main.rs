@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod daemon;
 mod error;
+mod examined;
 mod flags;
 mod fleet;
 mod health;

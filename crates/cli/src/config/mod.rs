@@ -53,6 +53,25 @@ pub fn read_in(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Resul
         Some("license") => return Ok(Request::License),
         _ => {}
     }
+    let check = line.iter().any(|given| given.flag.long == "check");
+    let mut settings = layered(folder, line)?;
+    settings.finish()?;
+    let settings = Box::new(settings);
+    Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
+}
+
+/// The settings in the arguments of a server and in their files, each within its limits, but not checked against each
+/// other.
+pub fn read_unchecked(args: impl IntoIterator<Item = OsString>) -> Result<Settings, Error> {
+    let line = flags::read_line(args)?;
+    match line.iter().find(|given| given.flag.is_question()) {
+        Some(given) => Err(Error::Illegal(format!("--{} prints a text: leave it out here", given.flag.long))),
+        None => layered(Path::new(""), line),
+    }
+}
+
+/// The layers of the files that the command line names, and over them that of the command line.
+fn layered(folder: &Path, line: Vec<Given>) -> Result<Settings, Error> {
     let mut settings = Settings::default();
     for given in &line {
         let path = folder.join(&given.value);
@@ -62,11 +81,8 @@ pub fn read_in(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Resul
             _ => {}
         }
     }
-    let check = line.iter().any(|given| given.flag.long == "check");
     take(&mut settings, line.into_iter().map(|given| PlacedValue { place: None, given }).collect())?;
-    settings.finish()?;
-    let settings = Box::new(settings);
-    Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
+    Ok(settings)
 }
 
 /// The pools in the arguments of a server and in the present content of their files. `folder`: the start folder of the
