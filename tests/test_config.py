@@ -220,3 +220,32 @@ def test_a_user_is_only_noted_without_root(folder):
         finally:
             process.terminate()
             process.wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+def test_a_check_tells_the_warnings_of_a_start(folder):
+    binary = shutil.copy(EBBTIDE, folder / "ebbtide")
+    pathlib.Path(binary).chmod(0o755)
+    port, udp, admin = free_port(), free_port(), free_port()
+    flags = ["-u", "memcache", "-k", "-f", "1.5", "-l", "0.0.0.0", "-p", str(port), "-U", str(udp)]
+    flags += ["--admin", f"0.0.0.0:{admin}", "-v"]
+    other = ["prlimit", "--memlock=0", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary]
+    done = subprocess.run([*other, "--check", *flags], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    checked = {line.split(None, 1)[1] for line in done.stdout.splitlines() if line.startswith("warning ")}
+    assert "set                --user memcache (command line; ignored)" in done.stdout.splitlines()
+    with subprocess.Popen([*other, *flags], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            told = []
+            for line in process.stderr:
+                told.append(line.strip())
+                if "--user" in line:
+                    break
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_SECONDS)
+    assert told[-1] == "--user memcache (command line; ignored)"
+    warned = {line.split("warning: ", 1)[1] for line in told if "warning: " in line}
+    for part in ("-f is ignored", "-u memcache is ignored", "-k invalid", "UDP on", "admin HTTP on", "no password"):
+        assert any(part in warning for warning in warned), (part, warned)
+    assert checked == warned

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Pid, User, access, geteuid, setgid, setgroups, setuid};
 
@@ -41,6 +41,14 @@ pub fn allow_core_dumps() -> Result<(), Error> {
 pub fn lock_memory() -> Result<(), String> {
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .map_err(|error| format!("-k invalid, mlockall() failed: {error}"))
+}
+
+/// Whether [`lock_memory`] would be allowed; call it as early as that.
+pub fn try_lock_memory() -> Result<(), String> {
+    let locked = lock_memory();
+    // Memory that stays locked makes a process larger, not wrong.
+    let _ = munlockall();
+    locked
 }
 
 pub fn is_root() -> bool {

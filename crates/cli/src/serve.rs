@@ -106,15 +106,11 @@ pub fn other_user(settings: &Settings) -> Result<Option<User>, Error> {
 
 /// Gives up root for this user, and locks memory.
 fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
-    match user {
-        Some(user) => process::become_user(user)?,
-        None if process::is_root() => {
-            message!("ebbtide: warning: running as root; -u <user> gives that up once the addresses are open");
-        }
-        None => {}
+    if let Some(user) = user {
+        process::become_user(user)?;
     }
-    if let Some(user) = settings.user.as_deref().filter(|user| !process::is_root() && !process::is_user(user)) {
-        message!("ebbtide: warning: -u {user} is ignored: only root can become somebody else");
+    if let Some(warning) = startup::user_warning(settings) {
+        message!("ebbtide: warning: {warning}");
     }
     if settings.lock_memory
         && let Err(refusal) = process::lock_memory()

@@ -8,6 +8,7 @@ use ebbtide_server::ebbtide::{ByteSize, Policy};
 use ebbtide_server::{Admin, ClientCertificates, Listen, ServerOptions};
 
 use crate::flags::{DEFAULT_PORT, FLAGS, Flag, Settings};
+use crate::process;
 
 /// The server in one line.
 pub fn summary(settings: &Settings, options: &ServerOptions, cache: &Cache) -> String {
@@ -82,6 +83,24 @@ pub fn unseen_history(settings: &Settings, options: &ServerOptions) -> Option<St
     ))
 }
 
+/// The warning about the user that the process runs as; call it after `-u` has been obeyed.
+pub fn user_warning(settings: &Settings) -> Option<String> {
+    match &settings.user {
+        None if process::is_root() => {
+            Some("running as root; -u <user> gives that up once the addresses are open".to_owned())
+        }
+        Some(user) if is_user_ignored(settings) => {
+            Some(format!("-u {user} is ignored: only root can become somebody else"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `-u` changes nothing, because the process was not started by root.
+fn is_user_ignored(settings: &Settings) -> bool {
+    settings.user.as_deref().is_some_and(|user| !process::is_root() && !process::is_user(user))
+}
+
 /// A line for each setting: flag, value, and where that is from. The default of `--admin` depends on the ports.
 pub fn settings_table(settings: &Settings, admin: Option<Admin>) -> Vec<String> {
     let admin = admin.map_or("off".to_owned(), |admin| admin.address.to_string());
@@ -95,10 +114,11 @@ fn rows(settings: &Settings, flag: &Flag, admin: &str) -> Vec<String> {
         let default = if flag.long == "admin" { Some(admin.to_owned()) } else { flag.default_text() };
         return default.map(|value| format!("--{} {value} (default)", flag.long)).into_iter().collect();
     }
+    let ignored = if flag.long == "user" && is_user_ignored(settings) { "; ignored" } else { "" };
     let row = |origin: &&crate::flags::Origin| {
         let place = origin.place.as_deref().unwrap_or("command line");
         let space = if origin.value.is_empty() { "" } else { " " };
-        format!("--{}{space}{} ({place})", flag.long, origin.value)
+        format!("--{}{space}{} ({place}{ignored})", flag.long, origin.value)
     };
     given.iter().map(row).collect()
 }

@@ -18,6 +18,7 @@ use crate::evictions::EvictionListener;
 use crate::inbox::Inbox;
 use crate::listen::Listener;
 use crate::observe::{Level, Samples, Sizing};
+use crate::options;
 use crate::pools::{PoolSet, PublishedPools};
 use crate::server::Server;
 use crate::shared::Shared;
@@ -93,12 +94,7 @@ impl BoundServer {
         match listen {
             Listen::Udp(address) => {
                 let socket = UdpSocket::bind(*address)?;
-                if !address.ip().is_loopback() {
-                    self.warnings.push(format!(
-                        "UDP on {} answers to whatever sender a datagram names: keep others away with a firewall",
-                        socket.address
-                    ));
-                }
+                self.warnings.extend(options::udp_risk(socket.address));
                 self.datagrams.push(socket);
             }
             _ => self.listeners.push(Listener::bind(listen, self.options.socket_owner)?),

@@ -162,6 +162,20 @@ impl Default for ServerOptions {
     }
 }
 
+/// The risk of datagrams to this address.
+pub(crate) fn udp_risk(address: SocketAddr) -> Option<String> {
+    (!address.ip().is_loopback()).then(|| {
+        format!("UDP on {address} answers to whatever sender a datagram names: keep others away with a firewall")
+    })
+}
+
+/// The risk of an admin HTTP at this address.
+pub(crate) fn admin_risk(address: SocketAddr) -> Option<String> {
+    (!address.ip().is_loopback()).then(|| {
+        format!("admin HTTP on {address} can be read by everyone who reaches that address: there is no authentication")
+    })
+}
+
 impl ServerOptions {
     /// Whether a server could start with these options, as far as that can be said without taking an address: they fit
     /// together, and the files that they name can be used.
@@ -180,6 +194,15 @@ impl ServerOptions {
     /// Whether another server writes that file: a start is refused as long as it does.
     pub fn is_history_held(&self) -> bool {
         self.history_in_use().is_some_and(HistoryFile::is_held)
+    }
+
+    /// Warnings: risks of addresses that other hosts reach.
+    pub fn risks(&self) -> Vec<String> {
+        let of_udp = self.listeners.iter().filter_map(|listen| match listen {
+            Listen::Udp(address) => udp_risk(*address),
+            Listen::Tcp(_) | Listen::Tls(_) | Listen::Unix { .. } => None,
+        });
+        of_udp.chain(self.admin.as_ref().and_then(|admin| admin_risk(admin.address))).collect()
     }
 
     /// The protocol that is spoken, as `stats settings` names it.

@@ -24,24 +24,23 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     let auth = flags::auth(settings)?;
     process::allow_files(settings.connections, settings.threads)?;
     let user = serve::other_user(settings)?;
-    let options = serve::options(settings, user.as_ref())?;
+    let options = ServerOptions { auth, ..serve::options(settings, user.as_ref())? };
     options.check().map_err(|error| serve::not_bound(settings, error))?;
     if let Some(user) = &user {
         process::become_user(user)?;
     }
+    let no_lock = settings.lock_memory.then(process::try_lock_memory).and_then(Result::err);
     let (cache, for_flash) = serve::cache_without_flash(settings)?;
     let memory_file = memory_file(settings)?;
     let stats = cache.stats();
     let mut report = Report::default();
-    let pid_file = settings.pid_file.as_deref().and_then(PidFile::refusal);
-    let warnings = settings.warnings.iter().cloned();
-    for warning in warnings.chain(startup::unseen_history(settings, &options)).chain(pid_file) {
+    for warning in warnings(settings, &options).into_iter().chain(no_lock) {
         report.line("warning", warning);
     }
     report.line("listen", startup::addresses(&options));
     report.line("admin", options.admin.map_or("off".to_owned(), |admin| admin.address.to_string()));
     report.line("tls", tls(&options));
-    report.line("passwords", if auth.is_some() { "needed" } else { "none" });
+    report.line("passwords", if options.auth.is_some() { "needed" } else { "none" });
     report.line("threads", options.threads);
     report.line("connections", settings.connections);
     report.line("memory", memory(settings.memory_bytes));
@@ -86,6 +85,17 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report.line("set", row);
     }
     Ok(report.0)
+}
+
+/// Warnings of a start that need no bound address.
+fn warnings(settings: &Settings, options: &ServerOptions) -> Vec<String> {
+    let mut warnings = settings.warnings.clone();
+    warnings.extend(options.risks());
+    warnings.extend(startup::unseen_history(settings, options));
+    warnings.extend(startup::user_warning(settings));
+    warnings.extend(settings.pid_file.as_deref().and_then(PidFile::refusal));
+    warnings.extend(startup::exposure(options));
+    warnings
 }
 
 /// Minimum to which the memory monitor lowers the memory. `needed_bytes`: minimum memory of pools and flash.

@@ -42,6 +42,7 @@ use ebbtide::message;
 use tokio::sync::oneshot;
 
 use crate::observe::HistoryFile;
+use crate::options::admin_risk;
 use crate::shared::Shared;
 use crate::{Admin, Error};
 
@@ -74,11 +75,8 @@ impl AdminListener {
             }
             Err(source) => return Err(Error::Admin { address: admin.address, source }),
         };
-        if !admin.address.ip().is_loopback() {
-            warn(format_args!(
-                "admin HTTP on {} can be read by everyone who reaches that address: there is no authentication",
-                bound.address
-            ));
+        if let Some(risk) = admin_risk(bound.address) {
+            warn(format_args!("{risk}"));
         }
         Ok(Some(bound))
     }
