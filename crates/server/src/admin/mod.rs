@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `mod` | binding, and the thread |
 //! | `serve` | connections: limits and timeouts |
-//! | `routes` | which path answers what, and to whom |
+//! | `routes` | which path answers what |
+//! | `guard` | whom |
 //! | `overview`, `keys` | the JSON |
 //! | `browse`, `key_search` | keys that hold a text, and one value; the scan in slices |
 //! | `query` | the parameters of a path |
@@ -12,13 +13,12 @@
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
 //!
-//! There is no authentication, so it listens on the loopback interface by default, and then answers only requests whose
-//! host is an address or localhost: a page of another site whose name resolves to this address (DNS rebinding) sends
-//! that name.
+//! There is no authentication, so it listens on the loopback interface by default.
 
 mod browse;
 mod dashboard;
 mod flash;
+mod guard;
 mod key_search;
 mod keys;
 mod metrics;
@@ -30,6 +30,7 @@ mod serve;
 mod state;
 
 pub use dashboard::nonce;
+pub use guard::guard;
 pub use serve::accept_all;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,13 +1,12 @@
-//! Which path answers what, and to whom.
+//! Which path answers what.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::extract::{RawQuery, Request, State as FromState};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::{RawQuery, State as FromState};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -17,7 +16,7 @@ use serde_json::Value;
 use super::browse::{self, HttpRefusal};
 use super::query::Query;
 use super::state::AdminState;
-use super::{dashboard, keys, metrics, overview};
+use super::{dashboard, guard, keys, metrics, overview};
 use crate::observe::DEFAULT_POOL;
 
 /// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
@@ -46,33 +45,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/readyz", get(ready))
         .fallback(unknown)
         .method_not_allowed_fallback(not_get)
-        .layer(from_fn_with_state(Arc::clone(&state), guard))
+        .layer(from_fn_with_state(state.checks_host, guard::guard))
         .with_state(state)
-}
-
-/// Refuses requests for other hosts, and forbids browsers to guess the type of an answer.
-async fn guard(FromState(state): FromState<Arc<AdminState>>, request: Request, next: Next) -> Response {
-    let named = request.headers().get(header::HOST).map(|host| host.as_bytes());
-    let is_ours = named.is_none_or(|host| str::from_utf8(host).is_ok_and(is_local));
-    let mut response = if state.checks_host && !is_ours {
-        let text = "this server answers requests for localhost or an IP address; use one of these in the URL\n";
-        (StatusCode::FORBIDDEN, text).into_response()
-    } else {
-        next.run(request).await
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// Whether a Host header names an address or localhost, which no foreign page can have been loaded from.
-fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
@@ -171,22 +145,4 @@ async fn unknown() -> Response<Body> {
 
 async fn not_get() -> Response<Body> {
     (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], "only GET is answered\n").into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_local;
-
-    #[test]
-    fn foreign_names_are_told_from_local_ones() {
-        for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:11212", "[::1]", "[::1]:11212", "10.0.0.1:80"]
-        {
-            assert!(is_local(host), "{host}");
-        }
-        for host in
-            ["", "evil.example", "evil.example:11212", "localhost.evil.example", "127.0.0.1.evil.example", "[x]"]
-        {
-            assert!(!is_local(host), "{host}");
-        }
-    }
 }

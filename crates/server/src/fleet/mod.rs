@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::extract::State as FromState;
 use axum::http::{HeaderValue, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -54,11 +55,19 @@ pub fn run(options: &FleetOptions, started: impl FnOnce(SocketAddr)) -> Result<(
         for number in 0..nodes.len() {
             tokio::spawn(watch(Arc::clone(&nodes), number));
         }
-        let router = Router::new().route("/", get(page)).route("/api/fleet", get(fleet)).with_state(Arc::clone(&nodes));
+        let router = router(nodes, address.ip().is_loopback());
         started(address);
         admin::accept_all(listener, router).await
     });
     served.map_err(failed)
+}
+
+fn router(nodes: Nodes, checks_host: bool) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/api/fleet", get(fleet))
+        .layer(from_fn_with_state(checks_host, admin::guard))
+        .with_state(nodes)
 }
 
 /// Asks one node for ever.

@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::thread;
 
 use crate::common::{PATIENCE, TestServer, hit, options, set};
 use ebbtide::memcached::{ByteSize, Cache};
-use ebbtide_server::{Admin, Error, Server, ServerOptions};
+use ebbtide_server::{Admin, Error, FleetOptions, Server, ServerOptions, run_fleet};
 use serde_json::Value;
 
 fn admin_at(address: SocketAddr, required: bool) -> ServerOptions {
@@ -17,14 +19,21 @@ fn with_admin() -> ServerOptions {
 }
 
 fn connect(server: &TestServer) -> TcpStream {
-    let stream = TcpStream::connect(server.admin.expect("an admin address")).expect("a connection");
+    connect_to(server.admin.expect("an admin address"))
+}
+
+fn connect_to(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
     stream
 }
 
 /// Status, head and body of the answer to one request.
 fn ask(server: &TestServer, request: &str) -> (u16, String, String) {
-    let mut stream = connect(server);
+    exchange(connect(server), request)
+}
+
+fn exchange(mut stream: TcpStream, request: &str) -> (u16, String, String) {
     stream.write_all(request.as_bytes()).expect("a write");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -70,6 +79,23 @@ fn only_requests_for_this_host_are_answered() {
     for (host, status) in [("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 403)] {
         let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         assert_eq!(ask(&server, &request).0, status, "{host}");
+    }
+}
+
+#[test]
+fn the_fleet_answers_only_requests_for_this_host() {
+    let (started, at) = mpsc::channel();
+    let options = FleetOptions { listen: (Ipv4Addr::LOCALHOST, 0).into(), nodes: Vec::new() };
+    // The page is served until the process ends.
+    thread::spawn(move || run_fleet(&options, |address| started.send(address).expect("a test that waits")));
+    let address = at.recv_timeout(PATIENCE).expect("the page is served");
+    for path in ["/", "/api/fleet"] {
+        for (host, status) in [("localhost:1", 200), ("127.0.0.1", 200), ("evil.example", 403)] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            let (answered, head, body) = exchange(connect_to(address), &request);
+            assert_eq!((answered, body.contains("use one of these")), (status, status == 403), "{path} of {host}");
+            assert!(head.contains("cache-control: no-store"), "{head}");
+        }
     }
 }
 
