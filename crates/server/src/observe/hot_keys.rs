@@ -3,12 +3,17 @@
 //!
 //! The sketch keeps a fixed number of keys. An unknown key takes the place and the weight of the key with the smallest
 //! weight; that weight bounds the error of the new key. Reports subtract it, so no key is overrated.
+//!
+//! A sample of a busy worker has the weight of thousands of accesses, although it shows one. A key that was sampled
+//! once may have been asked for once, so it is not reported.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 /// Number of keys in a worker's sketch: a key with more than 1/256 of the accesses is always among them.
 const CAPACITY: usize = 256;
+/// Samples that a key needs to be reported.
+const MIN_SAMPLES: u64 = 2;
 /// Keys with less weight are dropped, without a visible effect on any share: an access weighs one.
 const MIN_WEIGHT: f32 = 1.0 / 1024.0;
 
@@ -27,7 +32,8 @@ struct HotKey {
     key: Vec<u8>,
     /// The most that the weight may be too high.
     error: f32,
-    /// Gets since the key is known here, and hits among them.
+    /// Since the key is known here: samples, gets, and hits among the gets.
+    samples: u32,
     gets: f32,
     hits: f32,
 }
@@ -52,6 +58,7 @@ impl HotKeys {
         let hash = self.hasher.hash_one(key);
         if let Some(at) = self.find(hash, key) {
             self.weights[at] += weight;
+            self.entries[at].samples = self.entries[at].samples.saturating_add(1);
             self.entries[at].gets += gets;
             self.entries[at].hits += hits;
             return;
@@ -59,7 +66,7 @@ impl HotKeys {
         if self.entries.len() < CAPACITY {
             self.hashes.push(hash);
             self.weights.push(weight);
-            self.entries.push(HotKey { key: key.to_vec(), error: 0.0, gets, hits });
+            self.entries.push(HotKey { key: key.to_vec(), error: 0.0, samples: 1, gets, hits });
             return;
         }
         let min = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
@@ -69,7 +76,12 @@ impl HotKeys {
         let entry = &mut self.entries[at];
         entry.key.clear();
         entry.key.extend_from_slice(key);
-        (entry.error, entry.gets, entry.hits) = (min, gets, hits);
+        (entry.error, entry.samples, entry.gets, entry.hits) = (min, 1, gets, hits);
+    }
+
+    /// Counts accesses to keys that are not known, which lower the shares of all others.
+    pub fn add_unknown(&mut self, weight: f64) {
+        self.total += weight;
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
@@ -101,20 +113,22 @@ impl HotKeys {
 /// Keys of several sketches, the hottest first.
 pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Vec<HottestKey> {
     let mut total = 0.0;
-    // Weight without the error, gets, hits.
-    let mut sum: HashMap<&[u8], [f64; 3]> = HashMap::new();
+    // Samples; weight without the error, gets, hits.
+    let mut sum: HashMap<&[u8], (u64, [f64; 3])> = HashMap::new();
     for worker in workers {
         total += worker.total;
         for (entry, weight) in worker.entries.iter().zip(&worker.weights) {
             let counts = [weight - entry.error, entry.gets, entry.hits];
-            let known = sum.entry(&entry.key).or_default();
+            let (samples, known) = sum.entry(&entry.key).or_default();
+            *samples += u64::from(entry.samples);
             known.iter_mut().zip(counts).for_each(|(sum, count)| *sum += f64::from(count));
         }
     }
-    let mut keys: Vec<_> = sum.into_iter().filter(|(_, [weight, ..])| *weight > 0.0).collect();
-    keys.sort_by(|(a_key, [a, ..]), (b_key, [b, ..])| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
+    let is_told = |samples: u64, weight: f64| samples >= MIN_SAMPLES && weight > 0.0;
+    let mut keys: Vec<_> = sum.into_iter().filter(|(_, (samples, [weight, ..]))| is_told(*samples, *weight)).collect();
+    keys.sort_by(|(a_key, (_, [a, ..])), (b_key, (_, [b, ..]))| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
     keys.truncate(max);
-    let told = keys.into_iter().map(|(key, [weight, gets, hits])| HottestKey {
+    let told = keys.into_iter().map(|(key, (_, [weight, gets, hits]))| HottestKey {
         key: key.to_vec(),
         share: weight / total,
         hit_ratio: (gets > 0.0).then(|| (hits / gets).min(1.0)),
@@ -168,7 +182,8 @@ mod tests {
         for _ in 0..100 {
             sketches[0].decay(0.9);
         }
-        sketches[0].add(b"new", 1.0, None);
+        sketches[0].add(b"new", 0.5, None);
+        sketches[0].add(b"new", 0.5, None);
         let found = shares(&sketches);
         assert_eq!(found[0].0, "new");
         assert!(found[0].1 > 0.9);
@@ -177,8 +192,10 @@ mod tests {
     #[test]
     fn what_nobody_asks_for_any_more_is_forgotten() {
         let mut sketches = [HotKeys::default()];
-        sketches[0].add(b"old", 1e6, None);
-        sketches[0].add(b"other", 1e6, None);
+        for key in ["old", "other"].repeat(2) {
+            sketches[0].add(key.as_bytes(), 5e5, None);
+        }
+        assert_eq!(shares(&sketches).len(), 2);
         for second in 0..20_000 {
             sketches[0].decay(0.933);
             let found = shares(&sketches);
@@ -186,7 +203,21 @@ mod tests {
         }
         assert!(shares(&sketches).is_empty());
         sketches[0].add(b"new", 1.0, None);
+        assert!(shares(&sketches).is_empty(), "one sample shows one access");
+        sketches[0].add(b"new", 1.0, None);
         assert_eq!(shares(&sketches), [("new".to_string(), 1.0)]);
+    }
+
+    #[test]
+    fn keys_sampled_once_are_not_hot() {
+        let mut sketches = [HotKeys::default(), HotKeys::default()];
+        for number in 0..1000 {
+            sketches[number % 2].add(format!("written-once-{number}").as_bytes(), 250.0, None);
+        }
+        assert!(shares(&sketches).is_empty());
+        // Once on each of two workers.
+        sketches.iter_mut().for_each(|sketch| sketch.add(b"hot", 250.0, None));
+        assert_eq!(shares(&sketches), [("hot".to_owned(), 500.0 / 250_500.0)]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl KeyChoice {
         self.noted.set(0);
     }
 
-    /// Whether to record this key; then it represents `step` keys.
+    /// Whether this key represents `step` keys; it is recorded unless [`Self::is_full`].
     fn takes(&self) -> bool {
         self.seen.set(self.seen.get() + 1);
         let wait = self.wait.get();
@@ -73,7 +73,12 @@ impl KeyChoice {
         }
         self.wait.set(self.step.get() - 1);
         self.noted.set(self.noted.get() + 1);
-        self.noted.get() <= MAX_KEYS
+        true
+    }
+
+    /// Whether no more keys of this read are recorded.
+    fn is_full(&self) -> bool {
+        self.noted.get() > MAX_KEYS
     }
 }
 
@@ -93,6 +98,8 @@ pub struct Probe {
     gap: Cell<u32>,
     last_sample: Cell<Instant>,
     keys: KeyChoice,
+    /// Accesses to keys that were not recorded because there were too many in their read.
+    unknown: Cell<f64>,
     random: Cell<u64>,
 }
 
@@ -108,6 +115,7 @@ impl Probe {
             gap: Cell::new(1),
             last_sample: Cell::new(Instant::now()),
             keys: KeyChoice::default(),
+            unknown: Cell::new(0.0),
             random: Cell::new(worker as u64 ^ 0x9e37_79b9_7f4a_7c15),
         }
     }
@@ -193,8 +201,13 @@ impl Probe {
             return;
         }
         let weight = f64::from(self.weight.get()) * f64::from(self.keys.step.get());
+        if self.keys.is_full() {
+            self.unknown.set(self.unknown.get() + weight);
+            return;
+        }
         let is_hit = is_hit(key);
         if let Ok(mut hot_keys) = samples.hot_keys.try_lock() {
+            hot_keys.add_unknown(self.unknown.take());
             hot_keys.add(key, weight, is_hit);
         }
         if let Ok(mut traffic) = samples.traffic.try_lock() {
@@ -284,8 +297,28 @@ mod tests {
         probe.sample(Instant::now());
         probe.note(&samples, CommandKind::Get, Some(b"k"));
         drop(looking);
+        let found = |samples: &Samples| hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5).len();
         probe.note(&samples, CommandKind::Get, Some(b"k"));
-        let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);
-        assert_eq!(found.len(), 1);
+        assert_eq!(found(&samples), 0, "the first sample was skipped");
+        probe.note(&samples, CommandKind::Get, Some(b"k"));
+        assert_eq!(found(&samples), 1);
+    }
+
+    #[test]
+    fn keys_of_one_batch_are_not_hot() {
+        let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
+        let set = |key: &str| probe.note(&samples, CommandKind::Set, Some(key.as_bytes()));
+        probe.sample(Instant::now());
+        probe.weight.set(1);
+        set("twice");
+        set("twice");
+        (0..998).for_each(|number| set(&format!("once-{number}")));
+        // A quarter of an eighth of 1000 keys: one of 31 is noted, and what was not recorded before is counted.
+        probe.sample(Instant::now());
+        probe.weight.set(1);
+        (0..31).for_each(|_| set("later"));
+        let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 20);
+        let found: Vec<_> = found.iter().map(|hot| (hot.key.as_slice(), hot.share)).collect();
+        assert_eq!(found, [(&b"twice"[..], 2.0 / 1031.0)]);
     }
 }

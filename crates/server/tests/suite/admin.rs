@@ -236,7 +236,7 @@ fn numbers_of_now_agree_at_one_moment() {
 fn keys_are_hidden_when_dumps_are_disabled() {
     for allow_dump in [true, false] {
         let server = TestServer::with(ServerOptions { allow_dump, ..with_admin() });
-        server.talk(b"get secret\r\n");
+        server.talk(b"get secret\r\nget secret\r\n");
         let seen = json(&server, "/api/overview");
         assert_eq!(seen["hot_keys"].as_array().expect("a list").is_empty(), !allow_dump);
         assert_eq!(seen["hot_keys_hidden"].is_null(), allow_dump);
