@@ -149,6 +149,7 @@ impl BoundServer {
             samples: (0..counting).map(|_| Samples::default()).collect(),
             sizing: Sizing::default(),
             recent: Mutex::default(),
+            recent_pools: Mutex::default(),
             headline: Mutex::new((Level::Unknown, "No data yet.".to_owned())),
             admin_address: self.admin.as_ref().map(admin::AdminListener::address),
             started: Instant::now(),

@@ -13,7 +13,7 @@ use crate::counters::{CommandCounters, CommandTotals};
 use crate::dump_thread::DumpThread;
 use crate::evictions::EvictionListener;
 use crate::flash_gets::FlashGets;
-use crate::observe::{Level, Recent, Samples, Sizing, TrafficSketch};
+use crate::observe::{Level, PoolWindow, Recent, Samples, Sizing, TrafficSketch};
 use crate::options::ServerOptions;
 use crate::pools::PublishedPools;
 use crate::stats_prefix::PrefixStats;
@@ -40,6 +40,8 @@ pub struct Shared {
     pub sizing: Sizing,
     /// The numbers of the last minute, as of the last second; those of a default without an admin interface.
     pub recent: Mutex<Recent>,
+    /// Those of each pool; empty without an admin interface.
+    pub recent_pools: Mutex<Vec<PoolWindow>>,
     /// The state in one sentence, as of the last second; without an admin interface as at the start.
     pub headline: Mutex<(Level, String)>,
     pub started: Instant,

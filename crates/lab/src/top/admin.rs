@@ -74,6 +74,7 @@ pub struct PrefixUse {
     pub unread_share: Option<f64>,
     pub gets_per_second: f64,
     pub hit_ratio: Option<f64>,
+    pub sets_per_second: f64,
     pub evictions_per_second: f64,
     /// Mean times from the last use, and from the write, to the eviction.
     pub evicted_idle_seconds: Option<f64>,

@@ -275,17 +275,20 @@ impl Span<'_> {
         let rate = |growth: Option<u64>| Some(growth? as f64 / self.seconds()?);
         let sum = |hits: Option<u64>, misses: Option<u64>| Some(hits? + misses?);
         let gets = sum(growth("hits"), growth("misses"));
+        let told = |field| self.now.pool_decimal(name, field);
+        // A window without gets has no hit ratio.
+        let (get_rate, hit_ratio) = match told("now_get_per_second") {
+            Some(rate) => (Some(rate), told("now_hit_ratio")),
+            None => (rate(gets), ratio(growth("hits"), gets)),
+        };
+        let evicted = told("now_evicted_per_second").or_else(|| rate(growth("evictions")));
         PoolUse {
             name: name.to_owned(),
             limit_bytes: now("limit_bytes"),
             used_bytes: now("used_bytes"),
             items: now("items"),
-            gets: OperationRate {
-                per_second: rate(gets),
-                total: sum(now("hits"), now("misses")),
-                hit_ratio: ratio(growth("hits"), gets),
-            },
-            evictions: CounterRate { per_second: rate(growth("evictions")), total: now("evictions") },
+            gets: OperationRate { per_second: get_rate, total: sum(now("hits"), now("misses")), hit_ratio },
+            evictions: CounterRate { per_second: evicted, total: now("evictions") },
         }
     }
 
@@ -498,6 +501,14 @@ mod tests {
         assert_eq!((pool.gets.total, pool.gets.hit_ratio), (Some(2020), Some(1.0)));
         assert!(pool.evictions.per_second.is_some_and(|rate| (rate - 2.0).abs() < 0.1));
         assert_eq!(report.pools[1].gets.hit_ratio, None);
+        let told = "a:class 2\na:hits 9000\na:misses 10\na:evictions 9000\na:now_get_per_second 7.5\n\
+                    a:now_hit_ratio 0.25\na:now_evicted_per_second 1.5\nb:class 3\nb:hits 5\nb:misses 5\n\
+                    b:now_get_per_second 0";
+        let report = TopReport::new("t", Some(&before), &now.clone().with_pools(told), AdminReport::default());
+        let pool = &report.pools[0];
+        assert_eq!((pool.gets.per_second, pool.gets.hit_ratio, pool.gets.total), (Some(7.5), Some(0.25), Some(9010)));
+        assert_eq!(pool.evictions.per_second, Some(1.5));
+        assert_eq!((report.pools[1].gets.per_second, report.pools[1].gets.hit_ratio), (Some(0.0), None));
         let single = now.with_pools("default:class 1");
         assert!(TopReport::new("t", None, &single, AdminReport::default()).pools.is_empty());
     }

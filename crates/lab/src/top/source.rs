@@ -92,6 +92,11 @@ impl StatsSample {
         self.pools.get(&format!("{pool}:{field}"))?.parse().ok()
     }
 
+    /// From `stats pools`.
+    pub fn pool_decimal(&self, pool: &str, field: &str) -> Option<f64> {
+        self.pools.get(&format!("{pool}:{field}"))?.parse().ok()
+    }
+
     /// The prefixes of keys that belong to pools, URI-encoded, each with its pool.
     pub fn pool_prefixes(&self) -> impl Iterator<Item = (&str, &str)> {
         let of_pool = self.pools.iter().filter_map(|(field, list)| Some((field.strip_suffix(":prefixes")?, list)));

@@ -112,11 +112,23 @@ pub fn prefixes(report: &TopReport) -> Table {
             share(prefix.unread_share),
             per_second(Some(prefix.gets_per_second)),
             share(prefix.hit_ratio),
+            per_second(Some(prefix.sets_per_second)),
         ],
     };
     Table {
         name: "prefix",
-        columns: vec!["evicted", "memory", "evicted unread", "idle", "age", "share", "unread", "gets", "hit ratio"],
+        columns: vec![
+            "evicted",
+            "memory",
+            "evicted unread",
+            "idle",
+            "age",
+            "share",
+            "unread",
+            "gets",
+            "hit ratio",
+            "sets",
+        ],
         rows: report.admin.prefixes.iter().map(row).collect(),
         empty: nothing(&report.admin, "prefixes", "Nothing is stored."),
     }

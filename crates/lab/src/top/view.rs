@@ -537,7 +537,12 @@ mod tests {
         view.report.admin = AdminReport {
             latency_us: [("get".to_owned(), latency(150.0)), ("set".to_owned(), latency(2500.0))].into(),
             hot_keys: vec![key("hot", 50.0, 0.5), key("warm", 5.0, 1.0)],
-            prefixes: vec![PrefixUse { prefix: "user:".to_owned(), evictions_per_second: 7.0, ..PrefixUse::default() }],
+            prefixes: vec![PrefixUse {
+                prefix: "user:".to_owned(),
+                evictions_per_second: 7.0,
+                sets_per_second: 9.0,
+                ..PrefixUse::default()
+            }],
             ttl_buckets: vec![TtlUse {
                 ttl_seconds_min: 60,
                 ttl_seconds_max: Some(120),
@@ -577,6 +582,15 @@ mod tests {
             let screen = screen(&view, 120, 30);
             assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
         }
+    }
+
+    #[test]
+    fn prefixes_have_their_sets() {
+        let mut view = rich_view();
+        press(&mut view, "4");
+        let screen = screen(&view, 160, 30);
+        assert!(starts(&screen, "user: 7/s 0 B - - - - - 0/s - 9/s"), "{}", screen.join("\n"));
+        assert!(screen.iter().any(|row| row.starts_with("prefix") && row.contains("sets")), "{}", screen.join("\n"));
     }
 
     #[test]

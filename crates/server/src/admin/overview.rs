@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
-use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, Window, hottest, printable};
+use crate::observe::{HotKeys, HottestKey, LatencyHistogram, Observer, PoolWindow, Window, hottest, printable};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
-use crate::statistics::{self, CACHE, NOW, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER};
+use crate::statistics::{
+    self, CACHE, NOW, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, POOL_NOW, Readings, SERVER,
+};
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
@@ -80,10 +82,13 @@ pub fn pools(state: &AdminState) -> Value {
 }
 
 fn pool_list(shared: &Shared) -> Vec<Value> {
-    shared.pools.current().read(&shared.totals()).iter().map(pool).collect()
+    let windows = lock(&shared.recent_pools).clone();
+    let window = |name: &str| windows.iter().find(|window| window.pool == name).cloned().unwrap_or_default();
+    let readings = shared.pools.current().read(&shared.totals());
+    readings.iter().map(|reading| pool(reading, &window(&reading.rule.name))).collect()
 }
 
-fn pool(reading: &PoolReading) -> Value {
+fn pool(reading: &PoolReading, window: &PoolWindow) -> Value {
     let rule = &reading.rule;
     let mut answer = json!({
         "name": rule.name,
@@ -96,6 +101,7 @@ fn pool(reading: &PoolReading) -> Value {
     });
     statistics::insert_into(POOL_MEMORY, reading, &mut answer);
     statistics::insert_into(POOL_COUNTS, reading, &mut answer);
+    statistics::insert_into(POOL_NOW, window, &mut answer);
     if let Some(flash) = &reading.flash {
         statistics::insert_into(POOL_FLASH, flash, &mut answer["flash"]);
     }

@@ -67,6 +67,7 @@ impl AdminState {
         lock(&self.shared.evictions.samples.groups).decay(DECAY);
         observer.observe(snapshot);
         let window = observer.window();
+        *lock(&self.shared.recent_pools) = observer.pool_windows();
         let (gets, hits) = match window {
             Some(window) if window.gets() >= MIN_CURVE_GETS => (window.gets(), window.totals.get_hits),
             _ => observer.gets_and_hits(),
@@ -116,11 +117,13 @@ impl AdminState {
 
 fn snapshot(shared: &Shared) -> Snapshot {
     let latencies = || shared.samples.iter().map(|samples| &samples.latencies);
+    let (totals, pools) = (shared.totals(), shared.pools.current());
     Snapshot {
         time_unix_ms: unix_now().as_millis() as u64,
         uptime: shared.uptime(),
-        totals: shared.totals(),
-        cache: shared.pools.current().counter_snapshot(),
+        cache: pools.counter_snapshot(),
+        pools: pools.read(&totals).into_iter().map(|reading| (reading.rule.name, reading.totals)).collect(),
+        totals,
         connections: lock(&shared.connections).len() as u64,
         connections_limit: shared.options.max_connections as u64,
         rejected: shared.rejected.load(Ordering::Relaxed),

@@ -8,7 +8,8 @@ use ebbtide_protocol::reply::stat;
 use super::Executor;
 use super::stats::StatsView;
 use crate::pools::PoolReading;
-use crate::statistics::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, write_prefixed_stats};
+use crate::statistics::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, POOL_NOW, write_prefixed_stats};
+use crate::sync::lock;
 
 /// Prefixes as one token: each URI-encoded, which leaves no comma in it, and commas between them.
 fn encoded_list(prefixes: &[Vec<u8>]) -> String {
@@ -28,11 +29,15 @@ impl Executor {
     }
 
     pub(super) fn pool_stats(&self, out: &mut Vec<u8>) {
+        let windows = lock(&self.shared.recent_pools).clone();
         for reading in self.pool_readings() {
             let rule = &reading.rule;
             let prefix = &format!("{}:", rule.name);
             write_prefixed_stats(prefix, POOL_MEMORY, &reading, out);
             write_prefixed_stats(prefix, POOL_COUNTS, &reading, out);
+            if let Some(window) = windows.iter().find(|window| window.pool == rule.name) {
+                write_prefixed_stats(prefix, POOL_NOW, window, out);
+            }
             if let Some(flash) = &reading.flash {
                 write_prefixed_stats(prefix, POOL_FLASH, flash, out);
             }

@@ -51,7 +51,7 @@ pub use traffic::{
     EvictionCounts, EvictionGroups, EvictionSamples, EvictionSketch, TrafficSketch, missed_prefix, ttl_of_group,
 };
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
-pub use window::{Recent, Window};
+pub use window::{PoolWindow, Recent, Window};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 

@@ -14,7 +14,7 @@ use super::history_file::HistoryFile;
 use super::history_point::HistoryPoint;
 use super::snapshot::Snapshot;
 use super::wear::{FlashRating, Wear, WearRate};
-use super::window::{WINDOW_SECONDS, Window};
+use super::window::{PoolWindow, WINDOW_SECONDS, Window};
 use super::{CommandKind, LatencyHistogram};
 
 /// History of the snapshots.
@@ -79,6 +79,12 @@ impl Observer {
     /// Counts of the last minute; `None` after the first reading.
     pub fn window(&self) -> Option<Window> {
         Window::between(self.seen.front()?, self.seen.back()?)
+    }
+
+    /// Counts of each pool in the last minute; empty after the first reading.
+    pub fn pool_windows(&self) -> Vec<PoolWindow> {
+        let ends = self.seen.front().zip(self.seen.back());
+        ends.map_or_else(Vec::new, |(first, last)| PoolWindow::between(first, last))
     }
 
     /// Gets and hits to compare the window with: those of the minute before it whose hit ratio is the upper quartile
@@ -251,6 +257,7 @@ mod tests {
     use super::super::wear::DriveWrites;
     use super::*;
     use crate::counters::CommandTotals;
+    use crate::pools::PoolTotals;
     use ebbtide::memcached::{MonitorReason, MonitorStep};
 
     fn at(second: u64) -> Snapshot {
@@ -317,6 +324,27 @@ mod tests {
         }
         let seen: Vec<_> = observer.latencies().map(|(command, histogram)| (command, histogram.count())).collect();
         assert_eq!(seen, [(CommandKind::Touch, WINDOW_SECONDS as u64)]);
+    }
+
+    #[test]
+    fn the_window_of_pools_is_the_last_minute() {
+        let mut observer = Observer::default();
+        for second in 0..=100u64 {
+            let [mut old, mut new] = [PoolTotals::default(); 2];
+            (old.gets.hits, old.gets.misses) = (3 * second, second);
+            let mut pools = vec![("old".to_owned(), old)];
+            if second >= 70 {
+                new.evictions = 2 * (second - 70);
+                pools.push(("new".to_owned(), new));
+            }
+            observer.observe(Snapshot { pools, ..at(second) });
+            assert_eq!(observer.pool_windows().is_empty(), second == 0);
+        }
+        let windows = observer.pool_windows();
+        let [old, new] = &windows[..] else { panic!("{windows:?}") };
+        assert_eq!((old.pool.as_str(), old.seconds, new.pool.as_str()), ("old", 60.0, "new"));
+        assert_eq!((old.per_second(|totals| totals.gets.all()), old.hit_ratio()), (4.0, 0.75));
+        assert!(new.per_second(|totals| totals.evictions) == 1.0 && new.hit_ratio().is_nan());
     }
 
     #[test]

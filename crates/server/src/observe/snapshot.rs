@@ -8,6 +8,7 @@ use ebbtide::memcached::{CounterSnapshot, MonitorStep};
 use super::histogram::LatencyHistogram;
 use super::wear::DriveWrites;
 use crate::counters::CommandTotals;
+use crate::pools::PoolTotals;
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub uptime: Duration,
     pub totals: CommandTotals,
     pub cache: CounterSnapshot,
+    /// The counts of each pool, with its name.
+    pub pools: Vec<(String, PoolTotals)>,
     pub connections: u64,
     pub connections_limit: u64,
     pub rejected: u64,

@@ -8,6 +8,7 @@ use ebbtide::memcached::CounterSnapshot;
 use super::snapshot::Snapshot;
 use super::traffic::EvictionCounts;
 use crate::counters::CommandTotals;
+use crate::pools::PoolTotals;
 
 /// Length of the window that is "now", in seconds.
 pub const WINDOW_SECONDS: usize = 60;
@@ -65,6 +66,37 @@ impl Window {
             totals.decr_hits + totals.decr_misses,
         ];
         self.gets() + totals.set_commands + hits_and_misses.iter().sum::<u64>()
+    }
+}
+
+/// Counts of one pool in the window; its numbers are NaN in the default.
+#[derive(Clone, Debug, Default)]
+pub struct PoolWindow {
+    pub pool: String,
+    pub seconds: f64,
+    pub totals: PoolTotals,
+}
+
+impl PoolWindow {
+    /// Counts of each pool between two snapshots; those of a pool that `first` does not have begin at 0. Empty if no
+    /// time has passed.
+    pub fn between(first: &Snapshot, last: &Snapshot) -> Vec<Self> {
+        let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
+        let count = |(pool, totals): &(String, PoolTotals)| {
+            let before = first.pools.iter().find(|(name, _)| name == pool);
+            let totals = totals.since(&before.map_or_else(PoolTotals::default, |(_, before)| *before));
+            Self { pool: pool.clone(), seconds, totals }
+        };
+        if seconds > 0.0 { last.pools.iter().map(count).collect() } else { Vec::new() }
+    }
+
+    pub fn per_second(&self, count: fn(&PoolTotals) -> u64) -> f64 {
+        count(&self.totals) as f64 / self.seconds
+    }
+
+    /// The hit ratio of gets; NaN without gets.
+    pub fn hit_ratio(&self) -> f64 {
+        self.totals.gets.hits as f64 / self.totals.gets.all() as f64
     }
 }
 

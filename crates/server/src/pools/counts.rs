@@ -99,6 +99,10 @@ impl Gets {
         Self { hits: totals.get_hits, misses: totals.get_misses }
     }
 
+    pub fn all(self) -> u64 {
+        self.hits + self.misses
+    }
+
     /// The gets that `other` does not have. Counts that are not read at one moment may contradict each other.
     pub fn without(self, other: Self) -> Self {
         Self { hits: self.hits.saturating_sub(other.hits), misses: self.misses.saturating_sub(other.misses) }

@@ -15,6 +15,7 @@ mod rule;
 mod set;
 mod sweep;
 
+pub use counts::PoolTotals;
 pub use reload::Reload;
 pub use router::Router;
 pub use rule::PoolRule;

@@ -27,7 +27,7 @@ pub use cache::CACHE;
 pub use flash::FLASH;
 pub use monitor::MONITOR;
 pub use now::NOW;
-pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY};
+pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, POOL_NOW};
 pub use server::SERVER;
 pub use wear::WEAR;
 

@@ -1,9 +1,11 @@
-//! Gauges and counters of each pool. `stats pools` counts since the last reset, all others since the start.
+//! Gauges and counters of each pool, and its rates. `stats pools` counts since the last reset, all others since the
+//! start.
 
 use ebbtide::memcached::{CompactSizes, CompactStats, FlashPoolStats, HitRatio};
 
 use super::Metric::{Counter, CounterBy, Gauge, None};
 use super::{Number, Row, row};
+use crate::observe::PoolWindow;
 use crate::pools::PoolReading;
 
 #[rustfmt::skip]
@@ -34,6 +36,15 @@ pub const POOL_COUNTS: &[Row<PoolReading>] = &[
     row("weight", None, "weight", |r| u64::from(r.rule.weight).into()),
     row("hit_value", None, "hit_value", |r| u64::from(r.rule.hit_value).into()),
     row("", None, "target_hit_ratio", |r| r.rule.target_hit_ratio.map_or(Number::UNKNOWN, |ratio| HitRatio::as_f64(ratio).into())),
+];
+
+/// Of the last minute, as `NOW`.
+#[rustfmt::skip]
+pub const POOL_NOW: &[Row<PoolWindow>] = &[
+    row("now_hit_ratio", None, "now.hit_ratio", |r| r.hit_ratio().into()),
+    row("now_get_per_second", None, "now.commands_per_second.get", |r| r.per_second(|totals| totals.gets.all()).into()),
+    row("now_evicted_per_second", None, "now.evictions_per_second.all", |r| r.per_second(|totals| totals.evictions).into()),
+    row("now_expired_per_second", None, "now.expirations_per_second.all", |r| r.per_second(|totals| totals.expired).into()),
 ];
 
 /// Of a server with flash.

@@ -95,6 +95,12 @@ fn names_of_pools_and_of_the_monitor_stay() {
     let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
     let options = ServerOptions { admin: Some(admin), pools: vec![users, seen], ..options() };
     let server = TestServer::around(cache.build().expect("a cache"), options);
+    server.wait_for("gets of the last minute in each pool", || {
+        server.talk(b"get k\r\nget user:1\r\nget seen:abc\r\n");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let pools = String::from_utf8(server.talk(b"stats pools\r\n")).expect("text");
+        ["default", "users", "seen"].iter().all(|pool| pools.contains(&format!("{pool}:now_hit_ratio")))
+    });
     let mut names = Vec::new();
     stats(&server, " pools", &mut names);
     let page = get(&server, "/metrics");

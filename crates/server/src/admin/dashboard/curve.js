@@ -8,11 +8,9 @@ const FLASH_STEPS = 8;
 const GIB = 2 ** 30;
 const MONTH_SECONDS = 30.4375 * 86_400;
 
-// Looks at the gets of the pools, for their rates.
-const POOL_LOOKS = 60;
-
-// `pool` is null until the reader chooses one: then the curve is that of the pool of the verdict.
-const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, moved: false, pool: null, verdictPool: null, poolGets: [] };
+// `pool` is null until the reader chooses one: then the curve is that of the pool of the verdict. `poolGets` has the gets a
+// second of each of several pools.
+const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, moved: false, pool: null, verdictPool: null, poolGets: new Map() };
 
 function showVerdict(overview) {
   byId("verdict").hidden = !overview.verdict;
@@ -21,7 +19,7 @@ function showVerdict(overview) {
   setText(byId("division"), overview.division ?? "");
   showPools(overview);
   // The curve of one pool of several is that of its memory.
-  curve.flashBytes = curve.poolGets.length ? 0 : overview.flash?.capacity_bytes ?? 0;
+  curve.flashBytes = curve.poolGets.size ? 0 : overview.flash?.capacity_bytes ?? 0;
 }
 
 // Pools with a store have a curve each.
@@ -29,7 +27,7 @@ function showPools(overview) {
   const pools = (overview.pools ?? []).filter((pool) => pool.kind === "store");
   const isDivided = pools.length > 1;
   byId("curve-pool-row").hidden = !isDivided;
-  curve.poolGets = isDivided ? [...curve.poolGets.slice(1 - POOL_LOOKS), { time: overview.time_unix_ms, gets: new Map(pools.map((pool) => [pool.name, pool.hits + pool.misses])) }] : [];
+  curve.poolGets = new Map(isDivided ? pools.map((pool) => [pool.name, pool.now.commands_per_second.get]) : []);
   const [select, names] = [byId("curve-pool"), pools.map((pool) => pool.name)];
   if (names.join() !== [...select.options].map((option) => option.value).join()) select.replaceChildren(...names.map((name) => el("option", { value: name }, name)));
   if (!names.includes(curve.pool)) curve.pool = null;
@@ -40,13 +38,6 @@ function showPools(overview) {
 
 function shownPool() {
   return curve.pool ?? curve.verdictPool ?? "default";
-}
-
-// Gets of the pool in a second, between the first and the last look that have it.
-function poolRate(name) {
-  const seen = curve.poolGets.filter((look) => look.gets.has(name));
-  const [first, last] = [seen[0], seen[seen.length - 1]];
-  return seen.length > 1 && last.time > first.time ? Math.max(0, (1000 * (last.gets.get(name) - first.gets.get(name))) / (last.time - first.time)) : null;
 }
 
 async function askCurve() {
@@ -70,7 +61,7 @@ function showCurve(data) {
   if (!curve.moved) slider.value = String(data.points.findIndex((point) => point.memory_bytes === data.present.memory_bytes));
   const recent = live.points.slice(-60);
   const all = recent.length ? recent.reduce((sum, point) => sum + (point.gets ?? 0), 0) / recent.length : null;
-  curve.getsPerSecond = curve.poolGets.length ? poolRate(data.pool) : all;
+  curve.getsPerSecond = curve.poolGets.size ? curve.poolGets.get(data.pool) ?? null : all;
   byId("curve-flash-row").hidden = byId("curve-flash-price-row").hidden = curve.flashBytes === 0;
   answerWhatIf();
 }

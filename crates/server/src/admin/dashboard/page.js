@@ -112,7 +112,7 @@ function showDivision(overview) {
   byId("pools-card").hidden = (overview.pools ?? []).length < 2;
   fill("pools", (overview.pools ?? []).map((pool) => [pool.name, [
     { share: pool.limit_bytes ? pool.used_bytes / pool.limit_bytes : 0, look: "blue solid", title: `${bytes(pool.used_bytes)} of ${bytes(pool.limit_bytes)}` },
-  ], bytes(pool.used_bytes), count(pool.items), percent(ratioOf(pool.hits, pool.misses))]), "pools-none");
+  ], bytes(pool.used_bytes), count(pool.items), percent(pool.now.hit_ratio)]), "pools-none");
 }
 
 const sentence = (name) => name.replaceAll("_", " ");
