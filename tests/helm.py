@@ -133,8 +133,9 @@ def chart(folder, release, changes):
     folder = pathlib.Path(folder)
     values = merged(yaml.safe_load((folder / "values.yaml").read_text()), changes)
     objects = {}
+    files = {"Get": lambda name: (folder / name).read_text()}
     for template in sorted((folder / "templates").glob("*.yaml")):
-        text = render(template.read_text(), {"Values": values, "Release": {"Name": release}})
+        text = render(template.read_text(), {"Values": values, "Release": {"Name": release}, "Files": files})
         for document in yaml.safe_load_all(text):
             if document:
                 assert document["kind"] not in objects

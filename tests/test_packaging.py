@@ -193,12 +193,15 @@ VARIANTS = {
     "plain": {},
     "memory": {"memoryFile": {"kind": "memory"}, "stopSeconds": 120},
     "hostPath": {"memoryFile": {"kind": "hostPath"}, "minReadySeconds": 60, "cpu": "3"},
+    "volume": {"memoryFile": {"kind": "persistentVolume", "storageClassName": "fast"}, "stopSeconds": 90},
+    "two volumes": {"memoryFile": {"kind": "persistentVolume"}, "flash": {"enabled": True, "megabytes": 2048}},
     "deletion log": {"flash": {"enabled": True, "megabytes": 2048, "storageClassName": "", "deletionLog": "/flash/deletions"}},
     "everything": {
         "memoryFile": {"kind": "hostPath"},
         "flash": {"enabled": True, "megabytes": 2048, "storageClassName": "fast", "deletionLog": ""},
         "authSecret": "users",
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {"enabled": True},
         "nodeSelector": {"disk": "nvme"},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
@@ -230,7 +233,7 @@ def longest_stop(arguments, folder):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     values, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS[variant])
-    optional = {"ServiceMonitor", "NetworkPolicy"} if variant == "everything" else set()
+    optional = {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"} if variant == "everything" else set()
     assert set(kinds) == {"Service", "StatefulSet", "PodDisruptionBudget"} | optional
     stateful = kinds["StatefulSet"]["spec"]
     pod = stateful["template"]["spec"]
@@ -250,6 +253,9 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
         assert monitor["metadata"]["labels"] == values["serviceMonitor"]["labels"]
         # The job of the alert rules.
         assert kinds["Service"]["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "ebbtide"
+        rule = kinds["PrometheusRule"]
+        assert rule["spec"] == yaml.safe_load((PACKAGING / "prometheus/alerts.yaml").read_text())
+        assert rule["metadata"] == {"name": "cache", "labels": values["prometheusRule"]["labels"]}
         for name in ("nodeSelector", "affinity", "tolerations", "priorityClassName", "imagePullSecrets"):
             assert pod[name] == values[name]
         assert stateful["template"]["metadata"]["annotations"] == values["podAnnotations"]
@@ -282,6 +288,29 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     warnings = [line for line in report.stdout.splitlines() if line.startswith("warning ")]
     risks = ["admin HTTP on 0.0.0.0:11212 can be read"] + ([] if values["authSecret"] else ["no password is asked"])
     assert len(warnings) == len(risks) and all(risk in warning for risk, warning in zip(risks, warnings)), warnings
+
+
+def test_a_memory_file_on_a_volume_fits_and_stays_closed_to_others():
+    values, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS["two volumes"])
+    stateful = kinds["StatefulSet"]["spec"]
+    claims = {claim["metadata"]["name"]: claim["spec"] for claim in stateful["volumeClaimTemplates"]}
+    assert set(claims) == {"memory", "flash"}
+    size = int(claims["memory"]["resources"]["requests"]["storage"].removesuffix("Mi"))
+    # The image of the memory, and 5 % that ext4 keeps for root.
+    assert size * 0.95 > values["memoryMegabytes"] + 2
+    pod = stateful["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    file = pathlib.PurePath(container["args"][container["args"].index("-e") + 1])
+    assert str(file.parent) == mounts["memory"]
+    # The kubelet would change the mode of the file at each mount, and a start refuses one that the group may write to.
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    # A start may take as long as the stop that wrote the file.
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= values["stopSeconds"] + 300
+    _, kinds = helm.chart(PACKAGING / "helm/ebbtide", "cache", VARIANTS["volume"])
+    (claim,) = kinds["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    assert (claim["metadata"]["name"], claim["spec"]["storageClassName"]) == ("memory", "fast")
 
 
 def test_large_numbers_of_the_chart_are_whole():
