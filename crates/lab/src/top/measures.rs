@@ -33,6 +33,8 @@ pub struct TopReport {
     pub memory: MemoryUse,
     /// The state of the server in one sentence, with its cause.
     pub headline: Option<String>,
+    /// How good or bad that is: `good`, `unknown`, `attention` or `bad`.
+    pub headline_level: Option<String>,
     /// Verdict on the size of the cache.
     pub verdict: Option<String>,
     /// `None` if the server has none.
@@ -361,6 +363,7 @@ impl TopReport {
             operations,
             items: now.number("curr_items"),
             headline: now.own_text("headline"),
+            headline_level: now.own_text("headline_level"),
             verdict: now.own_text("size_verdict"),
             memory: MemoryUse {
                 limit_bytes: now.number("limit_maxbytes"),

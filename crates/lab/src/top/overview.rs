@@ -22,7 +22,9 @@ pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Lin
     let max = intervals.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
     let ratios = bars(intervals.iter().map(|(ratio, _)| *ratio), bar_width);
     let speeds = bars(intervals.iter().map(|(_, speed)| speed.map(|speed| speed / max)), bar_width);
-    let mut lines = report.headline.as_ref().map_or_else(Vec::new, |sentence| wrapped(sentence, width));
+    let look = look_of(report.headline_level.as_deref());
+    let sentence = report.headline.as_ref().map_or_else(Vec::new, |sentence| wrapped(sentence, width));
+    let mut lines: Vec<_> = sentence.into_iter().map(|line| line.style(look)).collect();
     lines.extend([
         with_bar(
             "Hit ratio",
@@ -49,6 +51,16 @@ pub fn lines(report: &TopReport, intervals: &Intervals, width: usize) -> Vec<Lin
     lines.push(Line::default());
     lines.extend(state(report, bar_width));
     lines
+}
+
+/// The colour of the sentence at the top, as on the dashboard.
+fn look_of(level: Option<&str>) -> Style {
+    match level {
+        Some("good") => Style::new().fg(Color::Green),
+        Some("attention") => Style::new().fg(Color::Yellow),
+        Some("bad") => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        _ => Style::new(),
+    }
 }
 
 /// The words of a sentence in lines of at most `width` characters, but for longer words, and an empty line.

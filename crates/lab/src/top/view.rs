@@ -347,6 +347,7 @@ mod tests {
 
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::style::Color;
 
     use super::super::admin::{AdminReport, CommandLatency, HotKey, LargeObject, PrefixUse, SizeUse, TtlUse};
     use super::super::source::StatsSample;
@@ -436,6 +437,18 @@ mod tests {
         let first = rows.iter().position(|row| row.starts_with("The hit ratio fell")).expect("the sentence");
         assert_eq!(format!("{} {}", rows[first], rows[first + 1]), text);
         assert!(rows.iter().position(|row| row.starts_with("Hit ratio")).is_some_and(|row| row > first));
+    }
+
+    #[test]
+    fn the_headline_has_the_color_of_its_level() {
+        for (level, color) in [("good", Color::Green), ("attention", Color::Yellow), ("bad", Color::Red)] {
+            let view = view(&format!("version 0.1.0\nheadline Something\nheadline_level {level}"));
+            let mut terminal = Terminal::new(TestBackend::new(80, 26)).unwrap();
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+            let cells = terminal.backend().buffer().content();
+            let first = cells.chunks(80).find_map(|row| row.iter().find(|cell| cell.symbol() == "S"));
+            assert_eq!(first.map(|cell| cell.fg), Some(color), "{level}");
+        }
     }
 
     #[test]

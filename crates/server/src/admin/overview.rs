@@ -55,7 +55,7 @@ pub fn overview(state: &AdminState) -> Value {
         "pools": pool_list(shared),
         "ttl_buckets": ttl_buckets(&readings.segments),
         "headline": {
-            "level": level,
+            "level": level.name(),
             "sentence": sentence,
             "pool": ratios.map(|ratios| &ratios.pool),
             "hit_ratio_half_memory": ratios.map(|ratios| ratios.half),

@@ -106,6 +106,7 @@ impl AdminState {
             now: GetCounts { gets: now(Window::gets), hits: now(|window| window.totals.get_hits) },
             before,
             evictions_now: now(|window| window.evictions),
+            evicted_unread_share: recent.evicted.unread_share(),
             refused_for_memory_now: now(|window| window.totals.store_no_memory),
             health: self.shared.cache.flash_health(),
             unread: traffic.as_ref().and_then(unread),

@@ -202,7 +202,9 @@ impl Executor {
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
         if let Some(address) = self.shared.admin_address {
             stat(out, "admin_address", address);
-            stat(out, "headline", &lock(&self.shared.headline).1);
+            let (level, sentence) = lock(&self.shared.headline).clone();
+            stat(out, "headline", sentence);
+            stat(out, "headline_level", level.name());
         }
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);

@@ -10,20 +10,36 @@ const MIN_LASTING_FALL: f64 = 0.02;
 /// A prefix with this share of the memory, most of it unread, is a cause.
 pub const MIN_MEMORY_SHARE: f64 = 0.2;
 pub const MIN_UNREAD_SHARE: f64 = 0.8;
+/// A step more of memory that saves this many percentage points of misses helps much.
+const MIN_SAVED_POINTS: f64 = 3.0;
+/// Evictions of which a share says something. Where fewer gets than this share miss, evictions cost little.
+const MIN_EVICTIONS: u64 = 100;
+const MIN_MISS_RATIO: f64 = 0.05;
 /// A prefix with this share of the misses is a cause if its gets hit by less than `MAX_MISSED_RATIO`, and all others by
 /// `MIN_FALL` more than all gets.
 const MIN_MISS_SHARE: f64 = 0.8;
 const MAX_MISSED_RATIO: f64 = 0.5;
 
 /// How good or bad the state is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Good,
     /// The data do not suffice yet.
     Unknown,
-    Notice,
+    /// Something can be done for the hit ratio, or will have to be.
+    Attention,
     Bad,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Unknown => "unknown",
+            Self::Attention => "attention",
+            Self::Bad => "bad",
+        }
+    }
 }
 
 /// Gets and hits of a time.
@@ -64,6 +80,14 @@ pub struct MissedPrefix {
     pub hit_ratio_of_others: f64,
 }
 
+/// The effect of a step more of memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SizeAdvice {
+    pub text: String,
+    /// Percentage points of misses that it would save; 0 while memory is not full.
+    pub saved_points: f64,
+}
+
 /// Inputs of the sentence.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -74,13 +98,14 @@ pub struct Facts {
     pub now: GetCounts,
     pub before: GetCounts,
     pub evictions_now: u64,
+    /// Share of sampled evictions of objects without a counted read since their write.
+    pub evicted_unread_share: Option<f64>,
     pub refused_for_memory_now: u64,
     pub health: Option<Health>,
     /// `None` if keys may not be shown.
     pub unread: Option<UnreadPrefix>,
     pub missed: Option<MissedPrefix>,
-    /// Effect of more memory, in words.
-    pub sizing: Option<String>,
+    pub sizing: Option<SizeAdvice>,
 }
 
 /// The sentence and its level.
@@ -99,7 +124,7 @@ pub fn headline(facts: &Facts) -> (Level, String) {
         return (Level::Bad, sentence);
     }
     if facts.health == Some(Health::Degraded) {
-        return (Level::Notice, "The device of flash had errors or stalls: see the system's log.".to_owned());
+        return (Level::Attention, "The device of flash had errors or stalls: see the system's log.".to_owned());
     }
     let Some(ratio) = facts.now.ratio() else {
         let state = match facts.items {
@@ -110,10 +135,16 @@ pub fn headline(facts: &Facts) -> (Level, String) {
     };
     let hits = format!("{} of gets hit", percent(ratio));
     if let Some(cause) = cause(facts).filter(|_| facts.evictions_now > 0) {
-        return (Level::Notice, format!("{hits}. {cause}"));
+        return (Level::Attention, format!("{hits}. {cause}"));
+    }
+    if let Some(sizing) = facts.sizing.as_ref().filter(|sizing| helps_much(facts, sizing)) {
+        return (Level::Attention, format!("{hits}; {}", sizing.text));
+    }
+    if let Some(sentence) = unread_evictions(facts) {
+        return (Level::Attention, format!("{hits}. {sentence}"));
     }
     match &facts.sizing {
-        Some(sizing) => (Level::Good, format!("{hits}; {sizing}")),
+        Some(sizing) => (Level::Good, format!("{hits}; {}", sizing.text)),
         None if facts.evictions_now == 0 => (Level::Good, format!("{hits}, and nothing is evicted.")),
         None => (Level::Good, format!("{hits}; too few gets were sampled to say what more memory would give.")),
     }
@@ -146,6 +177,23 @@ fn missed_prefix(facts: &Facts) -> Option<String> {
             percent(*miss_share),
             percent(*hit_ratio),
             percent(*hit_ratio_of_others)
+        )
+    })
+}
+
+fn helps_much(facts: &Facts, sizing: &SizeAdvice) -> bool {
+    facts.now.gets >= MIN_GETS && sizing.saved_points >= MIN_SAVED_POINTS
+}
+
+/// Most objects leave without a read, and many gets miss.
+fn unread_evictions(facts: &Facts) -> Option<String> {
+    let (share, ratio) = (facts.evicted_unread_share?, facts.now.ratio()?);
+    let costs_hits = facts.now.gets >= MIN_GETS && 1.0 - ratio >= MIN_MISS_RATIO;
+    let is_majority = facts.evictions_now >= MIN_EVICTIONS && share >= MIN_UNREAD_SHARE;
+    (is_majority && costs_hits).then(|| {
+        let share = percent(share);
+        format!(
+            "{share} of the evicted objects leave unread: give them a shorter TTL, or do not store what nobody reads."
         )
     })
 }
@@ -196,6 +244,51 @@ mod tests {
 
     fn counts(gets: u64, hits: u64) -> GetCounts {
         GetCounts { gets, hits }
+    }
+
+    fn advice(text: &str, saved_points: f64) -> Option<SizeAdvice> {
+        Some(SizeAdvice { text: text.to_owned(), saved_points })
+    }
+
+    #[test]
+    fn memory_that_helps_much_asks_for_attention() {
+        let of = |gets, saved_points| {
+            let sizing = advice("16 MiB more memory would save points of misses.", saved_points);
+            headline(&Facts { items: 9, now: counts(gets, gets / 2), evictions_now: 5, sizing, ..Facts::default() })
+        };
+        let told = "50.0 % of gets hit; 16 MiB more memory would save points of misses.".to_owned();
+        assert_eq!(of(1000, 12.0), (Level::Attention, told.clone()));
+        assert_eq!(of(1000, 3.0).0, Level::Attention);
+        assert_eq!(of(1000, 2.9), (Level::Good, told));
+        assert_eq!(of(100, 12.0).0, Level::Good, "few gets");
+    }
+
+    #[test]
+    fn objects_that_leave_unread_ask_for_attention() {
+        let facts = Facts {
+            items: 9,
+            now: counts(1000, 700),
+            evictions_now: 5000,
+            evicted_unread_share: Some(0.912),
+            sizing: advice("16 MiB more memory would save nothing.", 0.0),
+            ..Facts::default()
+        };
+        let told = "70.0 % of gets hit. 91.2 % of the evicted objects leave unread: give them a shorter TTL, or do not \
+                    store what nobody reads.";
+        assert_eq!(headline(&facts), (Level::Attention, told.to_owned()));
+        let helped =
+            Facts { sizing: advice("16 MiB more memory would save 4.0 points of misses.", 4.0), ..facts.clone() };
+        assert!(headline(&helped).1.ends_with("4.0 points of misses."), "what memory would save comes first");
+        for good in [
+            Facts { now: counts(1000, 960), ..facts.clone() },
+            Facts { now: counts(100, 70), ..facts.clone() },
+            Facts { evictions_now: 50, ..facts.clone() },
+            Facts { evicted_unread_share: Some(0.6), ..facts.clone() },
+            Facts { evicted_unread_share: None, ..facts },
+        ] {
+            let (level, told) = headline(&good);
+            assert!(level == Level::Good && told.ends_with("would save nothing."), "{told}");
+        }
     }
 
     fn flood() -> Option<UnreadPrefix> {
@@ -252,7 +345,7 @@ mod tests {
     #[test]
     fn a_flood_of_quarter_memory_hides_sizing() {
         let unread = UnreadPrefix { memory_share: 0.25, ..flood().unwrap() };
-        let sizing = Some("8 MiB more memory would save 2.0 points of misses.".to_owned());
+        let sizing = advice("8 MiB more memory would save 2.0 points of misses.", 2.0);
         let facts = Facts {
             now: counts(1000, 801),
             before: counts(1000, 925),
@@ -264,7 +357,7 @@ mod tests {
         let cause = "Keys of flood: take 25.0 % of the memory and give 0.4 % of the hits; 98.5 % of them are unread.";
         assert_eq!(headline(&facts).1, format!("The hit ratio fell from 92.5 % to 80.1 %. {cause}"));
         let steady = Facts { before: counts(1000, 801), ..facts };
-        assert_eq!(headline(&steady), (Level::Notice, format!("80.1 % of gets hit. {cause}")));
+        assert_eq!(headline(&steady), (Level::Attention, format!("80.1 % of gets hit. {cause}")));
     }
 
     #[test]
@@ -289,7 +382,7 @@ mod tests {
         let refused = Facts { health: None, ..all };
         assert!(headline(&refused).1.starts_with("7 writes were refused"));
         let good =
-            Facts { now: counts(10, 9), sizing: Some("more memory would add little.".into()), ..Facts::default() };
+            Facts { now: counts(10, 9), sizing: advice("more memory would add little.", 0.0), ..Facts::default() };
         assert_eq!(headline(&good), (Level::Good, "90.0 % of gets hit; more memory would add little.".to_owned()));
     }
 }

@@ -9,6 +9,8 @@ use ebbtide::memcached::{
 };
 use serde_json::{Value, json};
 
+use super::headline::SizeAdvice;
+
 /// Gets that a miss ratio needs which sets the level of a curve.
 pub const MIN_CURVE_GETS: u64 = 1000;
 
@@ -112,20 +114,22 @@ impl Sizing {
         Some(if is_of_one_pool { verdict.to_string() } else { format!("{pool}: {verdict}") })
     }
 
-    /// Effect of more or less memory, in words.
-    pub fn advice(&self) -> Option<String> {
+    /// Effect of more memory.
+    pub fn advice(&self) -> Option<SizeAdvice> {
         let LatestVerdict { pool, is_of_one_pool, verdict, .. } = lock(&self.latest).clone();
         let verdict = verdict?;
         let step = ByteSize::bytes(verdict.step_bytes);
         let of_pool = |word: &str| if is_of_one_pool { String::new() } else { format!(" {word} pool {pool}") };
-        Some(match verdict.saved_points {
+        let text = match verdict.saved_points {
             _ if !verdict.is_full => format!("memory{} is not full.", of_pool("of")),
             points if points < 0.05 => format!("{step} more memory{} would save nothing.", of_pool("for")),
             points => {
                 let misses = if is_of_one_pool { "misses" } else { "its misses" };
                 format!("{step} more memory{} would save {points:.1} points of {misses}.", of_pool("for"))
             }
-        })
+        };
+        let saved_points = if verdict.is_full { verdict.saved_points } else { 0.0 };
+        Some(SizeAdvice { text, saved_points })
     }
 
     /// Hit ratios of the pool of the verdict with half, the present and twice its memory; `None` before enough was

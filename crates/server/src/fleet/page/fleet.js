@@ -1,7 +1,7 @@
 // The fleet: one row for each node, worst first in the sentence. Texts go in as text, never as markup.
 
 const byId = (id) => document.getElementById(id);
-const WORST = ["bad", "notice", "unknown", "good"];
+const WORST = ["bad", "attention", "unknown", "good"];
 
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
