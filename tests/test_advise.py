@@ -1,5 +1,6 @@
 """`ebbtide advise`: sizes for a hit ratio and a budget, flash or not, slab classes, and a page with the same numbers."""
 
+import datetime
 import json
 import re
 import shlex
@@ -146,6 +147,10 @@ def test_the_page_has_the_numbers_of_the_json(trace, tmp_path):
     page = tmp_path / "report.html"
     found = json.loads(run("advise", trace, "--json", "--hit-ratio", "70%", "--html", page).stdout)
     text = page.read_text()
+    made = re.search(r"<p class=soft id=made>Made by ebbtide (\S+) on ([\d-]+ [\d:]+) UTC\.</p>", text)
+    assert f"ebbtide {made[1]} " in run("-V").stdout
+    date = datetime.datetime.strptime(made[2], "%Y-%m-%d %H:%M").replace(tzinfo=datetime.UTC)
+    assert abs((datetime.datetime.now(datetime.UTC) - date).total_seconds()) < 600
     embedded = re.search(r'<script type="application/json" id=advice>(.*?)</script>', text, re.S)
     assert json.loads(embedded[1].replace("<\\/", "</")) == found
     assert text.count("<svg") == 2 and "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text

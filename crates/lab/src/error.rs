@@ -20,6 +20,9 @@ pub enum Error {
         line: u64,
         reason: String,
     },
+    /// A value of a file of settings cannot be used. The reason begins with the path of its key.
+    #[error("{path}: {reason}")]
+    Refused { path: String, reason: String },
     /// The trace is in none of the known formats.
     #[error("{trace}: the format cannot be told from the content ({reason}); name it with --format")]
     UnknownFormat { trace: String, reason: String },
@@ -81,6 +84,7 @@ impl Error {
             Self::Configuration { .. } | Self::Cache(ebbtide::Error::Configuration { .. }) => USAGE,
             Self::Read { .. }
             | Self::Malformed { .. }
+            | Self::Refused { .. }
             | Self::UnknownFormat { .. }
             | Self::NotATrace { .. }
             | Self::NoRequests { .. }

@@ -93,9 +93,40 @@ pub fn gauge(share: f64, width: usize) -> String {
     format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
 }
 
+/// The minute of a time that is given in seconds since 1970, as `2026-11-30 15:20 UTC`.
+pub fn utc(unix_seconds: u64) -> String {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // Days since March 1 of the year 0: a year that begins in March has its leap day at its end.
+    let days = unix_seconds / 86_400 + 719_468;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, is_next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (hour, minute) = (unix_seconds / 3600 % 24, unix_seconds / 60 % 60);
+    format!("{:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC", 400 * era + year + is_next_year)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_000_000_000, "2001-09-09 01:46 UTC"),
+            (1_709_251_199, "2024-02-29 23:59 UTC"),
+            (1_735_689_599, "2024-12-31 23:59 UTC"),
+            (1_735_689_600, "2025-01-01 00:00 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds), date);
+        }
+    }
 
     #[test]
     fn numbers_are_short() {

@@ -9,6 +9,7 @@ use super::pools::PoolAdvice;
 use super::report::{Advice, words};
 use super::units::{money, size};
 use crate::Error;
+use crate::format::utc;
 use crate::mrc::TraceLoad;
 
 const WIDTH: u32 = 480;
@@ -39,11 +40,11 @@ th:first-child, td:first-child { text-align: left; } th { color: var(--soft); fo
 @media (max-width: 480px) { th, td { padding: 6px; font-size: 0.85rem; } th { white-space: normal; vertical-align: bottom; } }
 ";
 
-/// The page.
+/// The page, with the version that made it and the seconds since 1970 at which it did.
 ///
 /// # Errors
 /// [`Error::Drawing`] if a chart cannot be drawn.
-pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
+pub(super) fn page(advice: &Advice, load: &TraceLoad, made_unix_seconds: u64) -> Result<String, Error> {
     let name = escaped(advice.trace.rsplit('/').next().unwrap_or(&advice.trace));
     let mut body = String::new();
     let put = |body: &mut String, text: &str| body.push_str(text);
@@ -96,6 +97,8 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad) -> Result<String, Error> {
     put(&mut body, &ram_per_item(advice)?);
     put(&mut body, "</figure><h2>Notes</h2>");
     advice.caveats.iter().for_each(|caveat| put(&mut body, &format!("<p class=soft>{}.</p>", escaped(caveat))));
+    let (version, made) = (env!("CARGO_PKG_VERSION"), utc(made_unix_seconds));
+    put(&mut body, &format!("<p class=soft id=made>Made by ebbtide {version} on {made}.</p>"));
     let json = serde_json::to_string(advice).map_err(std::io::Error::from)?.replace("</", "<\\/");
     Ok(format!(
         "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\

@@ -22,6 +22,7 @@ mod units;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebbtide::{ByteSize, message};
 
@@ -159,7 +160,9 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     })?;
     let advice = advise(args, &load, jobs)?;
     if let Some(page) = page {
-        page.write(html::page(&advice, &load)?.as_bytes())?;
+        // A clock before 1970 has no date to tell.
+        let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        page.write(html::page(&advice, &load, made.as_secs())?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     match args.json {

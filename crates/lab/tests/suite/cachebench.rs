@@ -113,11 +113,21 @@ fn a_burst_is_immediate_then_the_rate_holds() {
 #[test]
 fn unsupported_configurations_are_refused_by_key() {
     for (from, to, part) in [
-        (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "numKeys": 9,"#, "poolDistributions: the key numKeys is of"),
-        (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "frob": 9,"#, "poolDistributions: the key frob is not supported"),
+        (
+            r#""getRatio": 0.6,"#,
+            r#""getRatio": 0.6, "numKeys": 9,"#,
+            "test_config.poolDistributions[0].numKeys: the key",
+        ),
+        (
+            r#""getRatio": 0.6,"#,
+            r#""getRatio": 0.6, "frob": 9,"#,
+            "test_config.poolDistributions[0].frob: the key frob is",
+        ),
+        (r#""getRatio": 0.6,"#, r#""getRatio": "x","#, "test_config.poolDistributions[0].getRatio: invalid type"),
+        (r#""getRatio": 0.6,"#, r#""getRatio": 0.6, "ttlSecsRange": [1],"#, "poolDistributions[0].ttlSecsRange: "),
         (r#""generator": "online""#, r#""generator": "replay", "traceFileName": "x""#, "generator `replay`"),
         ("cache_component", "high_refcount", "name `high_refcount`"),
-        (r#""cacheSizeMB": 16,"#, r#""numPools": 2,"#, "numPools 2 and 1 poolSizes"),
+        (r#""cacheSizeMB": 16,"#, r#""numPools": 2,"#, "cache_config.numPools: numPools 2 and 1 poolSizes"),
         ("}]\n  }\n}]", "}]\n  }\n}, {}]", "a list of 2 configurations"),
     ] {
         assert!(BURST.contains(from), "{from}");

@@ -198,11 +198,12 @@ fn one_hits_in_popularity_files_are_lone_gets() {
 fn configurations_that_make_no_sense_are_refused() {
     for (from, to, reason) in [
         ("\"test_config\"", "\"tests\"", "no `test_config`"),
-        ("\"numKeys\": 3000", "\"numKeys\": -1", "test_config: invalid value"),
-        ("\"numKeys\": 3000", "\"numKeys\": 0", "numKeys is 0"),
-        ("[1, 8, 64]", "[1]", "keySizeRange has 1 numbers, and keySizeRangeProbability 2"),
+        ("\"numKeys\": 3000", "\"numKeys\": -1", "config.json: test_config.numKeys: invalid value"),
+        ("\"numKeys\": 3000", "\"numKeys\": 0", "test_config.numKeys: numKeys is 0"),
+        ("[1, 8, 64]", "[1, \"x\", 64]", "config.json: test_config.keySizeRange: invalid type"),
+        ("[1, 8, 64]", "[1]", "test_config.keySizeRange: keySizeRange has 1 numbers, and keySizeRangeProbability 2"),
         ("[1, 8, 64]", "[1, 8, 4]", "more and in order"),
-        ("[0.3, 0.7]", "[-1, 2]", "keySizeRangeProbability has no weights"),
+        ("[0.3, 0.7]", "[-1, 2]", "test_config.keySizeRangeProbability: keySizeRangeProbability has no weights"),
         ("[1, 8, 64]", "[1, 8, 6e9]", "keySizeRange has numbers that are not from 0 to 2^32"),
         ("\"getRatio\": 0.7, \"setRatio\": 0.1, \"delRatio\": 0.1, \"loneGetRatio\": 0.1,", "", "no ratio"),
         ("\"popDistFile\": \"pop.json\"", "\"popularityBuckets\": [1]", "1 popularityBuckets and 0"),
@@ -211,10 +212,18 @@ fn configurations_that_make_no_sense_are_refused() {
         ("\"numOps\": 10000", "\"numOps\": 5000000000", "--requests 20000000000: it is from 1 to"),
         ("\"numOps\": 10000,", "", "--requests 0: it is from 1 to"),
         ("}\n}", "", "line "),
-        ("\"opDelayNs\": 1000", "\"generator\": \"piecewise-replay\"", "generator `piecewise-replay` is not supported"),
-        ("\"opDelayNs\": 1000", "\"name\": \"cachelib_map\"", "name `cachelib_map` is not supported"),
-        ("\"opDelayNs\": 1000", "\"couldExistRatio\": 0.4", "couldExistRatio is not supported"),
-        ("\"opDelayNs\": 1000", "\"frobnicate\": 1", "the key frobnicate is not supported"),
+        (
+            "\"opDelayNs\": 1000",
+            "\"generator\": \"piecewise-replay\"",
+            "test_config.generator: generator `piecewise-replay` is not supported",
+        ),
+        ("\"opDelayNs\": 1000", "\"name\": \"cachelib_map\"", "test_config.name: name `cachelib_map` is not supported"),
+        (
+            "\"opDelayNs\": 1000",
+            "\"couldExistRatio\": 0.4",
+            "test_config.couldExistRatio: couldExistRatio is not supported",
+        ),
+        ("\"opDelayNs\": 1000", "\"frobnicate\": 1", "test_config.frobnicate: the key frobnicate is not supported"),
         ("\"opDelayNs\": 1000", "\"opPoolDistribution\": [0.5, 0.5]", "have 1 and 2 pools"),
         ("\"opDelayNs\": 1000", "\"poolDistributions\": [{}, {}]", "2 poolDistributions for 1 pools"),
         ("\"opDelayNs\": 1000", "\"addChainedRatio\": 0.1", "chainedItemLengthRangeProbability has no weights"),
@@ -223,6 +232,8 @@ fn configurations_that_make_no_sense_are_refused() {
         let directory = cachebench(&CONFIG.replace(from, to), ["config.json", "pop.json", "sizes.json"]);
         let error = try_cachebench(&directory, "config.json", "").unwrap_err().to_string();
         assert!(error.contains(reason), "{from} -> {to}: {error}");
+        // The parser of JSON alone knows a line.
+        assert_eq!(error.contains("line "), reason == "line ", "{error}");
     }
 }
 

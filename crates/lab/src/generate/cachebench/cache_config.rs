@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::refusal::Refusal;
+
 /// Memory of the configured cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CacheConfig {
@@ -20,25 +22,29 @@ const MAX_SUM: f64 = 1.0 + 1e-6;
 
 impl CacheConfig {
     /// Reads the section, and lists its keys that mean nothing here.
-    pub(super) fn read(section: Option<&Value>) -> Result<(Self, Vec<String>), String> {
+    pub(super) fn read(section: Option<&Value>) -> Result<(Self, Vec<String>), Refusal> {
+        let refused = |key: &str, reason: String| Refusal::new(key, reason).within("cache_config");
         let empty = Value::Object(serde_json::Map::new());
-        let keys = section.unwrap_or(&empty).as_object().ok_or("cache_config is no object")?;
+        let keys = section.unwrap_or(&empty).as_object();
+        let keys = keys.ok_or_else(|| refused("", "cache_config is no object".to_owned()))?;
         let count = |name: &str| match keys.get(name).map(|value| (value, value.as_u64())) {
             None => Ok(None),
             Some((_, Some(number))) => Ok(Some(number)),
-            Some((value, None)) => Err(format!("cache_config: {name} {value}: give a whole number from 0 on")),
+            Some((value, None)) => Err(refused(name, format!("{name} {value}: give a whole number from 0 on"))),
         };
         let memory_bytes = count("cacheSizeMB")?.filter(|size| *size > 0).map(|size| size.saturating_mul(1 << 20));
         let pool_sizes = match keys.get("poolSizes") {
             None => vec![1.0],
             Some(sizes) => shares(sizes).ok_or_else(|| {
-                format!("cache_config: poolSizes {sizes}: give a share above 0 for each pool, together at most 1")
+                let remedy = "give a share above 0 for each pool, together at most 1";
+                refused("poolSizes", format!("poolSizes {sizes}: {remedy}"))
             })?,
         };
         let pools = count("numPools")?.unwrap_or(1);
         if pools != pool_sizes.len() as u64 {
             let sizes = pool_sizes.len();
-            return Err(format!("cache_config: numPools {pools} and {sizes} poolSizes; give a size for each pool"));
+            let reason = format!("numPools {pools} and {sizes} poolSizes; give a size for each pool");
+            return Err(refused("numPools", reason));
         }
         let other = keys.keys().filter(|key| !KEYS.contains(&key.as_str()));
         Ok((Self { memory_bytes, pool_sizes }, other.map(|key| format!("cache_config.{key}")).collect()))
@@ -77,7 +83,7 @@ mod tests {
             (json!({"cacheSizeMB": "much"}), "cacheSizeMB \"much\": give a whole number"),
             (json!([]), "no object"),
         ] {
-            let error = CacheConfig::read(Some(&section)).unwrap_err();
+            let error = CacheConfig::read(Some(&section)).unwrap_err().to_string();
             assert!(error.contains(part), "{section}: {error}");
         }
     }

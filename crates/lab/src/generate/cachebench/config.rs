@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::cache_config::CacheConfig;
+use super::refusal::Refusal;
 use crate::Error;
 
 /// `test_config` without the parameters of each pool.
@@ -57,6 +58,9 @@ pub(super) struct PoolConfig {
     pub(super) popularity_buckets: Vec<f64>,
     pub(super) popularity_weights: Vec<f64>,
     pub(super) pop_dist_file: Option<PathBuf>,
+    /// The path of the section in the file.
+    #[serde(skip)]
+    pub(super) section: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -158,29 +162,31 @@ pub(super) struct Configuration {
 
 impl Configuration {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let wrong = |reason: String| malformed(path, 1, reason);
+        let wrong = |refusal: Refusal| refusal.of_file(path);
         let whole = only_instance(json(path)?).map_err(wrong)?;
-        let test = whole.get("test_config").cloned().ok_or_else(|| wrong("no `test_config`".into()))?;
-        let of = |value: &Value| -> Result<PoolConfig, Error> {
-            serde_json::from_value(value.clone()).map_err(|error| wrong(format!("test_config: {error}")))
-        };
+        let none = || Refusal::new("", "no `test_config`");
+        let test = whole.get("test_config").cloned().ok_or_else(none).map_err(wrong)?;
         check_test(&test).map_err(wrong)?;
         let mut ignored = checked("test_config", &test, &[&TEST_KEYS, &POOL_KEYS]).map_err(wrong)?;
         let (cache, of_cache) = CacheConfig::read(whole.get("cache_config")).map_err(wrong)?;
         ignored.extend(of_cache);
         let listed = test.get("poolDistributions").and_then(Value::as_array);
         let (is_listed, pools) = (listed.is_some(), listed.cloned().unwrap_or_else(|| vec![test.clone()]));
-        let test: TestConfig = serde_json::from_value(test).map_err(|error| wrong(format!("test_config: {error}")))?;
+        let test: TestConfig = section("test_config", test).map_err(wrong)?;
         let mut read = Vec::new();
-        for pool in &pools {
+        for (number, pool) in pools.into_iter().enumerate() {
+            let mut name = "test_config".to_owned();
             if is_listed {
-                ignored.extend(checked("poolDistributions", pool, &[&POOL_KEYS]).map_err(wrong)?);
+                name = format!("test_config.poolDistributions[{number}]");
+                ignored.extend(checked(&name, &pool, &[&POOL_KEYS]).map_err(wrong)?);
             }
-            let mut pool = of(pool)?;
+            let mut pool: PoolConfig = section(&name, pool).map_err(wrong)?;
             pool.read_files(path, &test.config_path)?;
             if pool.could_exist_ratio > 0.0 {
-                return Err(wrong("couldExistRatio is not supported: no operation of a trace only asks".into()));
+                let reason = "couldExistRatio is not supported: no operation of a trace only asks";
+                return Err(wrong(Refusal::new("couldExistRatio", reason).within(&name)));
             }
+            pool.section = name;
             read.push(pool);
         }
         ignored.sort_unstable();
@@ -190,31 +196,48 @@ impl Configuration {
 }
 
 /// A file may list configurations that CacheBench runs side by side; one of them is a workload.
-fn only_instance(file: Value) -> Result<Map<String, Value>, String> {
+fn only_instance(file: Value) -> Result<Map<String, Value>, Refusal> {
     match file {
         Value::Object(whole) => Ok(whole),
         Value::Array(mut instances) if instances.len() == 1 => only_instance(instances.remove(0)),
-        Value::Array(instances) => Err(format!(
-            "a list of {} configurations, and one is a workload; give each a file of its own",
-            instances.len()
-        )),
-        other => Err(format!("`{other}` is no configuration; give an object with `test_config`")),
+        Value::Array(instances) => {
+            let count = instances.len();
+            let reason =
+                format!("a list of {count} configurations, and one is a workload; give each a file of its own");
+            Err(Refusal::new("", reason))
+        }
+        other => Err(Refusal::new("", format!("`{other}` is no configuration; give an object with `test_config`"))),
     }
 }
 
 /// Refuses tests whose requests are not drawn from the distributions.
-fn check_test(test: &Value) -> Result<(), String> {
+fn check_test(test: &Value) -> Result<(), Refusal> {
     let text = |name: &str| test.get(name).and_then(Value::as_str).unwrap_or_default();
     let (generator, name) = (text("generator"), text("name"));
     if !DRAWING_GENERATORS.contains(&generator) {
-        return Err(format!(
-            "generator `{generator}` is not supported: it plays a trace; give that trace to `ebbtide replay`"
-        ));
+        let reason = "is not supported: it plays a trace; give that trace to `ebbtide replay`";
+        return Err(Refusal::new("test_config.generator", format!("generator `{generator}` {reason}")));
     }
     match name {
         "" | COMPONENT_TEST => Ok(()),
-        _ => Err(format!("name `{name}` is not supported: it is a test of CacheLib's classes")),
+        _ => {
+            let reason = format!("name `{name}` is not supported: it is a test of CacheLib's classes");
+            Err(Refusal::new("test_config.name", reason))
+        }
     }
+}
+
+/// A section of the file. Every key of it has a default, so that the one that does not fit is refused alone, too.
+fn section<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, Refusal> {
+    let of_key = |(key, value): (&String, &Value)| {
+        let alone = Map::from_iter([(key.clone(), value.clone())]);
+        let error = serde_json::from_value::<T>(Value::Object(alone)).err()?;
+        Some(Refusal::new(key.clone(), error.to_string()))
+    };
+    serde_json::from_value(value.clone()).map_err(|error| {
+        let refusal = value.as_object().and_then(|map| map.iter().find_map(of_key));
+        refusal.unwrap_or_else(|| Refusal::new("", error.to_string())).within(name)
+    })
 }
 
 impl PoolConfig {
@@ -234,17 +257,16 @@ impl PoolConfig {
 }
 
 /// The keys of `section` without a meaning.
-fn checked(section: &str, value: &Value, known: &[&[&str]]) -> Result<Vec<String>, String> {
+fn checked(section: &str, value: &Value, known: &[&[&str]]) -> Result<Vec<String>, Refusal> {
     let names = value.as_object().map_or_else(Vec::new, |map| map.keys().cloned().collect());
     let (mut ignored, is_known) = (Vec::new(), |name: &str| known.iter().any(|keys| keys.contains(&name)));
     for name in names.into_iter().filter(|name| !is_known(name)) {
+        let refused = |reason: String| Err(Refusal::new(name.clone(), reason).within(section));
         if TEST_KEYS.contains(&name.as_str()) {
-            return Err(format!("{section}: the key {name} is of test_config as a whole; give it there"));
+            return refused(format!("the key {name} is of test_config as a whole; give it there"));
         }
         if !WITHOUT_MEANING.contains(&name.as_str()) {
-            return Err(format!(
-                "{section}: the key {name} is not supported; remove it if the requests do not need it"
-            ));
+            return refused(format!("the key {name} is not supported; remove it if the requests do not need it"));
         }
         ignored.push(name);
     }
@@ -263,12 +285,11 @@ fn beside(config: &Path, file: &Path) -> PathBuf {
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let text =
         std::fs::read_to_string(path).map_err(|source| Error::Read { trace: path.display().to_string(), source })?;
-    serde_json::from_str(&without_comments(&text))
-        .map_err(|error| malformed(path, error.line() as u64, error.to_string()))
-}
-
-pub(super) fn malformed(path: &Path, line: u64, reason: String) -> Error {
-    Error::Malformed { trace: path.display().to_string(), line, reason }
+    serde_json::from_str(&without_comments(&text)).map_err(|error| Error::Malformed {
+        trace: path.display().to_string(),
+        line: error.line() as u64,
+        reason: error.to_string(),
+    })
 }
 
 /// CacheLib's files hold `//` comments. Line numbers stay.

@@ -1,6 +1,7 @@
 //! Sizes, TTLs and popularity as CacheBench draws them.
 
 use super::config::PoolConfig;
+use super::refusal::Refusal;
 use crate::workload::{Random, WeightedChoice};
 
 /// Numbers with probabilities, or ranges of numbers. As many probabilities as numbers are those of the numbers, one
@@ -13,28 +14,31 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(name: &str, numbers: &[f64], probabilities: &[f64]) -> Result<Self, String> {
+    pub(super) fn new(name: &str, numbers: &[f64], probabilities: &[f64]) -> Result<Self, Refusal> {
         if numbers.iter().any(|number| !(0.0..f64::from(u32::MAX)).contains(number)) {
-            return Err(format!("{name} has numbers that are not from 0 to 2^32"));
+            return Err(Refusal::new(name, format!("{name} has numbers that are not from 0 to 2^32")));
         }
-        let wrong = || format!("{name}Probability has no weights, or some that are below 0");
+        let wrong = || {
+            let weights = format!("{name}Probability");
+            let reason = format!("{weights} has no weights, or some that are below 0");
+            Refusal::new(weights, reason)
+        };
         if numbers.len() == probabilities.len() {
             let each = numbers.iter().map(|&number| number as u32).zip(probabilities.iter().copied());
             return WeightedChoice::new(each).map(Self::Each).ok_or_else(wrong);
         }
         if numbers.len() != probabilities.len() + 1 || !numbers.is_sorted() {
-            return Err(format!(
-                "{name} has {} numbers, and {name}Probability {}: as many, or one more and in order, make sense",
-                numbers.len(),
-                probabilities.len()
-            ));
+            let (numbers, weights) = (numbers.len(), probabilities.len());
+            let remedy = "as many, or one more and in order, make sense";
+            let reason = format!("{name} has {numbers} numbers, and {name}Probability {weights}: {remedy}");
+            return Err(Refusal::new(name, reason));
         }
         let between = numbers.windows(2).map(|ends| (ends[0], ends[1])).zip(probabilities.iter().copied());
         WeightedChoice::new(between).map(Self::Between).ok_or_else(wrong)
     }
 
     /// `None` where the configuration has no such numbers.
-    pub(super) fn optional(name: &str, numbers: &[f64], probabilities: &[f64]) -> Result<Option<Self>, String> {
+    pub(super) fn optional(name: &str, numbers: &[f64], probabilities: &[f64]) -> Result<Option<Self>, Refusal> {
         match numbers.is_empty() {
             true => Ok(None),
             false => Self::new(name, numbers, probabilities).map(Some),
@@ -64,17 +68,18 @@ pub(super) enum KeyPopularity {
 
 impl KeyPopularity {
     /// The buckets, scaled to as many ranks as there are keys.
-    pub(super) fn new(config: &PoolConfig, keys: u64) -> Result<Self, String> {
+    pub(super) fn new(config: &PoolConfig, keys: u64) -> Result<Self, Refusal> {
         let (sizes, weights) = (&config.popularity_buckets, &config.popularity_weights);
         if sizes.len() != weights.len() {
-            return Err(format!("{} popularityBuckets and {} popularityWeights", sizes.len(), weights.len()));
+            let reason = format!("{} popularityBuckets and {} popularityWeights", sizes.len(), weights.len());
+            return Err(Refusal::new("popularityBuckets", reason));
         }
         if sizes.is_empty() {
             return Ok(Self::Normal { keys });
         }
         let total: f64 = sizes.iter().sum();
         if sizes.iter().any(|size| size.is_nan() || *size < 0.0) || !(total > 0.0 && total.is_finite()) {
-            return Err("popularityBuckets are not numbers of keys".into());
+            return Err(Refusal::new("popularityBuckets", "popularityBuckets are not numbers of keys"));
         }
         let mut end = 0.0;
         let last = keys - 1;
@@ -85,7 +90,8 @@ impl KeyPopularity {
             // A bucket that the scale leaves no key of its own shares its neighbour's.
             ((first, next.saturating_sub(first).max(1)), weight)
         });
-        let buckets = WeightedChoice::new(scaled).ok_or("popularityWeights are not weights")?;
+        let buckets = WeightedChoice::new(scaled)
+            .ok_or_else(|| Refusal::new("popularityWeights", "popularityWeights are not weights"))?;
         Ok(Self::Buckets(buckets))
     }
 

@@ -33,6 +33,7 @@
 mod cache_config;
 mod config;
 mod distributions;
+mod refusal;
 
 use std::path::Path;
 
@@ -41,8 +42,9 @@ use crate::Error;
 use crate::trace::{Op, Request};
 use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};
 use cache_config::CacheConfig;
-use config::{Configuration, PoolConfig, TestConfig, malformed};
+use config::{Configuration, PoolConfig, TestConfig};
 use distributions::{KeyPopularity, Numbers};
+use refusal::Refusal;
 
 /// A workload of CacheBench.
 #[derive(Clone, Debug)]
@@ -93,33 +95,37 @@ impl CacheBench {
         let test = &mut configuration.test;
         let configured = test.num_keys;
         test.num_keys = keys.unwrap_or(configured);
-        let mut bench = Self::new(configuration).map_err(|reason| malformed(path, 1, reason))?;
+        let mut bench = Self::new(configuration).map_err(|refusal| refusal.of_file(path))?;
         bench.scale = if configured == 0 { 1.0 } else { bench.keys as f64 / configured as f64 };
         Ok(bench)
     }
 
-    fn new(configuration: Configuration) -> Result<Self, String> {
+    fn new(configuration: Configuration) -> Result<Self, Refusal> {
+        let refused = |key: &str, reason: String| Err(Refusal::new(key, reason).within("test_config"));
         let Configuration { test, pools, cache, mut ignored } = configuration;
         if test.op_rate_burst_size > 0 && test.op_rate_per_sec == 0 {
             ignored.push("opRateBurstSize".into());
         }
         if test.num_keys == 0 {
-            return Err("numKeys is 0; a workload has one key at least".into());
+            return refused("numKeys", "numKeys is 0; a workload has one key at least".to_owned());
         }
         let one = || vec![1.0];
         let key_shares = test.key_pool_distribution.clone().unwrap_or_else(one);
         let op_shares = test.op_pool_distribution.clone().unwrap_or_else(one);
         let (names, count) = ("keyPoolDistribution and opPoolDistribution", key_shares.len());
         if op_shares.len() != count {
-            return Err(format!("{names} have {count} and {} pools; give as many of both", op_shares.len()));
+            let reason = format!("{names} have {count} and {} pools; give as many of both", op_shares.len());
+            return refused("opPoolDistribution", reason);
         }
         if pools.len() != 1 && pools.len() != count {
-            return Err(format!("{} poolDistributions for {count} pools; give one, or one for each pool", pools.len()));
+            let given = pools.len();
+            let reason = format!("{given} poolDistributions for {count} pools; give one, or one for each pool");
+            return refused("poolDistributions", reason);
         }
         let pool_choice = WeightedChoice::new(op_shares.into_iter().enumerate());
         let total: f64 = key_shares.iter().sum();
         if key_shares.iter().any(|share| share.is_nan() || *share < 0.0) || !(total > 0.0 && total.is_finite()) {
-            return Err("keyPoolDistribution has no shares, or some that are below 0".into());
+            return refused("keyPoolDistribution", "no shares, or some that are below 0".to_owned());
         }
         let (mut built, mut end, mut sum) = (Vec::new(), 0, 0.0);
         for (number, share) in key_shares.iter().enumerate() {
@@ -130,14 +136,19 @@ impl CacheBench {
                 end = test.num_keys;
             }
             if end == first {
-                return Err(format!("numKeys {} leaves pool {number} without a key; give more keys", test.num_keys));
+                let reason = format!("numKeys {} leaves pool {number} without a key; give more keys", test.num_keys);
+                return refused("numKeys", reason);
             }
-            built.push(Pool::new(&pools[number.min(pools.len() - 1)], first, end - first)?);
+            let pool = &pools[number.min(pools.len() - 1)];
+            built.push(Pool::new(pool, first, end - first).map_err(|refusal| refusal.within(&pool.section))?);
         }
         let operations_in_all = test.num_ops.saturating_mul(test.num_threads.unwrap_or(1));
+        let Some(pool_choice) = pool_choice else {
+            return refused("opPoolDistribution", "no shares, or some that are below 0".to_owned());
+        };
         Ok(Self {
             pools: built,
-            pool_choice: pool_choice.ok_or("opPoolDistribution has no shares, or some that are below 0")?,
+            pool_choice,
             keys: test.num_keys,
             operations_in_all,
             seconds: seconds(&test, operations_in_all),
@@ -203,7 +214,7 @@ impl CacheBench {
 }
 
 impl Pool {
-    fn new(config: &PoolConfig, first_key: u64, keys: u64) -> Result<Self, String> {
+    fn new(config: &PoolConfig, first_key: u64, keys: u64) -> Result<Self, Refusal> {
         let operations = WeightedChoice::new([
             (CacheBenchOperation::Of(Op::Get), config.get_ratio),
             (CacheBenchOperation::Of(Op::Set), config.set_ratio),
@@ -232,7 +243,7 @@ impl Pool {
             first_key,
             keys,
             stride: coprime_near_golden_section(keys),
-            operations: operations.ok_or("no ratio of an operation is above 0")?,
+            operations: operations.ok_or_else(|| Refusal::new("", "no ratio of an operation is above 0"))?,
             popularity: KeyPopularity::new(config, keys)?,
             key_sizes: Numbers::new("keySizeRange", &config.key_size_range, &config.key_size_range_probability)?,
             value_sizes: Numbers::new("valSizeRange", &config.val_size_range, &config.val_size_range_probability)?,
