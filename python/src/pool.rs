@@ -8,6 +8,7 @@ use crate::load::{self, CoroutineAnswer, LoadFuture, LoadTask, Loader};
 use crate::negatives::NegativeCache;
 use crate::state::State;
 use crate::structured::{AppendBuffer, Map, RangeMap, Words};
+use ebbtide::flash::{FlashStats, Health};
 use ebbtide::{Error, InsertOptions, LoadError, Stats, Value};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
@@ -117,7 +118,35 @@ pub fn statistics<'py>(python: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
         found.set_item(name, value)?;
     }
     found.set_item("hit_ratio", stats.hit_ratio())?;
+    if let Some(flash) = &stats.flash {
+        add_flash(&found, flash)?;
+    }
     Ok(found)
+}
+
+/// Statistics of flash, each with the prefix `flash_`. Those from `flash_entries` on are of all pools.
+fn add_flash(found: &Bound<'_, PyDict>, flash: &FlashStats) -> PyResult<()> {
+    let totals = &flash.totals;
+    for (name, value) in [
+        ("flash_hits", flash.hits),
+        ("flash_used_bytes", flash.used_bytes),
+        ("flash_share_bytes", flash.share_bytes),
+        ("flash_inserted_bytes", flash.inserted_bytes),
+        ("flash_refused_by_share", flash.refused_by_share),
+        ("flash_entries", totals.entries),
+        ("flash_capacity_bytes", totals.capacity_bytes),
+        ("flash_inserts", totals.inserts),
+        ("flash_written_bytes", totals.written_bytes),
+        ("flash_drops", totals.drops),
+        ("flash_evictions", totals.evictions),
+        ("flash_expirations", totals.expirations),
+        ("flash_read_errors", totals.read_errors),
+        ("flash_write_errors", totals.write_errors),
+        ("flash_has_failed", u64::from(totals.health == Health::Failed)),
+    ] {
+        found.set_item(name, value)?;
+    }
+    Ok(())
 }
 
 #[pymethods]

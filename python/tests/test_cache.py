@@ -174,7 +174,16 @@ def test_flash_holds_what_memory_does_not(tmp_path):
         for i in range(10_000):
             cache.set(f"key{i}", bytes(4000))
         found = sum(cache.get(f"key{i}") is not None for i in range(10_000))
+        stats, users = cache.stats(), cache.add_pool("users").stats()
     assert found > 5_000
+    assert 0 < stats["flash_hits"] < found and stats["flash_used_bytes"] > 4000 * stats["flash_hits"]
+    assert stats["flash_inserts"] > 5_000 and stats["flash_has_failed"] == 0
+    # Of all pools: the others have evicted for the new one.
+    assert users["flash_hits"] == 0 and users["flash_inserts"] >= stats["flash_inserts"]
+
+
+def test_only_caches_with_flash_count_it(cache):
+    assert not any(name.startswith("flash_") for name in cache.stats())
 
 
 def test_threads_share_a_cache(cache):

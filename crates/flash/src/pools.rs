@@ -125,9 +125,9 @@ impl FlashPool {
         self.is_above_share.load(Relaxed)
     }
 
-    /// A lookup has found an object.
-    pub fn note_hit(&self) {
-        self.hits.fetch_add(1, Relaxed);
+    /// Lookups have found this number of objects.
+    pub fn note_hits(&self, hits: u64) {
+        self.hits.fetch_add(hits, Relaxed);
     }
 
     pub(crate) fn note_written(&self, bytes: usize) {

@@ -19,7 +19,7 @@ const UNIQUE: [&str; 10] =
 const ALLOWED: [(&str, &[&str], &str); 2] = [
     (
         "crates/ebbtide",
-        &["Cache", "CacheBuilder", "CompactPool", "Pool", "WeakCache"],
+        &["Cache", "CacheBuilder", "CompactPool", "FlashStats", "Pool", "WeakCache"],
         "the library's interface and the server's",
     ),
     ("crates/flash", &["Options", "Recovered"], "large objects and small ones, named by module"),

@@ -1,4 +1,4 @@
-//! Options of the flash tier of a cache: see [`Options`].
+//! Options of the flash tier of a cache, and its statistics: see [`Options`], [`FlashStats`].
 //!
 //! | what | how |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | how many bytes are written | [`Options::write_budget`], [`Options::write_budget_for_life`] |
 //! | which hits are copied back to memory | [`Options::promotion`] |
 //! | what leaves flash when it is full | [`Options::reclaim`], [`Options::reinsertion`] |
+//! | what flash has and did | [`crate::Stats::flash`] |
 
 pub(crate) mod absence;
 pub(crate) mod drain;
@@ -24,7 +25,9 @@ pub(crate) mod tier;
 
 pub use self::promotion::FlashPromotion;
 pub use crate::library::flash_options::Options;
+pub use crate::library::flash_stats::{FlashStats, FlashTotals};
 pub use ebbtide_flash::admission::{AdmissionPolicy, WriteBudget};
+pub use ebbtide_flash::device::Health;
 pub use ebbtide_flash::large::{Reclaim, Reinsertion};
 
 // Names that the server and the lab use.
@@ -37,7 +40,7 @@ pub use ebbtide_flash::busy_poll;
 pub use ebbtide_flash::device::{Delivery, FaultyDevice};
 #[doc(hidden)]
 pub use ebbtide_flash::device::{
-    DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES, NoDriveLog,
+    DeviceStats, DiskOptions, DriveLog, Engine, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES, NoDriveLog,
     ThreadRing, drive_log_under, page_amplification,
 };
 #[doc(hidden)]

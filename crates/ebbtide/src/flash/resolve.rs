@@ -246,7 +246,7 @@ impl Access {
             let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
                 return Some(if is_undecided { ReadOutcome::MemoryDecides } else { ReadOutcome::Absent });
             };
-            flash.on_flash.note_hit();
+            flash.on_flash.note_hits(1);
             if matches!(purpose, ReadPurpose::Memory | ReadPurpose::Change) {
                 let value = ended.read.value().expect("it was filtered");
                 return match self.pool.promote(flash, value, PromotionKind::Required(self.waiting())) {
@@ -258,7 +258,10 @@ impl Access {
                 self.pool.promote_optionally(flash, &mut ended);
             } else if keys.range.is_none() {
                 self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
+                let before = promoted(others);
                 self.pool.promote_chosen(flash, others);
+                // Memory has them when the caller comes to their keys.
+                flash.on_flash.note_hits(promoted(others) - before);
             }
             let value = Arc::clone(ended.read.value().expect("it was filtered"));
             let is_promoted = ended.promotion == Promotion::Promoted;
@@ -357,6 +360,11 @@ impl Access {
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
         if self.waits { self.find(key).unwrap_or(Lookup::Miss) } else { self.get_in_memory(key) }
     }
+}
+
+/// Reads whose values were promoted.
+fn promoted(ended: &[EndedRead]) -> u64 {
+    ended.iter().filter(|ended| ended.promotion == Promotion::Promoted).count() as u64
 }
 
 pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]], purpose: ReadPurpose) -> ReadKeys<'a> {

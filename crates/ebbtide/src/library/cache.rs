@@ -3,6 +3,7 @@
 use super::Settings;
 use super::builder::CacheBuilder;
 use super::compact::CompactPool;
+use super::flash_stats::FlashStats;
 use super::pool::Pool;
 use super::stats::{Counts, Stats};
 use crate::byte_size::ByteSize;
@@ -219,7 +220,11 @@ impl Cache {
             Err(_) => None,
         };
         let counts = self.pools().into_iter().filter_map(counts_of).fold(Counts::default(), Counts::plus);
-        counts.stats(&self.commands.stats())
+        let flash = self.commands.flash_stats().map(|tier| {
+            let pools = self.pools().into_iter().filter_map(|name| self.commands.pool(&name).ok()?.flash_stats());
+            FlashStats::sum_of(pools, &tier)
+        });
+        counts.stats(&self.commands.stats(), flash)
     }
 
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the

@@ -16,6 +16,7 @@ mod compact;
 mod curves;
 mod entry_kind;
 pub(crate) mod flash_options;
+pub(crate) mod flash_stats;
 mod insert_options;
 mod iter;
 mod load_options;

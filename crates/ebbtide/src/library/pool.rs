@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::entry_kind::EntryKind;
+use super::flash_stats::FlashStats;
 use super::iter::Iter;
 use super::stats::{Counts, Stats};
 use super::value::{Value, ValueRef};
@@ -228,7 +229,9 @@ impl Pool {
     /// # Ok::<(), ebbtide::Error>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        self.counts().stats(&self.commands.stats())
+        let tier = self.commands.0.pool.flash.as_ref().map(|flash| flash.shared.stats(0));
+        let flash = tier.map(|tier| FlashStats::sum_of(self.commands.flash_stats().into_iter(), &tier));
+        self.counts().stats(&self.commands.stats(), flash)
     }
 
     /// The pool that all handles of it share.

@@ -1,5 +1,6 @@
 //! Statistics of a cache or of a pool.
 
+use super::flash_stats::FlashStats;
 use std::fmt::{Display, Formatter, Result};
 
 /// Counters since the start, and gauges; those of a pool, or the sums of all pools.
@@ -45,6 +46,8 @@ pub struct Stats {
     pub evictions: u64,
     /// Expired and invalidated entries whose memory was freed.
     pub expirations: u64,
+    /// Of flash; `None` without [`crate::CacheBuilder::flash`].
+    pub flash: Option<FlashStats>,
 }
 
 impl Stats {
@@ -95,7 +98,7 @@ impl Counts {
         }
     }
 
-    pub fn stats(self, engine: &ebbtide_store::Stats) -> Stats {
+    pub fn stats(self, engine: &ebbtide_store::Stats, flash: Option<FlashStats>) -> Stats {
         Stats {
             hits: self.hits,
             negative_hits: self.negative_hits,
@@ -111,6 +114,7 @@ impl Counts {
             inserts: engine.stored_total,
             evictions: engine.evictions + engine.index_replaced,
             expirations: engine.expired,
+            flash,
         }
     }
 }
@@ -133,6 +137,7 @@ impl Display for Stats {
             mib(self.memory_limit_bytes),
             self.evictions,
             self.expirations,
-        )
+        )?;
+        self.flash.map_or(Ok(()), |flash| write!(f, "; flash: {flash}"))
     }
 }

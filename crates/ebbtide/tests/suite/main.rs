@@ -15,6 +15,7 @@ mod expiry;
 mod flash;
 mod flash_changes;
 mod flash_options;
+mod flash_statistics;
 mod idle_demotion;
 mod kept_tokens;
 mod library;

@@ -28,10 +28,11 @@ const MAX_GAP: Duration = Duration::from_secs(5);
 /// From good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
+    /// Transfers complete.
     Healthy,
     /// Errors or a stall happened recently. The device is used.
     Degraded,
-    /// Most transfers fail or none completes. The device must not be used.
+    /// Most transfers fail or none completes. The device is not used until it is opened again.
     Failed,
 }
 
