@@ -27,6 +27,7 @@ pub enum Mode {
 /// When memory moves, and how much in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PressureOptions {
+    /// The reading that the limits are for.
     pub mode: Mode,
     /// `Free`: a shrink begins below it. `Resident`: a growth begins below it.
     pub lower_bytes: u64,
@@ -53,7 +54,7 @@ impl fmt::Display for PressureOptions {
         let (step, floor) = (self.step_share * 100.0, self.floor_share * 100.0);
         write!(
             f,
-            "{mode} between {lower:.0} and {upper:.0} MiB, steps of {step:.0} %, not below {floor:.0} % of memory (-m)"
+            "{mode} between {lower:.0} and {upper:.0} MiB, steps of {step:.0} %, not below {floor:.0} % of the memory"
         )
     }
 }

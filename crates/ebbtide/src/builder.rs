@@ -473,8 +473,8 @@ impl CacheBuilder {
         // A caller's device would be opened for each size.
         let sizes = std::iter::successors(next(&self.options.memory_bytes), next).take(MAX_TRIED_SIZES);
         match sizes.filter(|_| self.flash_device.is_none()).find(fits) {
-            Some(bytes) => format!("Give {} KiB of memory (-m) or more, or a smaller flash", bytes >> 10),
-            None => "Give more memory (-m), or a smaller flash".to_owned(),
+            Some(bytes) => format!("Give {} KiB of memory or more, or a smaller flash", bytes >> 10),
+            None => "Give more memory, or a smaller flash".to_owned(),
         }
     }
 

@@ -54,7 +54,7 @@ impl LiveProfiles {
         let mut profiles = match self {
             Self::Alone(profiles) => lock(profiles),
             Self::OfController(controller) => {
-                // Refused budgets, or a closed cache: the pools stay as they are.
+                // A closed cache: the pools stay as they are. Refused budgets are among the decisions.
                 let _ = lock(controller).update();
                 return;
             }

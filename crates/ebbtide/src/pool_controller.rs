@@ -44,7 +44,7 @@ const KEPT: usize = 100;
 /// Whether the controller moves memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ControllerMode {
-    /// Decides nothing; the server's profiles the pool `default` alone.
+    /// Decides nothing.
     Off,
     /// Says what it would do, each decision once, and moves nothing.
     DryRun,
@@ -67,6 +67,9 @@ pub struct PoolDecision {
     pub policy: Option<PoolPolicyChange>,
     /// The decision in words.
     pub reason: String,
+    /// The error of the pools that refused it, in words: their memory and policies stay, and the controller measures
+    /// anew before it decides again. `None` for a decision that is applied, and in a dry run.
+    pub refusal: Option<String>,
 }
 
 struct ProfiledPool {
@@ -128,11 +131,11 @@ impl PoolController {
         self.mode
     }
 
-    /// Takes the samples since the last call, and decides when that is due. Returns a new decision to move memory. With
-    /// a manual clock the next maintenance moves it.
+    /// Takes the samples since the last call, and decides when that is due. Returns a new decision to move memory, also
+    /// one that the pools refused. With a manual clock the next maintenance moves it.
     ///
     /// # Errors
-    /// Budgets that the pools refuse; they stay as they were. `Closed` after `Cache::close`.
+    /// `Closed` after `Cache::close`; `Configuration` for bounds of pools that contradict each other.
     pub fn update(&mut self) -> Result<Option<&PoolDecision>, Error> {
         self.follow_pools();
         self.profiled.iter_mut().for_each(|pool| pool.profile.update());
@@ -239,24 +242,24 @@ impl PoolController {
         if !is_applied && self.decisions.iter().any(said) {
             return Ok(false);
         }
+        let mut refusal = None;
         if is_applied {
             let policy =
                 self.profiled.iter_mut().find(|pool| pool.name == change.pool).and_then(|pool| pool.policy.as_mut());
             let policy = policy.expect("it has just decided");
-            if !policy.note_applied(state.set_policy(to), now_ms)? {
-                return Ok(false);
+            refusal = policy.note_applied(state.set_policy(to), now_ms)?;
+            if refusal.is_none() {
+                self.controller.measure_anew();
             }
-            self.controller.measure_anew();
         }
-        let (is_undo, reason) = (change.change.is_undo, change.to_string());
-        let moves = Vec::new();
         self.keep(PoolDecision {
             at: Duration::from_millis(now_ms),
-            is_applied,
-            is_undo,
-            moves,
+            is_applied: is_applied && refusal.is_none(),
+            is_undo: change.change.is_undo,
+            moves: Vec::new(),
+            reason: change.to_string(),
             policy: Some(change),
-            reason,
+            refusal: refusal.map(|error| error.to_string()),
         });
         Ok(true)
     }
@@ -290,23 +293,31 @@ impl PoolController {
             value: "controller".to_owned(),
             reason: error.to_string(),
         })?;
-        self.state = in_words(&decision, &self.targets);
+        let reason = in_words(&decision, &self.targets);
+        self.state.clone_from(&reason);
         let Some(bytes) = decision.bytes().filter(|_| !self.is_repeated(&decision)) else { return Ok(None) };
-        let is_applied = self.mode == ControllerMode::Auto;
-        if is_applied {
+        let is_auto = self.mode == ControllerMode::Auto;
+        let mut refusal = None;
+        if is_auto {
             let participant = self.default_pool.participant();
             let _change = participant.begin_change().ok_or(Error::Closed)?;
             let names = readings.iter().map(|reading| reading.name.clone());
-            self.pools.want(names.zip(bytes.iter().copied()))?;
+            refusal = self.pools.want(names.zip(bytes.iter().copied())).err().map(|error| error.to_string());
             self.default_pool.wake();
+        }
+        if let Some(refusal) = &refusal {
+            // Nothing has moved that a trial could measure.
+            self.controller.measure_anew();
+            self.state = format!("nothing moves: {reason} was refused: {refusal}");
         }
         self.keep(PoolDecision {
             at: Duration::from_millis(now_ms),
-            is_applied,
+            is_applied: is_auto && refusal.is_none(),
             is_undo: matches!(decision, Decision::Undo { .. }),
             moves: decision.moves().to_vec(),
             policy: None,
-            reason: self.state.clone(),
+            reason,
+            refusal,
         });
         Ok(self.decisions.back())
     }

@@ -101,18 +101,18 @@ impl PoolPolicy {
         self.choice.forget_change();
     }
 
-    /// Whether the pool took the last change. A policy that it refused waits.
+    /// Notes whether the pool took the last change. Returns the error of a pool that refused it: the policy waits.
     ///
     /// # Errors
     /// `Closed`.
-    pub fn note_applied(&mut self, applied: Result<(), Error>, now_ms: u64) -> Result<bool, Error> {
+    pub fn note_applied(&mut self, applied: Result<(), Error>, now_ms: u64) -> Result<Option<Error>, Error> {
         match applied {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(None),
             Err(Error::Closed) => Err(Error::Closed),
-            Err(_) => {
+            Err(error) => {
                 self.choice.refuse_change(now_ms as f64 / 1000.0);
                 self.state = PolicyKeepReason::Measuring;
-                Ok(false)
+                Ok(Some(error))
             }
         }
     }
@@ -130,9 +130,11 @@ mod tests {
     fn refused_policies_do_not_end_controller_steps() {
         let mut policy = PoolPolicy::new(&[Policy::Lru], Policy::S3Fifo);
         let refused = Error::Configuration { option: "memory", value: "1".to_owned(), reason: "no".to_owned() };
-        assert_eq!(policy.note_applied(Err(refused), 1000), Ok(false));
-        assert_eq!(policy.note_applied(Err(Error::PoolRemoved { name: "a".to_owned() }), 1000), Ok(false));
+        let removed = Error::PoolRemoved { name: "a".to_owned() };
+        for error in [refused, removed] {
+            assert_eq!(policy.note_applied(Err(error.clone()), 1000), Ok(Some(error)));
+        }
         assert_eq!(policy.note_applied(Err(Error::Closed), 1000), Err(Error::Closed));
-        assert_eq!(policy.note_applied(Ok(()), 1000), Ok(true));
+        assert_eq!(policy.note_applied(Ok(()), 1000), Ok(None));
     }
 }

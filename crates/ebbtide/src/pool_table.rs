@@ -202,10 +202,11 @@ impl PoolTable {
         self.wishes.divide_charged(self.available_bytes(), (shares, &self.charges(shares.len())))
     }
 
-    /// Budgets that the controller wants, by name.
-    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>) {
+    /// Divides by the budgets that the controller wants, by name. Refused ones have no effect on later divisions.
+    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
         let Self { wishes, paid_bytes, .. } = self;
-        wishes.want(budgets, |name| paid_bytes.get(name).copied().unwrap_or(0));
+        let before = wishes.want(budgets, |name| paid_bytes.get(name).copied().unwrap_or(0));
+        self.divide().inspect_err(|_| self.wishes.restore(before))
     }
 
     /// Bytes of flash's index for the objects of each pool, in the order of the shares. Compact pools and the one that

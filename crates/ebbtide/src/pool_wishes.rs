@@ -56,13 +56,24 @@ impl PoolWishes {
     }
 
     /// Sets the budgets that the controller wants, without the payments of pools for the index of flash. With these
-    /// they are the budgets of the division.
-    pub fn want(&mut self, budgets: impl IntoIterator<Item = (String, u64)>, paid_bytes: impl Fn(&str) -> u64) {
+    /// they are the budgets of the division. Returns those that it wanted before, for [`PoolWishes::restore`].
+    pub fn want(
+        &mut self,
+        budgets: impl IntoIterator<Item = (String, u64)>,
+        paid_bytes: impl Fn(&str) -> u64,
+    ) -> HashMap<String, u64> {
+        let before = self.controller_bytes.clone();
         let whole = |(name, bytes): (String, u64)| {
             let bytes = bytes + paid_bytes(&name);
             (name, bytes)
         };
         self.controller_bytes.extend(budgets.into_iter().map(whole));
+        before
+    }
+
+    /// The budgets that the controller wanted last were refused.
+    pub fn restore(&mut self, controller_bytes: HashMap<String, u64>) {
+        self.controller_bytes = controller_bytes;
     }
 
     /// The pool was sized by hand; before that it had these bounds.

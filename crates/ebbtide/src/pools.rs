@@ -390,11 +390,9 @@ impl Pools {
 
     /// Budgets that the controller wants, by name. Bounds and budgets set by hand hold.
     pub fn want(&self, budgets: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
-        let mut table = self.table();
-        table.want(budgets);
-        let divided = table.divide();
+        let wanted = self.table().want(budgets);
         self.is_settled.store(false, Ordering::Release);
-        divided
+        wanted
     }
 
     /// Changes the bounds of a pool by hand: a controller leaves the pool as it is until it is released.
@@ -541,8 +539,10 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::error::Error;
+    use crate::pool_controller::{ControllerMode, ControllerOptions, PoolController};
     use crate::pool_options::{DEFAULT_POOL, PoolOptions};
     use crate::pool_state::PoolState;
+    use ebbtide_control::Share;
     use ebbtide_store::Progress;
     use std::collections::HashSet;
     use std::sync::atomic::Ordering;
@@ -776,5 +776,52 @@ mod tests {
         assert_eq!(store.memory_bytes(), 8 << 20);
         pools.settle(|| u64::MAX);
         assert!(pools.is_settled.load(Ordering::Acquire));
+    }
+    #[test]
+    fn refused_budgets_are_told_and_forgotten() {
+        let named = [PoolOptions::named("again"), PoolOptions::named("once"), PoolOptions::named("default").weight(0)];
+        let builder = Cache::builder().memory(ByteSize::mib(9)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = named.into_iter().fold(builder, |builder, pool| builder.pool(pool)).build().unwrap();
+        let mut controller = PoolController::new(&cache, ControllerMode::Auto, ControllerOptions::default()).unwrap();
+        let [again, once] = ["again", "once"].map(|name| cache.pool(name).unwrap());
+        let (mut second, mut number) = (0, 0_u64);
+        let mut next_decision = || {
+            let until = second + 600;
+            // A loop in one pool, and new keys in the other.
+            while second < until {
+                second += 1;
+                for _ in 0..200 {
+                    number += 1;
+                    for (pool, key) in [(&again, number.wrapping_mul(0x9E37_79B9) % 5000), (&once, number)] {
+                        if !pool.get(&key.to_le_bytes()).is_hit() {
+                            pool.insert(&key.to_le_bytes(), &[7; 1000]).apply().unwrap();
+                        }
+                    }
+                }
+                cache.maintain(Duration::from_secs(second));
+                if let Some(decision) = controller.update().unwrap() {
+                    return (decision.clone(), controller.state().to_owned());
+                }
+            }
+            panic!("no decision: {}", controller.state())
+        };
+        let pools = &cache.engine().pools;
+        let targets = || pools.table().entries.iter().map(|entry| entry.target_bytes).collect::<Vec<_>>();
+        let before = targets();
+        // As if the pool that is being added needed more than there is.
+        let min_bytes = 9 << 20;
+        pools.table().joining = Some((Share { min_bytes, ..Share::named("new") }, 0));
+        let (refused, state) = next_decision();
+        let refusal = refused.refusal.expect("it does not fit");
+        assert!(
+            !refused.is_applied && !refused.moves.is_empty() && refusal.contains(&min_bytes.to_string()),
+            "{refusal}"
+        );
+        assert!(state.starts_with("nothing moves: again +") && state.ends_with(&refusal), "{state}");
+        pools.table().joining = None;
+        assert_eq!(pools.table().divide(), Ok(()));
+        assert_eq!(targets(), before);
+        let (applied, _) = next_decision();
+        assert!(applied.is_applied && applied.refusal.is_none() && targets() != before, "{applied:?}");
     }
 }

@@ -434,7 +434,7 @@ impl MemoryFile {
             let _ = file.set_len(if is_mapped { superblock.image_offset() } else { BLOCK_BYTES });
             let _ = file.write_all_at(&superblock::not_saved(self.runs, is_late), 0);
             let reason = match is_late {
-                true => format!("that took more than {:?}, the time for the save (--save-seconds)", self.save_limit),
+                true => format!("that took more than {:?}, the time for the save", self.save_limit),
                 false => error.to_string(),
             };
             refused(&self.path, format!("the memory could not be saved, and the next start is cold: {reason}"))

@@ -122,7 +122,7 @@ fn reason(error: &io::Error) -> String {
         }
         Some(Errno::ISDIR) => "cannot be opened: it is a directory; name a file in it".to_owned(),
         Some(Errno::ACCESS | Errno::PERM) => {
-            format!("cannot be opened: {error}: give its directory to the user of the server, or name another path")
+            format!("cannot be opened: {error}: give its directory to the user of this process, or name another path")
         }
         Some(_) => format!("cannot be opened: {error}; name another path"),
     }

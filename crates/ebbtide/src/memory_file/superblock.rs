@@ -204,7 +204,7 @@ impl Superblock {
         check(block)?;
         let reason = match short_number(block, 112) {
             CLEAN => None,
-            LATE => Some("it took longer than the time for the save (--save-seconds)"),
+            LATE => Some("it took longer than the time for the save"),
             IN_USE => return Err(NOT_CLEAN.to_owned()),
             STOPPING => return Err("the last stop was cut short".to_owned()),
             _ => Some("the file system refused it"),

@@ -252,7 +252,9 @@ fn a_stop_that_was_killed_is_told_apart() {
         };
         assert!(reason(&superblock::stopping(RunRecord::default())).contains("the last stop was cut short"));
         assert!(reason(&superblock::in_use(RunRecord::default())).contains("not stopped cleanly"));
-        assert!(reason(&superblock::not_saved(RunRecord::default(), true)).contains("--save-seconds"));
+        assert!(
+            reason(&superblock::not_saved(RunRecord::default(), true)).contains("longer than the time for the save")
+        );
         // A power cut at the first start.
         std::fs::write(file.path(), vec![0; BLOCK_BYTES as usize]).unwrap();
         assert!(LeftFile::build(&file.path()).is_ok());

@@ -1,6 +1,8 @@
 //! The interface for Rust programs.
 
-use ebbtide::{ByteSize, Cache, Clock, Error, InsertOptions, Pool, PoolOptions, Ttl, Value};
+use ebbtide::{
+    ByteSize, Cache, Clock, Error, InsertOptions, Pool, PoolOptions, PressureMode, PressureOptions, Ttl, Value,
+};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -257,4 +259,14 @@ fn a_take_returns_the_value_that_it_removes() {
     });
     assert_eq!((0..ROUNDS).filter(|number| !taken.contains(&(2 * number + 1))).count(), 0);
     cache.verify();
+}
+
+#[test]
+fn refusals_name_no_flag_of_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Cache::builder().memory(ByteSize::mib(2)).flash(folder.path().join("flash"), ByteSize::gib(16));
+    let refusal = builder.build().unwrap_err().to_string();
+    assert!(refusal.contains("of memory or more, or a smaller flash") && !refusal.contains("(-"), "{refusal}");
+    let pressure = PressureOptions::new(PressureMode::Free, 1 << 30, 2 << 30).to_string();
+    assert!(pressure.ends_with("not below 25 % of the memory"), "{pressure}");
 }

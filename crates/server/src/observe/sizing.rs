@@ -183,7 +183,9 @@ impl Sizing {
 
 /// The newest change of a policy, and the state of the pool `default`.
 fn policies_in_words(controller: &PoolController) -> String {
-    let changes: Vec<_> = controller.decisions().filter_map(|decision| decision.policy.as_ref()).collect();
+    let is_made = |decision: &&PoolDecision| decision.refusal.is_none();
+    let changes: Vec<_> =
+        controller.decisions().filter(is_made).filter_map(|decision| decision.policy.as_ref()).collect();
     let state = controller.policy_state(DEFAULT_POOL);
     let texts = changes.last().map(ToString::to_string).into_iter();
     texts.chain(state.map(|state| format!("{DEFAULT_POOL}: {state}"))).collect::<Vec<_>>().join("; ")
@@ -191,8 +193,11 @@ fn policies_in_words(controller: &PoolController) -> String {
 
 /// A decision in words, for the log and the events.
 fn words(decision: &PoolDecision) -> String {
-    let prefix = if decision.is_applied { "pools" } else { "pools (dry run)" };
-    format!("{prefix}: {}", decision.reason)
+    match &decision.refusal {
+        Some(refusal) => format!("pools (refused): {}; {refusal}", decision.reason),
+        None if decision.is_applied => format!("pools: {}", decision.reason),
+        None => format!("pools (dry run): {}", decision.reason),
+    }
 }
 
 fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
@@ -213,6 +218,7 @@ fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
         "moves": decision.moves.iter().map(step).collect::<Vec<_>>(),
         "policy": decision.policy.as_ref().map(policy_json),
         "reason": decision.reason,
+        "refusal": decision.refusal,
     })
 }
 

@@ -76,8 +76,8 @@ function showDecisions({ decisions }) {
     const [time, kind, reason] = item.children;
     setText(time, clockSeconds(decision.time_unix_ms));
     time.dateTime = new Date(decision.time_unix_ms).toISOString();
-    setText(kind, decision.undo ? "undone" : decision.applied ? "applied" : "dry run");
-    setText(reason, decision.reason);
+    setText(kind, decision.refusal ? "refused" : decision.undo ? "undone" : decision.applied ? "applied" : "dry run");
+    setText(reason, decision.refusal ? `${decision.reason}: ${decision.refusal}` : decision.reason);
   });
   list.hidden = shown.length === 0;
   byId("decisions-none").hidden = shown.length > 0;
