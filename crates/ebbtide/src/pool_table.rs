@@ -4,7 +4,7 @@
 //! maximum memory of flash; memory that flash does not use is divided, too. Each pool pays for the index of its objects
 //! on flash, down to its minimum.
 
-use crate::compact_pools::CompactPools;
+use crate::compact_pools::{CompactEntry, CompactPools};
 use crate::error::Error;
 use crate::flash::tier::FlashTier;
 use crate::flash_shares;
@@ -133,6 +133,23 @@ impl PoolTable {
             (share.min_bytes, share.max_bytes) = before;
         }
         divided.map(|()| before)
+    }
+
+    /// Removes a pool that has a store. Its memory is free when its handles are dropped.
+    pub fn remove_store(&mut self, at: usize) {
+        let PoolEntry { share, pool, .. } = self.entries.remove(at);
+        self.wishes.forget(&share.name);
+        pool.remove();
+        shrink_to(&pool.store, share.floor_bytes);
+        self.removed.push(pool);
+    }
+
+    /// As `remove_store`, for a compact pool.
+    pub fn remove_compact(&mut self, at: usize) {
+        let CompactEntry { share, pool, .. } = self.compact.entries.remove(at);
+        self.wishes.forget(&share.name);
+        pool.remove();
+        self.compact.removed.push(pool);
     }
 
     pub fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
@@ -337,6 +354,6 @@ impl PoolTable {
     }
 }
 
-pub(crate) fn shrink_to(store: &Store, bytes: u64) -> u64 {
+fn shrink_to(store: &Store, bytes: u64) -> u64 {
     shrink(store, store.memory_bytes().saturating_sub(bytes))
 }

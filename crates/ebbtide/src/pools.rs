@@ -16,7 +16,7 @@ pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
 use crate::pool_plan::{plan_reaching, refuse, share_of, store_options};
 use crate::pool_state::PoolState;
 use crate::pool_stats::{add_counters, add_gauges};
-use crate::pool_table::{PoolTable, Step, shrink_to};
+use crate::pool_table::{PoolTable, Step};
 use crate::pool_wishes::{PoolBudget, PoolWishes};
 use ebbtide_control::{Share, check_name};
 use ebbtide_store::{EngineMemory, Options, Stats, Store};
@@ -287,27 +287,30 @@ impl Pools {
             }
         }
         table.joining = None;
-        table.divide()?;
-        Ok(Some(()))
+        let divided = table.divide();
+        if divided.is_err() {
+            // It is the last one of its kind.
+            let table = &mut *table;
+            match &joining.kind {
+                JoiningKind::Store { .. } => table.remove_store(table.entries.len() - 1),
+                JoiningKind::Compact(_) => table.remove_compact(table.compact.entries.len() - 1),
+            }
+        }
+        divided.map(Some)
     }
 
     /// The pool is not added after all.
     pub fn cancel(&self) {
         let mut table = self.table();
         table.joining = None;
-        // The shares fit without it, too.
-        let _ = table.divide();
-        self.is_settled.store(false, Ordering::Release);
+        self.divide_without_removed(&mut table);
     }
 
     /// Removes a pool. Its handles refuse writes and miss from then on; the other pools get its memory.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut table = self.table();
         if let Some(at) = table.compact.entries.iter().position(|entry| entry.share.name == name) {
-            let pool = table.compact.entries.remove(at).pool;
-            table.wishes.forget(name);
-            pool.remove();
-            table.compact.removed.push(pool);
+            table.remove_compact(at);
             self.divide_without_removed(&mut table);
             return Ok(());
         }
@@ -318,11 +321,7 @@ impl Pools {
             let reason = "the pool default is the cache itself and stays".to_owned();
             return Err(Error::Configuration { option: "pool", value: name.to_owned(), reason });
         }
-        let PoolEntry { share, pool, .. } = table.entries.remove(at);
-        table.wishes.forget(name);
-        pool.remove();
-        shrink_to(&pool.store, share.floor_bytes);
-        table.removed.push(pool);
+        table.remove_store(at);
         self.divide_without_removed(&mut table);
         Ok(())
     }
@@ -330,7 +329,9 @@ impl Pools {
     /// Divides the memory of a removed pool among the others. If its index still has too much of it for their shares,
     /// their budgets stay, and `settle` divides again when that memory is free.
     fn divide_without_removed(&self, table: &mut PoolTable) {
-        let _ = table.divide();
+        if table.divide().is_err() {
+            table.divide_flash();
+        }
         self.is_settled.store(false, Ordering::Release);
     }
 
@@ -539,11 +540,13 @@ mod tests {
     use crate::cache::Cache;
     use crate::clock::Clock;
     use crate::error::Error;
+    use crate::flash::pool_flash::PoolFlash;
+    use crate::pool_budgets::PoolEntry;
     use crate::pool_controller::{ControllerMode, ControllerOptions, PoolController};
     use crate::pool_options::{DEFAULT_POOL, PoolOptions};
     use crate::pool_state::PoolState;
     use ebbtide_control::Share;
-    use ebbtide_store::Progress;
+    use ebbtide_store::{Progress, Store};
     use std::collections::HashSet;
     use std::sync::atomic::Ordering;
     use std::time::Duration;
@@ -823,5 +826,45 @@ mod tests {
         assert_eq!(targets(), before);
         let (applied, _) = next_decision();
         assert!(applied.is_applied && applied.refusal.is_none() && targets() != before, "{applied:?}");
+    }
+    #[test]
+    fn a_pool_whose_division_fails_is_withdrawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(16)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let (engine, pools) = (cache.engine(), &cache.engine().pools);
+        let state = || {
+            let state = |entry: &PoolEntry| {
+                let on_flash = &entry.pool.flash.as_ref().unwrap().on_flash;
+                (entry.share.name.clone(), entry.target_bytes, on_flash.share_bytes())
+            };
+            pools.table().entries.iter().map(state).collect::<Vec<_>>()
+        };
+        let before = state();
+        let mut second = 0;
+        for options in [PoolOptions::named("new"), PoolOptions::named("new").compact(8, 0)] {
+            let joining = pools.announce(&options).unwrap();
+            second += 1;
+            cache.maintain(Duration::from_secs(second));
+            // As if an index had grown meanwhile, so that the shares do not fit any more.
+            pools.table().entries[0].share.min_bytes = 1 << 40;
+            let open = |name: String, store: Store| {
+                let flash = PoolFlash::open(engine.flash().unwrap(), &name, &store, 16 << 20);
+                PoolState::new(name, store, engine.parts.clone(), Some(flash))
+            };
+            let added = pools.try_add(&joining, &engine.parts.memory, open);
+            assert!(matches!(added, Err(Error::Configuration { .. })), "{added:?}");
+            pools.cancel();
+            assert_eq!(pools.names(), ["default"]);
+            assert_eq!(state()[0].2, u64::MAX, "a pool alone has all of flash");
+            pools.table().entries[0].share.min_bytes = 0;
+            second += 1;
+            cache.maintain(Duration::from_secs(second));
+            assert!(state() == before && pools.table().is_single(), "{:?}", state());
+            assert_eq!(cache.stats().memory_limit_bytes, 16 << 20);
+        }
+        cache.add_pool(&PoolOptions::named("new")).unwrap();
+        assert!(state().iter().all(|(_, _, share_bytes)| *share_bytes < 64 << 20), "{:?}", state());
+        cache.verify();
     }
 }
