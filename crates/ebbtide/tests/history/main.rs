@@ -161,10 +161,15 @@ impl Mover {
     fn go_on(&self, cache: &Cache, by: u64) {
         let to = self.started.fetch_add(by, SeqCst) + by;
         match self.clock {
-            Clock::System => cache.skip_time(Duration::from_millis(by)).expect("the clock is the system's"),
-            Clock::Manual => cache.maintain(Duration::from_millis(to)),
+            Clock::System => {
+                cache.skip_time(Duration::from_millis(by)).expect("the clock is the system's");
+                self.done.fetch_add(by, SeqCst);
+            }
+            Clock::Manual => {
+                cache.maintain(Duration::from_millis(to));
+                self.done.fetch_max(to, SeqCst);
+            }
         }
-        self.done.store(to, SeqCst);
     }
 }
 

@@ -7,6 +7,9 @@
 //! A load takes effect when its loader begins, or not at all: it is published only if the key has not changed since the
 //! miss, which is earlier. So a loaded value is stale for a read if a write began after the loader, and ended before
 //! the read began. A load counts as published when a read has found its value: then it has replaced the value before.
+//!
+//! A value with a stale window lives until the end of the window. After its TTL a call with a loader returns it without
+//! its own loader only while another such call for the key is under way.
 
 use crate::value::Version;
 use std::collections::VecDeque;
@@ -42,6 +45,8 @@ pub struct Event {
     pub what: What,
     /// The latest time at which its life may end, in milliseconds.
     pub until: u64,
+    /// The latest time at which its TTL may end before a stale window.
+    stale_from: u64,
     seen: bool,
     /// A load: a change that began after it has ended it, whenever it is over.
     is_load: bool,
@@ -53,6 +58,17 @@ pub struct Operation {
     pub begin: u64,
     /// The cache's time was at least this.
     pub time: u64,
+}
+
+/// Where the value comes from that a call with a loader has returned without running it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// The cache.
+    Found,
+    /// A load, of this caller earlier, or of another one.
+    Loaded,
+    /// Either, after the end of its TTL.
+    Stale,
 }
 
 /// Value that an operation read.
@@ -72,6 +88,8 @@ struct Key {
     open: Vec<Sight>,
     /// Begins of appends, each with the writes whose values it may have found.
     appends: Vec<(u64, Vec<u64>)>,
+    /// Begins and ends of calls with a loader.
+    calls: Vec<(u64, u64)>,
     /// For the report of a violation: operations and their results.
     past: VecDeque<(&'static str, Event)>,
 }
@@ -117,8 +135,8 @@ impl Record {
     /// An operation is about to change a key, if it succeeds.
     pub fn change(&self, key: u64, operation: Operation, what: What) {
         let is_load = matches!(what, What::Loaded(_) | What::Absent);
-        let event = Event { begin: operation.begin, end: NEVER, what, until: NEVER, seen: false, is_load };
-        self.key(key).events.push(event);
+        let (begin, end, until, stale_from) = (operation.begin, NEVER, NEVER, NEVER);
+        self.key(key).events.push(Event { begin, end, what, until, stale_from, seen: false, is_load });
     }
 
     /// The operation has changed the key, to a life that ends at this time at the latest.
@@ -139,14 +157,43 @@ impl Record {
         self.forget(&mut key);
     }
 
-    /// Judges what a call with a loader has returned that has not run its own: something of the cache, or the value of
-    /// another load, of which nobody knows whether it was published. Returns whether it was loaded.
-    pub fn returned(&self, key: u64, operation: Operation, version: Version) -> Result<bool, String> {
+    /// The value of an operation that has not ended yet may be served after this time, when its TTL has ended.
+    pub fn turns_stale(&self, key: u64, operation: Operation, from: u64) {
+        self.key(key).event(operation).stale_from = from;
+    }
+
+    /// A call with a loader begins.
+    pub fn called(&self, key: u64, operation: Operation) {
+        self.key(key).calls.push((operation.begin, NEVER));
+    }
+
+    /// A call with a loader is over, or was cancelled.
+    pub fn call_over(&self, key: u64, operation: Operation) {
         let end = self.moment();
         let mut key = self.key(key);
-        match key.event_of(version).filter(|event| event.is_load) {
-            Some(load) => key.check_current(load, operation).map(|()| true),
-            None => key.see(Sight { operation, end, version, until: 0 }).map(|()| false),
+        let call = key.calls.iter_mut().find(|call| call.0 == operation.begin).expect("it is under way");
+        call.1 = end;
+        self.forget(&mut key);
+    }
+
+    /// Judges what a call with a loader has returned that has not run its own: something of the cache, or the value of
+    /// another load, of which nobody knows whether it was published.
+    pub fn returned(&self, key: u64, operation: Operation, version: Version) -> Result<Returned, String> {
+        let end = self.moment();
+        let mut key = self.key(key);
+        let event = key.event_of(version);
+        let load = event.filter(|event| event.is_load);
+        match load {
+            Some(load) => key.check_current(load, operation)?,
+            None => key.see(Sight { operation, end, version, until: 0 })?,
+        }
+        let is_other = |call: &&(u64, u64)| call.0 != operation.begin && call.0 < end && call.1 > operation.begin;
+        match event.filter(|event| event.stale_from <= operation.time) {
+            Some(event) if key.calls.iter().find(is_other).is_none() => {
+                Err(format!("{operation:?} got {event:?} after its TTL, and nobody loads; {:#?}", key.past))
+            }
+            Some(_) => Ok(Returned::Stale),
+            None => Ok(if load.is_some() { Returned::Loaded } else { Returned::Found }),
         }
     }
 
@@ -232,9 +279,11 @@ impl Record {
         let mut key = self.key(key);
         let twin = key.events.iter().find(|event| event.what == What::Value(to)).copied();
         let from = Version { counts: to.counts.wrapping_sub(1), ..to };
-        let until = key.event_of(from).map_or(NEVER, |event| key.latest_life(event, operation.begin));
+        let counted = key.event_of(from);
+        let until = counted.map_or(NEVER, |event| key.latest_life(event, operation.begin));
         let event = key.event(operation);
         (event.what, event.end, event.until) = (What::Value(to), end, until);
+        event.stale_from = counted.map_or(NEVER, |counted| counted.stale_from);
         key.note("counted", operation);
         if let Some(twin) = twin {
             return Err(format!("counted to {to:?}, as {twin:?} did"));
@@ -289,8 +338,9 @@ impl Record {
         let end = latest(&key.events, What::ends_others);
         let touch = latest(&key.events, |what| what == What::Touch);
         key.events.retain(|event| event.last() >= end && (!event.what.is_touch() || event.end >= touch));
-        let Key { events, appends, .. } = key;
+        let Key { events, appends, calls, .. } = key;
         appends.retain(|append| events.iter().any(|event| event.begin == append.0));
+        calls.retain(|call| call.1 >= bound);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One thread that does at random what the library can do to a key, and has the record judge each answer.
 
 use super::{Board, KEYS};
-use crate::record::{NEVER, Operation, What};
+use crate::record::{NEVER, Operation, Returned, What};
 use crate::value::{self, COUNTS, Version};
 use ebbtide::{Error, InsertOptions, LoadError, LoadOptions, Loaded, Pool, Ttl, Value};
 use ebbtide_testkit::Random;
@@ -27,10 +27,24 @@ const MAX_POLLS: u64 = 40;
 #[derive(Debug, PartialEq, Eq)]
 struct NoValue;
 
+/// A TTL, and the seconds for which the value stays after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    ttl: Ttl,
+    window_seconds: u32,
+}
+
+impl Life {
+    fn options(self) -> InsertOptions {
+        let window = Duration::from_secs(self.window_seconds.into());
+        InsertOptions::new().ttl(self.ttl).stale_while_revalidate(window)
+    }
+}
+
 /// How the loader of a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    Value(Ttl),
+    Value(Life),
     Nothing,
     Failure,
     Panic,
@@ -114,6 +128,14 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// A TTL, often a short one with a stale window.
+    fn life(&mut self) -> Life {
+        if self.random.chance(40) {
+            return Life { ttl: Ttl::seconds(1), window_seconds: 1 + self.random.uniform(8) as u32 };
+        }
+        Life { ttl: self.ttl(), window_seconds: if self.random.chance(30) { 3 } else { 0 } }
+    }
+
     /// The latest time at which a life ends that began up to now.
     fn until(&self, ttl: Ttl) -> u64 {
         match ttl {
@@ -122,14 +144,24 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// Records when the value of an operation turns stale. Returns the latest time at which its life ends.
+    fn note_life(&self, key: u64, operation: Operation, life: Life) -> u64 {
+        let end = self.until(life.ttl);
+        if end == NEVER || life.window_seconds == 0 {
+            return end;
+        }
+        self.board.record.turns_stale(key, operation, end);
+        end + u64::from(life.window_seconds) * 1000
+    }
+
     fn step(&mut self, key: u64) -> Result<(), String> {
         match self.random.uniform(1000) {
             0..150 => self.get(key),
             150..180 => self.get_many(key),
             180..210 => self.get_ref(key),
-            210..380 => self.load(key),
-            380..460 => self.load_or_nothing(key),
-            460..540 => self.load_in_task(key),
+            210..380 => self.call(key, |caller, call| caller.load(key, call)),
+            380..460 => self.call(key, |caller, call| caller.load_or_nothing(key, call)),
+            460..540 => self.call(key, |caller, call| caller.load_in_task(key, call)),
             540..660 => self.insert(key),
             660..710 => self.insert_if_absent(key),
             710..760 => self.compare_and_swap(key),
@@ -137,7 +169,12 @@ impl<'a> Caller<'a> {
             760..810 => self.touch(key),
             810..840 => self.touch(key),
             840..960 => self.remove(key),
-            960..998 => self.take(key),
+            960..985 => self.take(key),
+            985..998 => {
+                let by = self.random.uniform(500);
+                self.board.move_time(by);
+                Ok(())
+            }
             _ if self.random.chance(10) => self.flush(),
             _ => Ok(()),
         }
@@ -208,7 +245,7 @@ impl<'a> Caller<'a> {
             0..15 => Ending::Failure,
             15..17 => Ending::Panic,
             17..60 if may_be_absent => Ending::Nothing,
-            _ => Ending::Value(self.ttl()),
+            _ => Ending::Value(self.life()),
         };
         let is_negative = may_be_absent && matches!(ending, Ending::Nothing | Ending::Failure);
         self.board.record.change(key, operation, if is_negative { What::Absent } else { What::Loaded(version) });
@@ -217,7 +254,10 @@ impl<'a> Caller<'a> {
             self.wrong.get_or_insert(wrong);
         }
         match ending {
-            Ending::Value(ttl) => Ok(Some(Loaded::new(value::of(key, operation.begin)).ttl(ttl))),
+            Ending::Value(Life { ttl, window_seconds }) => {
+                let window = Duration::from_secs(window_seconds.into());
+                Ok(Some(Loaded::new(value::of(key, operation.begin)).ttl(ttl).stale_while_revalidate(window)))
+            }
             Ending::Nothing => Ok(None),
             Ending::Failure => Err(NoValue),
             Ending::Panic => resume_unwind(Box::new(NoValue)),
@@ -227,7 +267,7 @@ impl<'a> Caller<'a> {
     /// Operations of a loader on its own thread.
     fn meanwhile(&mut self, key: u64) -> Result<(), String> {
         self.depth += 1;
-        let done = match self.random.uniform(20) {
+        let done = match self.random.uniform(22) {
             0..8 => Ok(()),
             8..13 => {
                 (0..self.random.uniform(8)).for_each(|_| thread::yield_now());
@@ -237,8 +277,8 @@ impl<'a> Caller<'a> {
             14 => self.remove(key),
             15 => self.insert_if_absent(key),
             16 => self.take(key),
-            17 => self.get(key),
-            18 if self.depth < 3 => self.load(key),
+            20 => self.get(key),
+            17..20 if self.depth < 3 => self.call(key, |caller, call| caller.load(key, call)),
             _ => {
                 let other = self.random.uniform(KEYS);
                 self.insert(other)
@@ -248,8 +288,16 @@ impl<'a> Caller<'a> {
         done
     }
 
-    fn load(&mut self, key: u64) -> Result<(), String> {
+    /// A call with a loader.
+    fn call(&mut self, key: u64, call: impl FnOnce(&mut Self, Operation) -> Result<(), String>) -> Result<(), String> {
         let operation = self.begin();
+        self.board.record.called(key, operation);
+        let judged = call(self, operation);
+        self.board.record.call_over(key, operation);
+        judged
+    }
+
+    fn load(&mut self, key: u64, operation: Operation) -> Result<(), String> {
         let (pool, mut ran) = (self.pool.clone(), None);
         let called = catch_unwind(AssertUnwindSafe(|| {
             let load = || self.run_loader(key, &mut ran, false).map(|loaded| loaded.expect("it may not be absent"));
@@ -258,8 +306,7 @@ impl<'a> Caller<'a> {
         self.conclude(key, operation, ran, called.ok())
     }
 
-    fn load_or_nothing(&mut self, key: u64) -> Result<(), String> {
-        let operation = self.begin();
+    fn load_or_nothing(&mut self, key: u64, operation: Operation) -> Result<(), String> {
         let (pool, mut ran) = (self.pool.clone(), None);
         let called = catch_unwind(AssertUnwindSafe(|| {
             let options = LoadOptions::new().negative_ttl(Duration::from_secs(NEGATIVE_SECONDS.into()));
@@ -269,8 +316,7 @@ impl<'a> Caller<'a> {
     }
 
     /// A load in a task that may be cancelled, before, in or after its loader.
-    fn load_in_task(&mut self, key: u64) -> Result<(), String> {
-        let operation = self.begin();
+    fn load_in_task(&mut self, key: u64, operation: Operation) -> Result<(), String> {
         let (pool, mut ran) = (self.pool.clone(), None);
         let (pauses, polls) = (self.random.uniform(3), 1 + self.random.uniform(MAX_POLLS));
         let called = catch_unwind(AssertUnwindSafe(|| {
@@ -287,9 +333,9 @@ impl<'a> Caller<'a> {
             Ok(Some(answer)) => self.conclude(key, operation, ran, Some(answer.map(Some))),
             // It was published, or not.
             Ok(None) => match ran {
-                Some(Ran { operation, ending: Ending::Value(ttl), .. }) => {
+                Some(Ran { operation, ending: Ending::Value(life), .. }) => {
                     self.board.counts.failed.fetch_add(1, Relaxed);
-                    self.board.record.loaded(key, operation, self.until(ttl));
+                    self.board.record.loaded(key, operation, self.note_life(key, operation, life));
                     Ok(())
                 }
                 Some(ran) => self.board.record.unchanged(key, ran.operation),
@@ -306,10 +352,10 @@ impl<'a> Caller<'a> {
             return self.conclude_without_loader(key, call, answer);
         };
         match (ending, answer) {
-            (Ending::Value(ttl), Some(Ok(Some(found)))) if found[..] == value::of(key, operation.begin)[..] => {
+            (Ending::Value(life), Some(Ok(Some(found)))) if found[..] == value::of(key, operation.begin)[..] => {
                 counts.loaded.fetch_add(1, Relaxed);
                 self.remember(key, &found);
-                self.board.record.loaded(key, operation, self.until(ttl));
+                self.board.record.loaded(key, operation, self.note_life(key, operation, life));
                 Ok(())
             }
             (Ending::Nothing, Some(Ok(None))) | (Ending::Failure, Some(Err(LoadError::Loader(NoValue)))) => {
@@ -333,8 +379,10 @@ impl<'a> Caller<'a> {
         match answer {
             Some(Ok(Some(found))) => {
                 let (version, _) = value::read(key, &found)?;
-                if record.returned(key, call, version)? {
-                    counts.joined.fetch_add(1, Relaxed);
+                match record.returned(key, call, version)? {
+                    Returned::Found => {}
+                    Returned::Loaded => _ = counts.joined.fetch_add(1, Relaxed),
+                    Returned::Stale => _ = counts.stale.fetch_add(1, Relaxed),
                 }
                 self.remember(key, &found);
                 Ok(())
@@ -349,13 +397,13 @@ impl<'a> Caller<'a> {
     }
 
     fn insert(&mut self, key: u64) -> Result<(), String> {
-        let (operation, ttl) = (self.begin(), self.ttl());
+        let (operation, life) = (self.begin(), self.life());
         let record = self.board.record;
         record.change(key, operation, What::Value(Version::of_write(operation.begin)));
         let bytes = value::of(key, operation.begin);
-        match self.pool.insert_with(value::name(key), bytes, InsertOptions::new().ttl(ttl)) {
+        match self.pool.insert_with(value::name(key), bytes, life.options()) {
             Ok(()) => {
-                record.changed(key, operation, self.until(ttl));
+                record.changed(key, operation, self.note_life(key, operation, life));
                 Ok(())
             }
             Err(error) => {
@@ -366,9 +414,15 @@ impl<'a> Caller<'a> {
     }
 
     /// Records a write that depends on what there was. Returns whether it was made.
-    fn written(&self, key: u64, operation: Operation, ttl: Ttl, answer: &Result<bool, Error>) -> Result<bool, String> {
+    fn written(
+        &self,
+        key: u64,
+        operation: Operation,
+        life: Life,
+        answer: &Result<bool, Error>,
+    ) -> Result<bool, String> {
         if *answer == Ok(true) {
-            self.board.record.changed(key, operation, self.until(ttl));
+            self.board.record.changed(key, operation, self.note_life(key, operation, life));
             return Ok(true);
         }
         answer.as_ref().err().into_iter().for_each(full);
@@ -376,26 +430,26 @@ impl<'a> Caller<'a> {
     }
 
     fn insert_if_absent(&mut self, key: u64) -> Result<(), String> {
-        let (operation, ttl) = (self.begin(), self.ttl());
+        let (operation, life) = (self.begin(), self.life());
         let record = self.board.record;
         record.change(key, operation, What::Value(Version::of_write(operation.begin)));
         let (name, bytes) = (value::name(key), value::of(key, operation.begin));
-        let answer = self.pool.insert_if_absent(name, bytes, InsertOptions::new().ttl(ttl));
+        let answer = self.pool.insert_if_absent(name, bytes, life.options());
         if answer == Ok(false) {
             record.found(key, operation)?;
         }
-        self.written(key, operation, ttl, &answer).map(drop)
+        self.written(key, operation, life, &answer).map(drop)
     }
 
     fn compare_and_swap(&mut self, key: u64) -> Result<(), String> {
         let position = self.seen.iter().rposition(|(seen, _)| *seen == key).or(self.seen.len().checked_sub(1));
         let Some(position) = position else { return Ok(()) };
         let (key, expected) = self.seen.swap_remove(position);
-        let (operation, ttl) = (self.begin(), self.ttl());
+        let (operation, life) = (self.begin(), self.life());
         self.board.record.change(key, operation, What::Value(Version::of_write(operation.begin)));
         let (name, bytes) = (value::name(key), value::of(key, operation.begin));
-        let answer = self.pool.compare_and_swap(name, &expected, bytes, InsertOptions::new().ttl(ttl));
-        if self.written(key, operation, ttl, &answer)? {
+        let answer = self.pool.compare_and_swap(name, &expected, bytes, life.options());
+        if self.written(key, operation, life, &answer)? {
             let (version, _) = value::read(key, &expected)?;
             self.board.record.replaced(key, operation, version)?;
         }
