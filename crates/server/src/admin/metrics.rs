@@ -1,6 +1,6 @@
 //! `/metrics`, in the text format of Prometheus. No label takes its values from clients: keys are in the JSON only.
 
-use ebbtide::memcached::{Cache, MemoryStart};
+use ebbtide::memcached::Cache;
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 
@@ -11,7 +11,9 @@ use super::state::AdminState;
 use crate::observe::{CommandKind, LatencyHistogram};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
-use crate::statistics::{CACHE, MONITOR, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER};
+use crate::statistics::{
+    CACHE, MEMORY_FILE, MONITOR, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER,
+};
 
 /// Media type of the body.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -62,12 +64,7 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
 /// The memory file and the memory monitor.
 fn restart(page: &mut MetricsPage, cache: &Cache) {
     if let Some(start) = cache.memory_start() {
-        let objects = match start {
-            MemoryStart::Warm { objects, .. } => *objects,
-            MemoryStart::Cold { .. } => 0,
-        };
-        let help = "Objects that the memory file gave back at the start.";
-        page.gauge("ebbtide_memory_file_restored_objects", help, &[], objects as f64);
+        page.add_rows(MEMORY_FILE, start);
     }
     if let Some(monitor) = cache.memory_monitor() {
         page.add_rows(MONITOR, &monitor);

@@ -15,7 +15,7 @@ use super::{Executor, extstore};
 use crate::VERSION;
 use crate::counters::CommandTotals;
 use crate::flash_gets::{FlashGets, health};
-use crate::statistics::{self, CACHE, FLASH, NOW, Readings, SERVER};
+use crate::statistics::{self, CACHE, FLASH, MEMORY_FILE, NOW, Readings, SERVER};
 use crate::sync::lock;
 use crate::watch;
 
@@ -208,6 +208,9 @@ impl Executor {
         }
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
+        }
+        if let Some(start) = self.cache.memory_start() {
+            statistics::write_stats(MEMORY_FILE, start, out);
         }
         if let Some(step) = self.cache.memory_monitor().and_then(|monitor| monitor.last_step) {
             stat(out, "memory_monitor_last_step", step);

@@ -1,5 +1,5 @@
-//! Statistics as tables: of the server's counters, of the cache's, of pools, flash and its wear, of the memory monitor,
-//! and of the last minute.
+//! Statistics as tables: of the server's counters, of the cache's, of pools, flash and its wear, of the memory file and
+//! the memory monitor, and of the last minute.
 //!
 //! A row is one number: its name in `stats ebbtide`, its metric, its path in `/api/overview`, and how it is read. All
 //! three iterate the tables, so a new counter is one row. The order of rows is the order in `stats ebbtide` and in
@@ -7,6 +7,7 @@
 
 mod cache;
 mod flash;
+mod memory_file;
 mod monitor;
 mod now;
 mod pools;
@@ -25,6 +26,7 @@ use crate::sync::lock;
 
 pub use cache::CACHE;
 pub use flash::FLASH;
+pub use memory_file::MEMORY_FILE;
 pub use monitor::MONITOR;
 pub use now::NOW;
 pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, POOL_NOW};

@@ -119,3 +119,19 @@ fn names_of_pools_and_of_the_monitor_stay() {
     let expected: Vec<_> = include_str!("pool_statistics.txt").lines().collect();
     assert_eq!(names, expected);
 }
+
+#[test]
+fn objects_of_the_memory_file_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let build = || Cache::builder().memory(ByteSize::mib(64)).memory_file(folder.path().join("memory")).build();
+    let cache = build().expect("a cache");
+    (0..7_u8).for_each(|key| _ = cache.insert(&[key], b"value").apply().expect("a write"));
+    cache.close().expect("a save");
+    drop(cache);
+    let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
+    let server = TestServer::around(build().expect("a cache"), ServerOptions { admin: Some(admin), ..options() });
+    let own = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
+    assert!(own.contains("STAT memory_file_restored_objects 7\r\n"), "{own}");
+    let page = get(&server, "/metrics");
+    assert!(page.contains("\nebbtide_memory_file_restored_objects 7\n"), "{page}");
+}
