@@ -23,15 +23,14 @@ use crate::pool_state::{PoolParts, PoolState};
 use crate::pools::Pools;
 use crate::removal_events::RemovalEvents;
 use ebbtide_control::Share;
-use ebbtide_store::{EngineMemory, Options, Policy, Store};
-use std::process;
+use ebbtide_store::{EngineMemory, Options, Policy, Process, Store};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// State that the threads of a cache share.
 pub(crate) struct Engine {
     /// The process that has its threads.
-    process: u32,
+    process: Process,
     pub clock: Arc<EngineClock>,
     /// Parts that a new pool uses.
     pub parts: PoolParts,
@@ -119,7 +118,7 @@ impl Engine {
             flash.memory_split.set_items(&items);
         }
         Ok(Arc::new(Self {
-            process: process::id(),
+            process: Process::this(),
             default_pool,
             pools,
             clock,
@@ -137,7 +136,7 @@ impl Engine {
 
     /// Whether this is a forked process, whose parent built the cache.
     pub fn is_inherited(&self) -> bool {
-        self.process != process::id()
+        self.process != Process::this()
     }
 
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.

@@ -7,10 +7,11 @@
 //! The caller has locked the file (`flock`), for as long as the frames are mapped. A forked process has the descriptor,
 //! too, and with it the lock: so the process that uses the file unlocks it, and does not only close it.
 
+use crate::process::Process;
 use crate::sync::{AtomicBool, Ordering};
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
-use std::{io, process};
 
 pub struct FrameFile {
     file: File,
@@ -20,13 +21,13 @@ pub struct FrameFile {
     /// Whether the content was ever not kept: before, the start that has locked the file may go on with it.
     was_used: AtomicBool,
     /// The process that has locked the file.
-    process: u32,
+    process: Process,
 }
 
 impl FrameFile {
     pub fn new(file: File, offset: u64) -> Self {
         let (is_kept, was_used) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { file, offset, is_kept, was_used, process: process::id() }
+        Self { file, offset, is_kept, was_used, process: Process::this() }
     }
 
     /// Says whether the content of the file is kept as it is.
@@ -75,7 +76,7 @@ impl FrameFile {
 
 impl Drop for FrameFile {
     fn drop(&mut self) {
-        if self.was_used.load(Ordering::Relaxed) && self.process == process::id() {
+        if self.was_used.load(Ordering::Relaxed) && self.process == Process::this() {
             // SAFETY: the descriptor is open as long as self. It does not fail for a locked file.
             unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         }

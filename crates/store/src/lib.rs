@@ -63,6 +63,7 @@ mod options;
 mod pause_point;
 #[cfg(all(test, not(loom)))]
 mod preemption_tests;
+mod process;
 mod publish;
 mod segment;
 mod stats;
@@ -104,6 +105,7 @@ pub use ops::{
     MetaFlagsLookup, MetaFlagsOutcome, Mode, NewEntry, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
+pub use process::Process;
 pub use stats::{CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};
 pub use store::Store;
 pub use structured::{

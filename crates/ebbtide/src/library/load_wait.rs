@@ -5,10 +5,10 @@
 //! deadlines of each process are its own.
 
 use super::load_table::{Load, Outcome};
+use ebbtide_store::Process;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::process;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
@@ -32,7 +32,7 @@ struct Deadlines {
 
 /// The deadlines of a process, and those of the processes that were forked from it.
 struct ProcessDeadlines {
-    process: u32,
+    process: Process,
     deadlines: Deadlines,
     forked: OnceLock<Box<ProcessDeadlines>>,
 }
@@ -79,7 +79,7 @@ impl Drop for LoadWait {
 impl Deadlines {
     /// The deadlines of this process: a forked child has its own.
     fn get() -> &'static Self {
-        let (mut slot, process) = (&FIRST, process::id());
+        let (mut slot, process) = (&FIRST, Process::this());
         // Ends: each further slot is that of a descendant.
         loop {
             let found = match slot.get() {

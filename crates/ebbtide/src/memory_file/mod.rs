@@ -37,7 +37,9 @@ use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
 use ebbtide_flash::Tier;
-use ebbtide_store::{CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Store, kill_point};
+use ebbtide_store::{
+    CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Process, Store, kill_point,
+};
 pub use medium::MemoryFileMode;
 pub(crate) use open::check as check_memory_file;
 pub use open::is_held as is_memory_file_held;
@@ -49,7 +51,6 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use superblock::{BLOCK_BYTES, FRAMES_OFFSET, RunRecord, Superblock};
@@ -134,7 +135,7 @@ pub(crate) struct MemoryFile {
     /// The record of this run.
     runs: RunRecord,
     /// The process that has locked the file.
-    process: u32,
+    process: Process,
 }
 
 /// Memory of a new cache: for each pool a store from the file, or an empty one.
@@ -359,7 +360,7 @@ impl Opened {
         if let Some(made) = made {
             made.keep();
         }
-        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs, process: process::id() })
+        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs, process: Process::this() })
     }
 }
 
@@ -452,7 +453,7 @@ impl MemoryFile {
     /// Lets go of the file. A forked process has the descriptor, too: closing it would leave the lock there. A mapped
     /// file is unlocked with its mapping.
     fn end(&self, file: File) {
-        if !self.mode.is_mapped() && self.process == process::id() {
+        if !self.mode.is_mapped() && self.process == Process::this() {
             // It does not fail for a locked file.
             let _ = flock(&file, FlockOperation::Unlock);
         }
