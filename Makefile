@@ -27,6 +27,8 @@ PYTHON := $(VENV)/bin/python
 TESTED := $(CURDIR)/target/debug/ebbtide
 # Optimized like a release, without the optimization of the whole program, which takes most of the time of a build.
 NO_LTO := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# Fuzzers run for seconds and take minutes to build: fewer optimizations, and no line tables.
+FUZZ_PROFILE := $(NO_LTO) CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=false
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Started by root, the server gives root up.
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
@@ -177,8 +179,8 @@ sanitized-python: | debian
 # Without a sanitizer, whose build takes a quarter of an hour of one core; broken promises panic without it. What a run
 # finds new is kept in target/.
 fuzz:
-	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(NO_LTO) cargo fuzz build $(FUZZ_FEATURES) --sanitizer $(FUZZ_SANITIZER) "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 5 -I TARGET env $(NO_LTO) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run $(FUZZ_FEATURES) \
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; $(FUZZ_PROFILE) cargo fuzz build $(FUZZ_FEATURES) --sanitizer $(FUZZ_SANITIZER) "$$target"; done
+	printf '%s\n' $(FUZZ) | xargs -P 5 -I TARGET env $(FUZZ_PROFILE) timeout $$(($(FUZZ_SECONDS) + 540)) cargo fuzz run $(FUZZ_FEATURES) \
 	    --sanitizer $(FUZZ_SANITIZER) TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 # Images and memory files with the address sanitizer. Its flag is for nightly compilers, and for stable ones that are told
