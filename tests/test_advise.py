@@ -352,10 +352,59 @@ def test_the_advised_command_starts_a_server_in_a_shell(tmp_path):
     assert words[0] == "ebbtide" and words[1] == "-m"
     echoed = subprocess.run(["sh", "-c", f"ebbtide() {{ printf '%s\\n' \"$@\"; }}; {found['flags']}"], cwd=tmp_path, capture_output=True, text=True)
     assert echoed.stdout.splitlines() == words[1:] and not (tmp_path / "pwned").exists()
-    checked = subprocess.run([EBBTIDE, "--check", "-m", "64", *words[3:]], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([EBBTIDE, "--check", *words[1:]], capture_output=True, text=True, timeout=60)
     assert checked.returncode == 0, checked
     weights = {word.split(":prefix=")[1].rsplit(":,", 1)[0]: int(word.rsplit("=", 1)[1]) for word in words if ":prefix=" in word}
     memory = {pool["name"]: pool["memory_bytes"] for pool in found["pools"] if pool["memory_bytes"] > 0}
     unit = max(weights[name] / memory[name] for name in weights if name in memory)
     for name in weights.keys() & memory.keys():
         assert abs(weights[name] / memory[name] / unit - 1) < 0.05, (name, weights, memory)
+
+
+def flags_in(advised):
+    """Each value of a field `flags`."""
+    if isinstance(advised, dict):
+        found = [advised["flags"]] if isinstance(advised.get("flags"), str) else []
+        return found + [flags for value in advised.values() for flags in flags_in(value)]
+    return [flags for value in advised for flags in flags_in(value)] if isinstance(advised, list) else []
+
+
+FLAGS = re.compile(r"-m \d+(?: --flash PATH:\w+)?")
+CHEAP_FLASH = ["--flash-price", "0.01", "--flash-dwpd", "100000"]
+
+
+@pytest.mark.parametrize("wanted", [["--hit-ratio", "50%"], ["--hit-ratio", "85%", *CHEAP_FLASH], ["--budget", "0.02", *CHEAP_FLASH]])
+def test_the_server_takes_each_advised_size(trace, tiny, wanted, tmp_path):
+    page = tmp_path / "page.html"
+    for path in (trace, tiny):
+        found = json.loads(run("advise", path, "--json", "--html", page, "--overwrite", *wanted).stdout)
+        text = run("advise", path, *wanted).stdout
+        asked = found["wanted"] or found["budget"]
+        assert asked["dram"]["flags"] and all(plan["flags"] for plan in found["dram"])
+        told = set(flags_in(found)) | set(FLAGS.findall(text)) | set(FLAGS.findall(page.read_text()))
+        assert set(flags_in(found)) <= set(FLAGS.findall(text)), "the text has the flags of the JSON"
+        for flags in sorted(told):
+            words = flags.replace("PATH", str(tmp_path / "flash")).split()
+            checked = subprocess.run([EBBTIDE, "--check", *words], capture_output=True, text=True, timeout=60)
+            assert checked.returncode == 0, (flags, checked.stderr)
+        # A budget is not exceeded by its flags, and a hit ratio is not missed.
+        memory = int(asked["dram"]["flags"].split()[1]) << 20
+        assert memory <= asked["dram"]["dram_bytes"] if found["budget"] else memory >= asked["dram"]["dram_bytes"]
+
+
+def test_a_budget_below_every_server_has_no_flags(tiny):
+    found = advice(tiny, "--budget", "0.005", "--dram-price", "4")
+    assert found["budget"]["dram"]["flags"] is None and found["budget"]["dram"]["dram_bytes"] > 1 << 20
+    assert any("a server needs more" in sentence for sentence in found["verdict"])
+
+
+def test_a_drive_is_advised_by_a_size_that_the_flag_takes(trace):
+    flags = ["--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "0.001"]
+    told = " ".join(advice(trace, *flags)["verdict"])
+    drive = re.search(r"\(--flash-drive (\w+)\)", told)[1]
+    assert advice(trace, *flags, "--flash-drive", drive)["wanted"]["flash_pays"]
+
+
+def test_a_budget_beyond_all_servers_has_no_flags(tiny):
+    found = advice(tiny, "--budget", "1e12", "--dram-price", "1e-9", "--flash-price", "1e-9")
+    assert found["budget"]["dram"]["flags"] is None and not found["budget"]["flash_pays"]

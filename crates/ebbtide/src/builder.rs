@@ -413,19 +413,34 @@ impl CacheBuilder {
         self.check_memory_beside_flash(flash.planned.as_bytes()).map(|()| flash)
     }
 
+    /// The memory that flash of this size would get, wherever it is.
+    ///
+    /// # Errors
+    /// Flash that is too small, or too large for the memory.
+    pub fn flash_memory_of(&self, flash: ByteSize) -> Result<FlashMemory, Error> {
+        let divided = self.divide_for(|_, options| Tier::check_size(flash.as_bytes(), options));
+        divided.map_err(|error| self.flash_error(&error))
+    }
+
     /// The memory that flash would get.
     fn divide_for_flash(&self) -> Result<FlashMemory, ebbtide_flash::Error> {
+        match &self.flash_device {
+            Some(_) => self.divide_for(|bytes, _| self.open_within(bytes).map(|opening| opening.fixed_bytes())),
+            None if self.has_flash() => self.divide_for(|_, options| Tier::check(&self.flash, options)),
+            None => Ok(FlashMemory::default()),
+        }
+    }
+
+    /// The smallest share of the memory that `check` accepts for flash. `check` answers the fixed bytes.
+    fn divide_for(
+        &self,
+        check: impl Fn(u64, &FlashOptions) -> Result<u64, ebbtide_flash::Error>,
+    ) -> Result<FlashMemory, ebbtide_flash::Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
-        let Some(mut memory_bytes) = shares.next().filter(|_| self.has_flash()) else {
-            return Ok(FlashMemory::default());
-        };
+        let mut memory_bytes = shares.next().expect("three shares");
         loop {
             let options = self.flash_options_within(memory_bytes);
-            let checked = match &self.flash_device {
-                Some(_) => self.open_within(memory_bytes).map(|opening| opening.fixed_bytes()),
-                None => Tier::check(&self.flash, &options),
-            };
-            match (checked, shares.next()) {
+            match (check(memory_bytes, &options), shares.next()) {
                 (Ok(fixed_bytes), _) => {
                     let planned_bytes = self.flash_memory_within(memory_bytes);
                     let indexes_bytes = options.memory_bytes.saturating_sub(fixed_bytes);

@@ -11,6 +11,7 @@
 //! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
 //! | `open`, `close`, `created_files` | start and stop; files that a refused start removes |
+//! | `check` | whether a start would work |
 //! | `insert`, `lookup` | inserts and lookups |
 //! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; their table on the device |
 //! | `scan` | a walk over all objects |
@@ -24,6 +25,7 @@
 //! nothing else does.
 
 mod capacity_split;
+mod check;
 mod close;
 mod created_files;
 mod device_size;

@@ -114,20 +114,6 @@ impl Tier {
         Opening::of(device, identity, options.deletion_log.clone(), options)
     }
 
-    /// Checks whether [`Tier::open`] and [`Opening::start`] would succeed, as far as possible without changing
-    /// anything, and returns the fixed bytes of RAM. Existing files are locked for a moment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tier::open`] and [`Opening::start`].
-    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<u64, Error> {
-        let capacity = Disk::check(paths, &options.disk)?;
-        if let Some(deletion_log) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
-            device::check_beside(&deletion_log, paths)?;
-        }
-        TierLayout::new(DeviceSize::of_paths(paths, capacity), options)?.fixed_bytes(options)
-    }
-
     /// An empty tier on any device. No restart finds its objects.
     ///
     /// # Errors

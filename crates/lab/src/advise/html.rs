@@ -5,6 +5,7 @@ use std::fmt::Write;
 use ebbtide_control::Curve;
 use plotters::prelude::*;
 
+use super::plan::Plan;
 use super::pools::PoolAdvice;
 use super::report::{Advice, words};
 use super::units::{money, size};
@@ -82,6 +83,7 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad, made_unix_seconds: u64) ->
             ("life of the drive", plan.flash_life_years.map_or("-".to_owned(), |years| format!("{years:.1} years"))),
             ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
             ("first limit", format!("{}, {:.1} % used", plan.binding, plan.binding_used * 100.0)),
+            ("flags of the server", flags_of(&plan)),
         ];
         put(&mut body, "<div class=scroll><table>");
         rows.iter().for_each(|(name, value)| put(&mut body, &format!("<tr><td>{name}</td><td>{value}</td></tr>")));
@@ -107,6 +109,10 @@ pub(super) fn page(advice: &Advice, load: &TraceLoad, made_unix_seconds: u64) ->
     ))
 }
 
+fn flags_of(plan: &Plan) -> String {
+    plan.flags.map_or_else(|| "-".to_owned(), |flags| flags.to_string())
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -114,18 +120,19 @@ fn escaped(text: &str) -> String {
 fn dram_table(advice: &Advice) -> String {
     let mut table = format!(
         "<div class=scroll><table id=dram><tr><th>DRAM</th><th>price, {}</th><th>hits</th><th>backend a second</th>\
-         <th>mean latency</th></tr>",
+         <th>mean latency</th><th>flags</th></tr>",
         escaped(&advice.currency)
     );
     for plan in &advice.dram {
         write!(
             table,
-            "<tr><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1}</td><td>{:.3} ms</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1}</td><td>{:.3} ms</td><td>{}</td></tr>",
             size(plan.dram_bytes),
             money(plan.price),
             plan.hit_ratio * 100.0,
             plan.backend_per_second,
-            plan.mean_latency_ms
+            plan.mean_latency_ms,
+            flags_of(plan)
         )
         .expect("a string takes all");
     }

@@ -2,6 +2,7 @@
 //!
 //! | module | is |
 //! |---|---|
+//! | `flags` | sizes of a plan as flags of the server |
 //! | `plan` | one cache: hits, price, load on device, network and backend |
 //! | `planner` | plans for a trace on this hardware |
 //! | `pools` | the memory that pools or prefixes deserve |
@@ -10,6 +11,7 @@
 //! | `units` | bytes and money in words |
 //! | `report`, `html` | text, JSON and a page |
 
+mod flags;
 mod html;
 mod plan;
 mod planner;
@@ -266,7 +268,8 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
     };
     let wanted = args.hit_ratio.map(|ratio| search::for_hit_ratio(&planner, ratio.0));
     let budget = args.budget.map(|money| search::for_budget(&planner, money));
-    let sizes = load.engine.points().iter().map(|point| planner.plan(point.memory_bytes as f64, 0.0)).collect();
+    let of_point = |bytes: u64| planner.plan(bytes as f64, 0.0).with_flags();
+    let sizes = load.engine.points().iter().map(|point| of_point(point.memory_bytes)).collect();
     // The comparison with slab classes is at the memory that the question is about.
     let memory = match (&wanted, &budget) {
         (Some(wanted), _) if wanted.dram.is_some() => wanted.dram.expect("looked at above").dram_bytes,

@@ -14,6 +14,8 @@
 use ebbtide::flash::page_amplification;
 use serde::Serialize;
 
+use super::flags::SizeFlags;
+
 /// Load of a cache, from a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Demand {
@@ -135,11 +137,25 @@ pub(super) struct Plan {
     pub binding_used: f64,
     /// Used share of the network.
     pub network_used: f64,
+    /// Flags of a server of these sizes; none for a plan that is not advised, or that no server can have.
+    pub flags: Option<SizeFlags>,
     /// As `binding` and `binding_used`, among the resources of flash alone.
     #[serde(skip)]
     pub device_binding: &'static str,
     #[serde(skip)]
     pub device_used: f64,
+}
+
+impl Plan {
+    /// With the flags of the smallest server that has these sizes.
+    pub fn with_flags(self) -> Self {
+        Self { flags: SizeFlags::at_least(self.dram_bytes, self.flash_bytes), ..self }
+    }
+
+    /// With the flags of the largest server that costs no more.
+    pub fn with_flags_below(self) -> Self {
+        Self { flags: SizeFlags::at_most(self.dram_bytes, self.flash_bytes), ..self }
+    }
 }
 
 pub(super) const GIB: f64 = (1_u64 << 30) as f64;
@@ -214,6 +230,7 @@ pub(super) fn plan(
         binding,
         binding_used,
         network_used: network,
+        flags: None,
         device_binding,
         device_used,
     }

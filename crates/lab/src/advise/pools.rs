@@ -4,6 +4,7 @@ use ebbtide_control::check_name;
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;
 
+use super::flags::SizeFlags;
 use super::units::size;
 use crate::mrc::{GroupLoad, TraceLoad};
 use crate::trace::{NO_LABEL, PoolsBy};
@@ -34,8 +35,9 @@ pub(super) struct PoolAdvice {
     pub proportional_hit_ratio: f64,
     pub pays: bool,
     pub pools: Vec<PoolShare>,
-    /// Flags of a server with these pools.
+    /// Flags of a server with these pools, and its memory, which holds two of the largest values in each pool.
     pub flags: Option<String>,
+    pub server_memory_bytes: Option<u64>,
 }
 
 /// The memory that one group deserves.
@@ -106,6 +108,7 @@ pub(super) fn advise(
     });
     let pools: Vec<PoolShare> = pools.collect();
     let pays = divided_hit_ratio - shared_hit_ratio > WORTHWHILE;
+    let command = (pays && by == PoolsBy::Prefix).then(|| flags(&pools, memory_bytes, delimiter)).unzip();
     Ok(PoolAdvice {
         by: by_name,
         memory_bytes,
@@ -113,13 +116,26 @@ pub(super) fn advise(
         divided_hit_ratio,
         proportional_hit_ratio: together(&proportional),
         pays,
-        flags: (pays && by == PoolsBy::Prefix).then(|| flags(&pools, memory_bytes, delimiter)),
+        flags: command.0,
+        server_memory_bytes: command.1,
         pools,
     })
 }
 
-/// The command of a server whose pools have this memory. Every argument is one word of a shell.
-fn flags(pools: &[PoolShare], memory_bytes: u64, delimiter: u8) -> String {
+impl PoolAdvice {
+    /// A note if the server needs more memory than is divided.
+    pub fn caveat(&self) -> Option<String> {
+        let bytes = self.server_memory_bytes.filter(|bytes| *bytes >= self.memory_bytes + MIB)?;
+        Some(format!(
+            "the command with pools has {}: a pool of a server has twice its largest value (-I) at least",
+            size(bytes as f64)
+        ))
+    }
+}
+
+/// The command of a server whose pools have this memory, or the least of a server, and the memory. Every argument is
+/// one word of a shell.
+fn flags(pools: &[PoolShare], memory_bytes: u64, delimiter: u8) -> (String, u64) {
     // The label of a key that is not text is no prefix.
     let has_prefix =
         |pool: &&PoolShare| pool.name != NO_LABEL && !pool.name.contains('\\') && !pool.name.ends_with(" others");
@@ -134,7 +150,8 @@ fn flags(pools: &[PoolShare], memory_bytes: u64, delimiter: u8) -> String {
     });
     let of_default = weights.last().map(|weight| format!("{DEFAULT_POOL}:weight={weight}"));
     let flags: String = of_pools.chain(of_default).map(|pool| format!(" --pool {}", shell_word(&pool))).collect();
-    format!("ebbtide -m {}{flags}", memory_bytes.div_ceil(MIB))
+    let memory_mib = SizeFlags::of_pools(memory_bytes, names.len() + 1);
+    (format!("ebbtide -m {memory_mib}{flags}"), memory_mib * MIB)
 }
 
 /// A name for each pool: its prefix, or a number where that is no name.
@@ -203,7 +220,7 @@ mod tests {
     fn flags_name_pools_and_give_default_the_rest() {
         let pools = [pool("users", 40 << 10), pool("feed", 20 << 10), pool(NO_LABEL, 4 << 10)];
         assert_eq!(
-            flags(&pools, 64 * MIB, b':'),
+            flags(&pools, 64 * MIB, b':').0,
             "ebbtide -m 64 --pool users:prefix=users:,weight=40 --pool feed:prefix=feed:,weight=20 --pool default:weight=4"
         );
     }
@@ -213,8 +230,8 @@ mod tests {
         let hostile = ["$(id)", "`w`", "x;y|z", "it's", "a b", "a,b"];
         let pools: Vec<PoolShare> = hostile.iter().map(|name| pool(name, 1024)).collect();
         assert_eq!(
-            flags(&pools, 8 * MIB, b':'),
-            "ebbtide -m 8 --pool '$(id):prefix=$(id):,weight=1' --pool '`w`:prefix=`w`:,weight=1' \
+            flags(&pools, 8 * MIB, b':').0,
+            "ebbtide -m 14 --pool '$(id):prefix=$(id):,weight=1' --pool '`w`:prefix=`w`:,weight=1' \
              --pool 'x;y|z:prefix=x;y|z:,weight=1' --pool 'it'\\''s:prefix=it'\\''s:,weight=1' \
              --pool 'pool1:prefix=a b:,weight=1' --pool 'a\\,b:prefix=a\\,b:,weight=1' --pool default:weight=2"
         );
@@ -225,9 +242,9 @@ mod tests {
         let long = "x".repeat(65);
         let pools = [pool("default", 1024), pool("pool1", 1024), pool(&long, 1024)];
         assert_eq!(
-            flags(&pools, 4 * MIB, b'/'),
+            flags(&pools, 4 * MIB, b'/').0,
             format!(
-                "ebbtide -m 4 --pool pool2:prefix=default/,weight=1 --pool pool1:prefix=pool1/,weight=1 \
+                "ebbtide -m 8 --pool pool2:prefix=default/,weight=1 --pool pool1:prefix=pool1/,weight=1 \
                  --pool pool3:prefix={long}/,weight=1 --pool default:weight=1"
             )
         );

@@ -4,18 +4,22 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::flags::{MIN_DRAM, MIN_DRAM_WITH_FLASH};
 use super::plan::{Demand, ENDURANCE, Hardware, Latencies, NETWORK, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
-use super::search::{Budget, MIN_DRAM, MIN_DRAM_WITH_FLASH, Wanted};
+use super::search::{Budget, Wanted};
 use super::slabs::Slabs;
 use super::units::{money, size};
 use crate::mrc::TraceLoad;
 
 /// Number of gets of a trace below which its curve is unreliable.
 const FEW_GETS: u64 = 100_000;
+const MIB: u64 = 1 << 20;
 /// A cache within this part of the best hit ratio is large enough.
 const ENOUGH: f64 = 0.01;
+/// Said of a plan that has no flags.
+const NO_SERVER: &str = "a server needs more, a program that embeds the cache does not";
 /// Pools that the advice names in a sentence.
 const NAMED_POOLS: usize = 5;
 
@@ -80,6 +84,7 @@ impl Advice {
             caveats.push("the trace has no time: rates are those of one second".to_owned());
         }
         caveats.extend(slabs.as_ref().and_then(Slabs::caveat));
+        caveats.extend(pools.as_ref().and_then(PoolAdvice::caveat));
         caveats.push(
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
@@ -87,10 +92,11 @@ impl Advice {
         let mut verdict = verdict(wanted.as_ref(), budget.as_ref(), slabs.as_ref(), currency);
         verdict.extend(smallest.map(|plan| {
             format!(
-                "more than {} hardly pays: {} hit{}, and all DRAM adds less than a point",
+                "more than {} hardly pays: {} hit{}, and all DRAM adds less than a point{}",
                 words(&plan, currency),
                 percent(plan.hit_ratio),
-                over_network(&plan)
+                over_network(&plan),
+                as_flags(&plan)
             )
         }));
         verdict.extend(pools.as_ref().map(about_pools));
@@ -133,14 +139,23 @@ pub(super) fn words(plan: &Plan, currency: &str) -> String {
     format!("{} of DRAM{min}{flash}, at {} {currency}", size(plan.dram_bytes), money(plan.price))
 }
 
+/// Flags of a server of these sizes.
+fn as_flags(plan: &Plan) -> String {
+    match plan.flags {
+        Some(flags) => format!("; as flags of the server: {flags}"),
+        None => format!("; {}", NO_SERVER),
+    }
+}
+
 fn verdict(wanted: Option<&Wanted>, budget: Option<&Budget>, slabs: Option<&Slabs>, currency: &str) -> Vec<String> {
     let mut verdict = wanted.map_or_else(Vec::new, |wanted| about_hit_ratio(wanted, currency));
     verdict.extend(budget.into_iter().flat_map(|budget| about_budget(budget, currency)));
     let of_slabs = slabs.and_then(|slabs| slabs.wanted_bytes.map(|bytes| (slabs.factor, bytes)));
     if let (Some(wanted), Some((factor, bytes))) = (wanted, of_slabs) {
         verdict.push(format!(
-            "a memcached with slab classes of factor {factor} takes {} for {}",
+            "a memcached with slab classes of factor {factor} takes {} (-m {}) for {}",
             size(bytes as f64),
+            bytes.div_ceil(MIB).max(2),
             percent(wanted.hit_ratio)
         ));
     }
@@ -169,14 +184,20 @@ fn about_hit_ratio(wanted: &Wanted, currency: &str) -> Vec<String> {
         )),
         (dram, hybrid) => {
             if let Some(dram) = dram {
-                verdict.push(format!("a hit ratio of {ratio} takes {}{}", words(dram, currency), over_network(dram)));
+                verdict.push(format!(
+                    "a hit ratio of {ratio} takes {}{}{}",
+                    words(dram, currency),
+                    over_network(dram),
+                    as_flags(dram)
+                ));
             }
             match hybrid {
                 Some(hybrid) if wanted.flash_pays => verdict.push(format!(
-                    "flash pays: {} reaches it too; the first limit is {}, {} used",
+                    "flash pays: {} reaches it too; the first limit is {}, {} used{}",
                     words(hybrid, currency),
                     hybrid.binding,
-                    percent(hybrid.binding_used)
+                    percent(hybrid.binding_used),
+                    as_flags(hybrid)
                 )),
                 _ => verdict.push(match &wanted.beyond_limit {
                     Some(plan) => beyond_limit(plan, "reach it at less", currency),
@@ -195,14 +216,18 @@ fn about_budget(budget: &Budget, currency: &str) -> Vec<String> {
         Some(dram) => {
             let ratio = percent(dram.hit_ratio);
             let over = over_network(dram);
-            verdict.push(format!("for {money} {currency}, {} hit {ratio}{over}", words(dram, currency)));
+            verdict.push(format!(
+                "for {money} {currency}, {} hit {ratio}{over}{}",
+                words(dram, currency),
+                as_flags(dram)
+            ));
         }
         None => verdict.push(format!("{money} {currency} buy less DRAM than a cache has at least, {}", size(MIN_DRAM))),
     }
     match budget.hybrid {
         Some(hybrid) if budget.flash_pays => {
             let (ratio, over) = (percent(hybrid.hit_ratio), over_network(&hybrid));
-            verdict.push(format!("flash pays: {} hit {ratio}{over}", words(&hybrid, currency)));
+            verdict.push(format!("flash pays: {} hit {ratio}{over}{}", words(&hybrid, currency), as_flags(&hybrid)));
         }
         _ => verdict.extend(match &budget.beyond_limit {
             Some(plan) => Some(beyond_limit(plan, &format!("hit {}", percent(plan.hit_ratio)), currency)),
@@ -228,10 +253,11 @@ fn beyond_limit(plan: &Plan, earns: &str, currency: &str) -> String {
     };
     let life = match plan.flash_life_years {
         Some(years) if limit == ENDURANCE => format!(
-            ", so that a drive of {} lasts {:.0} days; as a part of one of {} or more it would do (--flash-drive)",
+            ", so that a drive of {} lasts {:.0} days; as a part of one of {} or more it would do (--flash-drive {}m)",
             size(plan.drive_bytes),
             years * 365.0,
-            size(plan.drive_bytes * times)
+            size(plan.drive_bytes * times),
+            (plan.drive_bytes * times / MIB as f64).ceil() as u64
         ),
         _ => String::new(),
     };
@@ -281,36 +307,10 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(out)?;
     advice.verdict.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))?;
-    writeln!(out, "\n{:<12} {:>10} {:>10} {:>16} {:>14}", "DRAM", advice.currency, "hits", "backend/s", "mean ms")?;
-    for plan in &advice.dram {
-        writeln!(
-            out,
-            "{:<12} {:>10} {:>10} {:>16.1} {:>14.3}",
-            size(plan.dram_bytes),
-            money(plan.price),
-            percent(plan.hit_ratio),
-            plan.backend_per_second,
-            plan.mean_latency_ms
-        )?;
-    }
+    dram_table(advice, out)?;
     let hybrids =
         [advice.wanted.as_ref().and_then(|wanted| wanted.hybrid), advice.budget.as_ref().and_then(|b| b.hybrid)];
-    for plan in hybrids.into_iter().flatten() {
-        writeln!(out, "\n{}", words(&plan, &advice.currency))?;
-        let rows = [
-            ("hits in DRAM, on flash", format!("{}, {}", percent(plan.dram_hit_ratio), percent(plan.flash_hit_ratio))),
-            ("DRAM for the index of flash", size(plan.index_bytes)),
-            ("reads of flash", format!("{:.1} a second", plan.flash_reads_per_second)),
-            ("written to flash", format!("{}/s", size(plan.flash_written_bytes_per_second))),
-            ("drive writes", format!("{:.2} a day", plan.drive_writes_per_day)),
-            ("the drive writes", format!("{:.2} bytes for each", plan.device_amplification)),
-            ("life of the drive", plan.flash_life_years.map_or("-".to_owned(), |years| format!("{years:.1} years"))),
-            ("to the backend", format!("{:.1} a second", plan.backend_per_second)),
-            ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
-            ("first limit", format!("{}, {} used", plan.binding, percent(plan.binding_used))),
-        ];
-        rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<28} {value}"))?;
-    }
+    hybrids.into_iter().flatten().try_for_each(|plan| hybrid_table(&plan, &advice.currency, out))?;
     if let Some(slabs) = &advice.slabs {
         writeln!(out, "\nmemcached with slab classes, {}:", slabs.words())?;
         writeln!(out, "{:>8} {:>8} {:>24} {:>24}", "chunk", "gets", "first come", "optimal")?;
@@ -331,6 +331,45 @@ pub(super) fn text(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(out)?;
     advice.caveats.iter().try_for_each(|caveat| writeln!(out, "note: {caveat}"))
+}
+
+fn dram_table(advice: &Advice, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n{:<12} {:>10} {:>10} {:>16} {:>14}  flags",
+        "DRAM", advice.currency, "hits", "backend/s", "mean ms"
+    )?;
+    for plan in &advice.dram {
+        writeln!(
+            out,
+            "{:<12} {:>10} {:>10} {:>16.1} {:>14.3}  {}",
+            size(plan.dram_bytes),
+            money(plan.price),
+            percent(plan.hit_ratio),
+            plan.backend_per_second,
+            plan.mean_latency_ms,
+            plan.flags.map_or_else(String::new, |flags| flags.to_string())
+        )?;
+    }
+    Ok(())
+}
+
+fn hybrid_table(plan: &Plan, currency: &str, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n{}", words(plan, currency))?;
+    let rows = [
+        ("hits in DRAM, on flash", format!("{}, {}", percent(plan.dram_hit_ratio), percent(plan.flash_hit_ratio))),
+        ("DRAM for the index of flash", size(plan.index_bytes)),
+        ("reads of flash", format!("{:.1} a second", plan.flash_reads_per_second)),
+        ("written to flash", format!("{}/s", size(plan.flash_written_bytes_per_second))),
+        ("drive writes", format!("{:.2} a day", plan.drive_writes_per_day)),
+        ("the drive writes", format!("{:.2} bytes for each", plan.device_amplification)),
+        ("life of the drive", plan.flash_life_years.map_or("-".to_owned(), |years| format!("{years:.1} years"))),
+        ("to the backend", format!("{:.1} a second", plan.backend_per_second)),
+        ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
+        ("first limit", format!("{}, {} used", plan.binding, percent(plan.binding_used))),
+        ("flags of the server", plan.flags.map_or_else(|| NO_SERVER.to_owned(), |flags| flags.to_string())),
+    ];
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<28} {value}"))
 }
 
 fn pool_table(pools: &PoolAdvice, currency: &str, out: &mut impl Write) -> io::Result<()> {

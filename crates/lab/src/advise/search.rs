@@ -1,9 +1,9 @@
 //! The cheapest cache for a hit ratio, and the best one for a budget.
 
 use ebbtide::flash::MIN_SINGLE_PATH_BYTES;
-use ebbtide::memcached::MEMORY_BYTES_MIN;
 use serde::Serialize;
 
+use super::flags::{MIN_DRAM, MIN_DRAM_WITH_FLASH, dram_beside_flash};
 use super::plan::{GIB, Plan};
 use super::planner::Planner;
 
@@ -16,10 +16,6 @@ const HALVINGS: usize = 48;
 /// A mixture that saves less than this part of the price is not worth a second kind of memory.
 const WORTHWHILE: f64 = 0.1;
 
-/// The least memory of a cache.
-pub(super) const MIN_DRAM: f64 = MEMORY_BYTES_MIN as f64;
-/// The least memory of a cache with flash, which may take half of it.
-pub(super) const MIN_DRAM_WITH_FLASH: f64 = 2.0 * MIN_DRAM;
 /// The least flash of a cache.
 pub(super) const MIN_FLASH: f64 = MIN_SINGLE_PATH_BYTES as f64;
 
@@ -61,7 +57,7 @@ pub(super) fn dram_bytes(money: f64, dram_price: f64) -> f64 {
 pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
     let largest = planner.load.engine.points().last().map_or(0.0, |point| point.memory_bytes as f64);
     let dram = planner.load.engine.memory_for(1.0 - hit_ratio);
-    let dram = dram.map(|bytes| planner.plan((bytes as f64).max(MIN_DRAM), 0.0));
+    let dram = dram.map(|bytes| planner.plan((bytes as f64).max(MIN_DRAM), 0.0).with_flags());
     let all = planner.plan(largest, planner.demand.footprint_bytes * 2.0);
     let reachable = all.hit_ratio.max(planner.plan(largest, 0.0).hit_ratio);
     let alone = dram.map_or(largest, |plan| plan.dram_bytes);
@@ -78,13 +74,14 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
         hit_ratio,
         reachable,
         dram,
-        hybrid,
+        hybrid: hybrid.map(Plan::with_flags),
         flash_pays,
         beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)),
     }
 }
 
-/// With this DRAM, the plan with the least flash that reaches the hit ratio and that a cache can have.
+/// With this DRAM, or more if flash needs it, the plan with the least flash that reaches the hit ratio and that a cache
+/// can have.
 fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Option<Plan> {
     let (mut too_little, mut enough) = (0.0, (planner.demand.footprint_bytes * 2.0).max(MIN_FLASH));
     if planner.plan(dram_bytes, enough).hit_ratio < hit_ratio {
@@ -97,7 +94,8 @@ fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Opt
             false => enough = middle,
         }
     }
-    Some(planner.plan(dram_bytes, enough.max(MIN_FLASH)))
+    let flash_bytes = enough.max(MIN_FLASH);
+    Some(planner.plan(dram_beside_flash(dram_bytes, flash_bytes)?, flash_bytes))
 }
 
 pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
@@ -107,7 +105,10 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
         planner.plan(dram, flash)
     };
     let dram = Some(of(1.0)).filter(|plan| plan.dram_bytes >= MIN_DRAM);
-    let can_be_built = |plan: &Plan| plan.dram_bytes >= MIN_DRAM_WITH_FLASH && plan.flash_bytes >= MIN_FLASH;
+    let can_be_built = |plan: &Plan| {
+        let needed = dram_beside_flash(plan.dram_bytes, plan.flash_bytes);
+        plan.flash_bytes >= MIN_FLASH && needed.is_some_and(|bytes| bytes <= plan.dram_bytes.ceil())
+    };
     let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(can_be_built);
     let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(|plan| is_possible(plan, dram.as_ref()));
     let best = |plans: Vec<Plan>| plans.into_iter().max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
@@ -115,5 +116,6 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
     let misses = 1.0 - dram.map_or(0.0, |plan| plan.hit_ratio);
     let pays = |plan: &Plan| 1.0 - plan.hit_ratio < misses * (1.0 - WORTHWHILE);
     let flash_pays = hybrid.as_ref().is_some_and(pays);
+    let (dram, hybrid) = (dram.map(Plan::with_flags_below), hybrid.map(Plan::with_flags_below));
     Budget { money, dram, hybrid, flash_pays, beyond_limit: beyond.filter(|plan| !flash_pays && pays(plan)) }
 }
