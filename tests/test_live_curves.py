@@ -106,6 +106,38 @@ def test_the_verdict_is_the_same_everywhere(server):
     assert until(lambda: server.stat("size_verdict", "stats ebbtide") == api("curves")["verdict"], "the statistic")
 
 
+def test_one_size_of_objects_has_no_entropy(server):
+    server, api, _, _ = server
+    entropy = until(lambda: api("curves")["miss_entropy"], "the entropy")
+    assert entropy["bits"] == 0 and entropy["classes"] == [{"from_bytes": 65536, "share": 1}]
+    assert entropy["meaning"].startswith("miss entropy 0.0 bits: nearly all misses are of objects of one size")
+    assert until(lambda: server.stat("miss_entropy", "stats ebbtide") == api("curves")["miss_entropy"]["meaning"], "the statistic")
+
+
+def test_misses_of_four_sizes_have_two_bits():
+    """Each pool by itself: what is missed in one has one size, in the other four."""
+    admin = f"127.0.0.1:{free_port()}"
+
+    def curve(pool):
+        with urllib.request.urlopen(f"http://{admin}/api/curves?pool={pool}", timeout=PATIENCE_SECONDS) as answer:
+            return json.load(answer)
+
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, "--pool", "one:prefix=one:") as server, server.connect() as connection:
+        number, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+        while not (curve("default").get("miss_entropy") and curve("one").get("miss_entropy")):
+            assert time.monotonic() < deadline, (curve("default"), curve("one"))
+            for _ in range(400):
+                number += 1
+                for key, length in ((f"one:{number}", 300), (f"k{number}", (100, 400, 1600, 6400)[number % 4])):
+                    assert connection.ask(b"get %s\r\n" % key.encode(), b"END\r\n") == b"END\r\n"
+                    command = b"set %s 0 0 %d\r\n%s\r\n" % (key.encode(), length, b"v" * length)
+                    assert connection.ask(command) == b"STORED\r\n"
+        four, one = curve("default")["miss_entropy"], curve("one")["miss_entropy"]
+        assert one["bits"] == 0 and four["bits"] == pytest.approx(2, abs=0.05)
+        assert [share["from_bytes"] for share in four["classes"]] == [64, 256, 1024, 4096]
+        assert four["meaning"].endswith("pools for keys of different sizes may gain")
+
+
 @pytest.mark.parametrize(
     "query, reason",
     [(f"memory={text}", b"memory is a whole number of bytes") for text in ("", "x", "-5")]
@@ -248,6 +280,7 @@ def test_the_panel_has_the_numbers_of_the_json(dashboard, width):
     assert dashboard.value("curve-cost") == pytest.approx(0.5 * 4)
     hits, misses = dashboard.value("curve-hits-rate"), dashboard.value("curve-misses-rate")
     assert hits + misses == 0 or misses / (hits + misses) == pytest.approx(points[-1]["miss_ratio"], abs=0.002)
+    assert dashboard.find("#curve-entropy").text.startswith("Miss entropy 0.0 bits: nearly all misses")
     assert not dashboard.find("#curve-flash-row").is_displayed()
     assert "now 64 MiB" in plain(dashboard.find("#curve-plot").get_attribute("aria-label"))
     assert len(dashboard.browser.find_elements(By.CSS_SELECTOR, "#curve-plot circle")) == 2

@@ -33,6 +33,7 @@ mod profiler;
 mod rate;
 mod sampler;
 mod shares;
+mod size_misses;
 mod stack;
 
 pub use buckets::BucketedStack;
@@ -43,4 +44,5 @@ pub use policy_choice::{PolicyChange, PolicyChoice, PolicyDecision, PolicyKeepRe
 pub use profiler::{Options, Profiler};
 pub use rate::Rate;
 pub use shares::{NAME_CHARACTERS_MAX, POOLS_MAX, Share, SharesError, check_name, divide};
+pub use size_misses::{MissEntropy, SizeClassMisses, SizeMisses};
 pub use stack::Stack;

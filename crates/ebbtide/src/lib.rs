@@ -128,6 +128,7 @@ pub mod loading {
 /// Curves of pools: see [`Pool::curve`].
 pub mod curves {
     pub use crate::profile::{CacheCurve, CurvePoint, Verdict};
+    pub use ebbtide_control::{MissEntropy, SizeClassMisses};
 }
 
 /// Codecs of typed caches: see [`Pool::typed_with`].

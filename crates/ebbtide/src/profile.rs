@@ -13,8 +13,8 @@ use crate::byte_size::ByteSize;
 use crate::curve_joints::at_level;
 use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool_state::PoolState;
-use crate::profile_note::note;
-use ebbtide_control::{Cliff, Curve, Options, Point, Profiler};
+use crate::profile_note::{note, note_size};
+use ebbtide_control::{Cliff, Curve, MissEntropy, Options, Point, Profiler, SizeMisses};
 use ebbtide_store::{Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
@@ -72,6 +72,7 @@ pub struct CacheProfile {
     sampled_hits: u64,
     /// All gets, by the sample.
     gets: f64,
+    size_misses: SizeMisses,
     flushes: u64,
     /// Milliseconds of the cache's time.
     updated_ms: u64,
@@ -100,6 +101,8 @@ pub struct CacheCurve {
     pub is_full: bool,
     /// How long objects stay before they are evicted; `None` where none is.
     pub evicted_after: Option<Duration>,
+    /// How the misses spread over sizes of objects; `None` before a hundred sampled misses were followed by a write.
+    pub miss_entropy: Option<MissEntropy>,
     /// Keys in the sample, and the share of all keys that they are.
     pub sampled_keys: usize,
     pub sample_rate: f64,
@@ -180,6 +183,7 @@ impl CacheProfile {
             sampled_gets: 0,
             sampled_hits: 0,
             gets: 0.0,
+            size_misses: SizeMisses::default(),
             flushes: store.flushes(),
             updated_ms: now_ms,
             aged_ms: now_ms,
@@ -209,6 +213,7 @@ impl CacheProfile {
             self.candidates.iter_mut().for_each(LiveModels::clear);
         }
         let (profiler, models, candidates) = (&mut self.profiler, &mut self.models, &mut self.candidates);
+        let size_misses = &mut self.size_misses;
         let (mut all, mut taken, mut hits, mut gets) = (0u64, 0u64, 0, 0);
         let rate = profiler.sample_rate();
         let dropped = store.take_access_samples(|sample| {
@@ -218,6 +223,7 @@ impl CacheProfile {
             candidates.iter_mut().for_each(|models| models.note(&sample, now_ms));
             hits += u64::from(matches!(sample.access, SampledAccess::Hit { .. }));
             gets += u64::from(matches!(sample.access, SampledAccess::Hit { .. } | SampledAccess::Miss));
+            note_size(size_misses, &sample);
             note(profiler, sample, now_ms / 1000);
         });
         (self.sampled_gets, self.sampled_hits) = (self.sampled_gets + gets, self.sampled_hits + hits);
@@ -244,8 +250,14 @@ impl CacheProfile {
             let kept = (-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp();
             self.profiler.age(kept);
             self.models.age(kept);
+            self.size_misses.age(kept);
             self.aged_ms = now_ms;
         }
+        self.count_recent(now_ms);
+    }
+
+    /// Keeps the counters of the last minute.
+    fn count_recent(&mut self, now_ms: u64) {
         self.recent.push_back(Counted {
             at_ms: now_ms,
             evictions: self.pool.store.counter_snapshot().evictions,
@@ -290,6 +302,7 @@ impl CacheProfile {
             points,
             is_full: self.is_full(),
             evicted_after: self.evicted_after(),
+            miss_entropy: self.miss_entropy(),
             sampled_keys: self.profiler.sampled(),
             sample_rate: self.profiler.sample_rate(),
             dropped_samples: self.dropped,
@@ -434,6 +447,11 @@ impl CacheProfile {
             (true, density) if density > 0.0 => density.min(1.0),
             _ => USUAL_DENSITY,
         }
+    }
+
+    /// How the misses in memory spread over sizes of objects; `None` before enough was seen.
+    pub fn miss_entropy(&self) -> Option<MissEntropy> {
+        self.size_misses.entropy(self.pool.store.memory_bytes())
     }
 
     /// By Little's law: objects for each eviction in a second.

@@ -1,6 +1,6 @@
 //! Feeds the sampled accesses of a live cache to its profiler.
 
-use ebbtide_control::Profiler;
+use ebbtide_control::{Profiler, SizeMisses};
 use ebbtide_store::{AccessSample, SampledAccess};
 
 /// Takes in an access.
@@ -20,5 +20,14 @@ pub(crate) fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u
             Some(ttl) => profiler.set(sample.hash, bytes, ttl, now_seconds),
             None => profiler.delete(sample.hash, now_seconds),
         },
+    }
+}
+
+/// Counts a miss with the size that the write after it tells.
+pub(crate) fn note_size(misses: &mut SizeMisses, sample: &AccessSample) {
+    match sample.access {
+        SampledAccess::Miss => misses.missed(sample.hash),
+        SampledAccess::Write { bytes, .. } => misses.written(sample.hash, bytes),
+        SampledAccess::Hit { .. } | SampledAccess::Removal => {}
     }
 }

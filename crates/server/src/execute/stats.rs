@@ -212,6 +212,9 @@ impl Executor {
         if let Some(start) = self.cache.memory_start() {
             statistics::write_stats(MEMORY_FILE, start, out);
         }
+        if let Some(entropy) = self.shared.sizing.miss_entropy() {
+            stat(out, "miss_entropy", entropy);
+        }
         if let Some(step) = self.cache.memory_monitor().and_then(|monitor| monitor.last_step) {
             stat(out, "memory_monitor_last_step", step);
         }

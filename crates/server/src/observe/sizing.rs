@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ebbtide::curves::{MissEntropy, SizeClassMisses};
 use ebbtide::memcached::{
     ByteSize, Cache, CacheCurve, CacheProfile, ControllerMode, ControllerOptions, CurveCliff, CurvePoint,
     PoolController, PoolDecision, PoolPolicyChange, PoolTarget, PoolTargetState, Verdict,
@@ -36,6 +37,8 @@ struct LatestVerdict {
     is_of_one_pool: bool,
     verdict: Option<Verdict>,
     miss_ratio: Option<f64>,
+    /// How its misses spread over sizes, in words.
+    miss_entropy: Option<String>,
 }
 
 /// Hit ratios of a pool by its memory.
@@ -71,7 +74,8 @@ impl Sizing {
         };
         let verdict = profile.and_then(|profile| profile.verdict(miss_ratio));
         let pool = pool.unwrap_or_default().to_owned();
-        *lock(&self.latest) = LatestVerdict { pool, is_of_one_pool, verdict, miss_ratio };
+        let miss_entropy = profile.and_then(CacheProfile::miss_entropy).map(|entropy| entropy.to_string());
+        *lock(&self.latest) = LatestVerdict { pool, is_of_one_pool, verdict, miss_ratio, miss_entropy };
         controller.state().clone_into(&mut lock(&self.division));
         *lock(&self.policies) = policies_in_words(controller);
         said
@@ -112,6 +116,14 @@ impl Sizing {
         let LatestVerdict { pool, is_of_one_pool, verdict, .. } = lock(&self.latest).clone();
         let verdict = verdict?;
         Some(if is_of_one_pool { verdict.to_string() } else { format!("{pool}: {verdict}") })
+    }
+
+    /// How the misses spread over sizes of objects, in a line that begins as the verdict; `None` before enough was
+    /// seen.
+    pub fn miss_entropy(&self) -> Option<String> {
+        let LatestVerdict { pool, is_of_one_pool, miss_entropy, .. } = lock(&self.latest).clone();
+        let entropy = miss_entropy?;
+        Some(if is_of_one_pool { entropy } else { format!("{pool}: {entropy}") })
     }
 
     /// Effect of more memory.
@@ -168,6 +180,7 @@ impl Sizing {
             "verdict": verdict.map(|verdict| verdict.to_string()),
             "full": curve.is_full,
             "measured_miss_ratio": miss_ratio.map(rounded),
+            "miss_entropy": curve.miss_entropy.as_ref().map(entropy),
             "evicted_after_seconds": curve.evicted_after.map(|after| rounded(after.as_secs_f64())),
             "present": with_marginal(&curve, &[curve.present]).pop(),
             "points": with_marginal(&curve, &curve.points),
@@ -267,6 +280,15 @@ fn with_marginal(curve: &CacheCurve, points: &[CurvePoint]) -> Vec<Value> {
         value
     };
     points.iter().map(marginal).collect()
+}
+
+fn entropy(entropy: &MissEntropy) -> Value {
+    let class = |class: &SizeClassMisses| json!({ "from_bytes": class.from_bytes, "share": rounded(class.share) });
+    json!({
+        "bits": rounded(entropy.bits),
+        "meaning": entropy.to_string(),
+        "classes": entropy.classes.iter().map(class).collect::<Vec<_>>(),
+    })
 }
 
 fn cliff(cliff: &CurveCliff) -> Value {

@@ -56,6 +56,8 @@ function showCurve(data) {
   byId("curve").hidden = curve.data === null;
   byId("curve-none").hidden = curve.data !== null;
   if (curve.data === null) return;
+  byId("curve-entropy").hidden = !data.miss_entropy;
+  setText(byId("curve-entropy"), data.miss_entropy ? `${data.miss_entropy.meaning[0].toUpperCase()}${data.miss_entropy.meaning.slice(1)}.` : "");
   const slider = byId("curve-memory");
   slider.max = String(data.points.length - 1);
   if (!curve.moved) slider.value = String(data.points.findIndex((point) => point.memory_bytes === data.present.memory_bytes));
