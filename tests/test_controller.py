@@ -1,5 +1,6 @@
 """`--controller`: which mode the server runs, and what it refuses."""
 
+import itertools
 import json
 import random
 import socket
@@ -36,17 +37,20 @@ def open_stream(server):
     return socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)
 
 
-def use(stream, random, prefix, keys):
-    """Looks a hundred keys up, and stores those that are missing."""
-    names = [b"%s%d" % (prefix, random.randrange(keys)) for _ in range(100)]
+def look_aside(stream, names, value):
+    """Looks keys up, and stores those that are missing."""
     stream.sendall(b"get " + b" ".join(names) + b"\r\n")
     found = set()
     lines = stream.makefile("rb")
     while (line := lines.readline()) != b"END\r\n":
         found.add(line.split()[1])
-        lines.read(len(VALUE) + 2)
+        lines.read(len(value) + 2)
     missing = [name for name in names if name not in found]
-    stream.sendall(b"".join(b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(VALUE), VALUE) for name in missing))
+    stream.sendall(b"".join(b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(value), value) for name in missing))
+
+
+def use(stream, random, prefix, keys):
+    look_aside(stream, [b"%s%d" % (prefix, random.randrange(keys)) for _ in range(100)], VALUE)
 
 
 @pytest.mark.parametrize("flags, moves", [((), True), (("--controller", "dry-run"), False)])
@@ -72,6 +76,47 @@ def test_memory_goes_to_the_pool_that_earns_hits(flags, moves):
             wait_for(lambda: limit("hungry") > before + (1 << 20), "the pool has grown")
         else:
             assert limit("hungry") == before
+
+
+LOOP_KEYS = 24_000
+LONG_VALUE = b"v" * 4000
+
+
+@pytest.mark.parametrize("mode, policy", [("auto", "random"), ("dry-run", "lru")])
+def test_a_better_policy_is_set_in_auto_alone(mode, policy):
+    """A loop over more keys than there is memory for: lru misses each get, random victims do not. A window of the choice
+    has ten seconds, which the clock of the test skips."""
+    admin, turn = f"127.0.0.1:{free_port()}", itertools.cycle(range(LOOP_KEYS))
+    flags = ("--policy", "lru", "--controller", mode, "--controller-policies", "random", "--test-clock")
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, *flags) as server, open_stream(server) as stream:
+
+        def load(gets):
+            for _ in range(gets // 100):
+                look_aside(stream, [b"k%d" % next(turn) for _ in range(100)], LONG_VALUE)
+
+        def decisions():
+            # A faster load would fill the buffer of the samples, which are taken once a second.
+            load(2200)
+            updates = server.fetch("/api/history")
+            wait_for(lambda: server.fetch("/api/history") != updates, "an update")
+            with server.connect() as connection:
+                assert connection.ask(b"debugtime 10\r\n") == b"OK\r\n"
+            return json.loads(server.fetch("/api/decisions"))["decisions"]
+
+        decision = wait_for(decisions, "a decision")[-1]
+        assert decision["applied"] == (mode == "auto") and not decision["undo"] and decision["moves"] == []
+        changed = decision["policy"]
+        assert (changed["pool"], changed["from"], changed["to"]) == ("default", "lru", "random")
+        assert changed["miss_ratio_before"] > 0.9 and changed["miss_ratio_after"] < 0.8
+        assert decision["reason"].startswith("default: random instead of lru: ")
+        wait_for(lambda: server.stat("pool_policies", "stats ebbtide").startswith(decision["reason"]), "the statistic")
+        assert server.stat("default:policy", "stats pools") == policy
+        # The memory is full of objects that random victims leave: of one round of the loop a part hits.
+        load(2 * LOOP_KEYS)
+        hits = int(server.stat("get_hits"))
+        load(LOOP_KEYS)
+        hits = int(server.stat("get_hits")) - hits
+        assert hits > LOOP_KEYS / 5 if mode == "auto" else hits < LOOP_KEYS / 20, hits
 
 
 def test_the_state_of_policies_is_told():
