@@ -281,7 +281,7 @@ def test_the_panel_has_the_numbers_of_the_json(dashboard, width):
     hits, misses = dashboard.value("curve-hits-rate"), dashboard.value("curve-misses-rate")
     assert hits + misses == 0 or misses / (hits + misses) == pytest.approx(points[-1]["miss_ratio"], abs=0.002)
     assert dashboard.find("#curve-entropy").text.startswith("Miss entropy 0.0 bits: nearly all misses")
-    assert not dashboard.find("#curve-flash-row").is_displayed()
+    assert dashboard.value("curve-flash-bytes") == 0, "no flash is assumed"
     assert "now 64 MiB" in plain(dashboard.find("#curve-plot").get_attribute("aria-label"))
     assert len(dashboard.browser.find_elements(By.CSS_SELECTOR, "#curve-plot circle")) == 2
     assert dashboard.script("return document.documentElement.scrollWidth <= window.innerWidth"), "nothing is cut at the side"
@@ -296,8 +296,29 @@ def test_flash_has_a_slider_where_there_is_some(browser, tmp_path):  # noqa: F81
         choose(dashboard, "curve-price", 0)
         choose(dashboard, "curve-flash-price", 2)
         choose(dashboard, "curve-flash", 4)
+        assert not dashboard.find("#curve-flash-none").is_displayed()
         present = dashboard.value("curve-flash-bytes")
         assert present > 0 and dashboard.value("curve-cost") == pytest.approx(2 * present / 2**30)
         choose(dashboard, "curve-flash", 0)
         assert dashboard.value("curve-flash-bytes") == 0 and dashboard.value("curve-cost") == 0
         browser.get("about:blank")
+
+
+def test_flash_is_offered_where_there_is_none(dashboard):
+    dashboard.open()
+    dashboard.until(lambda: dashboard.find("#curve").is_displayed(), "the panel")
+    assert "no flash" in dashboard.find("#curve-flash-none").text and "fewest" in dashboard.find("#curve-flash-none").text
+    points = dashboard.api("curves")["points"]
+    choose(dashboard, "curve-memory", [point["memory_bytes"] for point in points].index(64 << 20))
+    choose(dashboard, "curve-price", 4)
+    choose(dashboard, "curve-flash-price", 2)
+    for step, memory in ((2, 128 << 20), (14, points[-1]["memory_bytes"])):
+        choose(dashboard, "curve-flash", step)
+        assert dashboard.value("curve-flash-bytes") == memory - (64 << 20)
+        both = dashboard.api(f"curves?memory={memory}")["what_if"]["miss_ratio"]
+        assert dashboard.value("curve-misses") == pytest.approx(both, abs=0.002)
+        assert dashboard.value("curve-cost") == pytest.approx(4 / 16 + 2 * (memory / 2**30 - 1 / 16))
+    # The curve ends there.
+    choose(dashboard, "curve-flash", 100)
+    assert dashboard.value("curve-flash-bytes") == points[-1]["memory_bytes"] - (64 << 20)
+    assert dashboard.console() == []

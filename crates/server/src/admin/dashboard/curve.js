@@ -1,16 +1,19 @@
 // The curve of misses by memory, and a slider that answers what another size would give.
 //
-// With flash a miss goes past both tiers, so the curve is read at the sum of both, as if flash were slower memory.
+// With flash a miss goes past both tiers, so the curve is read at the sum of both, as if flash were slower memory. The
+// same is asked of a cache without flash: it is the most that flash could give.
 
 const CURVE_MS = 10_000;
 const CURVE_HEIGHT = 220;
 const FLASH_STEPS = 8;
+// Steps for each memory of flash that does not exist.
+const NEW_FLASH_STEPS = 2;
 const GIB = 2 ** 30;
 const MONTH_SECONDS = 30.4375 * 86_400;
 
 // `pool` is null until the reader chooses one: then the curve is that of the pool of the verdict. `poolGets` has the gets a
 // second of each of several pools.
-const curve = { askedAt: null, data: null, flashBytes: 0, getsPerSecond: null, moved: false, pool: null, verdictPool: null, poolGets: new Map() };
+const curve = { askedAt: null, data: null, flashBytes: 0, hasFlash: false, getsPerSecond: null, moved: false, flashMoved: false, pool: null, verdictPool: null, poolGets: new Map() };
 
 function showVerdict(overview) {
   byId("verdict").hidden = !overview.verdict;
@@ -19,6 +22,7 @@ function showVerdict(overview) {
   setText(byId("division"), overview.division ?? "");
   showPools(overview);
   // The curve of one pool of several is that of its memory.
+  curve.hasFlash = Boolean(overview.flash);
   curve.flashBytes = curve.poolGets.size ? 0 : overview.flash?.capacity_bytes ?? 0;
 }
 
@@ -64,8 +68,26 @@ function showCurve(data) {
   const recent = live.points.slice(-60);
   const all = recent.length ? recent.reduce((sum, point) => sum + (point.gets ?? 0), 0) / recent.length : null;
   curve.getsPerSecond = curve.poolGets.size ? curve.poolGets.get(data.pool) ?? null : all;
-  byId("curve-flash-row").hidden = byId("curve-flash-price-row").hidden = curve.flashBytes === 0;
+  byId("curve-flash-row").hidden = byId("curve-flash-price-row").hidden = !offersFlash();
+  byId("curve-flash-none").hidden = curve.hasFlash;
+  const flash = byId("curve-flash");
+  const { steps, now } = flashScale(data);
+  flash.max = String(steps);
+  if (!curve.flashMoved) flash.value = String(now);
   answerWhatIf();
+}
+
+// The curve of one pool of several does not know its flash.
+function offersFlash() {
+  return curve.flashBytes > 0 || !curve.hasFlash;
+}
+
+// Bytes of a step of the slider of flash, the number of steps, and the one of the present flash. Flash that does not
+// exist is offered as far as the curve reaches.
+function flashScale({ points, present }) {
+  if (curve.flashBytes > 0) return { step: curve.flashBytes / FLASH_STEPS, steps: 2 * FLASH_STEPS, now: FLASH_STEPS };
+  const beyond = points[points.length - 1].memory_bytes / present.memory_bytes - 1;
+  return { step: present.memory_bytes / NEW_FLASH_STEPS, steps: Math.floor(NEW_FLASH_STEPS * beyond), now: 0 };
 }
 
 // The point at some memory, on the line between its neighbours.
@@ -83,7 +105,7 @@ function answerWhatIf() {
   if (curve.data === null) return;
   const { points, present } = curve.data;
   const memory = points[Number(byId("curve-memory").value)]?.memory_bytes ?? present.memory_bytes;
-  const flash = (curve.flashBytes * Number(byId("curve-flash").value)) / FLASH_STEPS;
+  const flash = offersFlash() ? flashScale(curve.data).step * Number(byId("curve-flash").value) : 0;
   // The level of the curve is that of the misses of both tiers as they are.
   const at = curveAt(points, Math.max(points[0].memory_bytes, memory + flash - curve.flashBytes));
   const price = (id) => Math.max(0, Number(byId(id).value) || 0);
@@ -121,9 +143,10 @@ function drawCurve(points, present, chosen) {
 }
 
 byId("curve-memory").addEventListener("input", () => { curve.moved = true; });
+byId("curve-flash").addEventListener("input", () => { curve.flashMoved = true; });
 byId("curve-pool").addEventListener("change", () => {
   curve.pool = byId("curve-pool").value;
-  curve.moved = false;
+  curve.moved = curve.flashMoved = false;
   showCurve({ points: [] });
   askCurve();
 });
