@@ -78,6 +78,32 @@ def test_memory_goes_to_the_pool_that_earns_hits(flags, moves):
             assert limit("hungry") == before
 
 
+@pytest.mark.parametrize("objective, receiver, unit", [("objects", "records", "more hits a second"), ("bytes", "pages", "more of hits a second")])
+def test_the_objective_says_which_pool_earns_more(objective, receiver, unit):
+    """Records are asked for ten times as often as pages, which are a hundred times as long; neither fit."""
+    admin, source = f"127.0.0.1:{free_port()}", random.Random(5)
+    pools = ("--pool", "records:prefix=r:", "--pool", "pages:prefix=p:", "--objective", objective, "--test-clock")
+    with Server(EBBTIDE, "-m", "6", "-I", "64k", "--admin", admin, *pools) as server, open_stream(server) as stream:
+
+        def load(rounds):
+            for _ in range(rounds):
+                look_aside(stream, [b"r:%d" % source.randrange(25_000) for _ in range(100)], b"v" * 100)
+                look_aside(stream, [b"p:%d" % source.randrange(300) for _ in range(10)], b"v" * 10_000)
+
+        def decisions():
+            load(20)
+            with server.connect() as connection:
+                assert connection.ask(b"debugtime 2\r\n") == b"OK\r\n"
+            return json.loads(server.fetch("/api/decisions"))["decisions"]
+
+        # Gets of keys that are new say nothing of memory.
+        load(700)
+        decision = wait_for(decisions, "a decision")[-1]
+        step = decision["moves"][0]
+        assert step["to"] == receiver and unit in decision["reason"], decision
+        assert (step["gained_bytes_per_second"] is None) == (objective == "objects")
+
+
 LOOP_KEYS = 24_000
 LONG_VALUE = b"v" * 4000
 

@@ -309,6 +309,11 @@ impl Profiler {
         self.gets.count
     }
 
+    /// Bytes of the object of a get, on average; `None` before any.
+    pub fn mean_bytes(&self) -> Option<f64> {
+        (self.gets.count > 0.0).then(|| self.gets.bytes / self.gets.count)
+    }
+
     /// Bytes of all objects that are alive, by the sample.
     pub fn footprint_bytes(&self) -> f64 {
         self.sample.iter().map(|(_, weighted)| weighted).sum()

@@ -90,6 +90,7 @@ impl Host {
                 max_bytes: u64::MAX,
                 is_fixed: at == 1 && self.by_hand_bytes.is_some(),
                 hit_value: 1.0,
+                bytes_of_hit: None,
                 target_hit_ratio: None,
                 curve: Curve::new((1..=256).step_by(3).map(point).collect()),
                 sampled_gets: 1e5,

@@ -109,6 +109,7 @@ impl Simulation {
             max_bytes: pool.bounds.1,
             is_fixed: pool.is_fixed,
             hit_value: 1.0,
+            bytes_of_hit: None,
             target_hit_ratio: pool.target_hit_ratio,
             curve: if pool.has_curve { pool.curve(&mut || Self::noise(random)) } else { Curve::default() },
             sampled_gets,
@@ -251,6 +252,7 @@ fn a_move_into_a_cliff_names_its_end() {
         max_bytes: u64::MAX,
         is_fixed: false,
         hit_value: 1.0,
+        bytes_of_hit: None,
         target_hit_ratio: None,
         curve: curve(points),
         sampled_gets: 1e6,
@@ -275,6 +277,41 @@ fn a_move_into_a_cliff_names_its_end() {
     assert!(kept.to_string().ends_with("are worth a move; most of what loop can gain comes at 100 MiB"), "{kept}");
     let plain = decided(30, &[(1, 0.99), (8, 0.5), (20, 0.3), (40, 0.2), (96, 0.15), (100, 0.15)]);
     assert_eq!((plain.moves()[0].to.as_str(), plain.moves()[0].cliff_to_bytes), ("loop", None), "{plain}");
+}
+
+#[test]
+fn bytes_of_hits_decide_where_they_are_counted() {
+    let points =
+        [(1, 0.9), (8, 0.5), (16, 0.3), (40, 0.2)].map(|(mib, misses)| Point::exact(mib * MIB, misses, misses));
+    let reading = |name: &str, gets_per_second: f64, bytes_of_hit: Option<f64>| PoolReading {
+        name: name.to_owned(),
+        memory_bytes: 8 * MIB,
+        used_bytes: 8 * MIB,
+        min_bytes: MIB,
+        max_bytes: u64::MAX,
+        is_fixed: false,
+        hit_value: 1.0,
+        bytes_of_hit,
+        target_hit_ratio: None,
+        curve: Curve::new(points.to_vec()),
+        sampled_gets: 1e6,
+        gets_per_second,
+        gets: 0,
+        hits: 0,
+    };
+    // Records are asked for ten times as often as pages, which are a hundred times as long.
+    let decided = |records: Option<f64>, pages: Option<f64>| {
+        let pools = [reading("records", 1000.0, records), reading("pages", 100.0, pages)];
+        let situation = Situation { now_seconds: 0.0, total_bytes: 16 * MIB, is_shrinking: false, pools: &pools };
+        Controller::new(ControllerOptions::default()).unwrap().advise(&situation).unwrap()
+    };
+    let (hits, bytes) = (decided(None, None), decided(Some(100.0), Some(10_000.0)));
+    assert_eq!((hits.moves()[0].to.as_str(), hits.moves()[0].gained_bytes_per_second), ("records", None));
+    let step = &bytes.moves()[0];
+    assert_eq!(step.to, "pages");
+    assert!((step.gained_bytes_per_second.unwrap() / step.gained_hits_per_second - 10_000.0).abs() < 1e-6, "{step:?}");
+    assert!((step.lost_bytes_per_second.unwrap() / step.lost_hits_per_second - 100.0).abs() < 1e-6, "{step:?}");
+    assert!(bytes.to_string().contains(" KiB more of hits a second, "), "{bytes}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::pools::Pools;
 use crate::profile::{CacheProfile, MIN_GETS};
 use ebbtide_control::controller::{Controller, Decision, PoolReading, Situation};
 use ebbtide_control::{HitRatio, Rate, memory_sizes};
-use ebbtide_store::Policy;
+use ebbtide_store::{Objective, Policy};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -336,6 +336,11 @@ impl PoolController {
                 .is_some_and(|last| pairs(&last.moves) == pairs(decision.moves()))
     }
 
+    /// Whether the division maximizes the bytes that hits serve: as the evictions of the pool `default` do.
+    fn counts_bytes(&self) -> bool {
+        self.default_pool.store.objective() == Objective::Bytes
+    }
+
     fn reading(&self, budget: &PoolBudget, total_bytes: u64, now_ms: u64) -> Option<PoolReading> {
         let (share, reachable) = (&budget.share, &budget.reachable);
         let pool = self.profiled.iter().find(|pool| pool.name == share.name)?;
@@ -351,6 +356,7 @@ impl PoolController {
             max_bytes: reachable.max_bytes,
             is_fixed: budget.is_fixed,
             hit_value: f64::from(share.hit_value),
+            bytes_of_hit: self.counts_bytes().then(|| pool.profile.mean_bytes().unwrap_or(0.0)),
             target_hit_ratio: share.target_hit_ratio.map(HitRatio::as_f64),
             curve: pool.profile.budget_curve(&memory_sizes(share.floor_bytes, to_bytes, POINTS_PER_OCTAVE), min_gets),
             sampled_gets: pool.profile.curve_gets(),

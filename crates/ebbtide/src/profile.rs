@@ -13,8 +13,8 @@ use crate::byte_size::ByteSize;
 use crate::curve_joints::at_level;
 use crate::live_models::{CandidateCounts, LiveModels};
 use crate::pool_state::PoolState;
-use crate::profile_note::{note, note_size};
-use ebbtide_control::{Cliff, Curve, MissEntropy, Options, Point, Profiler, SizeMisses};
+use crate::profile_note::{AccessSizes, note};
+use ebbtide_control::{Cliff, Curve, MissEntropy, Options, Point, Profiler};
 use ebbtide_store::{Policy, SampledAccess};
 use std::collections::VecDeque;
 use std::fmt;
@@ -72,7 +72,7 @@ pub struct CacheProfile {
     sampled_hits: u64,
     /// All gets, by the sample.
     gets: f64,
-    size_misses: SizeMisses,
+    sizes: AccessSizes,
     flushes: u64,
     /// Milliseconds of the cache's time.
     updated_ms: u64,
@@ -183,7 +183,7 @@ impl CacheProfile {
             sampled_gets: 0,
             sampled_hits: 0,
             gets: 0.0,
-            size_misses: SizeMisses::default(),
+            sizes: AccessSizes::default(),
             flushes: store.flushes(),
             updated_ms: now_ms,
             aged_ms: now_ms,
@@ -213,7 +213,7 @@ impl CacheProfile {
             self.candidates.iter_mut().for_each(LiveModels::clear);
         }
         let (profiler, models, candidates) = (&mut self.profiler, &mut self.models, &mut self.candidates);
-        let size_misses = &mut self.size_misses;
+        let sizes = &mut self.sizes;
         let (mut all, mut taken, mut hits, mut gets) = (0u64, 0u64, 0, 0);
         let rate = profiler.sample_rate();
         let dropped = store.take_access_samples(|sample| {
@@ -223,7 +223,7 @@ impl CacheProfile {
             candidates.iter_mut().for_each(|models| models.note(&sample, now_ms));
             hits += u64::from(matches!(sample.access, SampledAccess::Hit { .. }));
             gets += u64::from(matches!(sample.access, SampledAccess::Hit { .. } | SampledAccess::Miss));
-            note_size(size_misses, &sample);
+            sizes.note(&sample);
             note(profiler, sample, now_ms / 1000);
         });
         (self.sampled_gets, self.sampled_hits) = (self.sampled_gets + gets, self.sampled_hits + hits);
@@ -250,7 +250,7 @@ impl CacheProfile {
             let kept = (-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp();
             self.profiler.age(kept);
             self.models.age(kept);
-            self.size_misses.age(kept);
+            self.sizes.age(kept);
             self.aged_ms = now_ms;
         }
         self.count_recent(now_ms);
@@ -396,6 +396,11 @@ impl CacheProfile {
         (self.sampled_gets, self.sampled_hits)
     }
 
+    /// Bytes of the object of an access, on average; `None` before any.
+    pub(crate) fn mean_bytes(&self) -> Option<f64> {
+        self.sizes.mean_bytes()
+    }
+
     /// Sampled gets that the curve is made of: older ones count less.
     pub(crate) fn curve_gets(&self) -> f64 {
         self.profiler.counted_gets()
@@ -451,7 +456,7 @@ impl CacheProfile {
 
     /// How the misses in memory spread over sizes of objects; `None` before enough was seen.
     pub fn miss_entropy(&self) -> Option<MissEntropy> {
-        self.size_misses.entropy(self.pool.store.memory_bytes())
+        self.sizes.misses.entropy(self.pool.store.memory_bytes())
     }
 
     /// By Little's law: objects for each eviction in a second.

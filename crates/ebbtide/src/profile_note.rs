@@ -23,11 +23,43 @@ pub(crate) fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u
     }
 }
 
-/// Counts a miss with the size that the write after it tells.
-pub(crate) fn note_size(misses: &mut SizeMisses, sample: &AccessSample) {
-    match sample.access {
-        SampledAccess::Miss => misses.missed(sample.hash),
-        SampledAccess::Write { bytes, .. } => misses.written(sample.hash, bytes),
-        SampledAccess::Hit { .. } | SampledAccess::Removal => {}
+/// Sizes of the objects of accesses.
+#[derive(Debug, Default)]
+pub(crate) struct AccessSizes {
+    /// Misses, with the size that the write after each tells.
+    pub misses: SizeMisses,
+    /// Hits and writes, and their bytes: of a look-aside load each get is one of them.
+    accesses: f64,
+    bytes: f64,
+}
+
+impl AccessSizes {
+    pub fn note(&mut self, sample: &AccessSample) {
+        match sample.access {
+            SampledAccess::Miss => self.misses.missed(sample.hash),
+            SampledAccess::Write { bytes, .. } => {
+                self.misses.written(sample.hash, bytes);
+                self.add(bytes);
+            }
+            SampledAccess::Hit { bytes, .. } => self.add(bytes),
+            SampledAccess::Removal => {}
+        }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.accesses += 1.0;
+        self.bytes += bytes as f64;
+    }
+
+    /// Multiplies the weight of all accesses so far by `factor`.
+    pub fn age(&mut self, factor: f64) {
+        self.misses.age(factor);
+        self.accesses *= factor;
+        self.bytes *= factor;
+    }
+
+    /// Bytes of the object of an access, on average; `None` before any.
+    pub fn mean_bytes(&self) -> Option<f64> {
+        (self.accesses > 0.0).then(|| self.bytes / self.accesses)
     }
 }

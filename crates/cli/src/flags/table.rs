@@ -148,8 +148,8 @@ pub const FLAGS: &[Flag] = &[
     own("policy", "name", "eviction policy, one of s3fifo lru lru:insertion=1/2 lru:insertion=1/4\n\
         lru:insertion=1/8 2q merge fifo random cte utilization merge-sketch (default:\n\
         s3fifo)"),
-    own("objective", "name", "what evictions maximize: objects (hits) or bytes (the bytes that\n\
-        hits serve) (default: objects)"),
+    own("objective", "name", "what evictions, and the division of the controller, maximize: objects\n\
+        (hits) or bytes (the bytes that hits serve) (default: objects)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "values in a segment, with k or m (default: by -m, 4k to 1m)"),
     own("flash", "path:size", "what memory has no space for goes to this file, which is created, or\n\

@@ -2,6 +2,34 @@
 
 use std::fmt;
 
+/// Unit of the value that a division maximizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GainUnit {
+    #[default]
+    Hits,
+    /// The bytes that hits serve.
+    Bytes,
+}
+
+impl GainUnit {
+    /// `1,900`, `1.5 MiB`.
+    fn amount(self, number: f64) -> String {
+        match self {
+            Self::Hits => count(number),
+            Self::Bytes if number < 0.0 => format!("-{}", size(-number as u64)),
+            Self::Bytes => size(number as u64),
+        }
+    }
+
+    /// The word that follows an amount, or an amount and `more`.
+    fn of(self) -> &'static str {
+        match self {
+            Self::Hits => "hits",
+            Self::Bytes => "of hits",
+        }
+    }
+}
+
 /// Memory that passes from one pool to another one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
@@ -12,6 +40,9 @@ pub struct Move {
     /// Predicted hits a second that the receiver gains and the giver loses.
     pub gained_hits_per_second: f64,
     pub lost_hits_per_second: f64,
+    /// As those, where the division maximizes the bytes that hits serve.
+    pub gained_bytes_per_second: Option<f64>,
+    pub lost_bytes_per_second: Option<f64>,
     /// Where the best division leaves the receiver inside a cliff of its curve: the memory at which the cliff ends.
     pub cliff_to_bytes: Option<u64>,
 }
@@ -25,12 +56,13 @@ pub enum Decision {
         moves: Vec<Move>,
         bytes: Vec<u64>,
     },
-    /// Moves that return the memory of a trial, with the predicted and the measured change of hits per second.
+    /// Moves that return the memory of a trial, with the predicted and the measured change a second.
     Undo {
         moves: Vec<Move>,
         bytes: Vec<u64>,
         predicted: f64,
         measured: f64,
+        unit: GainUnit,
     },
 }
 
@@ -65,10 +97,10 @@ pub struct PoolInCliff {
 pub enum KeepReason {
     /// No pool has a curve yet.
     NothingSeen,
-    /// The best division would gain no more than the minimum gain, in weighted hits per second.
-    LittleGain { gain: f64, wanted: f64, in_cliff: Vec<PoolInCliff> },
+    /// The best division would gain no more than the minimum gain, weighted and per second.
+    LittleGain { gain: f64, wanted: f64, unit: GainUnit, in_cliff: Vec<PoolInCliff> },
     /// The best division would gain no more than the error of its prediction.
-    Uncertain { gain: f64, uncertainty: f64, in_cliff: Vec<PoolInCliff> },
+    Uncertain { gain: f64, uncertainty: f64, unit: GainUnit, in_cliff: Vec<PoolInCliff> },
     /// Receivers of earlier moves are filling.
     Filling,
     /// The hit ratios of the present division are being measured, after earlier moves or at the start.
@@ -81,14 +113,14 @@ impl fmt::Display for KeepReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingSeen => write!(f, "too few accesses were sampled"),
-            Self::LittleGain { gain, wanted, in_cliff } => {
-                let (gain, wanted) = (count(*gain), count(*wanted));
-                write!(f, "the best division would gain {gain} hits a second, and {wanted} are worth a move")?;
+            Self::LittleGain { gain, wanted, unit, in_cliff } => {
+                let (gain, wanted, of) = (unit.amount(*gain), unit.amount(*wanted), unit.of());
+                write!(f, "the best division would gain {gain} {of} a second, and {wanted} are worth a move")?;
                 in_cliff.iter().try_for_each(|pool| write!(f, "; {pool}"))
             }
-            Self::Uncertain { gain, uncertainty, in_cliff } => {
-                let (gain, uncertainty) = (count(*gain), count(*uncertainty));
-                write!(f, "the best division would gain {gain} hits a second, give or take {uncertainty}")?;
+            Self::Uncertain { gain, uncertainty, unit, in_cliff } => {
+                let (gain, uncertainty, of) = (unit.amount(*gain), unit.amount(*uncertainty), unit.of());
+                write!(f, "the best division would gain {gain} {of} a second, give or take {uncertainty}")?;
                 in_cliff.iter().try_for_each(|pool| write!(f, "; {pool}"))
             }
             Self::Filling => write!(f, "pools that grew are filling"),
@@ -108,8 +140,12 @@ impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, bytes) = (&self.to, size(self.bytes));
         let from = self.from.as_deref().unwrap_or("unused memory");
-        let (gained, lost) = (count(self.gained_hits_per_second), count(self.lost_hits_per_second));
-        write!(f, "{to} +{bytes} from {from}: {gained} more hits a second, {lost} fewer")?;
+        let (unit, gained, lost) = match (self.gained_bytes_per_second, self.lost_bytes_per_second) {
+            (Some(gained), Some(lost)) => (GainUnit::Bytes, gained, lost),
+            _ => (GainUnit::Hits, self.gained_hits_per_second, self.lost_hits_per_second),
+        };
+        let (gained, lost, of) = (unit.amount(gained), unit.amount(lost), unit.of());
+        write!(f, "{to} +{bytes} from {from}: {gained} more {of} a second, {lost} fewer")?;
         match self.cliff_to_bytes {
             None => Ok(()),
             Some(to_bytes) => write!(f, ", and {}", PoolInCliff { pool: to.clone(), to_bytes }),
@@ -123,9 +159,9 @@ impl fmt::Display for Decision {
             return write!(f, "nothing moves: {reason}");
         }
         let moves: Vec<String> = self.moves().iter().map(Move::to_string).collect();
-        if let Self::Undo { predicted, measured, .. } = self {
-            let (predicted, measured) = (count(*predicted), count(*measured));
-            write!(f, "undo, {predicted} more hits a second were predicted and {measured} measured: ")?;
+        if let Self::Undo { predicted, measured, unit, .. } = self {
+            let (predicted, measured, of) = (unit.amount(*predicted), unit.amount(*measured), unit.of());
+            write!(f, "undo, {predicted} more {of} a second were predicted and {measured} measured: ")?;
         }
         write!(f, "{}", moves.join("; "))
     }
@@ -169,6 +205,8 @@ mod tests {
             bytes,
             gained_hits_per_second: gained,
             lost_hits_per_second: lost,
+            gained_bytes_per_second: None,
+            lost_bytes_per_second: None,
             cliff_to_bytes: None,
         };
         let inside = Move { cliff_to_bytes: Some(200 << 20), ..step(Some("feed"), 64 << 20, 2.0, 1.0) };
@@ -183,8 +221,24 @@ mod tests {
             "users +64 MiB from feed: 1,900 more hits a second, 100 fewer; \
              users +1.5 MiB from unused memory: 0.4 more hits a second, 0.0 fewer"
         );
-        let undo = Decision::Undo { moves: moves[..1].to_vec(), bytes: Vec::new(), predicted: 1800.0, measured: -12.0 };
+        let undo = Decision::Undo {
+            moves: moves[..1].to_vec(),
+            bytes: Vec::new(),
+            predicted: 1800.0,
+            measured: -12.0,
+            unit: GainUnit::Hits,
+        };
         assert!(undo.to_string().starts_with("undo, 1,800 more hits a second were predicted and -12 measured: users"));
+        let of_bytes = Move {
+            gained_bytes_per_second: Some(1.5 * f64::from(1 << 20)),
+            lost_bytes_per_second: Some(0.0),
+            ..step(Some("feed"), 64 << 20, 10.0, 100.0)
+        };
+        assert_eq!(of_bytes.to_string(), "users +64 MiB from feed: 1.5 MiB more of hits a second, 0 KiB fewer");
+        let (gain, wanted, in_cliff) = (2048.0, 4096.0, Vec::new());
+        let reason = KeepReason::LittleGain { gain, wanted, unit: GainUnit::Bytes, in_cliff };
+        assert!(reason.to_string().ends_with("gain 2 KiB of hits a second, and 4 KiB are worth a move"), "{reason}");
+        assert_eq!(GainUnit::Bytes.amount(-1024.0), "-1 KiB");
         assert_eq!([1234567.0, 999.6, 0.04].map(count), ["1,234,567", "1,000", "0.0"]);
     }
 }

@@ -239,6 +239,6 @@ impl Controller {
             *ban = Ban { until_seconds: now + doubled, undos: ban.undos + 1 };
         }
         let (moves, bytes) = trial.returned(situation);
-        Decision::Undo { moves, bytes, predicted, measured }
+        Decision::Undo { moves, bytes, predicted, measured, unit: situation.unit() }
     }
 }

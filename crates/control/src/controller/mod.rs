@@ -26,7 +26,7 @@ mod situation;
 mod target;
 mod trial;
 
-pub use decision::{Decision, KeepReason, Move, PoolInCliff};
+pub use decision::{Decision, GainUnit, KeepReason, Move, PoolInCliff};
 pub use machine::Controller;
 pub use situation::{ControllerOptions, InvalidController, PoolReading, Situation};
 pub use target::{Target, TargetState};

@@ -1,6 +1,6 @@
 //! The best division by the curves, and one step towards it.
 
-use super::decision::{KeepReason, Move, PoolInCliff};
+use super::decision::{GainUnit, KeepReason, Move, PoolInCliff};
 use super::situation::{ControllerOptions, PoolReading, Situation};
 use super::target::Target;
 use crate::division::{Division, DivisionError, Tenant, divide};
@@ -56,16 +56,16 @@ pub(super) fn plan(
     if pools.iter().all(|pool| pool.curve.points().is_empty()) {
         return Ok(Plan::Keep(KeepReason::NothingSeen));
     }
-    let in_cliff = in_cliff(pools, &division);
+    let (in_cliff, unit) = (in_cliff(pools, &division), situation.unit());
     if gain <= wanted {
-        return Ok(Plan::Keep(KeepReason::LittleGain { gain: gain.max(0.0), wanted, in_cliff }));
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain: gain.max(0.0), wanted, unit, in_cliff }));
     }
     if gain <= uncertainty {
-        return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty, in_cliff }));
+        return Ok(Plan::Keep(KeepReason::Uncertain { gain, uncertainty, unit, in_cliff }));
     }
     let moves = moves(situation, targets, options.min_move_bytes, step_bytes, None);
     if moves.is_empty() {
-        return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted, in_cliff }));
+        return Ok(Plan::Keep(KeepReason::LittleGain { gain, wanted, unit, in_cliff }));
     }
     let bytes = budgets_after(pools, &moves);
     Ok(Plan::Move { moves, bytes, serves_target: false })
@@ -93,7 +93,7 @@ fn tenant(pool: &PoolReading, budget_bytes: Option<u64>, (may_grow, may_shrink):
     Tenant {
         curve: pool.curve.clone(),
         gets: pool.gets_per_second,
-        value: pool.hit_value,
+        value: pool.value(),
         min_bytes: budget_bytes.unwrap_or(floor_bytes),
         max_bytes: budget_bytes.unwrap_or(greatest),
     }
@@ -109,7 +109,7 @@ pub(super) fn check_bounds(pools: &[PoolReading]) -> Result<(), DivisionError> {
 /// Value a second that another budget gains; negative where it loses.
 fn change(pool: &PoolReading, from_bytes: u64, to_bytes: u64) -> f64 {
     let ratio = |bytes| pool.curve.miss_ratio_at(bytes).unwrap_or(1.0);
-    pool.gets_per_second * pool.hit_value * (ratio(from_bytes) - ratio(to_bytes))
+    pool.gets_per_second * pool.value() * (ratio(from_bytes) - ratio(to_bytes))
 }
 
 /// Half of the 95 % interval of [`change`] to a budget: the count of gets between both sizes is a sample, and so are
@@ -128,7 +128,7 @@ fn uncertainty(pool: &PoolReading, to_bytes: u64) -> f64 {
         [between(|point| point.miss_ratio), between(|point| point.low), between(|point| point.high)];
     let of_keys = (low - middle).abs().max((high - middle).abs());
     let of_gets = NORMAL_975 * (middle.abs().max(1.0 / pool.sampled_gets.max(1.0)) / pool.sampled_gets.max(1.0)).sqrt();
-    pool.gets_per_second * pool.hit_value * (of_keys + of_gets)
+    pool.gets_per_second * pool.value() * (of_keys + of_gets)
 }
 
 /// A pool that is away from its target.
@@ -177,6 +177,10 @@ fn moves(
     {
         let bytes = giver.bytes.min(receiver.bytes).min(left);
         let hits = |side: &Side| side.pool.map_or(0.0, |at| hits(&pools[at], side.per_byte * bytes as f64));
+        let bytes_of = |side: &Side| match (situation.unit(), side.pool) {
+            (GainUnit::Hits, _) => None,
+            (GainUnit::Bytes, pool) => Some(hits(side) * pool.and_then(|at| pools[at].bytes_of_hit).unwrap_or(0.0)),
+        };
         let name = |side: &Side| side.pool.map(|at| pools[at].name.clone());
         moves.push(Move {
             from: name(giver),
@@ -184,6 +188,8 @@ fn moves(
             bytes,
             gained_hits_per_second: hits(receiver),
             lost_hits_per_second: hits(giver),
+            gained_bytes_per_second: bytes_of(receiver),
+            lost_bytes_per_second: bytes_of(giver),
             cliff_to_bytes: receiver.pool.and_then(|at| cliff_end(&pools[at], targets[at])),
         });
         left -= bytes;
@@ -213,5 +219,5 @@ fn cliff_end(pool: &PoolReading, bytes: u64) -> Option<u64> {
 }
 
 fn hits(pool: &PoolReading, value: f64) -> f64 {
-    if pool.hit_value > 0.0 { value / pool.hit_value } else { 0.0 }
+    if pool.value() > 0.0 { value / pool.value() } else { 0.0 }
 }

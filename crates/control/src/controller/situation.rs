@@ -1,5 +1,6 @@
 //! Inputs of a decision.
 
+use super::decision::GainUnit;
 use crate::Curve;
 
 /// When memory moves, and how much at once.
@@ -59,6 +60,9 @@ pub struct PoolReading {
     pub is_fixed: bool,
     /// Value of a hit, relative to those of other pools.
     pub hit_value: f64,
+    /// Where the division maximizes the bytes that hits serve: those of the object of an access, on average. `None` for
+    /// all pools where it maximizes hits.
+    pub bytes_of_hit: Option<f64>,
     /// Hit ratio for which the pool shall have memory before others share the rest.
     pub target_hit_ratio: Option<f64>,
     /// Miss ratio by budget. Empty while too little was seen: then the budget stays, or is a giver's without any gets.
@@ -69,6 +73,13 @@ pub struct PoolReading {
     /// Counters since the start.
     pub gets: u64,
     pub hits: u64,
+}
+
+impl PoolReading {
+    /// Value of a hit in the unit of the division.
+    pub(super) fn value(&self) -> f64 {
+        self.hit_value * self.bytes_of_hit.unwrap_or(1.0)
+    }
 }
 
 /// Inputs of a decision.
@@ -84,6 +95,11 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
+    pub(super) fn unit(&self) -> GainUnit {
+        let counts_bytes = self.pools.iter().any(|pool| pool.bytes_of_hit.is_some());
+        if counts_bytes { GainUnit::Bytes } else { GainUnit::Hits }
+    }
+
     /// Budgets of all pools.
     pub(super) fn used_bytes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.memory_bytes).sum()

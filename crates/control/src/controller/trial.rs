@@ -247,7 +247,7 @@ impl Trial {
             if before.gets < 1.0 || after.gets < 1.0 {
                 return Verdict::Unknown;
             }
-            let value = pool.gets_per_second * pool.hit_value;
+            let value = pool.gets_per_second * pool.value();
             measured += value * (after.hit_ratio() - before.hit_ratio());
             variance += value.powi(2) * (before.variance() + after.variance() + (windows * before.drift).powi(2));
         }
@@ -263,7 +263,7 @@ impl Trial {
 
     /// Value a second that receivers gain, and that givers lose.
     fn predicted(&self, pools: &[PoolReading]) -> (f64, f64) {
-        let value = |name: &str| pools.iter().find(|pool| pool.name == name).map_or(0.0, |pool| pool.hit_value);
+        let value = |name: &str| pools.iter().find(|pool| pool.name == name).map_or(0.0, PoolReading::value);
         self.moves.iter().fold((0.0, 0.0), |(gained, lost), step| {
             let giver = step.from.as_deref().map_or(0.0, value);
             (gained + step.gained_hits_per_second * value(&step.to), lost + step.lost_hits_per_second * giver)
@@ -290,6 +290,8 @@ impl Trial {
                 bytes: step.bytes,
                 gained_hits_per_second: step.lost_hits_per_second,
                 lost_hits_per_second: step.gained_hits_per_second,
+                gained_bytes_per_second: step.lost_bytes_per_second,
+                lost_bytes_per_second: step.gained_bytes_per_second,
                 cliff_to_bytes: None,
             });
         }

@@ -119,7 +119,8 @@ impl CacheBuilder {
     }
 
     /// The objective of evictions: hits, the bytes that hits serve, or the cost of the misses that they save (see
-    /// [`InsertOptions::cost`]). Default `objects`.
+    /// [`InsertOptions::cost`]). Default `objects`. With `Bytes` the controller divides the memory of pools for that,
+    /// too; with `Cost` it counts hits by [`PoolOptions::hit_value`](crate::PoolOptions::hit_value).
     ///
     /// ```
     /// use ebbtide::{ByteSize, Cache, Objective};

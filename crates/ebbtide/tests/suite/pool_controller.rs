@@ -1,7 +1,7 @@
 //! The controller of a live cache: memory goes to the pool that earns hits by it.
 
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheProfile, Clock, ControllerMode, ControllerOptions, HitRatio, Lookup, Policy, Pool,
+    ByteSize, Cache, CacheProfile, Clock, ControllerMode, ControllerOptions, HitRatio, Lookup, Objective, Policy, Pool,
     PoolController, PoolDecision, PoolOptions,
 };
 use std::time::Duration;
@@ -46,8 +46,8 @@ impl Load {
                 self.number += 1;
                 // Keys in the order of a permutation that is walked again and again, each second from another start.
                 let key = self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17) % 5000;
-                look_aside(&self.again, key);
-                look_aside(&self.once, self.number);
+                look_aside(&self.again, key, 1000);
+                look_aside(&self.once, self.number, 1000);
             }
             self.cache.maintain(Duration::from_secs(self.second));
             decisions.extend(self.controller.update().unwrap().cloned());
@@ -62,10 +62,10 @@ impl Load {
     }
 }
 
-fn look_aside(pool: &Pool, key: u64) {
+fn look_aside(pool: &Pool, key: u64, bytes: usize) {
     let key = key.to_le_bytes();
     if matches!(pool.get(&key), Lookup::Miss) {
-        pool.insert(&key, &[7; 1000]).apply().unwrap();
+        pool.insert(&key, &vec![7; bytes]).apply().unwrap();
     }
 }
 
@@ -96,6 +96,38 @@ fn hits_without_value_draw_no_memory() {
         let decisions = load.run(200);
         let drawn = decisions.iter().flat_map(|decision| &decision.moves).any(|step| step.to == "again");
         assert_eq!(drawn, is_drawn, "{value}: {decisions:?}");
+    }
+}
+
+/// Memory goes to records, which are asked for more often, or to pages, which are longer, by the objective.
+#[test]
+fn the_objective_of_bytes_divides_by_bytes() {
+    for (objective, receiver) in [(Objective::Objects, "records"), (Objective::Bytes, "pages")] {
+        let builder = Cache::builder().memory(ByteSize::mib(9)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let pools =
+            [PoolOptions::named("records"), PoolOptions::named("pages"), PoolOptions::named("default").weight(0)];
+        let builder = pools.into_iter().fold(builder.objective(objective), |builder, pool| builder.pool(pool));
+        let cache = builder.build().unwrap();
+        let mut controller = PoolController::new(&cache, ControllerMode::Auto, ControllerOptions::default()).unwrap();
+        let [records, pages] = ["records", "pages"].map(|name| cache.pool(name).unwrap());
+        let mut first = None;
+        for number in 1..=600_000_u64 {
+            let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17);
+            look_aside(&records, key % 60_000, 100);
+            if number % 10 == 0 {
+                look_aside(&pages, key % 750, 10_000);
+            }
+            if number % 2000 == 0 {
+                cache.maintain(Duration::from_secs(number / 2000));
+                first = first.or(controller.update().unwrap().cloned());
+            }
+        }
+        let decision = first.expect("a decision");
+        assert_eq!(decision.moves[0].to, receiver, "{decision:?}");
+        assert_eq!(decision.reason.contains("more of hits a second"), objective == Objective::Bytes, "{decision:?}");
+        let [records, pages] = [records, pages].map(|pool| pool.stats().memory_limit_bytes);
+        assert_eq!(pages > records, objective == Objective::Bytes, "{records} {pages}");
+        cache.verify();
     }
 }
 
@@ -197,7 +229,7 @@ fn profiles_of_many_pools_share_one_percent() {
     let mut controller = PoolController::new(&cache, ControllerMode::DryRun, ControllerOptions::default()).unwrap();
     for second in 1..=8 {
         for pool in (0..POOLS).map(|number| cache.pool(&named(number)).unwrap()) {
-            (0..3000).for_each(|key| look_aside(&pool, key));
+            (0..3000).for_each(|key| look_aside(&pool, key, 1000));
         }
         cache.maintain(Duration::from_secs(second));
         controller.update().unwrap();
@@ -239,7 +271,7 @@ fn a_pool_gets_the_policy_that_misses_least() {
             second += 1;
             for _ in 0..KEYS / 10 {
                 number += 1;
-                look_aside(&cache, number % KEYS);
+                look_aside(&cache, number % KEYS, 1000);
             }
             cache.maintain(Duration::from_secs(second));
             decisions.extend(controller.update().unwrap().cloned());
@@ -269,7 +301,7 @@ fn a_curve_follows_the_policy_of_the_pool() {
         second += 1;
         for _ in 0..KEYS / 22 {
             number += 1;
-            look_aside(&cache, number % KEYS);
+            look_aside(&cache, number % KEYS, 1000);
         }
         cache.maintain(Duration::from_secs(second));
         profile.update();

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ebbtide::memcached::{ByteSize, Cache, Policy, PolicyModels, StoreOptions, corrected_curve};
+use ebbtide::memcached::{ByteSize, Cache, Objective, Policy, PolicyModels, StoreOptions, corrected_curve};
 use ebbtide_control::controller::{Controller, ControllerOptions, PoolReading, Situation, Target};
 use ebbtide_control::division::{self, DivisionError, Tenant};
 use ebbtide_control::{Curve, HitRatio, Options, Point, Profiler, Rate, memory_sizes};
@@ -55,6 +55,7 @@ pub(super) struct AutoDivision {
     total_bytes: u64,
     /// The share of the keys that the models see.
     model_rate: f64,
+    objective: Objective,
     decided: Duration,
     targets: Vec<Target>,
 }
@@ -124,6 +125,7 @@ impl AutoDivision {
             floor_bytes,
             total_bytes: total.as_bytes(),
             model_rate,
+            objective: template.objective,
             decided: Duration::ZERO,
             targets: Vec::new(),
         })
@@ -208,6 +210,7 @@ impl AutoDivision {
             max_bytes: share.max_bytes,
             is_fixed: false,
             hit_value: share.hit_value.into(),
+            bytes_of_hit: bytes_of_hit(self.objective, &profile.profiler),
             target_hit_ratio: share.target_hit_ratio.map(HitRatio::as_f64),
             curve: corrected_curve(
                 &curve(&profile.profiler, &memory_sizes(self.floor_bytes, to_bytes, POINTS_PER_OCTAVE), density),
@@ -222,15 +225,22 @@ impl AutoDivision {
     }
 }
 
+/// Bytes of key and value of the object of a get, where a division maximizes the bytes that hits serve.
+fn bytes_of_hit(objective: Objective, profiler: &Profiler) -> Option<f64> {
+    let mean = || profiler.mean_bytes().map_or(0.0, |bytes| bytes - OBJECT_OVERHEAD_BYTES as f64);
+    (objective == Objective::Bytes).then(mean)
+}
+
 fn refused(error: DivisionError) -> Error {
     Error::Configuration { option: "--divide", value: "auto".to_owned(), reason: error.to_string() }
 }
 
-/// The best division that stays, from all requests of a trace with the numbers of their pools: bytes of each pool.
+/// The best constant division for this objective, from all requests of a trace with the numbers of their pools: bytes
+/// of each pool.
 pub(super) fn optimal(
     specs: &[PoolSpec],
     floor_bytes: u64,
-    total: ByteSize,
+    (total, objective): (ByteSize, Objective),
     mut next: impl FnMut() -> Result<Option<(Request, usize)>, Error>,
 ) -> Result<Vec<u64>, Error> {
     let mut profilers: Vec<Profiler> = specs.iter().map(|_| Profiler::new(Options::exact())).collect();
@@ -251,7 +261,7 @@ pub(super) fn optimal(
     let tenant = |(spec, profiler): (&PoolSpec, &Profiler)| Tenant {
         curve: curve(profiler, &sizes, USUAL_DENSITY),
         gets: profiler.gets(),
-        value: spec.share.hit_value.into(),
+        value: f64::from(spec.share.hit_value) * bytes_of_hit(objective, profiler).unwrap_or(1.0),
         min_bytes: spec.share.min_bytes.max(floor_bytes),
         max_bytes: spec.share.max_bytes,
     };

@@ -30,6 +30,11 @@ pub struct MoveReport {
     pub bytes: u64,
     pub gained_hits_per_second: f64,
     pub lost_hits_per_second: f64,
+    /// With `--objective bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gained_bytes_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_bytes_per_second: Option<f64>,
     /// Where the receiver stays inside a cliff of its curve: the memory at which the cliff ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cliff_to_bytes: Option<u64>,
@@ -55,6 +60,8 @@ impl Decision {
             bytes: step.bytes,
             gained_hits_per_second: step.gained_hits_per_second,
             lost_hits_per_second: step.lost_hits_per_second,
+            gained_bytes_per_second: step.gained_bytes_per_second,
+            lost_bytes_per_second: step.lost_bytes_per_second,
             cliff_to_bytes: step.cliff_to_bytes,
         };
         Self {

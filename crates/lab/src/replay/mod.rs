@@ -77,7 +77,7 @@ pub struct ReplayArgs {
     /// merge-sketch; with several, every size is replayed under each
     #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
-    /// Objective of evictions: objects (hits) or bytes (the bytes that hits serve)
+    /// Objective of evictions, and of --divide auto and optimal: objects (hits) or bytes (the bytes that hits serve)
     #[arg(long, default_value = Objective::default().name(), value_parser = parse_objective)]
     pub objective: Objective,
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]

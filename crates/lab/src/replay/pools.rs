@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use ebbtide::ByteSize;
+use ebbtide::{ByteSize, Objective};
 use ebbtide_control::{Share, divide};
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ impl Pools {
     pub(super) fn weights(
         &self,
         way: Divide,
-        (memory, floor_bytes): (ByteSize, u64),
+        (memory, floor_bytes, objective): (ByteSize, u64, Objective),
         open: impl FnOnce() -> Result<Router, Error>,
     ) -> Result<Option<Vec<u32>>, Error> {
         match way {
@@ -103,7 +103,7 @@ impl Pools {
             Divide::Proportional => Ok(Some(scaled(&open()?.footprints(self.specs.len())?))),
             Divide::Optimal => {
                 let mut router = open()?;
-                Ok(Some(scaled(&optimal(&self.specs, floor_bytes, memory, || router.next_request())?)))
+                Ok(Some(scaled(&optimal(&self.specs, floor_bytes, (memory, objective), || router.next_request())?)))
             }
         }
     }

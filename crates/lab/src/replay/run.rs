@@ -45,7 +45,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     check_threads(args)?;
     // A pool that shrinks to its floor must still take its largest value.
     let floor_bytes = FLOOR_BYTES.max(if is_auto { args.max_value.map_or(0, |value| 2 * value.as_bytes()) } else { 0 });
-    let weights = pools.weights(args.divide, (cell.memory, floor_bytes), || {
+    let weights = pools.weights(args.divide, (cell.memory, floor_bytes, args.objective), || {
         if args.is_standard_input() {
             let reason = "standard input can be read once, and this division reads the trace twice".to_owned();
             let value = args.divide.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -124,6 +124,40 @@ fn hits_count_by_their_value() {
     assert!(memory(&auto)[1] > memory(&auto)[0], "{:?}", memory(&auto));
 }
 
+/// Records of 100 bytes are asked for ten times as often as pages of 10,000 bytes; all of each take 5 MB.
+fn records_and_pages(seconds: u64) -> NamedTempFile {
+    let mut text = "timestamp_s,key_id,key_size,value_size,op,ttl_s,pool\n".to_owned();
+    for second in 0..seconds {
+        for number in second * 400..(second + 1) * 400 {
+            text.push_str(&format!("{second},{},16,100,get,0,records\n", even(number, 40_000)));
+            if number % 10 == 0 {
+                text.push_str(&format!("{second},{},16,10000,get,0,pages\n", 100_000 + even(number, 500)));
+            }
+        }
+    }
+    file(&text)
+}
+
+#[test]
+fn bytes_are_served_where_they_are_the_objective() {
+    let trace = records_and_pages(600);
+    let pools = "[[pool]]\nname = \"records\"\n[[pool]]\nname = \"pages\"\n";
+    let run = |flags: &str| try_replay(&trace, pools, &format!("--memory 6m {flags}")).unwrap();
+    for (objective, records_first) in [("objects", true), ("bytes", false)] {
+        let best = run(&format!("--divide optimal --objective {objective}"));
+        let [records, pages] = memory(&best)[..] else { panic!("{best:?}") };
+        assert_eq!(records > pages, records_first, "{objective}: {records} {pages}");
+        let auto = run(&format!("--divide auto --objective {objective}"));
+        let [records, pages] = memory(&auto)[..] else { panic!("{auto:?}") };
+        assert!(if records_first { records > pages + MIB } else { pages > records + MIB }, "{records} {pages}");
+        let decision = &auto.decisions.unwrap()[0];
+        assert_eq!(decision.moves[0].gained_bytes_per_second.is_some(), !records_first, "{decision:?}");
+        assert_eq!(decision.reason.contains("more of hits a second"), !records_first, "{}", decision.reason);
+    }
+    let byte_misses = |objective: &str| run(&format!("--divide auto --objective {objective}")).byte_miss_ratio;
+    assert!(byte_misses("bytes") + 0.02 < byte_misses("objects"));
+}
+
 #[test]
 fn memory_moves_to_a_pool_with_arriving_load() {
     fn first_again(second: u64, number: u64) -> u64 {

@@ -221,6 +221,8 @@ fn decision_json(decision: &PoolDecision, started_unix_ms: u64) -> Value {
             "bytes": step.bytes,
             "gained_hits_per_second": step.gained_hits_per_second,
             "lost_hits_per_second": step.lost_hits_per_second,
+            "gained_bytes_per_second": step.gained_bytes_per_second,
+            "lost_bytes_per_second": step.lost_bytes_per_second,
             "cliff_to_bytes": step.cliff_to_bytes,
         })
     };
