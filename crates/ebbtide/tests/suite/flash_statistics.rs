@@ -70,13 +70,16 @@ fn a_batch_counts_each_hit_of_flash() {
         let (_folder, cache) = open(Options::new().promotion(promotion));
         fill(&cache);
         let keys: Vec<[u8; 4]> = (0..50).map(key).collect();
+        let memory = cache.memcached().without_waiting();
+        let in_memory = keys.iter().filter(|key| memory.get(*key).is_hit()).count() as u64;
         let found = cache.get_many(&keys).into_iter().flatten().count() as u64;
-        (found, flash(&cache).hits, flash(&cache).totals.promotions)
+        // A promotion may evict one that was in memory.
+        let (flash, on_flash) = (flash(&cache), found - in_memory..=found);
+        assert!(on_flash.contains(&flash.hits) && flash.hits > 30, "{on_flash:?}: {flash:?}");
+        flash.totals.promotions
     };
-    let (found, hits, promotions) = counted(FlashPromotion::Never);
-    assert!(hits == found && promotions == 0 && found > 30, "{found} {hits} {promotions}");
-    let (found, hits, promotions) = counted(FlashPromotion::Always);
-    assert!(hits == found && promotions > 30, "{found} {hits} {promotions}");
+    assert_eq!(counted(FlashPromotion::Never), 0);
+    assert!(counted(FlashPromotion::Always) > 30);
 }
 
 #[test]
