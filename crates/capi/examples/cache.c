@@ -154,6 +154,7 @@ static void pools(void)
 {
     struct ebbtide_cache *cache = open_cache(NULL), *users = NULL;
     struct ebbtide_statistics whole, own;
+    struct ebbtide_flash_statistics flash;
     struct ebbtide_pool_options options;
     struct ebbtide_value *value = NULL;
     ebbtide_pool_options_init(&options);
@@ -168,6 +169,8 @@ static void pools(void)
     EXPECT(ebbtide_stats(users, &own), EBBTIDE_STATUS_OK);
     HOLD(whole.entries == 1 && whole.misses == 1 && own.entries == 1 && own.misses == 0);
     HOLD(own.memory_limit_bytes < whole.memory_limit_bytes);
+    EXPECT(ebbtide_flash_stats(users, &flash), EBBTIDE_STATUS_REFUSED);
+    HOLD(strstr(ebbtide_last_error(), "no flash") != NULL);
     EXPECT(ebbtide_pool_remove(cache, "users"), EBBTIDE_STATUS_OK);
     EXPECT(ebbtide_insert(users, KEY("key"), KEY("value"), EBBTIDE_TTL_DEFAULT), EBBTIDE_STATUS_UNKNOWN_POOL);
     ebbtide_free(users);

@@ -195,6 +195,40 @@ typedef struct ebbtide_statistics {
     uint64_t expirations;
 } ebbtide_statistics;
 
+// Counters since the cache was opened, and gauges, of flash. Those from `entries` on are of all pools.
+typedef struct ebbtide_flash_statistics {
+    // Lookups that found a value on flash; they are hits of `ebbtide_statistics`, too.
+    uint64_t hits;
+    // Bytes of entries on flash. Removed, replaced and expired ones count until their space is reclaimed.
+    uint64_t used_bytes;
+    // Bytes that a pool may use while flash is full; of the whole cache the capacity.
+    uint64_t share_bytes;
+    // Bytes of keys and values of the entries that were written.
+    uint64_t inserted_bytes;
+    // Evicted entries that were not written because the pool used more than its share.
+    uint64_t refused_by_share;
+    // Entries on flash.
+    uint64_t entries;
+    // Bytes that entries may use.
+    uint64_t capacity_bytes;
+    // Entries that were written.
+    uint64_t inserts;
+    // Bytes that the device was given.
+    uint64_t written_bytes;
+    // Evicted entries that could not be written.
+    uint64_t drops;
+    // Entries that left flash to make space.
+    uint64_t evictions;
+    // Expired entries whose space was reclaimed.
+    uint64_t expirations;
+    // Reads that the device failed.
+    uint64_t read_errors;
+    // Writes that the device failed.
+    uint64_t write_errors;
+    // The device has failed, and is not used any more.
+    bool has_failed;
+} ebbtide_flash_statistics;
+
 // Changes words in place; called with the context that was given. It may be called more than once for one edit: only
 // the last call counts.
 typedef void (*ebbtide_words_editor)(uint64_t *words, size_t count, void *context);
@@ -648,6 +682,12 @@ enum ebbtide_status ebbtide_range_map_each(const struct ebbtide_cache *cache,
 // # Safety
 // `cache` is null or a handle that was not freed; `statistics` is null or points to memory for the struct.
 enum ebbtide_status ebbtide_stats(const struct ebbtide_cache *cache, struct ebbtide_statistics *statistics);
+
+// The statistics of flash: of the whole cache, or of a pool, as for `ebbtide_stats`. `REFUSED` without flash.
+//
+// # Safety
+// As for `ebbtide_stats`.
+enum ebbtide_status ebbtide_flash_stats(const struct ebbtide_cache *cache, struct ebbtide_flash_statistics *statistics);
 
 // Why the last function that failed on this thread did, as text that ends with a zero byte. Empty before the first
 // failure; a success does not change it. The pointer is good until the next call on this thread.

@@ -48,7 +48,7 @@ pub use pool::{
 pub use range_map::{
     ebbtide_range_map_each, ebbtide_range_map_get, ebbtide_range_map_insert, ebbtide_range_map_remove,
 };
-pub use statistics::{ebbtide_statistics, ebbtide_stats};
+pub use statistics::{ebbtide_flash_statistics, ebbtide_flash_stats, ebbtide_statistics, ebbtide_stats};
 pub use status::{ebbtide_last_error, ebbtide_status};
 pub use structured::{
     EBBTIDE_WORDS_MAX, ebbtide_map_each, ebbtide_map_get, ebbtide_map_insert, ebbtide_map_remove, ebbtide_map_visitor,
