@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -38,8 +38,8 @@ class Dashboard:
     def until(self, condition, what):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            # The page replaces what it shows while the test looks.
-            with contextlib.suppress(StaleElementReferenceException):
+            # The page makes and replaces what it shows while the test looks.
+            with contextlib.suppress(NoSuchElementException, StaleElementReferenceException):
                 found = condition()
                 if found:
                     return found
