@@ -21,9 +21,13 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
 
 /// Free regions that the expiry groups may be about to open, and one more.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
+
+/// `verify` waits so long for a write that ends at that moment.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
 pub(super) type RegionPools = Mutex<Vec<(u16, u32)>>;
@@ -340,7 +344,7 @@ impl LargeLog {
             .iter()
             .filter_map(|expiry_group| Some(expiry_group.lock().unwrap().as_ref()?.region))
             .collect();
-        let free_lists = self.free_lists();
+        let free_lists = self.settled_free_lists();
         assert!(free_lists.free.iter().is_sorted_by(|a, b| a > b), "{:?}", free_lists.free);
         let mut used = 0;
         for (number, region) in self.regions.iter().enumerate() {
@@ -361,6 +365,16 @@ impl LargeLog {
         assert_eq!(used, self.used_buffers(&free_lists), "a buffer is lost");
         let unclean = self.regions.iter().filter(|region| region.is_unclean()).count();
         assert_eq!(unclean, self.unclean.load(Relaxed));
+    }
+
+    /// The free lists when no buffer is between its region and them: the thread of a write gives it back in two steps
+    /// at its end. After `SETTLING` as they are.
+    fn settled_free_lists(&self) -> MutexGuard<'_, FreeLists> {
+        let uses_buffer = |region: &&Region| matches!(region.state(), RegionState::Open | RegionState::Writing);
+        let is_unsettled = |free_lists: &mut FreeLists| {
+            self.regions.iter().filter(uses_buffer).count() != self.used_buffers(free_lists)
+        };
+        self.freed.wait_timeout_while(self.free_lists(), SETTLING, is_unsettled).unwrap().0
     }
 
     /// Calls `tell` with the address of a live object, under the lock of its shard.
