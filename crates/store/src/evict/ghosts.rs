@@ -168,7 +168,8 @@ impl Ghosts {
         let (shape, length) = (self.shape(), self.sets.length() as u64);
         let wanted = SetShape::fit(evictions, length, shape.has_ages);
         if !shape.is_near(wanted) {
-            let tick = self.tick();
+            // Of the ticks so far only the last bits are compared.
+            let tick = self.tick() & TICK_MASK;
             self.remembered.store(evictions, Ordering::Relaxed);
             self.evictions.store(tick * self.tick_evictions(), Ordering::Relaxed);
             self.shape.store(wanted.word(), Ordering::Relaxed);
@@ -332,6 +333,18 @@ mod tests {
         other.restore(&words);
         assert_eq!(other.words(), words);
         assert!(known(&other, 16_000..20_000) > 0.9);
+    }
+
+    /// An image may have any numbers.
+    #[test]
+    fn restored_counts_may_be_of_any_size() {
+        let ghosts = Ghosts::new(1 << 10, 1 << 10).unwrap();
+        let mut words = ghosts.words();
+        (words[1], words[2]) = (1, u64::MAX);
+        ghosts.restore(&words);
+        ghosts.fit(300);
+        ghosts.add(hash(1));
+        assert!(ghosts.take(hash(1)));
     }
 
     #[test]
