@@ -40,7 +40,7 @@ pub struct Shared {
     pub sizing: Sizing,
     /// The numbers of the last minute, as of the last second; those of a default without an admin interface.
     pub recent: Mutex<Recent>,
-    /// Those of each pool; empty without an admin interface.
+    /// The numbers of the last minute of each pool; empty without an admin interface.
     pub recent_pools: Mutex<Vec<PoolWindow>>,
     /// The state in one sentence, as of the last second; without an admin interface as at the start.
     pub headline: Mutex<(Level, String)>,

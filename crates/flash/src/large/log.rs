@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Free regions that the expiry groups may be about to open, and one more.
 pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
-/// `verify` waits so long for a write that ends at that moment.
+/// Longest wait of `verify` for buffers of writes that have just ended.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
@@ -367,8 +367,8 @@ impl LargeLog {
         assert_eq!(unclean, self.unclean.load(Relaxed));
     }
 
-    /// The free lists when no buffer is between its region and them: the thread of a write gives it back in two steps
-    /// at its end. After `SETTLING` as they are.
+    /// The free lists, once each buffer is used by a region or free: a write that ends changes the state of its region
+    /// first and frees its buffer then (`release`). After `SETTLING` returns them in any case.
     fn settled_free_lists(&self) -> MutexGuard<'_, FreeLists> {
         let uses_buffer = |region: &&Region| matches!(region.state(), RegionState::Open | RegionState::Writing);
         let is_unsettled = |free_lists: &mut FreeLists| {

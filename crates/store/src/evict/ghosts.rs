@@ -13,9 +13,9 @@
 //! ```
 //! A new ghost replaces the oldest of its set. How many evictions a key is remembered for matters: a key that returns
 //! later than the cache could have kept it takes the place of one that is used. That number follows the number of
-//! objects. Without ages it holds on average, but one set remembers twice as many evictions
-//! as another. Ages are exact: a ghost counts for 16 ticks, each a 16th part of these evictions. They take twice the
-//! bytes, which a table has where objects are not small.
+//! objects. Without ages it holds on average, and one set remembers twice as many evictions as another. Ages are exact:
+//! a ghost counts for 16 ticks, each a 16th part of these evictions. They take twice the bytes, which a table has where
+//! objects are not small.
 //!
 //! One of 32 other keys is mistaken for a ghost without ages, one of about 300 with them. Races lose ghosts, which is
 //! harmless.
@@ -24,16 +24,20 @@ use super::resizable::ResizableTable;
 use crate::error::Error;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Ticks for which a ghost counts. A set keeps few ghosts for four times as long, after which ticks repeat.
+/// Ticks for which a ghost counts. Ticks repeat after four times as many; few ghosts stay in a set for as long.
 const TICKS: u64 = 16;
 /// The highest tick.
 const TICK_MASK: u64 = 63;
 const TICK_SHIFT: u32 = 10;
 const _: () =
     assert!(TICK_MASK << TICK_SHIFT | ((1 << TICK_SHIFT) - 1) == u16::MAX as u64 && TICK_MASK + 1 == 4 * TICKS);
-/// Sets with ages have this part more ghosts than are remembered, so that few are driven out by chance: 3 in 10.
+/// Sets with ages have space for this percentage of the remembered ghosts: with more space than for all, a full set
+/// replaces few ghosts that count.
 const SPARE_PERCENT: u64 = 130;
-/// The number of sets changes if it is wrong by this part, as that forgets all ghosts.
+/// Ghosts of a set with ages, and without.
+const AGED_GHOSTS: u64 = (u64::BITS / u16::BITS) as u64;
+const PLAIN_GHOSTS: u64 = (u64::BITS / u8::BITS) as u64;
+/// A change of the number of sets forgets all ghosts: it changes only if it is wrong by more than this part.
 const SETS_PART: u64 = 8;
 /// From this many remembered evictions on, one in `COUNT_STEP` evictions is counted, as that many.
 const COUNT_ALL_BELOW: u64 = 4096;
@@ -79,13 +83,13 @@ impl SetShape {
 
     /// For `remembered` evictions in a table of `length` sets.
     fn fit(remembered: u64, length: u64, has_ages: bool) -> Self {
-        let with_ages = remembered * SPARE_PERCENT / 100 / 4;
+        let with_ages = remembered * SPARE_PERCENT / 100 / AGED_GHOSTS;
         // A table at the limit does not change from one to the other and back.
         let limit = if has_ages { length } else { length - length / SETS_PART };
         if with_ages <= limit {
             Self { has_ages: true, sets: with_ages.max(1) }
         } else {
-            Self { has_ages: false, sets: (remembered / 8).clamp(1, length) }
+            Self { has_ages: false, sets: (remembered / PLAIN_GHOSTS).clamp(1, length) }
         }
     }
 
@@ -189,7 +193,7 @@ impl Ghosts {
     }
 
     fn set(&self, shape: SetShape, hash: u64) -> &AtomicU64 {
-        // Less than `sets`, and so inside the table, which never gets shorter than its address space.
+        // Less than the sets of the shape, which were in the table. Its address space stays when it gets shorter.
         self.sets.at((((hash >> SET_SHIFT) * shape.sets) >> SET_SHIFT) as usize)
     }
 

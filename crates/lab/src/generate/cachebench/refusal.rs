@@ -16,7 +16,7 @@ impl Refusal {
         Self { key: key.into(), reason: reason.into() }
     }
 
-    /// The same, of a key within this section.
+    /// This refusal with its key inside a section: the path grows at its front.
     pub(super) fn within(self, section: &str) -> Self {
         let key = if self.key.is_empty() { section.to_owned() } else { format!("{section}.{}", self.key) };
         Self { key, ..self }
