@@ -32,7 +32,7 @@ struct Args {
     #[arg(long, default_value_t = 0.556)]
     absent: f64,
     /// Percent of the memory that the compact pool has
-    #[arg(long, value_delimiter = ',', default_value = "2,5,10,20")]
+    #[arg(long, value_delimiter = ',', default_value = "10,20,30,40,60")]
     compact: Vec<u64>,
 }
 
