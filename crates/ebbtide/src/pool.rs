@@ -18,7 +18,7 @@ use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{ByteRange, PoolStats as FlashPoolStats};
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, Flags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
+    BATCH, Change, Changed, Count, CounterSnapshot, Flags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
     SegmentSnapshot, SegmentView, Stats, Store, Ttl,
 };
 use std::ops::ControlFlow;
@@ -31,6 +31,9 @@ pub struct Pool(pub(crate) Access);
 
 /// Reads.
 impl Pool {
+    /// Writes whose cache misses overlap.
+    pub const WRITE_BATCH: usize = BATCH;
+
     /// Looks a key up. If only flash may have it the calling thread waits for the device: usually for less than a
     /// millisecond, and for half a minute at most if the device hangs. The promotion policy decides whether the value
     /// is copied to memory. [`Pool::without_waiting`] is for threads that must not wait.
@@ -70,6 +73,12 @@ impl Pool {
             Some(flash) if self.0.waits => self.0.get_batch_from_flash(flash, keys, answer),
             _ => self.0.get_batch_in_memory(keys, answer),
         }
+    }
+
+    /// Has what the next writes will change fetched from memory, so that their cache misses overlap: for at most
+    /// [`Self::WRITE_BATCH`] keys, each with its pool. Nothing depends on it.
+    pub fn prefetch_writes<'a, 'k>(keys: impl IntoIterator<Item = (&'a Self, &'k [u8])>) {
+        Store::prefetch_writes(keys.into_iter().map(|(pool, key)| (&*pool.0.pool.store, key)));
     }
 
     /// Looks `count` keys of several pools of one cache up in memory, as one batch, and calls `answer` once per key, in

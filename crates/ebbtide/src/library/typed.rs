@@ -207,6 +207,25 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
         self.pool.insert_with(self.key(key)?, self.encoded(value)?, options)
     }
 
+    /// Writes many values with the default TTL: see [`Pool::insert_many`].
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache, PlainBytes};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let names = cache.typed_with::<String, String, _>(PlainBytes);
+    /// names.insert_many(&[("1".to_owned(), "Ada".to_owned()), ("2".to_owned(), "Grace".to_owned())])?;
+    /// assert_eq!(names.get("2")?.as_deref(), Some("Grace"));
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Codec` if one of the keys or values does not fit the codec: nothing is written. The first of those of
+    /// [`Pool::insert`]: the other values are written.
+    pub fn insert_many(&self, entries: &[(K, V)]) -> Result<(), Error> {
+        let encoded = entries.iter().map(|(key, value)| Ok((self.key(key)?, self.encoded(value)?)));
+        self.pool.insert_many(&encoded.collect::<Result<Vec<_>, Error>>()?).into_iter().collect()
+    }
+
     /// Writes a value if the key is absent. False, with nothing changed, if it is present.
     ///
     /// ```

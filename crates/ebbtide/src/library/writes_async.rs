@@ -77,6 +77,34 @@ impl Pool {
         self.write_async(&commands, |commands| life.write(commands, key, value, Mode::Set).map(drop)).await
     }
 
+    /// As [`Pool::insert_many`]. If the task is cancelled, the values up to the one that waited are written.
+    ///
+    /// ```
+    /// # use ebbtide::{ByteSize, Cache};
+    /// # let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// # let task = async {
+    /// let results = cache.insert_many_async(&[("a", "1"), ("b", "2")]).await;
+    /// assert!(results.iter().all(Result::is_ok));
+    /// # };
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Each as of [`Pool::insert_async`]; the other values are written.
+    pub async fn insert_many_async<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: &[(K, V)],
+    ) -> Vec<Result<(), Error>> {
+        let mut results = Vec::with_capacity(entries.len());
+        for run in entries.chunks(memcached::Pool::WRITE_BATCH) {
+            self.prefetch_writes(run);
+            for (key, value) in run {
+                results.push(self.insert_async(key, value).await);
+            }
+        }
+        results
+    }
+
     /// As [`Pool::insert_if_absent`]. If only flash may have the key, the task waits for the device.
     ///
     /// ```

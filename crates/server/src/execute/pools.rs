@@ -168,6 +168,12 @@ impl Executor {
         outcome
     }
 
+    /// Has what changes of these keys will need fetched from memory.
+    pub fn prefetch_writes<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let in_stores = keys.filter(|key| self.compact(key).is_none());
+        Pool::prefetch_writes(in_stores.map(|key| (self.pool(key), key)));
+    }
+
     /// Flushes all pools.
     pub(super) fn flush_pools(&self, exptime: impl Into<i64>) {
         let delay = self.flush_delay(exptime);

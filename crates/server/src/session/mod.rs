@@ -2,6 +2,7 @@
 //! sockets.
 
 mod binary;
+mod change_run;
 mod login;
 mod progress;
 mod text;

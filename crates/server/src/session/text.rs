@@ -1,10 +1,14 @@
-//! The text protocol: consecutive gets form runs, everything else is executed command by command.
+//! The text protocol: consecutive gets form runs, and so do consecutive changes of keys. Everything else is executed
+//! command by command.
+
+use std::ops::Range;
 
 use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
 use crate::dump_thread::DumpProgress;
 use crate::execute::{Body, Executor, GetRun, Next, Rest, SliceEnd, Unanswered, end_get, line_of, position_in};
 use crate::output::Output;
+use crate::session::change_run::{ChangeRun, PendingChange, changed_key};
 use crate::session::progress::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
 use crate::watch::Watch;
 
@@ -20,6 +24,12 @@ pub struct TextSession {
     get_failed: bool,
     /// The connection's number in `stats conns`.
     id: usize,
+}
+
+/// Commands of the input that are not executed yet: gets or changes, never both.
+struct Runs<'a> {
+    gets: GetRun<'a>,
+    changes: ChangeRun<'a>,
 }
 
 impl TextSession {
@@ -39,7 +49,7 @@ impl TextSession {
 
     /// As `Session::process`.
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
-        let mut run = GetRun::new(input);
+        let mut runs = Runs { gets: GetRun::new(input), changes: ChangeRun::default() };
         let mut consumed = 0;
         let mut requests = 0;
         let stop = loop {
@@ -70,43 +80,91 @@ impl TextSession {
             let position = consumed;
             let (step, used) = self.parser.next(&input[consumed..]);
             consumed += used;
-            let step = match step {
-                Step::Request(Request::Meta { command: MetaCommand::Get, meta }) if meta.is_plain_get() => {
-                    requests += 1;
-                    match self.meta_get(executor, &meta, input, &mut run, output) {
-                        Ok(()) => continue,
-                        Err(unanswered) => {
-                            consumed = self.resume(unanswered);
-                            break executor.stop_reason();
-                        }
-                    }
-                }
-                Step::Request(Request::Get(get)) if get.touch.is_none() => {
-                    requests += 1;
-                    match self.get(executor, &get, &mut run, input, output) {
-                        Ok(()) => continue,
-                        Err(unanswered) => {
-                            consumed = self.resume(unanswered);
-                            break executor.stop_reason();
-                        }
-                    }
-                }
-                step => step,
-            };
-            if let Err(unanswered) = executor.get_run(&mut run, &mut self.get_failed, output) {
-                consumed = self.resume(unanswered);
-                break executor.stop_reason();
-            }
-            match self.step(executor, step, (input, position), output) {
+            match self.take_step(executor, step, (input, position..consumed), &mut runs, output) {
                 Ok(None) => requests += 1,
                 Ok(Some(stop)) => break stop,
                 Err(unanswered) => {
                     consumed = self.resume(unanswered);
-                    break executor.stop_reason();
+                    // A value that waits for memory is finished first.
+                    if self.body.is_none() {
+                        break executor.stop_reason();
+                    }
                 }
             }
         };
         SessionProgress { consumed, requests, stop }
+    }
+
+    /// Adds a get or a change to its run, or executes what is neither, behind the run that waits. `line` is the place
+    /// of the step in the input. A command joins a run only while the session can go on: nothing may wait when it
+    /// stops.
+    fn take_step<'a>(
+        &mut self,
+        executor: &Executor,
+        step: Step<'a>,
+        (input, line): (&'a [u8], Range<usize>),
+        runs: &mut Runs<'a>,
+        output: &mut Output,
+    ) -> Result<Option<StopReason>, Unanswered> {
+        match step {
+            Step::Request(Request::Meta { command: MetaCommand::Get, meta }) if meta.is_plain_get() => {
+                self.finish_changes(executor, &mut runs.changes, (input, line.start), output)?;
+                self.meta_get(executor, &meta, input, &mut runs.gets, output)?;
+                Ok(None)
+            }
+            Step::Request(Request::Get(get)) if get.touch.is_none() => {
+                self.finish_changes(executor, &mut runs.changes, (input, line.start), output)?;
+                self.get(executor, &get, &mut runs.gets, input, output)?;
+                Ok(None)
+            }
+            Step::Request(request) if changed_key(&request).is_some() => {
+                executor.get_run(&mut runs.gets, &mut self.get_failed, output)?;
+                self.check_go_on(line.start, output)?;
+                let is_last = line.end == input.len();
+                if is_last && runs.changes.is_empty() {
+                    return self.step(executor, Step::Request(request), (input, line.start), output);
+                }
+                runs.changes.push(request, line.start);
+                if is_last || runs.changes.is_full() {
+                    self.finish_changes(executor, &mut runs.changes, (input, line.end), output)?;
+                }
+                Ok(None)
+            }
+            step => {
+                self.finish_changes(executor, &mut runs.changes, (input, line.start), output)?;
+                executor.get_run(&mut runs.gets, &mut self.get_failed, output)?;
+                self.step(executor, step, (input, line.start), output)
+            }
+        }
+    }
+
+    /// Executes the changes of a run and empties it. The step behind it begins at `next`.
+    fn finish_changes(
+        &mut self,
+        executor: &Executor,
+        run: &mut ChangeRun<'_>,
+        (input, next): (&[u8], usize),
+        output: &mut Output,
+    ) -> Result<(), Unanswered> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        executor.prefetch_writes(run.keys());
+        for PendingChange { request, position } in run.take() {
+            self.check_go_on(position, output)?;
+            let stop = self.step(executor, Step::Request(request), (input, position), output)?;
+            assert!(stop.is_none(), "no change ends a session");
+        }
+        self.check_go_on(next, output)
+    }
+
+    /// Stops before the step at this position if the output is full, or a value waits for memory. The step is at the
+    /// start of a line: a change or the first part of a get is before it.
+    fn check_go_on(&self, position: usize, output: &Output) -> Result<(), Unanswered> {
+        match output.is_full() || self.body.is_some() {
+            true => Err(Unanswered { position, rest: Rest::Line }),
+            false => Ok(()),
+        }
     }
 
     /// Continues a dump. Returns the reason to stop while the dump has not ended.

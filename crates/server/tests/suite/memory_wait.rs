@@ -27,9 +27,13 @@ struct Full {
 impl Full {
     /// With these keys besides.
     fn with(kept: &[(&str, &[u8])]) -> Self {
+        Self::of_segments(ByteSize::kib(16), kept)
+    }
+
+    fn of_segments(segment_size: ByteSize, kept: &[(&str, &[u8])]) -> Self {
         let builder = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).evict(false);
         // No key that is compared shares its buckets with one that changes.
-        let cache = builder.seed(1).segment_size(ByteSize::kib(16)).build().expect("a cache");
+        let cache = builder.seed(1).segment_size(segment_size).build().expect("a cache");
         let server = TestServer::around(cache, ServerOptions { threads: 1, ..options() });
         for (key, value) in kept {
             server.cache.insert(key.as_bytes(), value).apply().expect("stored");
@@ -151,6 +155,28 @@ fn park_each_write_that_waits() {
         &server.talk(b"get appended prepended made up\r\n"),
         b"VALUE appended 0 2\r\nbc\r\nVALUE prepended 0 2\r\nab\r\nVALUE made 0 1\r\n5\r\nVALUE up 0 1\r\n8\r\nEND\r\n",
     );
+    assert_bytes(&server.talk(b"get long\r\n"), &[hit("long", &long), b"END\r\n".to_vec()].concat());
+}
+
+#[test]
+fn changes_wait_behind_a_value_in_pieces() {
+    repeat_after_stalls(MAX_ATTEMPT, wait_behind_a_value_in_pieces);
+}
+
+fn wait_behind_a_value_in_pieces() {
+    let full = Full::of_segments(ByteSize::kib(4), &[("held", b"h"), ("counted", b"1")]);
+    let server = &full.server;
+    let held = server.cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    // Longer than a segment, and short enough to arrive with its command.
+    let long = value(7000);
+    let input = [b"incr counted 1\r\n", &set("long", &long)[..], b"touch long 100\r\nincr counted 1\r\n"].concat();
+    let (mut stream, _) = asked(server, &input, b"");
+    full.wait_until_waiting(1);
+    assert_bytes(&server.talk(b"get long\r\n"), b"END\r\n");
+    drop(held);
+    let answer = b"2\r\nSTORED\r\nTOUCHED\r\n3\r\n";
+    assert_bytes(&read_exactly(&mut stream, answer.len()), answer);
     assert_bytes(&server.talk(b"get long\r\n"), &[hit("long", &long), b"END\r\n".to_vec()].concat());
 }
 

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 
 use crate::common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, stat, value};
+use ebbtide::memcached::{ByteSize, Cache};
 use ebbtide_server::ServerOptions;
+use ebbtide_testkit::Random;
 
 /// A bit of everything, and its answers.
 fn script() -> (Vec<u8>, Vec<u8>) {
@@ -70,6 +72,57 @@ fn long_multigets_answer_every_key_in_order() {
     writing.join().expect("a writer");
     assert_eq!(server.stat("get_hits"), 20_000);
     assert_eq!(server.stat("get_misses"), 20_000);
+}
+
+/// Random commands on few keys, most of them changes; each with its end.
+fn random_commands(random: &mut Random, count: usize) -> Vec<Vec<u8>> {
+    let command = |random: &mut Random| {
+        let key = format!("k{}", random.uniform(12));
+        let noreply = if random.chance(20) { " noreply" } else { "" };
+        let length = [0, 1, 3, 40, 900, 5_000, 20_000, 70_000][random.uniform(8) as usize];
+        let number = random.uniform(1000).to_string();
+        let stored = |verb: &str, value: &[u8]| {
+            [format!("{verb} {key} 5 0 {}{noreply}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+        };
+        match random.uniform(16) {
+            0..4 => stored("set", &value(length)),
+            4 => stored("set", number.as_bytes()),
+            5 => stored("add", &value(length)),
+            6 => stored("replace", &value(length)),
+            7 => stored("append", number.as_bytes()),
+            8 => [format!("ms {key} {length} T0 k\r\n").as_bytes(), &value(length), b"\r\n"].concat(),
+            9 => format!("md {key} q\r\nma {key} v\r\n").into_bytes(),
+            10 => format!("delete {key}{noreply}\r\n").into_bytes(),
+            11 => format!("incr {key} {number}{noreply}\r\n").into_bytes(),
+            12 => format!("touch {key} 100\r\n").into_bytes(),
+            13 => format!("get {key} k1 none k2\r\n").into_bytes(),
+            14 => format!("mg {key} v f k\r\ngat 0 k3 {key}\r\n").into_bytes(),
+            _ => format!("incr {key} y\r\nset {key} 0 0 2\r\nlong\r\n").into_bytes(),
+        }
+    };
+    (0..count).map(|_| command(random)).collect()
+}
+
+#[test]
+fn pipelined_changes_answer_as_single_ones() {
+    // Long values take several segments.
+    let servers = [(); 2].map(|()| {
+        let cache = Cache::builder().memory(ByteSize::mib(16)).segment_size(ByteSize::kib(4)).build().expect("a cache");
+        TestServer::around(cache, options())
+    });
+    let mut random = Random::new(9);
+    for _ in 0..8 {
+        let commands = random_commands(&mut random, 400);
+        let one_by_one: Vec<u8> = commands.iter().flat_map(|command| servers[0].talk(command)).collect();
+        // The pieces arrive while others are executed, and the answers, which are read late, fill the output.
+        let mut stream = servers[1].connect();
+        let mut writer = stream.try_clone().expect("a clone");
+        let writing = std::thread::spawn(move || writer.write_all(&commands.concat()).expect("a write"));
+        let answer = read_exactly(&mut stream, one_by_one.len());
+        assert_bytes(&answer, &one_by_one);
+        writing.join().expect("a writer");
+    }
+    servers.iter().for_each(|server| server.cache.verify());
 }
 
 #[test]

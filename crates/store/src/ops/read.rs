@@ -208,6 +208,21 @@ impl Store {
         });
     }
 
+    /// Has what the next writes will change fetched from memory: first the buckets of their keys, then the items that
+    /// may be theirs. So the cache misses of these writes overlap. Nothing depends on it. At most [`BATCH`] keys, each
+    /// with its store.
+    #[inline]
+    pub fn prefetch_writes<'s, 'k>(keys: impl IntoIterator<Item = (&'s Self, &'k [u8])>) {
+        let mut fetched = [None; BATCH];
+        for (fetched, (store, key)) in fetched.iter_mut().zip(keys) {
+            let hash = store.hash(key);
+            *fetched = Some((store, hash, store.index.prefetch(hash)));
+        }
+        for (store, hash, candidates) in fetched.into_iter().flatten() {
+            store.index.each_match(candidates, hash, |slot| store.prefetch_item(slot));
+        }
+    }
+
     /// Looks up a run of keys and calls `answer` once for each, in order, until it breaks. Keys after the break are not
     /// looked up.
     pub fn get_batch<'s>(
