@@ -2,7 +2,8 @@
 
 Keys of 20 bytes are set once each, in order, until 1.3 times the capacity of flash was written. Bytes are those of the
 metrics: the server's own count. The file is in compare/results, or in the folder that FLASH_FOLDER names. It needs that
-much disk, and the server writes that many bytes for each length.
+much disk, and the server writes that many bytes for each length. What a busy device cannot take is dropped, so flash
+may not become full: the table has the share of it that objects have.
 """
 import os
 import pathlib
@@ -14,12 +15,13 @@ import results
 import servers
 
 MEMORY_MIB, FLASH_MIB = 1024, 20 << 10
-# An eighth of both.
-QUICK_MEMORY_MIB, QUICK_FLASH_MIB = 128, 2560
+# Both are divided by this, or by FLASH_SCALE: small objects fill flash slowly.
+QUICK_SCALE = 8
 # Lengths to measure, others by FLASH_VALUES=300,4000.
 VALUE_BYTES = "100,300,1000,4096,16384,65536"
 FILLED = 1.3
-COLUMNS = ["bytes", "empty", "limit_empty", "used", "limit", "index", "large", "small", "dropped", "resident"]
+COLUMNS = ["bytes", "empty", "limit_empty", "used", "limit", "index", "large", "small", "on_flash", "dropped",
+           "resident"]
 
 
 def metrics(address):
@@ -52,6 +54,7 @@ def measure_length(rows, folder, value_bytes, memory_mib, flash_mib):
                      index=int(total(full, "ebbtide_flash_index_bytes")),
                      large=int(full['ebbtide_flash_objects{store="large"}']),
                      small=int(full['ebbtide_flash_objects{store="small"}']),
+                     on_flash=int(total(full, "ebbtide_flash_used_bytes")),
                      dropped=int(total(full, "ebbtide_flash_drops_total")),
                      resident=server.resident_bytes())
 
@@ -60,16 +63,18 @@ def measure(_rounds, quick):
     rows = results.Rows("costs", "flash_memory", COLUMNS)
     folder = pathlib.Path(os.environ.get("FLASH_FOLDER", results.OUTPUT))
     folder.mkdir(parents=True, exist_ok=True)
-    memory_mib, flash_mib = (QUICK_MEMORY_MIB, QUICK_FLASH_MIB) if quick else (MEMORY_MIB, FLASH_MIB)
+    scale = int(os.environ.get("FLASH_SCALE", QUICK_SCALE if quick else 1))
+    memory_mib, flash_mib = MEMORY_MIB // scale, FLASH_MIB // scale
     for value_bytes in map(int, os.environ.get("FLASH_VALUES", VALUE_BYTES).split(",")):
         measure_length(rows, folder, value_bytes, memory_mib, flash_mib)
     mebibytes = lambda count: f"{count / (1 << 20):.1f}"
     share = lambda count: f"{count / (flash_mib << 20):.2%}"
     print(f"{memory_mib} MiB of memory, {flash_mib} MiB of flash\n")
     results.markdown(
-        ["value bytes", "empty: used, of, MiB", "objects on flash: large, small", "full: used, of, MiB",
-         "of flash", "index, MiB", "index bytes per object", "dropped", "VmRSS, MiB"],
-        [[row["bytes"], f"{mebibytes(row['empty'])}, {mebibytes(row['limit_empty'])}", f"{row['large']}, {row['small']}",
+        ["value bytes", "empty: used, of, MiB", "objects on flash: large, small", "their bytes, of flash",
+         "full: used, of, MiB", "of flash", "index, MiB", "index bytes per object", "dropped", "VmRSS, MiB"],
+        [[row["bytes"], f"{mebibytes(row['empty'])}, {mebibytes(row['limit_empty'])}",
+          f"{row['large']}, {row['small']}", f"{row['on_flash'] / (flash_mib << 20):.0%}",
           f"{mebibytes(row['used'])}, {mebibytes(row['limit'])}", share(row["used"]), mebibytes(row["index"]),
           f"{row['index'] / max(row['large'] + row['small'], 1):.2f}", row["dropped"], mebibytes(row["resident"])]
          for row in rows.rows])

@@ -5,8 +5,8 @@
 //! SCALE of objects of 4 KiB, then of 300 B, is filled, turned over once, killed and started again. A sample of all
 //! objects that were ever written is looked up: a value that is not its key's is an error.
 //!
-//! Not shown: the time of a device. Addresses of 4 and 16 TB are in the tests of the layout. A whole terabyte (SCALE 1)
-//! takes 100 GB of memory and most of a day; 64 takes 4 GB and some minutes.
+//! Not shown: the time of a device. Addresses of 4 and 16 TB are in the tests of the layout. A SCALE of 256 takes 1 GB
+//! of memory and some minutes, 64 four times as much, a whole terabyte (1) 100 GB and days.
 
 mod scenario;
 
