@@ -1,10 +1,10 @@
 //! The process that is killed: threads that write, delete, overwrite, count, touch and flush, over so few bytes that
 //! objects are evicted, while the memory limit changes.
 
-use super::journal::{Journal, Seen, What};
+use super::journal::{Journal, Periods, Seen, What};
 use super::pools::{self, Steps};
 use super::{PATIENCE, structures, test_name};
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Pool, Ttl};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Pool};
 use ebbtide_store::{KillPoint, arm_kill};
 use ebbtide_testkit::{Random, Stamp};
 use std::collections::HashMap;
@@ -310,11 +310,11 @@ impl Worker<'_> {
     }
 
     pub fn set(&mut self, key: u32) {
-        let version = self.journal.begin(key, What::Set);
-        let ttl = if self.random.chance(10) { Ttl::seconds(100_000) } else { Ttl::Never };
+        let life = if self.random.chance(10) { Periods::random(&mut self.random) } else { Periods::ENDLESS };
+        let version = self.journal.begin_life(key, What::Set, life);
         // A write that is refused leaves no value.
         let value = value(key, version, self.values);
-        let insert = |(pool, key): (Pool, [u8; 4])| pool.insert(&key, &value).ttl(ttl).apply().is_ok();
+        let insert = |(pool, key): (Pool, [u8; 4])| pool.insert(&key, &value).ttl(life.ttl()).apply().is_ok();
         let is_stored = self.pool(key).is_some_and(insert);
         self.journal.end(key, if is_stored { What::Set } else { What::Delete }, version);
     }
@@ -328,7 +328,11 @@ impl Worker<'_> {
     }
 
     fn touch(&mut self, key: u32) {
-        let _ = self.pool(key).map(|(pool, key)| pool.touch(&key, Ttl::seconds(200_000)));
+        let life = Periods::random(&mut self.random);
+        let moment = self.journal.begin_life(key, What::Touch, life);
+        // A touch that is refused changes nothing.
+        let is_touched = self.pool(key).is_some_and(|(pool, key)| pool.touch(&key, life.ttl()) == Ok(true));
+        self.journal.end(key, if is_touched { What::Touch } else { What::Nothing }, moment);
     }
 
     fn get(&mut self, key: u32) {

@@ -3,17 +3,20 @@
 //! record lies in two.
 //!
 //! ```text
-//! record   key u32 | what u8 | ended u8 | 0 u16 | moment of the begin u64 | moment of the record u64 | 0 u64
+//! record   key u32 | what u8 | ended u8 | life u16 | moment of the begin u64 | moment of the record u64 | 0 u64
 //! ```
-//! The moment at which a write begins is the version of its value. Between two processes a journal is cut to its last
-//! record, which has the moment to go on from.
+//! The moment at which a write begins is the version of its value, and sets and touches have the life that they give.
+//! Between two processes a journal is cut to its last record, which has the moment to go on from.
 
 use super::pools;
+use ebbtide::memcached::Ttl;
+use ebbtide_testkit::Random;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 const RECORD_BYTES: usize = 32;
 const _: () = assert!(4096 % RECORD_BYTES == 0);
@@ -29,11 +32,53 @@ pub enum What {
     Nothing,
     /// A flush or a removal of the pool whose number is in place of the key.
     FlushPool,
+    /// Another life.
+    Touch,
+    /// One more, or a new value that has this one alone and never expires.
+    CountOrSet,
 }
 
 impl What {
     fn of(byte: u8) -> Self {
-        [Self::Set, Self::Delete, Self::Count, Self::Flush, Self::Nothing, Self::FlushPool][usize::from(byte)]
+        let all = [
+            Self::Set,
+            Self::Delete,
+            Self::Count,
+            Self::Flush,
+            Self::Nothing,
+            Self::FlushPool,
+            Self::Touch,
+            Self::CountOrSet,
+        ];
+        all[usize::from(byte)]
+    }
+}
+
+/// The life of a value from its last set or touch on, in periods; 0: it never ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods(u16);
+
+impl Periods {
+    pub const ENDLESS: Self = Self(0);
+    /// An expiry is up to 16,384 seconds early with this many of them, and a test ends within one.
+    const MAX: u64 = 16;
+    const SECONDS: u32 = 100_000;
+
+    pub fn random(random: &mut Random) -> Self {
+        Self(random.uniform(Self::MAX + 1) as u16)
+    }
+
+    pub fn ttl(self) -> Ttl {
+        if self == Self::ENDLESS { Ttl::Never } else { Ttl::seconds(u32::from(self.0) * Self::SECONDS) }
+    }
+
+    /// The life of which this is left.
+    pub fn of(left: Option<Duration>) -> Self {
+        left.map_or(Self::ENDLESS, |left| {
+            let periods = left.as_secs_f64() / f64::from(Self::SECONDS);
+            assert!(periods > 0.5, "{left:?} is no life that a test gives");
+            Self(periods.round() as u16)
+        })
     }
 }
 
@@ -67,17 +112,22 @@ impl<'c> Journal<'c> {
         journals.filter_map(last).max().unwrap_or(0) + 1
     }
 
-    /// Notes that an operation begins. Returns its moment.
+    /// Notes that an operation begins which gives no life. Returns its moment.
     pub fn begin(&mut self, key: u32, what: What) -> u64 {
+        self.begin_life(key, what, Periods::ENDLESS)
+    }
+
+    /// As `begin`, for a set or touch with this life.
+    pub fn begin_life(&mut self, key: u32, what: What, life: Periods) -> u64 {
         let at = self.clock.fetch_add(1, SeqCst);
-        self.write(Record { key, what, is_end: false, begin: at, at });
+        self.write(Record { key, what, is_end: false, life, begin: at, at });
         at
     }
 
     /// Notes the result of the operation, before it is acknowledged.
     pub fn end(&mut self, key: u32, what: What, begin: u64) {
         let at = self.clock.fetch_add(1, SeqCst);
-        self.write(Record { key, what, is_end: true, begin, at });
+        self.write(Record { key, what, is_end: true, life: Periods::ENDLESS, begin, at });
     }
 
     fn write(&mut self, record: Record) {
@@ -90,6 +140,7 @@ struct Record {
     key: u32,
     what: What,
     is_end: bool,
+    life: Periods,
     begin: u64,
     at: u64,
 }
@@ -99,6 +150,7 @@ impl Record {
         let mut bytes = [0; RECORD_BYTES];
         bytes[..4].copy_from_slice(&self.key.to_le_bytes());
         (bytes[4], bytes[5]) = (self.what as u8, u8::from(self.is_end));
+        bytes[6..8].copy_from_slice(&self.life.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.begin.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.at.to_le_bytes());
         bytes
@@ -107,14 +159,16 @@ impl Record {
     fn decode(bytes: &[u8]) -> Self {
         let word = |at: usize| u64::from_le_bytes(bytes[at..][..8].try_into().unwrap());
         let key = u32::from_le_bytes(bytes[..4].try_into().unwrap());
-        Self { key, what: What::of(bytes[4]), is_end: bytes[5] == 1, begin: word(8), at: word(16) }
+        let life = Periods(u16::from_le_bytes(bytes[6..8].try_into().unwrap()));
+        Self { key, what: What::of(bytes[4]), is_end: bytes[5] == 1, life, begin: word(8), at: word(16) }
     }
 }
 
-/// A value that a key may have, and when the write that made it ended.
-#[derive(Clone, Copy, Debug)]
+/// A value that a key may have, its life, and when the last change of it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Possible {
     seen: Seen,
+    life: Periods,
     end: u64,
 }
 
@@ -169,17 +223,32 @@ impl Known {
         }
         let values = self.possible.entry(begin.key).or_default();
         let moment = end.map_or(killed_at, |end| end.at);
-        let written = Possible { seen: Seen { version: begin.begin, count: 0 }, end: moment };
-        let counted =
-            |value: &Possible| Possible { seen: Seen { count: value.seen.count + 1, ..value.seen }, end: moment };
-        match (begin.what, end.map(|end| end.what)) {
-            (_, Some(What::Set)) => *values = vec![written],
-            (_, Some(What::Delete)) => values.clear(),
-            (_, Some(What::Count)) => *values = values.iter().map(counted).collect(),
-            // It was killed: it took effect, or not.
-            (What::Set, None) => values.push(written),
-            (What::Count, None) => values.extend(values.iter().map(counted).collect::<Vec<_>>()),
-            _ => {}
+        let written = Possible { seen: Seen { version: begin.begin, count: 0 }, life: begin.life, end: moment };
+        let counted = |value: &Possible| Possible {
+            seen: Seen { count: value.seen.count + 1, ..value.seen },
+            end: moment,
+            ..*value
+        };
+        let touched = |value: &Possible| Possible { life: begin.life, end: moment, ..*value };
+        let of_new = |value: &Possible| Possible { life: Periods::ENDLESS, ..counted(value) };
+        let changed: Vec<Possible> = match (begin.what, end.map(|end| end.what)) {
+            (_, Some(What::Set)) | (What::Set, None) => vec![written],
+            (_, Some(What::Count)) | (What::Count, None) => values.iter().map(counted).collect(),
+            (_, Some(What::Touch)) | (What::Touch, None) => values.iter().map(touched).collect(),
+            (_, Some(What::CountOrSet)) | (What::CountOrSet, None) => {
+                values.iter().flat_map(|value| [counted(value), of_new(value)]).collect()
+            }
+            (_, Some(What::Delete)) => Vec::new(),
+            // It may be missing, as ever.
+            _ => return,
+        };
+        // It was killed: it took effect, or not.
+        let before = if end.is_none() { std::mem::take(values) } else { Vec::new() };
+        *values = Vec::new();
+        for value in before.into_iter().chain(changed) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
         }
     }
 
@@ -187,14 +256,14 @@ impl Known {
     ///
     /// # Errors
     /// The values that the key may have.
-    pub fn saw(&mut self, key: u32, seen: Seen) -> Result<(), String> {
+    pub fn saw(&mut self, key: u32, seen: Seen, life: Periods) -> Result<(), String> {
         let values = self.possible.entry(key).or_default();
-        match values.iter().find(|value| value.seen == seen).copied() {
+        match values.iter().find(|value| (value.seen, value.life) == (seen, life)).copied() {
             Some(value) => {
                 *values = vec![value];
                 Ok(())
             }
-            None => Err(format!("key {key} has {seen:?}, and may have {values:?}")),
+            None => Err(format!("key {key} has {seen:?} with {life:?}, and may have {values:?}")),
         }
     }
 }

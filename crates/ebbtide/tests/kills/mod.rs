@@ -1,5 +1,5 @@
 //! A process with a memory file is killed, at a step of the store or at any instant. Afterwards its acknowledged
-//! entries are there or missing, and nothing older or foreign is.
+//! entries are there with their lives or missing, and nothing older or foreign is.
 //!
 //! The test starts its own program as the process that is killed (`child`), arms one `KillPoint` in it, and reads its
 //! journal after the kill. A start after a kill is cold with its reason, or the state of the last stop where the kill
@@ -16,7 +16,7 @@ use ebbtide::Cache;
 use ebbtide::memcached::{MemoryStart, Pool};
 use ebbtide_store::KillPoint;
 use ebbtide_testkit::{Random, seeds};
-use journal::Known;
+use journal::{Known, Periods};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -183,7 +183,7 @@ impl Lives {
         self.look(cache);
     }
 
-    /// Compares each value with the journal, and stops.
+    /// Compares each value and its life with the journal, and stops.
     fn look(&mut self, library: Cache) {
         self.known.read(&self.setup.folder);
         let cache = library.memcached();
@@ -192,19 +192,21 @@ impl Lives {
         let pool = |name: String| (name.clone(), cache.pool(&name).unwrap());
         let pools: HashMap<String, Pool> = cache.pools().into_iter().map(pool).collect();
         for key in 0..child::KEYS {
-            let seen = match self.setup.values {
-                Values::Structured if structures::is_structured(key) => structures::read(&library, key).unwrap(),
-                values => {
-                    let (pool, key_in_pool) =
-                        if values == Values::InPools { pools::place(key) } else { ("default", key) };
-                    let value = pools[pool].get(&key_in_pool.to_le_bytes()).hit();
-                    value.map(|value| child::read(key, &value.to_vec()))
-                }
+            let is_pooled = self.setup.values == Values::InPools;
+            let (pool, key_in_pool) = if is_pooled { pools::place(key) } else { ("default", key) };
+            let value = pools[pool].get(&key_in_pool.to_le_bytes()).hit();
+            let found = value.map(|value| (value.to_vec(), Periods::of(value.ttl())));
+            let Some((bytes, life)) = found else { continue };
+            let is_structured = self.setup.values == Values::Structured && structures::is_structured(key);
+            let seen = match is_structured {
+                true => structures::read(&library, key).unwrap(),
+                false => Some(child::read(key, &bytes)),
             };
-            if let Some(seen) = seen {
-                self.known.saw(key, seen).unwrap_or_else(|wrong| panic!("{wrong}; {}", cache.memory_start().unwrap()));
-                self.found += 1;
-            }
+            // Of two looks at a structure the second one may follow its eviction.
+            let Some(seen) = seen else { continue };
+            let start = || cache.memory_start().unwrap();
+            self.known.saw(key, seen, life).unwrap_or_else(|wrong| panic!("{wrong}; {}", start()));
+            self.found += 1;
         }
         self.from_flash += cache.flash_stats().map_or(0, |stats| stats.promoted + stats.served);
         cache.verify();

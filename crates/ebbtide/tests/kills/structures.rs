@@ -10,7 +10,7 @@
 //! Edit `n` is of place `n % PLACES`. Edit 0 is the creation, whose moment is the version.
 
 use super::child::Worker;
-use super::journal::{Seen, What};
+use super::journal::{Periods, Seen, What};
 use ebbtide::{Error, InsertOptions, Pool};
 
 const PLACES: usize = 7;
@@ -202,9 +202,16 @@ impl Worker<'_> {
                 self.remove_structure(pool, key);
                 self.create_structure(pool, key);
             }
-            (2, Some(_)) => _ = pool.touch(key.to_le_bytes(), std::time::Duration::from_secs(100_000)),
+            (2, Some(_)) => self.touch_structure(pool, key),
             (_, Some(found)) => self.edit_structure(pool, key, found),
         }
+    }
+
+    fn touch_structure(&mut self, pool: &Pool, key: u32) {
+        let life = Periods::random(&mut self.random);
+        let moment = self.journal.begin_life(key, What::Touch, life);
+        let is_touched = pool.touch(key.to_le_bytes(), life.ttl()) == Ok(true);
+        self.journal.end(key, if is_touched { What::Touch } else { What::Nothing }, moment);
     }
 
     fn remove_structure(&mut self, pool: &Pool, key: u32) {
@@ -224,10 +231,13 @@ impl Worker<'_> {
 
     /// An edit that is refused changes nothing.
     fn edit_structure(&mut self, pool: &Pool, key: u32, found: Seen) {
-        let moment = self.journal.begin(key, What::Count);
+        // A buffer that was evicted since the look is created anew.
+        let is_buffer = matches!(structure(key), Some(Structure::AppendBuffer));
+        let what = if is_buffer { What::CountOrSet } else { What::Count };
+        let moment = self.journal.begin(key, what);
         let next = Seen { count: found.count + 1, ..found };
         let is_edited = matches!(edit(pool, key, found.version, next.count), Ok(true));
-        self.journal.end(key, if is_edited { What::Count } else { What::Nothing }, moment);
+        self.journal.end(key, if is_edited { what } else { What::Nothing }, moment);
         self.written.insert(key, Some(if is_edited { next } else { found }));
     }
 }
