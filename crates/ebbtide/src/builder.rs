@@ -352,7 +352,9 @@ impl CacheBuilder {
                 let memory_split =
                     MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes, options.evicts);
                 let clocks = (clock, &memory.time);
-                let started = start_tier(opening, memory_split, self.flash_promotion, clocks, self.flash_waits);
+                let announce = |last_run, run| memory.announce_flash_run(last_run, run);
+                let promotion = self.flash_promotion;
+                let started = start_tier(opening, memory_split, promotion, clocks, self.flash_waits, announce);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.use_file_beside(&flash.tier, self.save_limit.0)?;
                 let is_single = memory.stores().len() == 1 && !has_compact;

@@ -29,7 +29,9 @@ pub enum KillPoint {
     Shrink,
     /// A change of the memory limit: the segments have changed, and the limit has not.
     Resize,
-    /// The start of a memory file: its image is loaded, and its superblock is that of the stop.
+    /// The start of a memory file beside flash: the file names the run of flash that begins, and flash does not.
+    StartAnnounced,
+    /// The start of a memory file: its image is loaded, its superblock is that of the stop, and flash is in use.
     StartLoaded,
     /// The start of a memory file: its superblock says that it is in use.
     StartInUse,

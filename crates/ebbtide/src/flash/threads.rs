@@ -64,16 +64,19 @@ impl Drop for IoThreads {
     }
 }
 
-/// Starts the I/O threads and the tier, with the objects on flash; waits for the device.
+/// Starts the I/O threads and the tier, with the objects on flash; waits for the device. `announce`: see
+/// `Opening::start_announced`.
 pub(crate) fn start_tier(
     opening: Opening,
     memory_split: MemorySplit,
     promotion: FlashPromotion,
     (clock, time): (Clock, &EngineClock),
     waits: FlashWaits,
+    announce: impl FnOnce(Option<u64>, u64),
 ) -> Result<(Arc<FlashTier>, IoThreads), Error> {
     let io = IoThreads::start(opening.device())?;
-    let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
+    let now = seconds_of_flash(time.epoch_seconds(), time.now_ms());
+    let started = opening.start_announced(now, announce)?;
     Ok((FlashTier::new(started, memory_split, promotion, (clock, time), waits), io))
 }
 

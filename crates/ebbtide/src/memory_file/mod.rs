@@ -14,11 +14,19 @@
 //! ```
 //! So the file holds the entries of the last run, or none that are valid. A stop that is cut short, a kill or a crash
 //! leaves a file without a clean superblock: the next start is cold and says so. Until the superblock says "in use" no
-//! byte of a clean file changes: a start that fails before leaves the file as it was.
+//! byte of a clean file changes but those that announce a run of flash: a start that fails before leaves the file as it
+//! was.
 //!
 //! A file alone cannot tell whether the cache has run without it since the stop. With flash it can: the superblock
 //! names the last run of flash beside the file, and says whether the cache has run with the file alone since
-//! (`RunRecord`). Memory is not used where flash has run since, and flash is not used where memory has.
+//! (`RunRecord`). Memory is not used where flash has run since, and flash is not used where memory has. A start that is
+//! cut short between the two leaves both warm:
+//!
+//! ```text
+//! file: flash {old, new}, fsync -> flash: run new -> file: "in use", flash new, fsync -> serve
+//! ```
+//! While the file has two runs, memory is as new as flash of either: nothing was served in between. The numbers of runs
+//! are drawn, so that a run of flash without the file has neither.
 
 mod blocks;
 mod bounded_file;
@@ -233,11 +241,24 @@ impl Memory {
         self.runs.ran_alone.then_some("the memory file was used without flash since flash was written")
     }
 
+    /// Notes in the file that flash begins a run after `last_run`, before flash does. Of memory that is older than
+    /// flash nothing is noted: the next start finds it older, too.
+    pub fn announce_flash_run(&self, last_run: Option<u64>, run: u64) {
+        let Some((opened, MemoryStart::Warm { .. })) = &self.opened else { return };
+        if last_run.is_some_and(|last_run| !self.runs.accepts(last_run)) {
+            return;
+        }
+        // A file that refuses it is refused when it is taken. Until then only a kill makes memory older than flash.
+        if superblock::announce_run(&opened.file, last_run, run).is_ok() {
+            kill_point(KillPoint::StartAnnounced);
+        }
+    }
+
     /// Drops memory that is older than flash, because flash has run without it. `last_run`: the run that used flash
     /// before this one.
     fn check_flash(&mut self, last_run: Option<u64>) -> Result<(), Error> {
         let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
-        if last_run.is_some_and(|run| run != self.runs.flash_run) {
+        if last_run.is_some_and(|run| !self.runs.accepts(run)) {
             let reason = "flash has run without the memory file since it was written".to_owned();
             *start = MemoryStart::Cold { reason };
             self.stores.clear();

@@ -5,12 +5,17 @@
 //!
 //! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | state u32 | ran alone u32 |
-//! XXH3-64 of what precedes u64 | 0 ... up to 4096 B
+//! XXH3-64 of what precedes u64 | run of flash before u64 | run of flash after u64 | XXH3-64 of what precedes u64 |
+//! 0 ... up to 4096 B
 //! ```
 //! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. The
 //! state is 0 for a file with an image. Without one it is the reason: 1 if the time limit of the stop was over, 2 if
 //! the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it. The flash run and the mark
 //! of a run without flash are valid in every state (see `RunRecord`).
+//!
+//! The runs behind the first checksum announce a run of flash, from its start until the file is in use (see
+//! `memory_file`). A program that does not know them finds flash at another run than the flash run, and starts with
+//! empty memory.
 //!
 //! The format decides whether a program reads a file. The version, text with zeros behind it, is for the operator only:
 //! an upgrade and its rollback are warm where both programs have one format.
@@ -34,6 +39,9 @@ const PROGRAM_BYTES: usize = 24;
 /// Bytes in front of the checksum.
 const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8 + PROGRAM_BYTES + 4 + 4;
 const _: () = assert!(CHECKED_BYTES == 120);
+/// Where the announcement of a run of flash begins, and its checksum.
+const ANNOUNCED_AT: usize = CHECKED_BYTES + 8;
+const ANNOUNCED_END: usize = ANNOUNCED_AT + 16;
 
 /// Which flash goes with the memory: each run of the cache writes it when it takes the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,16 +51,26 @@ pub(super) struct RunRecord {
     /// Whether the cache has run with this file and without flash since: flash may have values that are older than
     /// acknowledged writes of that run.
     pub ran_alone: bool,
+    /// The runs of flash before and after a start that was announced in the file and has not taken it; 0 for none.
+    announced: [u64; 2],
 }
 
 impl RunRecord {
     fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Self {
-        Self { flash_run: number(block, 24), ran_alone: short_number(block, 116) != 0 }
+        let is_announced = number(block, ANNOUNCED_END) == XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
+        let announced = if is_announced { [0, 8].map(|at| number(block, ANNOUNCED_AT + at)) } else { [0; 2] };
+        Self { flash_run: number(block, 24), ran_alone: short_number(block, 116) != 0, announced }
+    }
+
+    /// Whether memory is as new as flash that was used by this run last.
+    pub fn accepts(&self, last_run: u64) -> bool {
+        last_run == self.flash_run || self.announced.contains(&last_run)
     }
 
     /// The record of the next run, which has this run of flash.
     pub fn next(self, flash_run: Option<u64>) -> Self {
-        Self { flash_run: flash_run.unwrap_or(self.flash_run), ran_alone: flash_run.is_none() }
+        let (flash_run, ran_alone) = (flash_run.unwrap_or(self.flash_run), flash_run.is_none());
+        Self { flash_run, ran_alone, announced: [0; 2] }
     }
 }
 
@@ -114,6 +132,22 @@ pub(super) fn runs(file: &File) -> RunRecord {
         Ok(()) if check(&block).is_ok() => RunRecord::decode(&block),
         _ => RunRecord::default(),
     }
+}
+
+/// Writes into a file, durably, that flash is about to go on from one run to the next. Its first block is valid.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn announce_run(file: &File, last_run: Option<u64>, run: u64) -> io::Result<()> {
+    let mut block = [0; BLOCK_BYTES as usize];
+    file.read_exact_at(&mut block, 0)?;
+    block[ANNOUNCED_AT..][..8].copy_from_slice(&last_run.unwrap_or(0).to_le_bytes());
+    block[ANNOUNCED_AT + 8..][..8].copy_from_slice(&run.to_le_bytes());
+    let checksum = XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
+    block[ANNOUNCED_END..][..8].copy_from_slice(&checksum.to_le_bytes());
+    // One sector: after a power cut the file has the announcement or not.
+    file.write_all_at(&block[ANNOUNCED_AT..ANNOUNCED_END + 8], ANNOUNCED_AT as u64)?;
+    file.sync_data()
 }
 
 fn number(block: &[u8], at: usize) -> u64 {
@@ -237,7 +271,7 @@ mod tests {
         let superblock = Superblock {
             frames: 9,
             image_bytes: 0x0102_0304_0506_0708,
-            runs: RunRecord { flash_run: 0x1112_1314_1516_1718, ran_alone: true },
+            runs: RunRecord { flash_run: 0x1112_1314_1516_1718, ran_alone: true, announced: [0; 2] },
             stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
             program: "10.20.30".to_owned(),
@@ -255,5 +289,32 @@ mod tests {
             damaged[at] ^= 1;
             assert!(Superblock::decode(&damaged).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn an_announced_run_is_as_drawn() {
+        let file = tempfile::tempfile().unwrap();
+        let runs = RunRecord { flash_run: 3, ..RunRecord::default() };
+        file.write_all_at(&stopping(runs), 0).unwrap();
+        announce_run(&file, Some(0x0102_0304_0506_0708), 0x1112_1314_1516_1718).unwrap();
+        let mut block = [0; BLOCK_BYTES as usize];
+        file.read_exact_at(&mut block, 0).unwrap();
+        assert_eq!(&block[128..144], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
+        let accepted =
+            |runs: RunRecord| [3, 0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 4].map(|run| runs.accepts(run));
+        assert_eq!(accepted(runs), [true, false, false, false]);
+        assert_eq!(accepted(super::runs(&file)), [true, true, true, false]);
+        assert_eq!(accepted(super::runs(&file).next(Some(4))), [false, false, false, true]);
+        // An announcement belongs to its block.
+        for at in 128..152 {
+            let mut damaged = block;
+            damaged[at] ^= 1;
+            assert_eq!(RunRecord::decode(&damaged), runs, "byte {at}");
+        }
+        let other = RunRecord { ran_alone: true, ..runs };
+        file.write_all_at(&stopping(other)[..ANNOUNCED_AT], 0).unwrap();
+        assert_eq!(super::runs(&file), other);
+        announce_run(&file, None, 7).unwrap();
+        assert_eq!([3, 7, 4].map(|run| super::runs(&file).accepts(run)), [true, true, false], "flash was new");
     }
 }

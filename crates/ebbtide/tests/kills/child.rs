@@ -206,7 +206,7 @@ pub fn run() {
         let point = points.into_iter().find(|known| *known as u64 == number(point));
         (point.unwrap(), number(passes))
     });
-    let is_of_start = matches!(kill, Some((KillPoint::StartLoaded | KillPoint::StartInUse, _)));
+    let is_of_start = kill.is_some_and(|(point, _)| super::is_of_start(point));
     let arm = || kill.into_iter().for_each(|(point, passes)| arm_kill(point, passes));
     if is_of_start {
         arm();

@@ -27,7 +27,7 @@ use tempfile::TempDir;
 /// Time limit of one process, for a machine that stalls.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const POINTS: [KillPoint; 17] = [
+const POINTS: [KillPoint; 18] = [
     KillPoint::SplitWord,
     KillPoint::SplitSlot,
     KillPoint::ContractionWord,
@@ -40,6 +40,7 @@ const POINTS: [KillPoint; 17] = [
     KillPoint::Removal,
     KillPoint::Shrink,
     KillPoint::Resize,
+    KillPoint::StartAnnounced,
     KillPoint::StartLoaded,
     KillPoint::StartInUse,
     KillPoint::StopBegin,
@@ -59,6 +60,10 @@ const EDIT_POINTS: [KillPoint; 8] = [
     KillPoint::StopClean,
 ];
 
+fn is_of_start(point: KillPoint) -> bool {
+    matches!(point, KillPoint::StartAnnounced | KillPoint::StartLoaded | KillPoint::StartInUse)
+}
+
 /// Passes of a point before the kill, at most: points of a start and a stop are passed once, a step of the index
 /// hundreds of times.
 fn passes(point: KillPoint, random: &mut Random) -> u64 {
@@ -75,12 +80,10 @@ fn passes(point: KillPoint, random: &mut Random) -> u64 {
 }
 
 /// Reason in a file after a kill in this step; `None`: the file is that of the last stop.
-fn expected_reason(point: Option<KillPoint>, has_flash: bool) -> Option<&'static str> {
+fn expected_reason(point: Option<KillPoint>) -> Option<&'static str> {
     match point {
-        Some(KillPoint::StopClean) => None,
+        Some(KillPoint::StopClean | KillPoint::StartAnnounced | KillPoint::StartLoaded) => None,
         Some(KillPoint::StopBegin | KillPoint::StopImage) => Some("the last stop was cut short"),
-        // Flash has the number of this run, and the file has not.
-        Some(KillPoint::StartLoaded) => has_flash.then_some("flash has run without the memory file"),
         _ => Some("the last run was not stopped cleanly"),
     }
 }
@@ -123,6 +126,10 @@ impl Lives {
         loop {
             let mut child = self.setup.spawn(self.random.uniform(1 << 40), Some(Kill::At(point, passes)));
             let is_killed = child.wait_for_kill();
+            if is_killed && is_of_start(point) {
+                // A second start is cut short, too.
+                assert!(self.setup.spawn(0, Some(Kill::At(point, 0))).wait_for_kill());
+            }
             self.check(is_killed.then_some(Some(point)));
             if is_killed {
                 return;
@@ -166,7 +173,7 @@ impl Lives {
 
     /// Checks the file of a process: with the reason of this kill, or after its clean stop.
     fn check(&mut self, kill: Option<Option<KillPoint>>) {
-        let reason = kill.and_then(|point| expected_reason(point, self.setup.has_flash));
+        let reason = kill.and_then(expected_reason);
         let cache = self.setup.build();
         match (cache.memcached().memory_start().unwrap(), reason) {
             (MemoryStart::Warm { .. }, None) => {}
@@ -239,6 +246,10 @@ fn a_kill_at_any_step_leaves_nothing_old() {
         for (number, point) in POINTS.into_iter().enumerate() {
             // The result of a kill depends on the case in a start and a stop, and not in a step of the store.
             match point {
+                KillPoint::StartAnnounced => {
+                    let with_flash = lives.iter_mut().filter(|lives| lives.setup.has_flash);
+                    with_flash.for_each(|lives| lives.kill_at(point));
+                }
                 KillPoint::StartLoaded
                 | KillPoint::StartInUse
                 | KillPoint::StopBegin

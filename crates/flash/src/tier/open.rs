@@ -252,7 +252,20 @@ impl Opening {
     ///
     /// [`Error::Refused`] when another tier has the deletion log open; [`Error::Transfer`] and [`Error::Sync`] when
     /// the device refuses a write without which a later start might find removed objects.
-    pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
+    pub fn start(self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
+        self.start_announced(now, |_, _| ())
+    }
+
+    /// As [`Opening::start`]. `announce` gets the number of the run before, if it is readable, and that of this run,
+    /// before the device has it.
+    ///
+    /// # Errors
+    /// As [`Opening::start`].
+    pub fn start_announced(
+        mut self,
+        now: u32,
+        announce: impl FnOnce(Option<u64>, u64),
+    ) -> Result<(Arc<Tier>, Vec<String>), Error> {
         let deletion_log = self.open_deletion_log()?;
         let resumed = match self.options.warm_restart {
             true => self.resume(deletion_log.as_ref(), now).map_err(Some),
@@ -268,6 +281,7 @@ impl Opening {
             }
         };
         let mut superblock = self.running(&stores, 0);
+        announce(self.last_run, superblock.run);
         let deletion_log = deletion_log.filter(|log| self.announce(log, &stores.log, superblock.run));
         if let Some(boot) = self.boot.filter(|_| deletion_log.is_some()) {
             superblock.state = RunState::Running { boot };
