@@ -39,9 +39,9 @@ impl Cache {
     /// the state that its next start needs.
     ///
     /// Other threads may use the cache meanwhile: their writes are done and kept, or refused as `Closed` (a delete
-    /// answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The memory file
-    /// is unlocked at the end; one that is mapped (see [`MemoryFileMode`]) when the last handle is dropped. A second
-    /// call does nothing, nor does one in a forked process. `CacheBuilder::close_limit` is the longest time.
+    /// without a token answers that the key is absent, a flush does nothing). Hits and handles keep their bytes. The
+    /// memory file is unlocked at the end; one that is mapped (see [`MemoryFileMode`]) when the last handle is dropped.
+    /// A second call does nothing, nor does one in a forked process. `CacheBuilder::close_limit` is the longest time.
     ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.

@@ -11,7 +11,8 @@
 //! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
 //! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
 //! that was not found is removed from flash nevertheless, since the device may have failed to read it. In a closed
-//! cache and in a removed pool nothing is removed, and the answer is that of an absent key.
+//! cache and in a removed pool nothing is removed, and the answer is that of an absent key; in a closed cache it is
+//! `Closed` where the caller takes an error.
 
 use crate::access::Access;
 use crate::change::Tried;
@@ -128,7 +129,7 @@ impl Access {
             Ok(Tried::of(deleted, deleted == Changed::Absent))
         });
         match deleted {
-            Err(Error::Closed | Error::PoolRemoved { .. }) => Ok(Changed::Absent),
+            Err(Error::PoolRemoved { .. }) => Ok(Changed::Absent),
             deleted => deleted,
         }
     }

@@ -157,7 +157,7 @@ impl Pool {
     /// Removes a key if its value still has this CAS token.
     ///
     /// # Errors
-    /// `OutOfMemory`, `WouldWait`: the value is on flash and must come to memory.
+    /// `OutOfMemory`, `WouldWait`: the value is on flash and must come to memory. `Closed`.
     pub fn delete_if(&self, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
         self.0.delete_if(key, token)
     }

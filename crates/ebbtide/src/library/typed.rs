@@ -257,13 +257,14 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// ```
     ///
     /// # Errors
-    /// `Codec`.
+    /// `Codec`; `Closed`.
     pub fn remove<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         C: EncodeKey<Q>,
     {
-        Ok(self.pool.remove(self.key(key)?))
+        let was_present = self.pool.remove(self.key(key)?);
+        self.pool.commands.0.removal(was_present)
     }
 
     /// Gives an entry a new TTL, from now on: see [`Pool::touch`]. False if the key is absent.

@@ -180,13 +180,14 @@ impl<K, V, C: Codec<K> + Codec<V>> TypedCache<K, V, C> {
     /// ```
     ///
     /// # Errors
-    /// `Codec`.
+    /// `Codec`; `Closed`.
     pub async fn remove_async<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
     where
         K: Borrow<Q>,
         C: EncodeKey<Q>,
     {
-        Ok(self.pool().remove_async(self.key(key)?).await)
+        let was_present = self.pool().remove_async(self.key(key)?).await;
+        self.pool().commands.0.removal(was_present)
     }
 
     /// As `get_or_insert_with`: see [`Pool::get_or_insert_with_async`].

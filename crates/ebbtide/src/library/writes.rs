@@ -169,7 +169,8 @@ impl Pool {
         Ok(self.life(options).insert(&self.commands, key, new.as_ref()).replace_if(is_expected)? == Stored::Stored)
     }
 
-    /// Removes a key. False if it was absent. If only flash may have the key, the calling thread waits for the device.
+    /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key, the calling
+    /// thread waits for the device.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
@@ -202,7 +203,8 @@ impl Pool {
         Ok(taken.item().filter(|item| has_value(item)).map(Value::of))
     }
 
-    /// Removes all entries: they are absent when this returns. Their memory is freed in the background.
+    /// Removes all entries: they are absent when this returns. Their memory is freed in the background. A closed cache
+    /// keeps them.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};

@@ -1,8 +1,10 @@
 //! A cache that is closed beside other threads: each write is done and kept, or refused.
 
 use crate::common::folders;
+use ebbtide::PlainBytes;
 use ebbtide::memcached::{
-    ByteSize, Cache, CacheBuilder, Changed, Clock, Error, Handle, MemoryFileMode, MemoryStart, Mode, Stored, Ttl,
+    ByteSize, Cache, CacheBuilder, Clock, Error, Handle, MemoryFileMode, MemoryStart, Mode, Stored, Ttl,
+    is_memory_file_held,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -126,45 +128,87 @@ fn holds_sevens(handle: &Handle) -> bool {
 
 #[test]
 fn a_closed_cache_refuses_changes_and_serves_reads() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("memory");
-    let cache = builder(&path).clock(Clock::Manual).build().unwrap();
-    cache.insert(b"key", b"value").apply().unwrap();
-    cache.insert(b"number", b"41").apply().unwrap();
-    cache.insert(b"long", &[7; LONG_BYTES]).apply().unwrap();
-    let handle = cache.get(b"long").hit().unwrap().to_handle().unwrap();
-    let mut upload = cache.upload(b"upload", 300_000, 0, Ttl::Never, Mode::Set).unwrap();
-    upload.write(&[1; 250_000]).unwrap();
-    let token = cache.get(b"key").hit().unwrap().cas();
-    cache.close().unwrap();
-    assert_eq!(cache.insert(b"key", b"other").apply(), Err(Error::Closed));
-    assert_eq!(cache.insert(b"new", b"other").mode(Mode::Add).apply(), Err(Error::Closed));
-    assert_eq!(cache.increment(b"number", 1), Err(Error::Closed));
-    assert_eq!(cache.touch(b"key", Ttl::seconds(1)), Err(Error::Closed));
-    assert_eq!(cache.get_and_touch(b"key", Ttl::seconds(1)).map(|_| ()), Err(Error::Closed));
-    assert_eq!(upload.write(&[1; 50_000]), Err(Error::Closed));
-    assert_eq!(cache.resize(ByteSize::mib(32)), Err(Error::Closed));
-    assert!(!cache.delete(b"key"));
-    assert_eq!(cache.delete_if(b"key", token), Ok(Changed::Absent));
-    cache.flush(Duration::ZERO);
-    drop(upload);
-    assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), b"value");
-    assert!(holds_sevens(&handle));
-    // A saved file is free, though the cache lives. A mapped one is held by the last handle.
-    let is_mapped = cache.memory_file_mode() != Some(MemoryFileMode::Saved);
-    let held = if is_mapped {
-        drop((cache, handle));
-        None
-    } else {
-        Some((cache, handle))
-    };
-    let next = builder(&path).clock(Clock::Manual).build().unwrap();
-    assert!(matches!(next.memory_start(), Some(MemoryStart::Warm { objects: 3, .. })), "{:?}", next.memory_start());
-    assert_eq!(next.get(b"long").hit().unwrap().to_vec(), [7; LONG_BYTES]);
-    next.verify();
-    if let Some((cache, handle)) = held {
-        drop(cache);
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let cache = builder(&path).clock(Clock::Manual).build().unwrap();
+        cache.insert(b"key", b"value").apply().unwrap();
+        cache.insert(b"number", b"41").apply().unwrap();
+        cache.insert(b"long", &[7; LONG_BYTES]).apply().unwrap();
+        let handle = cache.get(b"long").hit().unwrap().to_handle().unwrap();
+        let (clone, pool) = (cache.clone(), cache.pool("default").unwrap());
+        let mut upload = cache.upload(b"upload", 300_000, 0, Ttl::Never, Mode::Set).unwrap();
+        upload.write(&[1; 250_000]).unwrap();
+        let scan = cache.scan().unwrap();
+        let token = cache.get(b"key").hit().unwrap().cas();
+        cache.close().unwrap();
+        for pool in [&*cache, &*clone, &pool] {
+            assert_eq!(pool.insert(b"key", b"other").apply(), Err(Error::Closed));
+            assert_eq!(pool.insert(b"new", b"other").mode(Mode::Add).apply(), Err(Error::Closed));
+            assert_eq!(pool.increment(b"number", 1), Err(Error::Closed));
+            assert_eq!(pool.touch(b"key", Ttl::seconds(1)), Err(Error::Closed));
+            assert_eq!(pool.get_and_touch(b"key", Ttl::seconds(1)).map(|_| ()), Err(Error::Closed));
+            assert!(!pool.delete(b"key"));
+            assert_eq!(pool.delete_if(b"key", token), Err(Error::Closed));
+            pool.flush(Duration::ZERO);
+            assert_eq!(pool.get(b"key").hit().unwrap().to_vec(), b"value");
+        }
+        assert_eq!(upload.write(&[1; 50_000]), Err(Error::Closed));
+        assert_eq!(clone.resize(ByteSize::mib(32)), Err(Error::Closed));
         assert!(holds_sevens(&handle));
+        // A saved file is free, though the cache lives. A mapped one is held by each handle.
+        let is_mapped = cache.memory_file_mode() != Some(MemoryFileMode::Saved);
+        let drop_all = || {
+            let is_held = || assert_eq!(is_memory_file_held(&path), is_mapped);
+            drop(cache);
+            is_held();
+            drop(clone);
+            is_held();
+            drop(pool);
+            is_held();
+            drop(upload);
+            is_held();
+            drop(scan);
+            is_held();
+            assert!(holds_sevens(&handle));
+            drop(handle);
+            assert!(!is_memory_file_held(&path));
+        };
+        let (mut held, start) = (Some(drop_all), || builder(&path).clock(Clock::Manual).build().unwrap());
+        if is_mapped {
+            held.take().unwrap()();
+        }
+        let next = start();
+        assert!(matches!(next.memory_start(), Some(MemoryStart::Warm { objects: 3, .. })), "{:?}", next.memory_start());
+        assert_eq!(next.get(b"long").hit().unwrap().to_vec(), [7; LONG_BYTES]);
+        next.verify();
+        drop(next);
+        held.into_iter().for_each(|drop_all| drop_all());
+    }
+}
+
+#[test]
+fn a_closed_cache_keeps_what_is_removed() {
+    for folder in folders() {
+        let path = folder.path().join("memory");
+        let open = || {
+            let builder = ebbtide::Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual);
+            builder.memory_file(&path).build().unwrap()
+        };
+        let cache = open();
+        cache.insert("key", "value").unwrap();
+        let (typed, key) = (cache.typed_with::<String, String, _>(PlainBytes), "key".to_owned());
+        cache.close().unwrap();
+        assert!(!cache.remove("key") && !smol::block_on(cache.remove_async("key")));
+        cache.invalidate_all();
+        assert_eq!(typed.remove(&key), Err(Error::Closed));
+        assert_eq!(smol::block_on(typed.remove_async(&key)), Err(Error::Closed));
+        for key in ["key", "absent"] {
+            assert!(matches!(cache.take(key), Err(Error::Closed)), "{key}");
+        }
+        drop((cache, typed));
+        let cache = open();
+        assert_eq!(cache.get("key").unwrap(), "value");
+        assert_eq!(cache.typed_with::<String, String, _>(PlainBytes).remove(&key), Ok(true));
     }
 }
 
