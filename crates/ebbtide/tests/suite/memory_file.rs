@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 
 fn builder(path: &Path) -> CacheBuilder {
     Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual).memory_file(path)
@@ -409,6 +411,35 @@ fn the_mode_follows_the_file_system() {
         })
         .collect();
     assert!(modes.len() < 2 || modes[1] != MemoryFileMode::Saved, "/dev/shm is a tmpfs: {modes:?}");
+}
+
+#[test]
+fn a_sparse_copy_elsewhere_is_warm() {
+    let folders = folders();
+    let [disk, tmpfs] = &folders[..] else {
+        return println!("skipped: there is no /dev/shm");
+    };
+    let path = |folder: &TempDir| folder.path().join("memory");
+    let cache = builder(&path(tmpfs)).build().unwrap();
+    fill(&cache, 0..20_000);
+    cache.insert(b"long", &vec![9; 700_000]).apply().unwrap();
+    let mut before = entries(&cache);
+    cache.close().unwrap();
+    drop(cache);
+    // To the disk and back: of each mode the other one is read.
+    for (from, to) in [(tmpfs, disk), (disk, tmpfs)].map(|(from, to)| (path(from), path(to))) {
+        let copied = Command::new("cp").arg("--sparse=always").args([&from, &to]).status().unwrap();
+        assert!(copied.success());
+        fs::remove_file(&from).unwrap();
+        let cache = builder(&to).build().unwrap();
+        assert_eq!(cache.memory_file_mode(), Some(MemoryFileMode::of_path(&to).unwrap()));
+        assert!(is_warm(&cache) && entries(&cache) == before, "{:?}", cache.memory_start());
+        cache.verify();
+        fill(&cache, 20_000..21_000);
+        before = entries(&cache);
+        cache.close().unwrap();
+    }
+    assert!(builder(&path(tmpfs)).build().is_ok_and(|cache| is_warm(&cache) && entries(&cache) == before));
 }
 
 #[test]
