@@ -339,6 +339,27 @@ mod tests {
         assert!(known(&other, 16_000..20_000) > 0.9);
     }
 
+    /// Words in an image, which another build of the same format reads. Other words need another kind of history.
+    #[test]
+    fn ghosts_in_an_image_are_golden() {
+        let evicted = |evictions: u64| {
+            let ghosts = Ghosts::new(32, 32).unwrap();
+            ghosts.fit(evictions);
+            (0..24).for_each(|number| ghosts.add(hash(number)));
+            ghosts.words()
+        };
+        let with_ages =
+            [0x8000_0000_0000_0003, 10, 24, 0x3FBB_4999_51EB, 0x2495_3BFD_55E9_6388, 0x47A3_4F9D_5B84_5D84, 0];
+        let without_ages = [4, 100, 0, 0xBBEB, 77_916_806_683_016, 1_061_007_751_401, 16_885_233_566_950_982_788];
+        let golden = [with_ages, without_ages];
+        assert_eq!([10, 100].map(evicted), golden, "with ages, and without");
+        for words in golden {
+            let restored = Ghosts::new(32, 32).unwrap();
+            restored.restore(&words);
+            assert!((18..24).all(|number| restored.take(hash(number))) && !restored.take(hash(100)));
+        }
+    }
+
     /// An image may have any numbers.
     #[test]
     fn restored_counts_may_be_of_any_size() {

@@ -590,7 +590,42 @@ fn an_image_has_its_golden_bytes() {
     }
     let saved = image(&store, &participant, START_MS);
     let all = saved.segments.values().flatten().chain(&saved.stream);
-    let fnv =
-        all.fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3));
-    assert_eq!((saved.stream.len(), fnv), (6132, 4_861_164_686_194_327_752), "golden");
+    assert_eq!((saved.stream.len(), fnv(all)), (6132, 4_861_164_686_194_327_752), "golden");
+}
+
+fn fnv<'b>(bytes: impl Iterator<Item = &'b u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// As above, of what policies remember of evicted keys.
+#[test]
+fn histories_of_evicted_keys_are_golden() {
+    let history = |policy| {
+        let options = Options { writers: 1, memory_bytes_max: Some(1 << 20), ..options(policy) };
+        let store = Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 300_000, ..options }).unwrap();
+        let participant = store.participate();
+        for number in 0..20_000_u32 {
+            let key = number.to_le_bytes();
+            let (hash, ttl, mode) = (store.hash(&key), Ttl::Never, Mode::Set);
+            let write = Write { key: &key, hash, value: &[7; 100], flags: 0.into(), ttl, mode, token: None };
+            while let Err(error) = store.write(&participant, &write, START_MS) {
+                assert_eq!(error, Error::NeedSegment);
+                assert_ne!(store.evict(&participant, START_MS), Progress::Stuck);
+            }
+        }
+        let stream = image(&store, &participant, START_MS).stream;
+        let words = history_words(&stream);
+        assert!(words.chunks_exact(8).filter(|word| **word != [0; 8]).count() > words.len() / 16, "{policy:?}");
+        (words.len(), fnv(words.iter()))
+    };
+    let golden =
+        [(4120, 3_876_981_267_049_609_301), (4120, 1_375_198_126_096_856_703), (4104, 5_612_917_460_561_438_328)];
+    assert_eq!([Policy::S3Fifo, Policy::TwoQ, Policy::MergeSketch].map(history), golden);
+}
+
+/// The words in the head of an image that follow the kind of the history and their number.
+fn history_words(stream: &[u8]) -> &[u8] {
+    let at = 8 + 2 * 4 + 5 * 8 + 2 * 4 + 3 * 8 + 2 * 4 + 3 * 8 + 13 * 8 + 4;
+    let words = u32::from_le_bytes(stream[at..at + 4].try_into().unwrap()) as usize;
+    &stream[at + 4..][..8 * words]
 }
