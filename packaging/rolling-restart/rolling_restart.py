@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Restarts three nodes one by one under load, and prints the hit ratio of the whole over time.
+"""Restarts three nodes one by one under load, and prints the hit ratio of the whole over time and in each phase.
 
     rolling_restart.py --front twemproxy                 needs Debian's package nutcracker
     rolling_restart.py --front ketama                    needs pymemcache and uhashring
@@ -140,13 +140,15 @@ class Node:
 
 
 class Load(threading.Thread):
-    """Look-aside reads, and a row of hits and requests for each interval."""
+    """Look-aside reads, and hits and requests of each interval and of each phase."""
 
     def __init__(self, client, keys, interval):
         super().__init__(daemon=True)
         self.client, self.keys, self.interval = client, keys, interval
         self.stopped = threading.Event()
         self.rows = []
+        # The last one is the present one.
+        self.phases = [("all nodes are there", [0, 0])]
         self.start_time = time.monotonic()
 
     def run(self):
@@ -160,8 +162,12 @@ class Load(threading.Thread):
             row = int((time.monotonic() - self.start_time) / self.interval)
             while len(self.rows) <= row:
                 self.rows.append([0, 0])
-            self.rows[row][0] += hit
-            self.rows[row][1] += 1
+            for counts in (self.rows[row], self.phases[-1][1]):
+                counts[0] += hit
+                counts[1] += 1
+
+    def begin(self, phase):
+        self.phases.append((phase, [0, 0]))
 
     def note(self, text):
         print(f"{time.monotonic() - self.start_time:7.1f} s  {text}", file=sys.stderr, flush=True)
@@ -186,6 +192,7 @@ def start_proxy(folder, ports, proxy_port, stats_port, timeout):
 def restart_all(nodes, load, settle):
     for number, node in enumerate(nodes, 1):
         load.note(f"node {number} stops")
+        load.begin(f"node {number} restarts")
         node.stop()
         node.start()
         found = re.search(r"memory (is warm: \d+ objects|starts empty[^\n]*)", node.messages())
@@ -193,6 +200,7 @@ def restart_all(nodes, load, settle):
         # The next node follows when clients read from this one again, and some time later.
         probe = Connection(node.port, PATIENCE_SECONDS)
         wait_for(lambda probe=probe: probe.stat("cmd_get") > 0, f"node {number} is read")
+        load.begin(f"node {number} is read again")
         seen = load.requests()
         wait_for(lambda seen=seen: load.requests() >= seen + settle, "clients go on")
 
@@ -251,12 +259,16 @@ def main():
     if options.json:
         rows = [{"seconds": row * options.interval, "hits": hits, "requests": requests}
                 for row, (hits, requests) in enumerate(load.rows)]
-        print(json.dumps({"rows": rows, "keys": options.keys, "found_at_the_end": found}))
+        phases = [{"phase": phase, "hits": hits, "requests": requests} for phase, (hits, requests) in load.phases]
+        print(json.dumps({"rows": rows, "phases": phases, "keys": options.keys, "found_at_the_end": found}))
         return
     print(f"\n{'seconds':>8} {'requests':>9} {'hit ratio':>9}")
     for row, (hits, requests) in enumerate(load.rows):
         ratio = f"{hits / requests:9.4f}" if requests else "        -"
         print(f"{row * options.interval:8.1f} {requests:9} {ratio}")
+    print(f"\n{'phase':<23} {'requests':>9} {'hit ratio':>9}")
+    for phase, (hits, requests) in load.phases:
+        print(f"{phase:<23} {requests:9} {hits / max(requests, 1):9.4f}")
     print(f"{found} of {options.keys} keys are there at the end")
 
 
