@@ -200,6 +200,30 @@ def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path, kept):
             assert found < 250 if kept == "nothing" else found == 500
 
 
+def test_a_drain_within_the_write_budget_counts_what_is_lost(tmp_path):
+    # 2 MiB of 12: the stop writes no longer than the disk takes for them.
+    budget, seconds = 32 << 10, 64
+    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m", *PATIENT_FLASH]
+    flags += ["--flash-admission", f"all,budget:{budget}", "--flash-drain-seconds", seconds]
+    with Server(EBBTIDE, *flags) as server:
+        with server.connect() as connection:
+            for number in range(3000):
+                connection.send(b"set key%d 0 0 4000 noreply\r\n%s\r\n" % (number, b"v" * 4000))
+            connection.ask(b"mn\r\n")
+        items = int(server.stat("curr_items"))
+        assert server.stat("evictions") == "0" and items == 3000
+        stopped(server, signal.SIGTERM)
+        told = r"(\d+) objects and \S+ \S+ went from memory to flash, in .*; (\d+) are lost: the write budget was used up"
+        objects, lost = map(int, re.search(told, server.messages()).groups())
+        assert objects + lost == items
+        # The last step of the drain may be above the budget, by a region at most.
+        assert budget * seconds - 4100 <= objects * 4007 <= budget * seconds + (1 << 20), objects
+        server.bring_back()
+        with server.connect() as connection:
+            gets = (connection.ask(b"get key%d\r\n" % number, b"END\r\n") for number in range(3000))
+            assert sum(answer.startswith(b"VALUE") for answer in gets) == objects
+
+
 @pytest.mark.parametrize("content, named", [(b"letters", "something else"), (None, "cannot be opened")])
 def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
     path = tmp_path / "memory" if content else tmp_path
