@@ -1,4 +1,4 @@
-"""A cache in a control group whose neighbour takes memory: with the memory monitor both live."""
+"""The memory monitor: of a cache in a control group whose neighbour takes memory, and of a process that grows itself."""
 
 import contextlib
 import os
@@ -112,3 +112,39 @@ def test_a_neighbour_that_takes_memory_kills_only_a_cache_without_monitor(monito
         finally:
             neighbour.communicate(b"") if neighbour.poll() is None else None
         wait_for(lambda: limit_mib(server) == CACHE_MIB or fill(server), "the cache has its memory back")
+
+
+# Clients that ask and do not read: the process keeps about 64 KiB for each.
+CLIENTS = 800
+# For their requests, of which each has an answer of megabytes.
+ASKED = b"get " + b" ".join(b"small%d" % number for number in range(100)) + b"\r\n"
+# Such memory goes back to the system as soon as it is free.
+RETURNS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "16384"}
+
+
+def test_a_process_that_grows_shrinks_its_cache_until_it_is_small_again(tmp_path):
+    flags = ["-m", CACHE_MIB, "-s", tmp_path / "socket", "-c", CLIENTS + 20]
+    with Server(EBBTIDE, *flags, environment=RETURNS_MEMORY) as server:
+        fill(server)
+        full_mib = server.rss_bytes() >> 20
+    # The clients take more than the distance to the upper limit, and then the process is below the lower one.
+    lower, upper = full_mib - 8, full_mib + 16
+    monitor = ["--memory-monitor", f"resident,lower={lower}m,upper={upper}m,step=10%,stall=100%"]
+    with Server(EBBTIDE, *flags, *monitor, environment=RETURNS_MEMORY) as server:
+        fill(server)
+        assert limit_mib(server) == CACHE_MIB
+        with contextlib.ExitStack() as clients:
+            with server.connect() as connection:
+                for number in range(100):
+                    connection.ask(b"set small%d 0 0 100\r\n%s\r\n" % (number, b"v" * 100))
+            for _ in range(CLIENTS):
+                clients.enter_context(server.connect()).socket.sendall(100 * ASKED)
+            wait_for(lambda: limit_mib(server) < CACHE_MIB, "the monitor shrinks the cache")
+            wait_for(lambda: server.rss_bytes() >> 20 <= upper, "the process is below the upper limit")
+            low = limit_mib(server)
+            assert low >= CACHE_MIB // 4
+            step = server.stat("memory_monitor_last_step", "stats ebbtide")
+            assert f"MiB are resident, more than the upper limit of {upper}.0" in step, step
+        wait_for(lambda: limit_mib(server) > low or fill(server), "the cache has memory back")
+        step = server.stat("memory_monitor_last_step", "stats ebbtide")
+        assert f"MiB are resident, less than the lower limit of {lower}.0" in step, step
