@@ -35,7 +35,7 @@ RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
 .PHONY: help build tested run test terabyte soak tools components helm check unit unit-inside unit-outside loom conformance clients \
-    python sanitized-python fuzz sanitized miri deb package clean
+    python sanitized-python fuzz sanitized miri deb package upgrade clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -54,6 +54,7 @@ help:
 	@echo "make miri         formats and arithmetic of the store under Miri"
 	@echo "make package      what crates.io would get of each published crate, without an upload"
 	@echo "make terabyte     a terabyte of flash, simulated: filled, turned over, killed (SCALE=64: one of 64 parts)"
+	@echo "make upgrade      upgrade and rollback between two builds that differ in their version: minutes"
 	@echo "make soak         the random tests at full length: hours"
 
 build:
@@ -134,6 +135,7 @@ soak:
 	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
 	    EBBTIDE_STRUCTURED_OPERATIONS=10000000 EBBTIDE_FILE_CHANGES=1000 \
 	    cargo test --workspace --locked
+	$(MAKE) upgrade
 	$(MAKE) fuzz FUZZ_SECONDS=3600
 	$(MAKE) sanitized FUZZ_SECONDS=3600
 
@@ -150,6 +152,17 @@ loom:
 # Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
 conformance: tested
 	PATH="$$PATH:$(HELM_BIN)" EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest -n 3 tests
+
+# A copy of what git tracks, with another version, is built as another program would be: nothing in the product knows of it.
+OTHER_VERSION := target/other-version
+
+upgrade: tested
+	rm -rf $(OTHER_VERSION)/source
+	mkdir -p $(OTHER_VERSION)/source
+	git ls-files -z | tar --create --null --files-from=- | tar --extract --directory $(OTHER_VERSION)/source
+	sed -i -E '/^(version|ebbtide.*version) = /s/(version = )"[0-9.]+"/\1"99.0.0"/' $(OTHER_VERSION)/source/Cargo.toml
+	CARGO_TARGET_DIR=$(CURDIR)/$(OTHER_VERSION) cargo build --package ebbtide-cli --manifest-path $(OTHER_VERSION)/source/Cargo.toml
+	EBBTIDE_OTHER_VERSION=$(CURDIR)/$(OTHER_VERSION)/debug/ebbtide EBBTIDE_BINARY=$(TESTED) $(PYTHON) -m pytest tests/test_upgrade.py
 
 clients: tested
 	$(MAKE) -C clients -j2
