@@ -22,6 +22,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 
 COMPARE = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(COMPARE), str(COMPARE / "missratio")]
@@ -43,22 +44,46 @@ HEADER = ["trace", "memory, flash MiB", "system", "miss ratio", "MB written", "r
 Outcome = collections.namedtuple("Outcome", "miss_ratio written resident remarks")
 
 
+class PeakMemory(threading.Thread):
+    """The most memory that a process had resident, in MiB, until shortly before its end. That of `wait4` is not less than
+    what this program had when it started the process."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.status = pathlib.Path(f"/proc/{pid}/status")
+        self.ended = threading.Event()
+        self.mib = 0.0
+        self.start()
+
+    def run(self):
+        while True:
+            line = next((line for line in self.status.read_text().splitlines() if line.startswith("VmHWM")), None)
+            self.mib = int(line.split()[1]) / 1024 if line else self.mib
+            # No such line: the process has ended.
+            if not line or self.ended.wait(0.02):
+                return
+
+
 def run(command, stderr=None):
-    """What a command prints, one line; what it used, by `resource`; and its remarks, if `stderr` is a pipe."""
+    """What a command prints, one line; its processor seconds; the most MiB that it had resident; and its remarks, if
+    `stderr` is a pipe."""
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        peak = PeakMemory(process.pid)
         line = process.stdout.read().strip()
         remarks = process.stderr.read().strip() if process.stderr else ""
+        peak.ended.set()
+        peak.join()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}: {remarks or process.returncode}")
-    return line, usage, remarks
+    return line, usage.ru_utime + usage.ru_stime, peak.mib, remarks
 
 
 def line_and_resident(command):
     """What a command prints, one line, and the most MiB that it had resident."""
-    line, usage, _ = run(command)
-    return line, usage.ru_maxrss / 1024
+    line, _, resident, _ = run(command)
+    return line, resident
 
 
 class Bench:
