@@ -132,8 +132,8 @@ unit-outside:
 # All seeds of the random tests, of which `make test` takes some; ten million operations of the history checker and of
 # structured edits, a thousand restarts and changed files, thousands of kills, and an hour of fuzzing.
 soak:
-	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=10000000 EBBTIDE_SOAK_RESTARTS=1000 \
-	    EBBTIDE_STRUCTURED_OPERATIONS=10000000 EBBTIDE_FILE_CHANGES=1000 \
+	EBBTIDE_SOAK=1 EBBTIDE_HISTORY_OPERATIONS=12000000 EBBTIDE_SOAK_RESTARTS=1000 \
+	    EBBTIDE_STRUCTURED_OPERATIONS=10000000 EBBTIDE_FILE_CHANGES=1000 EBBTIDE_PREEMPTION_SECONDS=60 \
 	    cargo test --workspace --locked
 	$(MAKE) upgrade
 	$(MAKE) fuzz FUZZ_SECONDS=3600

@@ -203,6 +203,12 @@ impl PendingReads {
         self.state().held_bytes
     }
 
+    /// Reads that wait for a permit.
+    #[cfg(test)]
+    pub fn queued(&self) -> usize {
+        self.state().queue.len()
+    }
+
     /// Asserts that no read is pending and no value is held, after abandoned reads have ended.
     pub fn verify(&self) {
         let deadline = Instant::now() + MAX_QUIET_WAIT;

@@ -383,7 +383,7 @@ mod tests {
     use crate::flash::promotion::FlashPromotion;
     use crate::memcached::{FlashOptions, PoolOptions};
     use ebbtide_flash::Object;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn build(folder: &std::path::Path, promotion: FlashPromotion) -> Cache {
         let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_promotion(promotion);
@@ -818,7 +818,12 @@ mod tests {
         let (sender, results) = mpsc::channel();
         std::thread::scope(|scope| {
             let getter = scope.spawn(|| cache.get(b"got").is_hit());
-            std::thread::sleep(Duration::from_millis(100));
+            // The getter is the first in the queue: it holds no value, and the next permit is its own.
+            let deadline = Instant::now() + Duration::from_secs(120);
+            while flash.reads.queued() == 0 {
+                assert!(Instant::now() < deadline, "the getter queues");
+                std::thread::yield_now();
+            }
             let pool = Arc::clone(&cache.engine().default_pool);
             let on_read = Box::new(move |read: FlashRead| {
                 sender.send((pool.participant().is_pinned(), read.value().is_some())).unwrap();
