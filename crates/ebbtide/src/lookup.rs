@@ -132,6 +132,7 @@ impl<'a> Item<'a> {
 
 impl Item<'_> {
     /// Bytes of the value.
+    #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Memory { item, .. } => item.len(),
@@ -153,6 +154,7 @@ impl Item<'_> {
     }
 
     /// Client flags; 0 of an entry that the library has annotated.
+    #[inline]
     pub fn flags(&self) -> u32 {
         self.word().of_client()
     }
@@ -257,6 +259,7 @@ impl Item<'_> {
     }
 
     /// Appends the value to `out`.
+    #[inline]
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Source::Memory { item, .. } => item.copy_to(out),

@@ -73,20 +73,26 @@ pub const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbyt
 pub const MEMORY_LIMIT_NOT_MEGABYTES: &[u8] = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
 pub const MEMORY_LIMIT_OUT_OF_BOUNDS: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
 
+/// Decimal digits of the largest number.
+const DIGITS_MAX: usize = 20;
+/// Bytes of the longest end of a value header: three numbers, each behind a space, and the line end.
+const HEADER_END_MAX: usize = 3 * (1 + DIGITS_MAX) + LINE_END.len();
+
 /// `VALUE key flags length[ cas]` and its line end; the data and [`LINE_END`] follow.
 #[inline]
 pub fn value_header(out: &mut Vec<u8>, key: &[u8], flags: u32, length: usize, cas: Option<u64>) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
-    out.push(b' ');
-    number(out, u64::from(flags));
-    out.push(b' ');
-    number(out, length as u64);
+    // From its last byte on: where a number ends is known, and where it begins is not.
+    let mut end = [b' '; HEADER_END_MAX];
+    let mut start = HEADER_END_MAX - LINE_END.len();
+    end[start..].copy_from_slice(LINE_END);
     if let Some(cas) = cas {
-        out.push(b' ');
-        number(out, cas);
+        start = number_before(&mut end, start, cas) - 1;
     }
-    out.extend_from_slice(LINE_END);
+    start = number_before(&mut end, start, length as u64) - 1;
+    start = number_before(&mut end, start, u64::from(flags)) - 1;
+    out.extend_from_slice(&end[start..]);
 }
 
 /// The new value after incr or decr.
@@ -127,19 +133,27 @@ pub fn meta_key(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
 
 /// A decimal number.
 #[inline]
-pub fn number(out: &mut Vec<u8>, mut value: u64) {
+pub fn number(out: &mut Vec<u8>, value: u64) {
     if value < 10 {
         out.push(b'0' + value as u8);
         return;
     }
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    while value > 0 {
-        start -= 1;
-        digits[start] = b'0' + (value % 10) as u8;
-        value /= 10;
-    }
+    let mut digits = [0; DIGITS_MAX];
+    let start = number_before(&mut digits, DIGITS_MAX, value);
     out.extend_from_slice(&digits[start..]);
+}
+
+/// Writes a decimal number that ends before `end`. Returns where it begins.
+#[inline(always)]
+fn number_before(bytes: &mut [u8], mut end: usize, mut value: u64) -> usize {
+    loop {
+        end -= 1;
+        bytes[end] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return end;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -161,5 +175,8 @@ mod tests {
         value_header(&mut out, b"k", 7, 12, None);
         value_header(&mut out, b"k", 0, 0, Some(42));
         assert_eq!(out, b"VALUE k 7 12\r\nVALUE k 0 0 42\r\n");
+        out.clear();
+        value_header(&mut out, b"k", u32::MAX, usize::MAX, Some(u64::MAX));
+        assert_eq!(out, format!("VALUE k {} {} {}\r\n", u32::MAX, usize::MAX, u64::MAX).into_bytes());
     }
 }

@@ -404,10 +404,12 @@ impl ItemAt {
         }
     }
 
+    #[inline(always)]
     pub fn value_at(self) -> Location {
         self.at.plus(self.header.value_offset())
     }
 
+    #[inline(always)]
     pub fn key_at(self) -> Location {
         self.at.plus(self.header.key_offset())
     }
@@ -422,6 +424,7 @@ impl ItemAt {
 
     /// # Safety
     /// As `read`.
+    #[inline]
     pub unsafe fn flags(self, arena: &Arena) -> Flags {
         if !self.header.has_flags {
             return Flags::default();

@@ -20,10 +20,12 @@ pub enum Payload {
 
 #[inline]
 pub fn payload(item: &Item<'_>) -> Payload {
+    if item.len() < STREAM_BYTES { Payload::Copy } else { payload_of_large(item) }
+}
+
+#[cold]
+fn payload_of_large(item: &Item<'_>) -> Payload {
     let length = item.len();
-    if length < STREAM_BYTES {
-        return Payload::Copy;
-    }
     match item.to_handle() {
         Ok(handle) => Payload::Stream(handle),
         Err(_) if length <= COPY_BYTES => Payload::Copy,

@@ -292,9 +292,17 @@ impl Store {
 
 impl Item<'_> {
     /// Bytes of the value.
+    #[inline]
     pub fn len(&self) -> usize {
+        match self.content() {
+            Some((_, length)) => length as usize,
+            None => self.length_of_pieces(),
+        }
+    }
+
+    #[cold]
+    fn length_of_pieces(&self) -> usize {
         match &self.loaded {
-            Loaded::Nothing if self.item.header.kind == Kind::Plain => self.item.header.value_length as usize,
             // SAFETY: the pin protects the item.
             Loaded::Nothing => unsafe { self.item.chained(&self.store.segments.arena) }.total as usize,
             Loaded::Number { length, .. } => (*length).into(),
@@ -305,6 +313,7 @@ impl Item<'_> {
 
     /// The published bytes of a value in one piece, and where they begin; `None` if it is chained, or made of words
     /// that change.
+    #[inline]
     pub(super) fn content(&self) -> Option<(Location, u32)> {
         match self.loaded {
             Loaded::Nothing if self.item.header.kind == Kind::Plain => {
@@ -351,6 +360,7 @@ impl Item<'_> {
     }
 
     /// Flags of a client, or an annotation.
+    #[inline]
     pub fn flags(&self) -> Flags {
         // SAFETY: the pin protects the item.
         unsafe { self.item.flags(&self.store.segments.arena) }
@@ -486,7 +496,20 @@ impl Item<'_> {
     }
 
     /// Appends the value to `out`.
+    #[inline]
     pub fn copy_to(&self, out: &mut Vec<u8>) {
+        match self.content() {
+            Some((at, length)) => {
+                // SAFETY: the pin protects the item.
+                let value = unsafe { self.store.segments.arena.slice(at, length as usize) };
+                out.extend_from_slice(value);
+            }
+            None => self.copy_pieces_to(out),
+        }
+    }
+
+    #[cold]
+    fn copy_pieces_to(&self, out: &mut Vec<u8>) {
         self.each_slice(|slice| out.extend_from_slice(slice));
     }
 }
