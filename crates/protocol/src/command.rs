@@ -55,12 +55,17 @@ pub struct LineTokens<'a> {
 }
 
 impl<'a> LineTokens<'a> {
-    fn of(line: &'a [u8]) -> Self {
+    /// The tokens of a line, of which `words` has the ones behind the command.
+    fn of(line: &'a [u8], command: &'a [u8], mut words: Keys<'a>) -> Self {
         let mut kept: [&[u8]; KEPT_TOKENS] = [&[]; KEPT_TOKENS];
-        let mut count = 0;
-        for token in Keys::new(line).take(KEPT_TOKENS) {
-            kept[count] = token;
+        kept[0] = command;
+        let mut count = 1;
+        // The second word may be a key, the others are short.
+        let mut next = words.next();
+        while let Some(word) = next {
+            kept[count] = word;
             count += 1;
+            next = if count < KEPT_TOKENS { words.next_short() } else { None };
         }
         Self { kept, count, line }
     }
@@ -111,9 +116,9 @@ pub fn parse(line: &[u8]) -> CommandLine<'_> {
         b"append" => StoreMode::Append,
         b"prepend" => StoreMode::Prepend,
         b"cas" => StoreMode::Cas(0),
-        _ => return other(line, command),
+        _ => return other(line, command, words),
     };
-    store(&LineTokens::of(line), mode)
+    store(&LineTokens::of(line, command, words), mode)
 }
 
 /// The part of `line` after `word`, which is a subslice of it.
@@ -195,8 +200,8 @@ fn store<'a>(tokens: &LineTokens<'a>, mode: StoreMode) -> CommandLine<'a> {
     }
 }
 
-fn other<'a>(line: &'a [u8], command: &[u8]) -> CommandLine<'a> {
-    let tokens = LineTokens::of(line);
+fn other<'a>(line: &'a [u8], command: &'a [u8], words: Keys<'a>) -> CommandLine<'a> {
+    let tokens = LineTokens::of(line, command, words);
     let noreply = tokens.noreply();
     match (command, tokens.count) {
         (b"delete", 2..) => delete(&tokens),
