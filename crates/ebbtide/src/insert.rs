@@ -81,12 +81,11 @@ impl<'a> Insert<'a> {
         }
         let (participant, waiting) = (pool.participant(), access.waiting());
         let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode, token };
-        let try_once =
-            |now_ms, mode| pool.write_in_upload_order(waiting, &participant, &Write { mode, ..write }, now_ms);
+        let try_once = |write: &Write<'_>, now_ms| pool.write_in_upload_order(waiting, &participant, write, now_ms);
         if mode != Mode::Set {
-            return access.change_by_write(key, mode, try_once);
+            return access.change_by_write(key, mode, |now_ms, mode| try_once(&Write { mode, ..write }, now_ms));
         }
-        let written = pool.write_with_eviction(waiting, &participant, |now_ms| try_once(now_ms, mode));
+        let written = pool.write_with_eviction(waiting, &participant, |now_ms| try_once(&write, now_ms));
         if written.as_ref().is_err_and(Error::is_final) {
             access.delete_unread(key);
         }

@@ -43,11 +43,11 @@ pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 impl Executor {
     /// Executes a command other than a get, and records it if it is sampled. `connection` is the number of the client's
     /// connection in `stats conns`.
-    pub fn execute(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
+    pub fn execute(&self, request: &Request<'_>, connection: usize, output: &mut Output) -> Next {
         if !self.probe.is_sampling() {
             return self.carry_out(request, connection, output);
         }
-        let (command, key) = CommandKind::of(&request);
+        let (command, key) = CommandKind::of(request);
         let next = self.carry_out(request, connection, output);
         // A command whose value is still arriving is recorded when the value is stored.
         if !matches!(next, Next::Receive(_) | Next::Parked) {
@@ -56,25 +56,25 @@ impl Executor {
         next
     }
 
-    fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
+    fn carry_out(&self, request: &Request<'_>, connection: usize, output: &mut Output) -> Next {
         if self.router.has_compact()
-            && let Some(next) = self.compact_request(&request, output)
+            && let Some(next) = self.compact_request(request, output)
         {
             return next;
         }
-        match self.request_presence(&request) {
+        match self.request_presence(request) {
             KeyPresence::Known => {}
             KeyPresence::NeedsFlash => return Next::Parked,
             KeyPresence::NoMemory => {
-                self.refuse_for_memory(&request, output);
+                self.refuse_for_memory(request, output);
                 return Next::Continue;
             }
         }
-        match request {
+        match *request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
-            Request::Store(store) => return self.store(&store, output),
-            Request::Meta { command, meta } => return self.meta(command, &meta, output),
-            Request::MetaSet(set) => return self.meta_set(&set, output),
+            Request::Store(ref store) => return self.store(store, output),
+            Request::Meta { command, ref meta } => return self.meta(command, meta, output),
+            Request::MetaSet(ref set) => return self.meta_set(set, output),
             Request::MetaNoOp => output.bytes().extend_from_slice(reply::META_NO_OP),
             Request::Delete { key, noreply: true } => self.delete_unanswered(key),
             Request::Delete { key, noreply: false } => return self.delete(key, output),

@@ -243,7 +243,7 @@ impl TextSession {
                 let exptime = get.touch.unwrap_or_default();
                 executor.get_and_touch(&get, exptime, input, &mut self.get_failed, output)?;
             }
-            Step::Request(request) => match executor.execute(request, self.id, output) {
+            Step::Request(request) => match executor.execute(&request, self.id, output) {
                 Next::Continue => {}
                 Next::Dump(dump) => self.dump = Some(dump),
                 Next::Watch(watch) => {
