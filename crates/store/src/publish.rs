@@ -9,7 +9,7 @@ use crate::access_samples::SampledAccess;
 use crate::condition::{Condition, Outcome, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
-use crate::evict::Cause;
+use crate::evict::{Cause, RemovalNotice};
 use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag, Vacancy};
 use crate::item::{ItemAt, Kind};
 use crate::kill_point::{KillPoint, kill_point};
@@ -118,8 +118,10 @@ impl Store {
             self.segments.prefetch_header(slot.segment());
             self.is_key(slot, key)
         });
-        let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        if let Some(outcome) = self.check_condition(&pair, hash, condition, (place, live)) {
+        let is_live = place.as_ref().is_some_and(|place| self.is_live_in(generation, &self.item(place.slot), moment));
+        if !matches!(condition, Condition::Always)
+            && let Some(outcome) = self.check_condition(&pair, hash, condition, (place, is_live))
+        {
             return Some(outcome);
         }
         let vacancy = match (&place, new) {
@@ -138,22 +140,22 @@ impl Store {
         let keeps_token = new.is_some_and(|new| new.keeps_token);
         let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
         let takes_over = new.is_some_and(|new| new.is_copy);
-        let leaver = place.filter(|_| !takes_over);
-        let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(&old))));
-        let old = place.map(|place| self.footprint(place.slot));
+        let leaver = place.as_ref().filter(|_| !takes_over);
+        let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(old))));
+        let mut old = place.as_ref().map(|place| self.footprint(place.slot));
+        old.iter_mut().filter(|_| takes_over).for_each(|old| old.body = None);
         let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
         kill_point(if new.is_some() { KillPoint::Publication } else { KillPoint::Removal });
-        let old = old.map(|old| Unlinked { body: old.body.filter(|_| !takes_over), ..old });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);
         }
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.account_publication(participant, pair, placed, old, new, moment);
         if let (Some(notice), Some(place)) = (notice, place) {
-            let cause = self.cause_of_change(&self.item(place.slot), live.is_some(), new.is_some());
+            let cause = self.cause_of_change(&self.item(place.slot), is_live, new.is_some());
             self.notify_removed(notice, cause, moment);
         }
-        Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
+        Some(if !is_live && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
     /// Stores the slot of the new item in the place of the old one, or in the vacancy or a neighbour's place; without a
@@ -228,55 +230,78 @@ impl Store {
         new: Option<NewItem>,
         moment: Moment,
     ) {
-        let replaced_slot = match placed {
-            Placement::Replaced(slot) => Some(slot),
+        let replaced = match placed {
+            Placement::Replaced(slot) => Some(self.prepare_replacement(participant, &pair, slot, moment)),
             Placement::Free | Placement::Displaced => None,
         };
-        let replaced = replaced_slot.map(|slot| self.footprint(slot));
-        let notice = replaced_slot.and_then(|slot| {
-            let is_demoted = self.demote(participant, slot, pair.control(None), moment);
-            self.prepare_removal_notice(participant, slot, pair.control(None), is_demoted)
-        });
-        for unlinked in old.iter().chain(&replaced) {
-            self.account_unlinked(unlinked);
-        }
+        old.iter().for_each(|old| self.account_unlinked(old));
         drop(pair);
         let thread = participant.number();
         if let Some(new) = new {
             // The segment stays open: the caller holds its stripe.
             self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
         }
-        match (old, new) {
+        match (&old, new) {
             (None, Some(_)) => self.counters.link(thread),
             (Some(_), None) => self.counters.unlink(thread),
             _ => {}
         }
-        for unlinked in old.iter().chain(&replaced) {
-            self.retire_body(unlinked);
-        }
-        if replaced.is_some() {
-            self.counters.unlink(thread);
-            self.counters.add(thread, Counter::IndexReplaced, 1);
-        }
-        if let Some(notice) = notice {
-            self.notify_removed(notice, Cause::IndexFull, moment);
+        old.iter().for_each(|old| self.retire_body(old));
+        if let Some((replaced, notice)) = replaced {
+            self.finish_replacement(participant, &replaced, notice, moment);
         }
         if placed != Placement::Free {
             self.split_if_crowded();
         }
     }
 
+    /// Accounts an item that a new one has replaced because the index is full. Its bucket is locked.
+    #[cold]
+    fn prepare_replacement(
+        &self,
+        participant: &Participant,
+        pair: &LockedPair<'_>,
+        slot: Slot,
+        moment: Moment,
+    ) -> (Unlinked, Option<RemovalNotice>) {
+        let replaced = self.footprint(slot);
+        let is_demoted = self.demote(participant, slot, pair.control(None), moment);
+        let notice = self.prepare_removal_notice(participant, slot, pair.control(None), is_demoted);
+        self.account_unlinked(&replaced);
+        (replaced, notice)
+    }
+
+    /// The rest of `prepare_replacement`, when no bucket is locked.
+    #[cold]
+    fn finish_replacement(
+        &self,
+        participant: &Participant,
+        replaced: &Unlinked,
+        notice: Option<RemovalNotice>,
+        moment: Moment,
+    ) {
+        self.retire_body(replaced);
+        self.counters.unlink(participant.number());
+        self.counters.add(participant.number(), Counter::IndexReplaced, 1);
+        if let Some(notice) = notice {
+            self.notify_removed(notice, Cause::IndexFull, moment);
+        }
+    }
+
     /// The segment, bytes and bodies of an item; to be read before its slot is unlocked.
+    #[inline]
     pub(crate) fn footprint(&self, slot: Slot) -> Unlinked {
         let item = self.item(slot);
-        let mut unlinked = Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes: 0, body: None };
-        if item.header.kind == Kind::Chained {
-            // SAFETY: as in `item`.
-            let chained = unsafe { item.chained(&self.segments.arena) };
-            unlinked.body_bytes = self.body_bytes(chained.total - item.tail().1);
-            unlinked.body = Some(chained.first_body);
-        }
-        unlinked
+        let (body_bytes, body) = if item.header.kind == Kind::Chained { self.bodies_of(&item) } else { (0, None) };
+        Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes, body }
+    }
+
+    /// The bytes of the bodies of a chained item, and the first of them. Protection as in `item`.
+    #[cold]
+    fn bodies_of(&self, item: &ItemAt) -> (u64, Option<SegmentId>) {
+        // SAFETY: as in `item`.
+        let chained = unsafe { item.chained(&self.segments.arena) };
+        (self.body_bytes(chained.total - item.tail().1), Some(chained.first_body))
     }
 
     /// Bytes of the body segments that hold `bytes` of a value.
@@ -300,18 +325,18 @@ impl Store {
         }
     }
 
-    /// The outcome of a change whose condition does not hold; `None` if it holds. `place` is the slot of the key,
-    /// `live` the same if its item is alive.
-    #[inline(always)]
-    pub(crate) fn check_condition(
+    /// The outcome of a change whose condition does not hold; `None` if it holds. `place` is the slot of the key, and
+    /// `is_live` tells whether its item is alive. Apart from the path of a set, which has none.
+    #[inline(never)]
+    fn check_condition(
         &self,
         pair: &LockedPair<'_>,
         hash: u64,
         condition: Condition,
-        (place, live): (Option<SlotPlace>, Option<SlotPlace>),
+        (place, is_live): (Option<SlotPlace>, bool),
     ) -> Option<Outcome> {
         let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(copy));
-        match (condition, &live) {
+        match (condition, place.as_ref().filter(|_| is_live)) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
             (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
             (Condition::Reload(ticket), _) | (Condition::Load(ticket), None) => {

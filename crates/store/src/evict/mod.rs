@@ -65,6 +65,7 @@ pub use insertion::InsertionPoint;
 pub use maintenance::{Blocker, Progress};
 pub use objective::{Objective, UnknownObjective, cost_class};
 pub use policy::{Policy, UnknownPolicy};
+pub(crate) use removal::RemovalNotice;
 pub use removal::{Cause, RemovalListeners, Removed};
 pub(crate) use state::{HISTORY_SHARE, MaintenanceState, PolicyState};
 /// The decisions and limits that the model of segments shares with the store.

@@ -65,7 +65,8 @@ impl Index {
     /// Locks the candidates of a hash.
     pub fn lock_pair(&self, hash: u64) -> LockedPair<'_> {
         loop {
-            let buckets = self.split().candidates(hash);
+            let split = self.split();
+            let buckets = split.candidates(hash);
             let (low, high) = (buckets.first.min(buckets.second), buckets.first.max(buckets.second));
             let low_locked = LockedBucket { control: self.lock_bucket(low), changed: false };
             let high_locked = (low != high).then(|| LockedBucket { control: self.lock_bucket(high), changed: false });
@@ -75,7 +76,7 @@ impl Index {
                 None => (low_locked, None),
             };
             let pair = LockedPair { index: self, buckets, first, second, tag: Tag::of(hash) };
-            if self.split().candidates(hash) == buckets {
+            if split.agrees_on(self.split(), hash) {
                 return pair;
             }
         }
