@@ -150,45 +150,75 @@ impl Store {
             return self.extend(participant, write, now_ms);
         }
         let moment = self.moment(now_ms);
-        let target = (write.key, write.hash);
         // A value stored as stale gets the expiry of the present one.
-        let is_over = !write.mode.reads_first() && self.lifetime(write.ttl, moment).is_none();
+        let is_over = || !write.mode.reads_first() && self.lifetime(write.ttl, moment).is_none();
         let length = write.value.len() as u64;
-        if length > self.options.value_bytes_max && !is_over {
+        if length > self.options.value_bytes_max && !is_over() {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
         }
         let extension = write.mode.extension(write.token);
         let (flags, value_length) = (write.flags, length as u32);
-        let mut head = Head { key: write.key, flags, extension, exact: None, kind: Kind::Plain, value_length };
-        if !head.fits(self.segments.segment_bytes()) && !is_over {
+        let head = Head { key: write.key, flags, extension, exact: None, kind: Kind::Plain, value_length };
+        if !head.fits(self.segments.segment_bytes()) && !is_over() {
             return self.write_chained(participant, write, now_ms);
         }
+        if write.mode.reads_first() {
+            return self.write_after_reading(participant, write, &head, moment);
+        }
+        let terms = self.terms_without_reading(write.mode, write.ttl, write.token, moment);
         loop {
-            let _pin = write.mode.reads_first().then(|| participant.pin());
-            let terms = match self.terms(target, write.mode, write.ttl, write.token, moment) {
-                Ok(terms) => terms,
-                Err(refused) => return Ok(refused.into()),
-            };
-            head.extension = terms.extension;
-            let outcome = match terms.life {
-                None => self.write_expired(participant, target, &terms, moment),
-                Some(_) if self.must_fail(participant, target, terms.condition, moment) => match terms.condition {
-                    Condition::Absent | Condition::Copy(_) | Condition::Load(_) => Outcome::Present,
-                    _ => Outcome::Absent,
-                },
-                Some(life) => {
-                    head.exact = life.exact;
-                    self.write_plain(participant, &head, target, write.value, (life, terms.condition), moment)?
-                }
-            };
-            if outcome == Outcome::Flushed || outcome == Outcome::Present && write.mode.reads_first() {
-                continue;
+            let outcome = self.write_once(participant, write, &head, &terms, moment)?;
+            if outcome != Outcome::Flushed {
+                return Ok(self.written(participant, write.mode, outcome));
             }
-            return Ok(self.written(participant, write.mode, outcome));
         }
     }
 
-    /// The condition of a write; an error means that it fails. If the mode reads first, the caller is pinned.
+    /// A write whose terms depend on the present value, which is read again if it has changed.
+    #[cold]
+    fn write_after_reading(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        head: &Head<'_>,
+        moment: Moment,
+    ) -> Result<Written, Error> {
+        loop {
+            let _pin = participant.pin();
+            let terms = match self.terms((write.key, write.hash), write.mode, write.ttl, write.token, moment) {
+                Ok(terms) => terms,
+                Err(refused) => return Ok(refused.into()),
+            };
+            let outcome = self.write_once(participant, write, head, &terms, moment)?;
+            if !matches!(outcome, Outcome::Flushed | Outcome::Present) {
+                return Ok(self.written(participant, write.mode, outcome));
+            }
+        }
+    }
+
+    /// A try of a write on these terms.
+    #[inline(always)]
+    fn write_once(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        head: &Head<'_>,
+        terms: &Terms,
+        moment: Moment,
+    ) -> Result<Outcome, Error> {
+        let (target, condition) = ((write.key, write.hash), terms.condition);
+        let Some(life) = terms.life else { return Ok(self.write_expired(participant, target, terms, moment)) };
+        if self.must_fail(participant, target, condition, moment) {
+            return Ok(match condition {
+                Condition::Absent | Condition::Copy(_) | Condition::Load(_) => Outcome::Present,
+                _ => Outcome::Absent,
+            });
+        }
+        let head = Head { extension: terms.extension, exact: life.exact, ..*head };
+        self.write_plain(participant, &head, target, write.value, (life, condition), moment)
+    }
+
+    /// The terms of a write; an error means that it fails. If the mode reads first, the caller is pinned.
     #[inline(always)]
     pub(super) fn terms(
         &self,
@@ -198,6 +228,16 @@ impl Store {
         token: Option<u64>,
         moment: Moment,
     ) -> Result<Terms, Stored> {
+        if let Mode::CasOrStale(expected) = mode {
+            let valid = (self.lifetime(ttl, moment), mode.extension(token));
+            return self.terms_of_stale(target, expected, valid, moment);
+        }
+        Ok(self.terms_without_reading(mode, ttl, token, moment))
+    }
+
+    /// The terms of a write that does not read first.
+    #[inline(always)]
+    fn terms_without_reading(&self, mode: Mode, ttl: Ttl, token: Option<u64>, moment: Moment) -> Terms {
         let extension = mode.extension(token);
         let life = self.lifetime(ttl, moment);
         let condition = match mode {
@@ -210,37 +250,48 @@ impl Store {
             Mode::Promote { copy, until } => {
                 let is_over = until.is_some_and(|seconds| seconds <= moment.seconds());
                 let life = (!is_over).then(|| self.lifetime_until(until, moment));
-                return Ok(Terms { condition: Condition::Copy(copy), life, extension });
+                return Terms { condition: Condition::Copy(copy), life, extension };
             }
-            Mode::CasOrStale(expected) => {
-                let found = self.index.find_exact(target.1, |slot| self.is_key(slot, target.0));
-                let found = found.ok_or(Stored::NotFound)?;
-                let item = self.item(found.slot);
-                if !self.is_live(&item, moment) {
-                    return Err(Stored::NotFound);
-                }
-                let present = self.token_of(&item, found.control.sequence());
-                let sequence = found.control.sequence();
-                let condition = |word| Condition::Unchanged(SeenItem { at: item.at, word });
-                let is_present = self.is_issued(target.1, expected);
-                if expected > present && !is_present {
-                    return Err(Stored::Exists);
-                }
-                if expected < present && !is_present {
-                    let life = Some(self.lifetime_until(self.expiry_seconds(&item), moment));
-                    // SAFETY: the caller is pinned.
-                    let won = unsafe { item.extension(&self.segments.arena) }.won;
-                    // Tokens only increase: the expected one stays lower.
-                    let condition = condition(SeenWord::Any);
-                    return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
-                }
-                condition(SeenWord::Uncounted { sequence })
-            }
+            Mode::CasOrStale(_) => unreachable!("this mode reads first"),
         };
-        Ok(Terms { condition, life, extension })
+        Terms { condition, life, extension }
+    }
+
+    /// The terms of `CasOrStale`, of which the life and the extension are for a token that is still valid.
+    #[cold]
+    fn terms_of_stale(
+        &self,
+        target: (&[u8], u64),
+        expected: u64,
+        (life, extension): (Option<Lifetime>, Extension),
+        moment: Moment,
+    ) -> Result<Terms, Stored> {
+        let found = self.index.find_exact(target.1, |slot| self.is_key(slot, target.0));
+        let found = found.ok_or(Stored::NotFound)?;
+        let item = self.item(found.slot);
+        if !self.is_live(&item, moment) {
+            return Err(Stored::NotFound);
+        }
+        let sequence = found.control.sequence();
+        let present = self.token_of(&item, sequence);
+        let condition = |word| Condition::Unchanged(SeenItem { at: item.at, word });
+        let is_present = self.is_issued(target.1, expected);
+        if expected > present && !is_present {
+            return Err(Stored::Exists);
+        }
+        if expected < present && !is_present {
+            let life = Some(self.lifetime_until(self.expiry_seconds(&item), moment));
+            // SAFETY: the caller is pinned.
+            let won = unsafe { item.extension(&self.segments.arena) }.won;
+            // Tokens only increase: the expected one stays lower.
+            let condition = condition(SeenWord::Any);
+            return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
+        }
+        Ok(Terms { condition: condition(SeenWord::Uncounted { sequence }), life, extension })
     }
 
     /// A write that has expired already: the present value is removed.
+    #[cold]
     pub(super) fn write_expired(
         &self,
         participant: &Participant,
@@ -285,10 +336,21 @@ impl Store {
     }
 
     /// Whether the condition fails now, so that the item need not be written first.
+    #[inline(always)]
     fn must_fail(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
-        if let Condition::Always | Condition::Reload(_) | Condition::Unchanged { .. } = condition {
-            return false;
-        }
+        !matches!(condition, Condition::Always | Condition::Reload(_) | Condition::Unchanged { .. })
+            && self.fails_by_presence(participant, target, condition, moment)
+    }
+
+    /// Whether the key is present now and must be absent, or the other way round. Apart from the path of a set.
+    #[inline(never)]
+    fn fails_by_presence(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        condition: Condition,
+        moment: Moment,
+    ) -> bool {
         let _pin = participant.pin();
         let found = self.index.find(target.1, |slot| self.is_key(slot, target.0));
         let live = found.is_some_and(|found| self.is_live(&self.item(found.slot), moment));
