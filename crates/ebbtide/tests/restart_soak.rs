@@ -30,7 +30,8 @@ fn entries(pool: &Pool) -> BTreeMap<Vec<u8>, Entry> {
     found
 }
 
-/// The same entry. Its token may have moved with an eviction or a copy in its bucket, as pools move memory.
+/// Whether an entry has the same value, flags and life. Its token may be higher: each eviction and each copy of an item
+/// in its bucket changes it, and pools that move memory do both.
 fn is_unchanged(before: &Entry, after: &Entry) -> bool {
     (&before.0, before.1, before.2) == (&after.0, after.1, after.2) && before.3 <= after.3
 }

@@ -260,9 +260,9 @@ impl Cache {
     }
 
     /// Ends the cache so that the next one with the same files starts with its entries: leaves on flash what the next
-    /// start must know, and writes memory to the memory file, if there is one. Values keep their bytes. End the threads
-    /// that change the cache before: a later change is refused as `Closed`, a [`Pool::remove`] answers false and a
-    /// [`Pool::invalidate_all`] does nothing. A second call does nothing.
+    /// start must know, and writes memory to the memory file, if there is one. Values keep their bytes. A change that
+    /// begins later is refused as `Closed`; [`Pool::remove`] answers false then, and [`Pool::invalidate_all`] does
+    /// nothing. A second call does nothing.
     ///
     /// The memory file stays locked until the last handle is dropped, and the last [`crate::Value`] of 4 KiB or more,
     /// which shares the memory: another start with the file waits half a minute for that, also in the same process, and

@@ -360,6 +360,7 @@ impl Pool {
         EntryKind::of_flags(found.flags) == EntryKind::Idle && found.expiry_seconds.is_some_and(ends_within)
     }
 
+    /// As [`memcached::Pool::prefetch_writes`], of a run of entries.
     pub(super) fn prefetch_writes<K: AsRef<[u8]>, V>(&self, entries: &[(K, V)]) {
         memcached::Pool::prefetch_writes(entries.iter().map(|(key, _)| (&self.commands, key.as_ref())));
     }

@@ -89,7 +89,8 @@ impl Index {
             }
         }
         // SAFETY: zero is an unlocked, empty bucket, a valid state for all remaining accesses. The grace period of
-        // readers is over, and writers hold none of the locks.
+        // readers is over, and writers hold none of the locks. Hints of writes look at slots without a pin: they follow
+        // none of them, and an empty one is no hint.
         unsafe { self.buckets.release(range) };
         #[cfg(not(loom))]
         self.populated_buckets.fetch_min(first as u64, Ordering::Relaxed);

@@ -209,8 +209,8 @@ impl Store {
     }
 
     /// Has what the next writes will change fetched from memory: first the buckets of their keys, then the items that
-    /// may be theirs. So the cache misses of these writes overlap. Nothing depends on it. At most [`BATCH`] keys, each
-    /// with its store.
+    /// may be theirs. So the cache misses of these writes overlap. Nothing depends on it, and nothing is read through a
+    /// slot, so no pin is needed. At most [`BATCH`] keys, each with its store.
     #[inline]
     pub fn prefetch_writes<'s, 'k>(keys: impl IntoIterator<Item = (&'s Self, &'k [u8])>) {
         let mut fetched = [None; BATCH];
