@@ -1,5 +1,6 @@
 //! The text protocol's parser: it consumes no more than it is given, holds back no more than its bound, reads the same
-//! commands however the input was cut into reads, and never reads a byte of a value as a command.
+//! commands however the input was cut into reads or a command was given again, and never reads a byte of a value as a
+//! command.
 //!
 //! Two oracles hold the last promise. The one knows how many bytes belong to a command line, from a reader of its own,
 //! and gives line and value to a parser that has nothing else to read. The other is a client that checks neither keys
@@ -125,9 +126,10 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
     for &end in ends {
         // A value that is the caller's to take is taken at once, whatever the reads: then some of them are over.
         while at <= end {
-            let (step, used) = parser.next(&input[at..end]);
-            assert!(used <= end - at, "consumed {used} of {} bytes", end - at);
-            at += used;
+            let (step, place) = parser.next(&input[at..end]);
+            assert!(place.end <= end - at, "consumed {} of {} bytes", place.end, end - at);
+            assert_waits_alone(&parser, &step, &input[at + place.start..end]);
+            at += place.end;
             match step {
                 Step::NeedMore => break,
                 Step::Close => {
@@ -165,6 +167,17 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
         assert!(held <= bound, "{held} bytes are held back; the bound is {bound}");
     }
     said
+}
+
+/// Asserts that a command which has to wait is read as itself when it is given again, from the start of its place.
+fn assert_waits_alone(parser: &Parser, step: &Step<'_>, rest: &[u8]) {
+    // A get is given again from one of its keys.
+    if !matches!(step, Step::Request(request) if !matches!(request, Request::Get(_))) {
+        return;
+    }
+    let mut parser = parser.clone();
+    parser.resume_line();
+    assert_eq!(parser.next(rest).0, *step, "another command is read when this one is given again");
 }
 
 /// A value with its line end, taken off the input if it did not come with its line; `None` if it has not all come.

@@ -1,7 +1,8 @@
 //! The incremental request parser.
 //!
-//! The caller passes all bytes that have arrived and are not consumed, and gets the command at their front and the
-//! number of bytes consumed. The parser keeps no bytes, so one read buffer serves any number of connections.
+//! The caller passes all bytes that have arrived and are not consumed, and gets the command at their front and its
+//! place, so that it can give one that has to wait again. The parser keeps no bytes, so one read buffer serves any
+//! number of connections.
 //!
 //! ```text
 //!            line ends here                 "get " + 2 KiB without an end
@@ -16,6 +17,8 @@
 //! incomplete block of more than `inline_limit` bytes is left to the caller, so that the bytes waiting for a command to
 //! be complete stay below [`LINE_LIMIT`] + `inline_limit` + 2. A long get is returned in parts, because memcached does
 //! not limit its length.
+
+use std::ops::Range;
 
 use crate::command::{self, CommandLine, has_long_key};
 use crate::request::{Get, Keys, Rejection, Request};
@@ -75,31 +78,38 @@ impl Parser {
         Self { state: ParserState::Line, inline_limit }
     }
 
-    /// Parses the front of `input`. Returns the result and the number of bytes consumed. After [`Step::NeedMore`], call
-    /// again with the bytes that were not consumed and more behind them.
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
+    /// Parses the front of `input`. Returns the result and its place in `input`: all before the end of the place is
+    /// consumed, and what lies before its start is the rest of a refused command, which must not be given again. After
+    /// [`Step::NeedMore`], call again with the bytes that were not consumed and more behind them.
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, Range<usize>) {
+        let start = self.skip(input);
+        let rest = &input[start..];
+        let (step, used) = match self.state {
+            ParserState::Line => self.line(rest),
+            ParserState::Keys { with_cas, touch } => self.keys(rest, with_cas, touch),
+            ParserState::SkipLine | ParserState::SkipBlock { .. } => (Step::NeedMore, 0),
+            ParserState::Closing => (Step::Close, rest.len()),
+        };
+        (step, start..start + used)
+    }
+
+    /// Drops what `input` has of the rest of a refused command. Returns the number of bytes.
+    fn skip(&mut self, input: &[u8]) -> usize {
         match self.state {
-            ParserState::Line => self.line(input),
-            ParserState::Keys { with_cas, touch } => self.keys(input, with_cas, touch),
             ParserState::SkipLine => match memchr::memchr(b'\n', input) {
                 Some(end) => {
                     self.state = ParserState::Line;
-                    let (step, used) = self.line(&input[end + 1..]);
-                    (step, end + 1 + used)
+                    end + 1
                 }
-                None => (Step::NeedMore, input.len()),
+                None => input.len(),
             },
-            ParserState::Closing => (Step::Close, input.len()),
             ParserState::SkipBlock { left } => {
                 let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-                if (skipped as u64) < left {
-                    self.state = ParserState::SkipBlock { left: left - skipped as u64 };
-                    return (Step::NeedMore, skipped);
-                }
-                self.state = ParserState::Line;
-                let (step, used) = self.line(&input[skipped..]);
-                (step, skipped + used)
+                let left = left - skipped as u64;
+                self.state = if left == 0 { ParserState::Line } else { ParserState::SkipBlock { left } };
+                skipped
             }
+            ParserState::Line | ParserState::Keys { .. } | ParserState::Closing => 0,
         }
     }
 

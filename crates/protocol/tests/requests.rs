@@ -13,11 +13,11 @@ fn steps(input: &[u8], piece: usize) -> Vec<String> {
     for piece in input.chunks(piece.max(1)) {
         waiting.extend_from_slice(piece);
         loop {
-            let (step, used) = parser.next(&waiting);
+            let (step, place) = parser.next(&waiting);
             let text = text(&step);
             let stop = matches!(step, Step::NeedMore | Step::Close);
             let closed = step == Step::Close;
-            waiting.drain(..used);
+            waiting.drain(..place.end);
             if step_matters(&text) {
                 steps.push(text);
             }
@@ -362,15 +362,15 @@ fn a_long_key_ends_a_long_get() {
 #[test]
 fn values_beyond_the_inline_limit_go_to_callers() {
     let mut parser = Parser::new(INLINE);
-    let (step, used) = parser.next(b"set k 0 0 64\r\nabc");
-    assert_eq!((step, used), (Step::NeedMore, 0));
-    let (step, used) = parser.next(b"set k 0 0 65\r\nabc");
+    let (step, place) = parser.next(b"set k 0 0 64\r\nabc");
+    assert_eq!((step, place), (Step::NeedMore, 0..0));
+    let (step, place) = parser.next(b"set k 0 0 65\r\nabc");
     assert_eq!(text(&step), "Set k 0 0 65 None");
-    assert_eq!(used, b"set k 0 0 65\r\n".len());
+    assert_eq!(place, 0..b"set k 0 0 65\r\n".len());
     // One that is all there is returned whole however long it is.
     let whole = [b"set k 0 0 100\r\n", &[b'x'; 100][..], b"\r\n"].concat();
-    let (step, used) = parser.next(&whole);
-    assert_eq!(used, whole.len());
+    let (step, place) = parser.next(&whole);
+    assert_eq!(place, 0..whole.len());
     let Step::Request(Request::Store(StoreRequest { value: Some(value), mode: StoreMode::Set, .. })) = step else {
         panic!("{step:?}");
     };
@@ -381,14 +381,26 @@ fn values_beyond_the_inline_limit_go_to_callers() {
 fn keys_given_again_continue_their_get() {
     let mut parser = Parser::new(INLINE);
     let input = b"gats 5 a b c\r\nget d\r\n";
-    let (step, used) = parser.next(input);
+    let (step, place) = parser.next(input);
     assert_eq!(text(&step), "gets touch 5 [a,b,c]");
-    assert_eq!(used, 14);
+    assert_eq!(place, 0..14);
     parser.resume_keys(true, Some(5));
-    let (step, used) = parser.next(&input[9..]);
-    assert_eq!((text(&step).as_str(), used), ("gets touch 5 [b,c]", 5));
+    let (step, place) = parser.next(&input[9..]);
+    assert_eq!((text(&step).as_str(), place), ("gets touch 5 [b,c]", 0..5));
     let (step, _) = parser.next(&input[14..]);
     assert_eq!(text(&step), "get [d]");
+}
+
+#[test]
+fn a_place_excludes_what_was_skipped() {
+    for refused in ["set k x 0 11\r\nflush_all\r\n\r\n", "ms k 11 y\r\nflush_all\r\n\r\n"] {
+        let input = [refused, "touch a 0\r\n"].concat();
+        let mut parser = Parser::new(INLINE);
+        let (_, refusal) = parser.next(input.as_bytes());
+        let (step, place) = parser.next(&input.as_bytes()[refusal.end..]);
+        assert_eq!(text(&step), "Touch { key: [97], exptime: 0, noreply: false }", "{refused}");
+        assert_eq!(&input[refusal.end..][place], "touch a 0\r\n", "{refused}");
+    }
 }
 
 #[test]

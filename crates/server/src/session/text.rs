@@ -77,10 +77,10 @@ impl TextSession {
             if let Some(stop) = self.continue_dump(executor, output) {
                 break stop;
             }
-            let position = consumed;
-            let (step, used) = self.parser.next(&input[consumed..]);
-            consumed += used;
-            match self.take_step(executor, step, (input, position..consumed), &mut runs, output) {
+            let (step, place) = self.parser.next(&input[consumed..]);
+            let line = consumed + place.start..consumed + place.end;
+            consumed = line.end;
+            match self.take_step(executor, step, (input, line), &mut runs, output) {
                 Ok(None) => requests += 1,
                 Ok(Some(stop)) => break stop,
                 Err(unanswered) => {

@@ -180,6 +180,25 @@ fn wait_behind_a_value_in_pieces() {
     assert_bytes(&server.talk(b"get long\r\n"), &[hit("long", &long), b"END\r\n".to_vec()].concat());
 }
 
+#[test]
+fn a_wait_behind_a_refused_value_executes_none() {
+    repeat_after_stalls(MAX_ATTEMPT, wait_behind_a_refused_value);
+}
+
+fn wait_behind_a_refused_value() {
+    let full = Full::with(&[("held", b"h"), ("kept", b"k")]);
+    let server = &full.server;
+    let held = server.cache.get(b"held").hit().expect("it was set");
+    full.delete_fillers();
+    let input = b"set refused x 0 13\r\ndelete kept\r\n\r\nset made 0 0 1\r\nx\r\n";
+    let (mut stream, _) = asked(server, input, b"");
+    full.wait_until_waiting(1);
+    drop(held);
+    let answer = b"CLIENT_ERROR bad command line format\r\nSTORED\r\n";
+    assert_bytes(&read_exactly(&mut stream, answer.len()), answer);
+    assert_bytes(&server.talk(b"get kept\r\n"), b"VALUE kept 0 1\r\nk\r\nEND\r\n");
+}
+
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     Packet { opcode, extras, key, value, ..Packet::default() }.bytes()
 }

@@ -3,7 +3,7 @@
 
 use crate::common::flash_server::is_on_flash_only;
 use crate::common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
-use crate::common::{PATIENCE, TestServer, assert_bytes, options};
+use crate::common::{PATIENCE, TestServer, assert_bytes, options, read_exactly};
 use ebbtide::memcached::{ByteSize, Cache, Error, FlashOptions, FlashPromotion, FlashReads, Mode, Policy, Stored, Ttl};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -117,6 +117,41 @@ fn text_commands_tell_absent_keys_from_flash_keys() {
         ("add @ 0 0 1\r\nx\r\n", "STORED\r\n", "NOT_STORED\r\n"),
         ("add @ 0 -1 1\r\nx\r\nget @\r\n", "STORED\r\nEND\r\n", "NOT_STORED\r\nVALUE @ 0 1\r\n7\r\nEND\r\n"),
     ]);
+}
+
+#[test]
+fn waits_behind_refused_values_execute_no_value() {
+    const REFUSAL: &str = "CLIENT_ERROR bad command line format\r\n";
+    let mut full = Full::new();
+    full.server.cache.insert(b"kept", b"v").apply().expect("stored");
+    let refused = [
+        ("set refused x 0 11\r\nflush_all\r\n\r\n".to_owned(), REFUSAL),
+        (format!("set {} 0 0 13\r\ndelete kept\r\n\r\n", "k".repeat(251)), REFUSAL),
+        ("ms refused 11 y\r\nflush_all\r\n\r\n".to_owned(), "CLIENT_ERROR invalid flag\r\n"),
+    ];
+    for (refused, refusal) in refused {
+        for (command, answer) in [
+            ("touch @ 0\r\n", "TOUCHED\r\n"),
+            ("incr @ 1\r\n", "8\r\n"),
+            ("delete @\r\nset other 0 0 1\r\nx\r\n", "DELETED\r\nSTORED\r\n"),
+            ("add @ 0 0 1\r\nx\r\nadd @ 0 0 1\r\nx\r\n", "NOT_STORED\r\nNOT_STORED\r\n"),
+        ] {
+            for key in full.present().into_iter().take(10) {
+                let input = [&refused, &command.replace('@', &key)[..]].concat();
+                assert_bytes(&full.server.talk(input.as_bytes()), [refusal, answer].concat().as_bytes());
+                assert_bytes(&full.server.talk(b"get kept\r\n"), b"VALUE kept 0 1\r\nv\r\nEND\r\n");
+            }
+        }
+    }
+    // The rest of a refused line that arrives with its end in another read.
+    for key in full.present().into_iter().take(10) {
+        let mut stream = full.server.connect();
+        stream.write_all(&[b"get ", &[b'x'; 2100][..]].concat()).expect("a write");
+        assert_bytes(&read_exactly(&mut stream, REFUSAL.len()), REFUSAL.as_bytes());
+        stream.write_all(format!("flush_all\r\ntouch {key} 0\r\n").as_bytes()).expect("a write");
+        assert_bytes(&read_exactly(&mut stream, 9), b"TOUCHED\r\n");
+        assert_bytes(&full.server.talk(b"get kept\r\n"), b"VALUE kept 0 1\r\nv\r\nEND\r\n");
+    }
 }
 
 #[test]
