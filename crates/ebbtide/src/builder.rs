@@ -340,7 +340,8 @@ impl CacheBuilder {
         let has_compact = !plan.compact.is_empty();
         let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock)?;
         // Last of all that may be refused, because it makes files.
-        let flash = self.open_flash(flash_memory.share_bytes, &memory)?;
+        let flash = self.has_flash().then(|| self.open_within(flash_memory.share_bytes)).transpose();
+        let flash = flash.map_err(|error| self.flash_error(&error))?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
@@ -352,11 +353,11 @@ impl CacheBuilder {
                 let memory_split =
                     MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes, options.evicts);
                 let clocks = (clock, &memory.time);
-                let announce = |last_run, run| memory.announce_flash_run(last_run, run);
+                let compare = |runs| memory.compare_with_flash(runs);
                 let promotion = self.flash_promotion;
-                let started = start_tier(opening, memory_split, promotion, clocks, self.flash_waits, announce);
+                let started = start_tier(opening, memory_split, promotion, clocks, self.flash_waits, compare);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
-                memory.use_file_beside(&flash.tier, self.save_limit.0)?;
+                memory.use_file_beside(flash.tier.runs(), self.save_limit.0)?;
                 let is_single = memory.stores().len() == 1 && !has_compact;
                 self.divide_memory(&flash, &memory, (&options, configured_bytes), is_single);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
@@ -493,15 +494,6 @@ impl CacheBuilder {
             Some(bytes) => format!("Give {} KiB of memory or more, or a smaller flash", bytes >> 10),
             None => "Give more memory, or a smaller flash".to_owned(),
         }
-    }
-
-    fn open_flash(&self, memory_bytes: u64, memory: &Memory) -> Result<Option<Opening>, Error> {
-        let opened = self.has_flash().then(|| self.open_within(memory_bytes)).transpose();
-        let mut opened = opened.map_err(|error| self.flash_error(&error))?;
-        if let (Some(opening), Some(reason)) = (&mut opened, memory.outdates_flash()) {
-            opening.begin_empty(reason);
-        }
-        Ok(opened)
     }
 
     pub(crate) fn has_flash(&self) -> bool {

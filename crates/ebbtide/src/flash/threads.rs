@@ -8,7 +8,7 @@ use crate::flash::memory_split::MemorySplit;
 use crate::flash::promotion::FlashPromotion;
 use crate::flash::tier::{FlashTier, FlashWaits, seconds_of_flash};
 use ebbtide_flash::device::Device;
-use ebbtide_flash::{Error, Opening};
+use ebbtide_flash::{DeviceRuns, Error, Opening};
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -64,19 +64,19 @@ impl Drop for IoThreads {
     }
 }
 
-/// Starts the I/O threads and the tier, with the objects on flash; waits for the device. `announce`: see
-/// `Opening::start_announced`.
+/// Starts the I/O threads and the tier, with the objects on flash; waits for the device. `compare`: see
+/// `Opening::start_beside`.
 pub(crate) fn start_tier(
     opening: Opening,
     memory_split: MemorySplit,
     promotion: FlashPromotion,
     (clock, time): (Clock, &EngineClock),
     waits: FlashWaits,
-    announce: impl FnOnce(Option<u64>, u64),
+    compare: impl FnOnce(DeviceRuns) -> Option<String>,
 ) -> Result<(Arc<FlashTier>, IoThreads), Error> {
     let io = IoThreads::start(opening.device())?;
     let now = seconds_of_flash(time.epoch_seconds(), time.now_ms());
-    let started = opening.start_announced(now, announce)?;
+    let started = opening.start_beside(now, compare)?;
     Ok((FlashTier::new(started, memory_split, promotion, (clock, time), waits), io))
 }
 

@@ -18,9 +18,9 @@
 //! was.
 //!
 //! A file alone cannot tell whether the cache has run without it since the stop. With flash it can: the superblock
-//! names the last run of flash beside the file, and says whether the cache has run with the file alone since
-//! (`RunRecord`). Memory is not used where flash has run since, and flash is not used where memory has. A start that is
-//! cut short between the two leaves both warm:
+//! names the last run of flash beside the file and the device, and says whether the cache has run with the file alone
+//! since (`RunRecord`). Memory is not used where flash has run since, or does not tell. Flash is not used where memory
+//! has run alone or beside another device since. A start that is cut short between the two leaves both warm:
 //!
 //! ```text
 //! file: flash {old, new}, fsync -> flash: run new -> file: "in use", flash new, fsync -> serve
@@ -44,7 +44,7 @@ use crate::pool_plan::Plan;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_flash::Tier;
+use ebbtide_flash::{DeviceRuns, LastRun};
 use ebbtide_store::{
     CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Process, Store, kill_point,
 };
@@ -236,50 +236,42 @@ impl Memory {
         &self.stores
     }
 
-    /// The reason why flash must begin empty: it may have values that are older than acknowledged writes.
-    pub fn outdates_flash(&self) -> Option<&'static str> {
-        self.runs.ran_alone.then_some("the memory file was used without flash since flash was written")
+    /// Compares memory with flash that is about to begin a run, which the file announces before flash has it. Returns
+    /// the reason why flash must begin empty.
+    pub fn compare_with_flash(&self, runs: DeviceRuns) -> Option<String> {
+        if let (Some((opened, MemoryStart::Warm { .. })), true) = (&self.opened, self.runs.accepts(runs.last)) {
+            // A file that refuses it is refused when it is taken. Until then only a kill makes memory older than flash.
+            if superblock::announce_run(&opened.file, runs).is_ok() {
+                kill_point(KillPoint::StartAnnounced);
+            }
+        }
+        self.runs.outdates(runs).map(str::to_owned)
     }
 
-    /// Notes in the file that flash begins a run after `last_run`, before flash does. Of memory that is older than
-    /// flash nothing is noted: the next start finds it older, too.
-    pub fn announce_flash_run(&self, last_run: Option<u64>, run: u64) {
-        let Some((opened, MemoryStart::Warm { .. })) = &self.opened else { return };
-        if last_run.is_some_and(|last_run| !self.runs.accepts(last_run)) {
-            return;
-        }
-        // A file that refuses it is refused when it is taken. Until then only a kill makes memory older than flash.
-        if superblock::announce_run(&opened.file, last_run, run).is_ok() {
-            kill_point(KillPoint::StartAnnounced);
-        }
-    }
-
-    /// Drops memory that is older than flash, because flash has run without it. `last_run`: the run that used flash
-    /// before this one.
-    fn check_flash(&mut self, last_run: Option<u64>) -> Result<(), Error> {
-        let Some((opened, start @ MemoryStart::Warm { .. })) = &mut self.opened else { return Ok(()) };
-        if last_run.is_some_and(|run| !self.runs.accepts(run)) {
-            let reason = "flash has run without the memory file since it was written".to_owned();
-            *start = MemoryStart::Cold { reason };
+    /// Makes the file this run's, beside flash that has started: from here on the stores may be changed. Memory that
+    /// may be older than flash is dropped.
+    ///
+    /// # Errors
+    /// As [`Opened::begin`].
+    pub fn use_file_beside(&mut self, flash: DeviceRuns, save_limit: Duration) -> Result<(), Error> {
+        if let (Some((opened, start @ MemoryStart::Warm { .. })), false) =
+            (&mut self.opened, self.runs.accepts(flash.last))
+        {
+            let reason = match flash.last {
+                LastRun::Unknown => "flash does not tell whether it has run without the memory file",
+                LastRun::Absent | LastRun::Known(_) => "flash has run without the memory file since it was written",
+            };
+            *start = MemoryStart::Cold { reason: reason.to_owned() };
             self.stores.clear();
             self.tables.clear();
             (self.memory, self.stores) = empty(&self.plan.stores, Some(opened))?;
         }
-        Ok(())
+        self.use_file(Some(flash), save_limit)
     }
 
-    /// Makes the file this run's, beside flash that has started: from here on the stores may be changed.
-    ///
-    /// # Errors
-    /// As [`Opened::begin`].
-    pub fn use_file_beside(&mut self, flash: &Tier, save_limit: Duration) -> Result<(), Error> {
-        self.check_flash(flash.last_run_number())?;
-        self.use_file(Some(flash.run_number()), save_limit)
-    }
-
-    fn use_file(&mut self, flash_run: Option<u64>, save_limit: Duration) -> Result<(), Error> {
+    fn use_file(&mut self, flash: Option<DeviceRuns>, save_limit: Duration) -> Result<(), Error> {
         if let Some((opened, start)) = self.opened.take() {
-            let runs = self.runs.next(flash_run);
+            let runs = self.runs.next(flash);
             self.file = Some(opened.begin(start, (save_limit, runs), &self.memory)?);
         }
         Ok(())

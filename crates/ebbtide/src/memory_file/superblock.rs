@@ -6,21 +6,23 @@
 //! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | state u32 | ran alone u32 |
 //! XXH3-64 of what precedes u64 | run of flash before u64 | run of flash after u64 | XXH3-64 of what precedes u64 |
-//! 0 ... up to 4096 B
+//! device of flash u64 | XXH3-64 of the first 128 B and the device u64 | 0 ... up to 4096 B
 //! ```
 //! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. The
 //! state is 0 for a file with an image. Without one it is the reason: 1 if the time limit of the stop was over, 2 if
 //! the file system refused bytes, 3 while a cache uses the file, 4 while a stop writes it. The flash run and the mark
 //! of a run without flash are valid in every state (see `RunRecord`).
 //!
-//! The runs behind the first checksum announce a run of flash, from its start until the file is in use (see
-//! `memory_file`). A program that does not know them finds flash at another run than the flash run, and starts with
-//! empty memory.
+//! The runs behind the first checksum announce a run of flash, from its start until the file is in use beside flash
+//! (see `memory_file`). A program that does not know them finds flash at another run than the flash run, and starts
+//! with empty memory. The device is that of the flash run. A program that does not know it leaves it out, so that flash
+//! at another run than the flash run begins empty.
 //!
 //! The format decides whether a program reads a file. The version, text with zeros behind it, is for the operator only:
 //! an upgrade and its rollback are warm where both programs have one format.
 
 use crate::clock::{Elapsed, SavedTime};
+use ebbtide_flash::{DeviceRuns, LastRun};
 use ebbtide_store::FRAME_BYTES;
 use std::fs::File;
 use std::io;
@@ -42,15 +44,20 @@ const _: () = assert!(CHECKED_BYTES == 120);
 /// Where the announcement of a run of flash begins, and its checksum.
 const ANNOUNCED_AT: usize = CHECKED_BYTES + 8;
 const ANNOUNCED_END: usize = ANNOUNCED_AT + 16;
+/// Where the device of flash is, and its checksum.
+const DEVICE_AT: usize = ANNOUNCED_END + 8;
+const _: () = assert!(DEVICE_AT == 152 && DEVICE_AT + 16 <= BLOCK_BYTES as usize);
 
 /// Which flash goes with the memory: each run of the cache writes it when it takes the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunRecord {
     /// The number of the last run of flash beside this file; 0 if there was none.
-    pub flash_run: u64,
+    flash_run: u64,
+    /// The device of that run; 0 if it is not known.
+    device: u64,
     /// Whether the cache has run with this file and without flash since: flash may have values that are older than
     /// acknowledged writes of that run.
-    pub ran_alone: bool,
+    ran_alone: bool,
     /// The runs of flash before and after a start that was announced in the file and has not taken it; 0 for none.
     announced: [u64; 2],
 }
@@ -59,19 +66,59 @@ impl RunRecord {
     fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Self {
         let is_announced = number(block, ANNOUNCED_END) == XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
         let announced = if is_announced { [0, 8].map(|at| number(block, ANNOUNCED_AT + at)) } else { [0; 2] };
-        Self { flash_run: number(block, 24), ran_alone: short_number(block, 116) != 0, announced }
+        let device = number(block, DEVICE_AT);
+        let device = if number(block, DEVICE_AT + 8) == device_checksum(block, device) { device } else { 0 };
+        Self { flash_run: number(block, 24), device, ran_alone: short_number(block, 116) != 0, announced }
     }
 
-    /// Whether memory is as new as flash that was used by this run last.
-    pub fn accepts(&self, last_run: u64) -> bool {
-        last_run == self.flash_run || self.announced.contains(&last_run)
+    /// Whether memory is as new as flash whose last run this was.
+    pub fn accepts(&self, last_run: LastRun) -> bool {
+        match last_run {
+            LastRun::Absent => true,
+            LastRun::Known(run) => run == self.flash_run || self.announced.contains(&run),
+            LastRun::Unknown => false,
+        }
     }
 
-    /// The record of the next run, which has this run of flash.
-    pub fn next(self, flash_run: Option<u64>) -> Self {
-        let (flash_run, ran_alone) = (flash_run.unwrap_or(self.flash_run), flash_run.is_none());
-        Self { flash_run, ran_alone, announced: [0; 2] }
+    /// The reason why flash may have values that are older than acknowledged writes to memory.
+    pub fn outdates(&self, flash: DeviceRuns) -> Option<&'static str> {
+        let is_beside_another = self.flash_run != 0 && self.device != flash.device && !self.accepts(flash.last);
+        match (self.ran_alone, is_beside_another) {
+            (true, _) => Some("the memory file was used without flash since flash was written"),
+            (false, true) => Some("the memory file was used with another flash since"),
+            (false, false) => None,
+        }
     }
+
+    /// The record of the next run, which has this flash. Without flash the announced runs of it stay: memory is newer
+    /// than both.
+    pub fn next(self, flash: Option<DeviceRuns>) -> Self {
+        match flash {
+            Some(DeviceRuns { device, present, .. }) => {
+                Self { flash_run: present, device, ran_alone: false, announced: [0; 2] }
+            }
+            None => Self { ran_alone: true, ..self },
+        }
+    }
+
+    /// Writes what is behind the first checksum.
+    fn encode_behind(&self, block: &mut [u8; BLOCK_BYTES as usize]) {
+        if self.announced != [0; 2] {
+            let [before, after] = self.announced.map(u64::to_le_bytes);
+            block[ANNOUNCED_AT..][..16].copy_from_slice(&[before, after].concat());
+            let checksum = XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
+            block[ANNOUNCED_END..][..8].copy_from_slice(&checksum.to_le_bytes());
+        }
+        if self.device != 0 {
+            let checksum = device_checksum(block, self.device);
+            block[DEVICE_AT..][..16].copy_from_slice(&[self.device, checksum].map(u64::to_le_bytes).concat());
+        }
+    }
+}
+
+/// The announcement, which changes between, is not part of it.
+fn device_checksum(block: &[u8; BLOCK_BYTES as usize], device: u64) -> u64 {
+    XxHash3_64::oneshot(&[&block[..ANNOUNCED_AT], &device.to_le_bytes()].concat())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,19 +181,17 @@ pub(super) fn runs(file: &File) -> RunRecord {
     }
 }
 
-/// Writes into a file, durably, that flash is about to go on from one run to the next. Its first block is valid.
+/// Writes into a file, durably, that flash is about to begin a run. Its first block is valid.
 ///
 /// # Errors
 /// The file system's.
-pub(super) fn announce_run(file: &File, last_run: Option<u64>, run: u64) -> io::Result<()> {
+pub(super) fn announce_run(file: &File, flash: DeviceRuns) -> io::Result<()> {
     let mut block = [0; BLOCK_BYTES as usize];
     file.read_exact_at(&mut block, 0)?;
-    block[ANNOUNCED_AT..][..8].copy_from_slice(&last_run.unwrap_or(0).to_le_bytes());
-    block[ANNOUNCED_AT + 8..][..8].copy_from_slice(&run.to_le_bytes());
-    let checksum = XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
-    block[ANNOUNCED_END..][..8].copy_from_slice(&checksum.to_le_bytes());
+    let before = if let LastRun::Known(run) = flash.last { run } else { 0 };
+    RunRecord { announced: [before, flash.present], ..RunRecord::default() }.encode_behind(&mut block);
     // One sector: after a power cut the file has the announcement or not.
-    file.write_all_at(&block[ANNOUNCED_AT..ANNOUNCED_END + 8], ANNOUNCED_AT as u64)?;
+    file.write_all_at(&block[ANNOUNCED_AT..DEVICE_AT], ANNOUNCED_AT as u64)?;
     file.sync_data()
 }
 
@@ -220,6 +265,7 @@ impl Superblock {
         put(&u32::from(self.runs.ran_alone).to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKED_BYTES]);
         block[CHECKED_BYTES..][..8].copy_from_slice(&checksum.to_le_bytes());
+        self.runs.encode_behind(&mut block);
         block
     }
 
@@ -271,7 +317,12 @@ mod tests {
         let superblock = Superblock {
             frames: 9,
             image_bytes: 0x0102_0304_0506_0708,
-            runs: RunRecord { flash_run: 0x1112_1314_1516_1718, ran_alone: true, announced: [0; 2] },
+            runs: RunRecord {
+                flash_run: 0x1112_1314_1516_1718,
+                device: 0x2122_2324_2526_2728,
+                ran_alone: true,
+                announced: [0x31, 0x32],
+            },
             stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
             time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
             program: "10.20.30".to_owned(),
@@ -291,20 +342,30 @@ mod tests {
         }
     }
 
+    const OLD: u64 = 0x0102_0304_0506_0708;
+    const NEW: u64 = 0x1112_1314_1516_1718;
+
+    fn flash(device: u64, last: LastRun, present: u64) -> DeviceRuns {
+        DeviceRuns { device, last, present }
+    }
+
+    fn accepted(runs: RunRecord) -> [bool; 4] {
+        [3, OLD, NEW, 4].map(|run| runs.accepts(LastRun::Known(run)))
+    }
+
     #[test]
     fn an_announced_run_is_as_drawn() {
         let file = tempfile::tempfile().unwrap();
         let runs = RunRecord { flash_run: 3, ..RunRecord::default() };
         file.write_all_at(&stopping(runs), 0).unwrap();
-        announce_run(&file, Some(0x0102_0304_0506_0708), 0x1112_1314_1516_1718).unwrap();
+        announce_run(&file, flash(9, LastRun::Known(OLD), NEW)).unwrap();
         let mut block = [0; BLOCK_BYTES as usize];
         file.read_exact_at(&mut block, 0).unwrap();
         assert_eq!(&block[128..144], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
-        let accepted =
-            |runs: RunRecord| [3, 0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 4].map(|run| runs.accepts(run));
         assert_eq!(accepted(runs), [true, false, false, false]);
-        assert_eq!(accepted(super::runs(&file)), [true, true, true, false]);
-        assert_eq!(accepted(super::runs(&file).next(Some(4))), [false, false, false, true]);
+        let announced = super::runs(&file);
+        assert_eq!(accepted(announced), [true, true, true, false]);
+        assert_eq!(accepted(announced.next(Some(flash(9, LastRun::Known(NEW), 4)))), [false, false, false, true]);
         // An announcement belongs to its block.
         for at in 128..152 {
             let mut damaged = block;
@@ -314,7 +375,42 @@ mod tests {
         let other = RunRecord { ran_alone: true, ..runs };
         file.write_all_at(&stopping(other)[..ANNOUNCED_AT], 0).unwrap();
         assert_eq!(super::runs(&file), other);
-        announce_run(&file, None, 7).unwrap();
-        assert_eq!([3, 7, 4].map(|run| super::runs(&file).accepts(run)), [true, true, false], "flash was new");
+        announce_run(&file, flash(9, LastRun::Absent, 7)).unwrap();
+        assert_eq!([3, 7, 4].map(|run| super::runs(&file).accepts(LastRun::Known(run))), [true, true, false]);
+    }
+
+    #[test]
+    fn runs_alone_keep_what_was_announced() {
+        let file = tempfile::tempfile().unwrap();
+        let runs = RunRecord { flash_run: 3, device: 9, ..RunRecord::default() };
+        file.write_all_at(&stopping(runs), 0).unwrap();
+        announce_run(&file, flash(9, LastRun::Known(3), NEW)).unwrap();
+        // The start is killed, and the next one is without flash.
+        let alone = super::runs(&file).next(None);
+        for block in [in_use(alone), stopping(alone)] {
+            file.write_all_at(&block, 0).unwrap();
+            assert_eq!(super::runs(&file), alone);
+        }
+        assert_eq!(accepted(alone), [true, false, true, false]);
+        assert!(alone.outdates(flash(9, LastRun::Known(NEW), 4)).is_some());
+    }
+
+    #[test]
+    fn other_devices_and_unknown_runs_are_told() {
+        let runs = RunRecord::default().next(Some(flash(9, LastRun::Absent, 3)));
+        let block = in_use(runs);
+        assert_eq!(RunRecord::decode(&block), runs);
+        // A device that is not readable is another one.
+        for at in 152..168 {
+            let mut damaged = block;
+            damaged[at] ^= 1;
+            assert_eq!(RunRecord::decode(&damaged), RunRecord { device: 0, ..runs }, "byte {at}");
+        }
+        let is_outdated = |device, last| runs.outdates(flash(device, last, 5)).is_some();
+        assert!(!is_outdated(9, LastRun::Known(3)) && !is_outdated(9, LastRun::Known(4)));
+        assert!(!is_outdated(8, LastRun::Absent), "a new device has no older values");
+        assert!(is_outdated(8, LastRun::Known(4)));
+        assert!(RunRecord::default().outdates(flash(8, LastRun::Known(4), 5)).is_none(), "a new file knows of none");
+        assert_eq!([LastRun::Absent, LastRun::Unknown].map(|last| runs.accepts(last)), [true, false]);
     }
 }

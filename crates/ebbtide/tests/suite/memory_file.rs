@@ -645,10 +645,15 @@ fn one_file_serves_one_cache() {
 
 /// A cache of 8 MiB with a memory file, flash or both in a folder.
 fn build_in(folder: &Path, with_file: bool, with_flash: bool) -> Cache {
+    build_beside(folder, with_file, with_flash.then_some("flash"))
+}
+
+/// With the flash file of this name.
+fn build_beside(folder: &Path, with_file: bool, flash: Option<&str>) -> Cache {
     let mut builder = Cache::builder().memory(ByteSize::mib(8));
-    if with_flash {
+    if let Some(flash) = flash {
         let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
-        builder = builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options);
+        builder = builder.flash(folder.join(flash), ByteSize::mib(64)).flash_options(options);
         // A slow device delays evictions, and loses none of their items.
         builder = builder.flash_demotion_wait(Duration::from_secs(60));
     }
@@ -699,19 +704,71 @@ fn memory_and_flash_belong_together() {
     }
 }
 
+/// The versions of values that a cache still has.
+fn versions(cache: &Cache) -> BTreeSet<u8> {
+    let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
+    (0..30_000).filter_map(get).collect()
+}
+
+fn tells_of_flash(cache: &Cache, reason: &str) -> bool {
+    cache.flash_stats().unwrap().notices.iter().any(|notice| notice.contains(reason))
+}
+
+#[test]
+fn flash_files_in_turns_serve_no_old_value() {
+    let folder = folders().pop().expect("there is one");
+    let run = |flash, version| {
+        let cache = build_beside(folder.path(), true, Some(flash));
+        let found = (is_warm(&cache), versions(&cache));
+        let is_outdated = tells_of_flash(&cache, "the memory file was used with another flash since");
+        set(&cache, version);
+        cache.close().unwrap();
+        (found.0, found.1, is_outdated)
+    };
+    assert!(!run("one", 1).0);
+    // A new device has no older values.
+    let (is_memory_warm, found, is_outdated) = run("two", 2);
+    assert!(is_memory_warm && found == BTreeSet::from([1]) && !is_outdated);
+    assert_eq!(run("one", 3), (false, BTreeSet::new(), true));
+    assert_eq!(run("two", 4), (false, BTreeSet::new(), true));
+    assert_eq!(run("two", 5), (true, BTreeSet::from([4]), false));
+}
+
+#[test]
+fn flash_of_an_unknown_run_drops_memory() {
+    for warm_restart in [true, false] {
+        let folder = folders().pop().expect("there is one");
+        let path = folder.path().join("flash");
+        let build = || {
+            let options = FlashOptions { rewrite_threshold: 1, warm_restart, ..FlashOptions::default() };
+            let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
+            let builder = builder.flash(&path, ByteSize::mib(64)).flash_demotion_wait(Duration::from_secs(60));
+            builder.memory_file(folder.path().join("memory")).build().unwrap()
+        };
+        let cache = build();
+        set(&cache, 1);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = build();
+        assert!(is_warm(&cache), "{}", cold_reason(&cache));
+        cache.close().unwrap();
+        drop(cache);
+        // The superblock of flash, behind the first MiB of the device.
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"damage", (1 << 20) + 16).unwrap();
+        let cache = build();
+        let reason = cold_reason(&cache);
+        assert!(reason.contains("flash does not tell whether it has run without the memory file"), "{reason}");
+        assert!(versions(&cache).is_empty());
+    }
+}
+
 #[test]
 fn flash_is_empty_after_a_run_without_it() {
     // The record is the same in both modes of a file.
     let folder = folders().pop().expect("there is one");
     let build = |with_file, with_flash| build_in(folder.path(), with_file, with_flash);
-    let versions = |cache: &Cache| {
-        let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec()[0]);
-        (0..30_000).filter_map(get).collect::<BTreeSet<u8>>()
-    };
-    let has_empty_flash = |cache: &Cache| {
-        let notices = cache.flash_stats().unwrap().notices;
-        notices.iter().any(|notice| notice.contains("the memory file was used without flash"))
-    };
+    let has_empty_flash = |cache: &Cache| tells_of_flash(cache, "the memory file was used without flash");
     for (round, is_stopped) in [(0, true), (10, false)] {
         let cache = build(true, true);
         set(&cache, round + 1);

@@ -52,5 +52,6 @@ pub use options::TierOptions;
 pub use scan::TierScan;
 pub use state::Tier;
 pub use stats::{Drops, Evictions, TierStats, WrittenBytes};
+pub use superblock::{DeviceRuns, LastRun};
 
 use state::{STRIPES, token_of_large};

@@ -20,12 +20,12 @@ use super::layout::TierLayout;
 use super::pool_names::TierPools;
 use super::small_area::SmallArea;
 use super::state::NONE_AWAITED;
-use super::superblock::{Partition, RunState, Superblock, SuperblockError, boot, random_id};
+use super::superblock::{DeviceRuns, LastRun, Partition, RunState, Superblock, boot, draw_run, random_id};
 use super::{STRIPES, Tier, TierOptions};
 use crate::Error;
 use crate::admission::Admission;
 use crate::deletion_log::{self, DeletionLog, Incarnations, LogContents, StoreKind, Unreadable};
-use crate::device::{self, BLOCK, Buffer, Device, Disk, OpenError, OpenedDisk};
+use crate::device::{self, BLOCK, Device, Disk, OpenError, OpenedDisk};
 use crate::large::LargeLog;
 use crate::recovery::RecoveryInput;
 use crate::small::SmallStore;
@@ -67,10 +67,6 @@ pub struct Opening {
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created_files: CreatedFiles,
-    /// The run that used the device before this one; `None` if its superblock is not readable.
-    last_run: Option<u64>,
-    /// Reason of the caller for an empty start, whatever the device holds.
-    empty_reason: Option<String>,
 }
 
 /// Both stores with their objects, and how the deletion log continues.
@@ -173,8 +169,6 @@ impl Opening {
             uses_wal_buffer: false,
             boot: boot(),
             notices: Vec::new(),
-            last_run: None,
-            empty_reason: None,
             created_files: CreatedFiles::default(),
         })
     }
@@ -182,19 +176,13 @@ impl Opening {
     /// An empty tier that keeps nothing for another start. Does not wait for the device.
     pub(super) fn volatile(self) -> Result<Tier, Error> {
         let stores = self.empty(0)?;
-        let superblock = self.running(&stores, 0);
+        let superblock = self.running(&stores, draw_run());
         Ok(self.tier(stores, superblock, None))
     }
 
-    fn running(&self, stores: &OpenedStores, boot: u128) -> Superblock {
+    fn running(&self, stores: &OpenedStores, run: u64) -> Superblock {
         let (incarnations, latest) = (stores.incarnations, stores.latest);
-        Superblock {
-            shape: self.shape,
-            incarnations,
-            run: random_id().max(1),
-            state: RunState::Running { boot },
-            latest,
-        }
+        Superblock { shape: self.shape, incarnations, run, state: RunState::Running { boot: 0 }, latest }
     }
 
     fn tier(self, stores: OpenedStores, superblock: Superblock, deletion_log: Option<DeletionLog>) -> Tier {
@@ -210,7 +198,7 @@ impl Opening {
             pools: stores.pools,
             checkpoint: checkpoint.filter(|_| self.options.warm_restart),
             deletion_log,
-            last_run: self.last_run,
+            last_run: LastRun::Absent,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             latest: AtomicU32::new(superblock.latest),
             observed: AtomicU32::new(0),
@@ -238,11 +226,6 @@ impl Opening {
         Arc::clone(&self.device)
     }
 
-    /// Makes [`Opening::start`] start empty, and report this reason.
-    pub fn begin_empty(&mut self, reason: &str) {
-        self.empty_reason = Some(reason.to_owned());
-    }
-
     /// Returns the tier, with the objects on the device if their state is certain, or empty; and notices: which of the
     /// two and why, and every feature that does not work. `now` is in seconds since 1970. Waits for the device: after a
     /// clean stop for reading the checkpoint, about 1 % of the capacity at most; after a crash for two reads per
@@ -253,22 +236,28 @@ impl Opening {
     /// [`Error::Refused`] when another tier has the deletion log open; [`Error::Transfer`] and [`Error::Sync`] when
     /// the device refuses a write without which a later start might find removed objects.
     pub fn start(self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
-        self.start_announced(now, |_, _| ())
+        self.start_beside(now, |_| None)
     }
 
-    /// As [`Opening::start`]. `announce` gets the number of the run before, if it is readable, and that of this run,
-    /// before the device has it.
+    /// As [`Opening::start`], beside memory that survives a stop, too. `compare` gets the runs before the device has
+    /// the present one, and returns the reason why flash must begin empty, whatever the device holds.
     ///
     /// # Errors
     /// As [`Opening::start`].
-    pub fn start_announced(
+    pub fn start_beside(
         mut self,
         now: u32,
-        announce: impl FnOnce(Option<u64>, u64),
+        compare: impl FnOnce(DeviceRuns) -> Option<String>,
     ) -> Result<(Arc<Tier>, Vec<String>), Error> {
         let deletion_log = self.open_deletion_log()?;
+        let (last, before) = Superblock::read(&*self.device);
+        let runs = DeviceRuns { device: self.shape.identity, last, present: draw_run() };
+        let outdated = compare(runs);
         let resumed = match self.options.warm_restart {
-            true => self.resume(deletion_log.as_ref(), now).map_err(Some),
+            true => before
+                .and_then(|before| outdated.map_or(Ok(before), Err))
+                .and_then(|before| self.resume(&before, deletion_log.as_ref(), now))
+                .map_err(Some),
             false => Err(None),
         };
         let stores = match resumed {
@@ -280,8 +269,7 @@ impl Opening {
                 stores
             }
         };
-        let mut superblock = self.running(&stores, 0);
-        announce(self.last_run, superblock.run);
+        let mut superblock = self.running(&stores, runs.present);
         let deletion_log = deletion_log.filter(|log| self.announce(log, &stores.log, superblock.run));
         if let Some(boot) = self.boot.filter(|_| deletion_log.is_some()) {
             superblock.state = RunState::Running { boot };
@@ -300,6 +288,7 @@ impl Opening {
         self.created_files.disarm();
         let mut tier = self.tier(stores, superblock, deletion_log);
         tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
+        tier.last_run = last;
         Ok((Arc::new(tier), notices))
     }
 
@@ -407,19 +396,15 @@ impl Opening {
     }
 
     /// The objects on flash, or the reason why their state is not certain.
-    fn resume(&mut self, deletion_log: Option<&DeletionLog>, now: u32) -> Result<OpenedStores, String> {
-        let block = device::read(&*self.device, 0, Buffer::zeroed(BLOCK));
-        let block = block.map_err(|error| format!("its first block cannot be read: {error}"))?;
-        let before = Superblock::decode(&block).map_err(|undecodable| match undecodable {
-            SuperblockError::Blank => "it is new".to_owned(),
-            SuperblockError::Version(version) => format!("it is of another version, {version}"),
-            SuperblockError::Damaged => "its first block is damaged".to_owned(),
-        })?;
-        self.last_run = Some(before.run);
-        self.empty_reason.take().map_or(Ok(()), Err)?;
+    fn resume(
+        &mut self,
+        before: &Superblock,
+        deletion_log: Option<&DeletionLog>,
+        now: u32,
+    ) -> Result<OpenedStores, String> {
         let fresh = (self.layout.clone(), self.shape);
         self.adopt_partition(&before.shape);
-        let resumed = self.resume_from(&before, deletion_log, now);
+        let resumed = self.resume_from(before, deletion_log, now);
         if resumed.is_err() {
             (self.layout, self.shape) = fresh;
         }

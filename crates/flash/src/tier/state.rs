@@ -3,7 +3,7 @@
 use super::capacity_split::CapacitySplit;
 use super::pool_names::TierPools;
 use super::small_area::SmallArea;
-use super::superblock::Superblock;
+use super::superblock::{DeviceRuns, LastRun, Superblock};
 use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
 use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
@@ -39,7 +39,7 @@ pub struct Tier {
     /// Area for the checkpoint that a stop writes; `None` if nothing is kept for another start.
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) deletion_log: Option<DeletionLog>,
-    pub(super) last_run: Option<u64>,
+    pub(super) last_run: LastRun,
     pub(super) inserting: Box<[Mutex<()>]>,
     /// Latest time passed to any method, in seconds since 1970. It never decreases, not even over a restart.
     pub(super) latest: AtomicU32,
@@ -67,15 +67,10 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// The number of this run of the flash. The next start finds it on the device.
-    pub fn run_number(&self) -> u64 {
-        self.superblock.lock().unwrap().run
-    }
-
-    /// The number of the run that used the device before this one, whether or not this run started with its objects;
-    /// `None` if the device was new or its superblock is not readable.
-    pub fn last_run_number(&self) -> Option<u64> {
-        self.last_run
+    /// The runs of the device, whether or not the present one started with its objects.
+    pub fn runs(&self) -> DeviceRuns {
+        let superblock = self.superblock.lock().unwrap();
+        DeviceRuns { device: superblock.shape.identity, last: self.last_run, present: superblock.run }
     }
 
     /// Submits the superblock; it is written once the device is served. Returns whether the device accepted the

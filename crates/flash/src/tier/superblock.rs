@@ -25,7 +25,7 @@
 //! | 2, clean without a log | the same; no deletion log, or an incomplete one | 0 | the same | at the stop |
 
 use crate::deletion_log::Incarnations;
-use crate::device::{BLOCK, Buffer};
+use crate::device::{self, BLOCK, Buffer, Device};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use twox_hash::XxHash3_64;
@@ -36,6 +36,27 @@ const CHECKSUM: usize = 112;
 const BYTES: usize = 120;
 
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
+
+/// The run that used a device before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastRun {
+    /// The device is new.
+    Absent,
+    /// The run with this number.
+    Known(u64),
+    /// A run of another version, or one whose superblock cannot be read.
+    Unknown,
+}
+
+/// The last run of a device and the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRuns {
+    /// The identity of the device, which is drawn when it is new.
+    pub device: u64,
+    pub last: LastRun,
+    /// The number of the present run, drawn at each start. Never 0.
+    pub present: u64,
+}
 
 /// How the device is divided. Objects are found only by a tier that divides the device in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +153,21 @@ impl Superblock {
         block
     }
 
+    /// The last run of a device, and what it wrote, or the reason why that is not known.
+    pub fn read(device: &dyn Device) -> (LastRun, Result<Self, String>) {
+        let unknown = |reason: String| (LastRun::Unknown, Err(reason));
+        let block = match device::read(device, 0, Buffer::zeroed(BLOCK)) {
+            Ok(block) => block,
+            Err(error) => return unknown(format!("its first block cannot be read: {error}")),
+        };
+        match Self::decode(&block) {
+            Ok(before) => (LastRun::Known(before.run), Ok(before)),
+            Err(SuperblockError::Blank) => (LastRun::Absent, Err("it is new".to_owned())),
+            Err(SuperblockError::Version(version)) => unknown(format!("it is of another version, {version}")),
+            Err(SuperblockError::Damaged) => unknown("its first block is damaged".to_owned()),
+        }
+    }
+
     pub fn decode(block: &[u8]) -> Result<Self, SuperblockError> {
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
@@ -170,6 +206,11 @@ impl Superblock {
 pub(super) fn boot() -> Option<u128> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
+}
+
+/// The number of a run, never 0.
+pub(super) fn draw_run() -> u64 {
+    random_id().max(1)
 }
 
 /// A random number, unique to a life or a run.
