@@ -6,8 +6,9 @@
 //!
 //! header   magic u32 | version u32 | sequence u64 | identity u64 | region u32 | objects u32 | footer's offset u32
 //!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before u64
-//! object   checksum u64 | sequence u64 | order u64 | bytes of value here u32 | bytes of value in all u32
-//!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | annotated u8
+//! object   checksum u64 | sequence u64 | order u64 | bytes of value here u31 | annotated u1
+//!          | bytes of value in all u32 | position u24 | bytes of key u8 | expiry u32 | client flags u32
+//!          | part u16 | pool u16
 //!          | key | of a value over 16 KiB: checksum of each block u64 ... | zeros to a multiple of 64 | value
 //! footer   per object: hash u64 | order u64 | position u32 | bytes u32 | expiry u32 | part u16 | pool u16
 //! ```
@@ -25,6 +26,7 @@
 //!   copy that reclaim makes keeps its order.
 //! - Annotated is 1 if the client flags are an annotation of the cache, and not a client's; otherwise 0.
 //! - A position counts units of 64 bytes from the begin of the region.
+//! - The header has 48 bytes, so that a key of 16 bytes beside a value of 2 or 4 KiB begins no other unit.
 //! - An expiry is in seconds since 1970, 0 for never; the latest expiry of a region too.
 //! - Part 0 is an object, or the first part of one that did not fit into a region. The others carry no key; their hash
 //!   is made from the key's hash, the order and the number of the part.
@@ -37,10 +39,10 @@ use std::ops::Range;
 use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLl");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 pub const REGION_HEADER_BYTES: usize = 64;
-pub const OBJECT_HEADER_BYTES: usize = 50;
+pub const OBJECT_HEADER_BYTES: usize = 48;
 pub const FOOTER_ENTRY_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 8;
 /// Longest value without a checksum for each of its blocks. A drive reads this length in about the time of one block.
@@ -51,7 +53,15 @@ const VALUE_BLOCK_BYTES: usize = 4 << 10;
 /// or less.
 pub const ALIGNED_VALUE_BYTES: usize = 64 << 10;
 
+/// Set in the bytes of a value here if the client flags are an annotation.
+const ANNOTATED: u32 = 1 << 31;
+/// A word has the position in its lower bits, and the bytes of the key above.
+const POSITION_BITS: u32 = 24;
+
 const _: () = assert!(REGION_HEADER_BYTES.is_multiple_of(UNIT));
+/// Bytes of a region of which an object's header can tell each position.
+pub const REGION_BYTES_LIMIT: usize = UNIT << POSITION_BITS;
+const _: () = assert!(REGION_BYTES_LIMIT < ANNOTATED as usize);
 const _: () = assert!(VALUE_BLOCK_BYTES == BLOCK && UNDIVIDED_VALUE_BYTES < ALIGNED_VALUE_BYTES);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,12 +233,10 @@ impl ObjectHeader {
     pub fn encode(&self) -> [u8; OBJECT_HEADER_BYTES] {
         let mut bytes = [0; OBJECT_HEADER_BYTES];
         let mut writer = FieldWriter { bytes: &mut bytes, at: CHECKSUM_BYTES };
-        writer.u64(self.sequence).u64(self.order).u32(self.value_bytes).u32(self.total_bytes).u32(self.position);
-        writer.u32(self.expiry).u32(self.client_flags);
-        bytes[44..46].copy_from_slice(&self.part.to_le_bytes());
-        bytes[46..48].copy_from_slice(&self.pool.to_le_bytes());
-        bytes[48] = self.key_bytes;
-        bytes[49] = self.is_annotated.into();
+        let value_bytes = self.value_bytes | if self.is_annotated { ANNOTATED } else { 0 };
+        writer.u64(self.sequence).u64(self.order).u32(value_bytes).u32(self.total_bytes);
+        writer.u32(self.position | u32::from(self.key_bytes) << POSITION_BITS);
+        writer.u32(self.expiry).u32(self.client_flags).u32(u32::from(self.part) | u32::from(self.pool) << 16);
         bytes
     }
 
@@ -239,18 +247,20 @@ impl ObjectHeader {
     /// Panics when there are fewer bytes than a header has.
     pub fn decode(bytes: &[u8]) -> Self {
         let mut reader = FieldReader { bytes, at: CHECKSUM_BYTES };
+        let (sequence, order, value_bytes, total_bytes) = (reader.u64(), reader.u64(), reader.u32(), reader.u32());
+        let (place, expiry, client_flags, number) = (reader.u32(), reader.u32(), reader.u32(), reader.u32());
         Self {
-            sequence: reader.u64(),
-            order: reader.u64(),
-            value_bytes: reader.u32(),
-            total_bytes: reader.u32(),
-            position: reader.u32(),
-            expiry: reader.u32(),
-            client_flags: reader.u32(),
-            is_annotated: bytes[49] != 0,
-            part: u16::from_le_bytes([bytes[44], bytes[45]]),
-            pool: u16::from_le_bytes([bytes[46], bytes[47]]),
-            key_bytes: bytes[48],
+            sequence,
+            order,
+            value_bytes: value_bytes & !ANNOTATED,
+            total_bytes,
+            position: place & ((1 << POSITION_BITS) - 1),
+            expiry,
+            client_flags,
+            is_annotated: value_bytes & ANNOTATED != 0,
+            part: number as u16,
+            pool: (number >> 16) as u16,
+            key_bytes: (place >> POSITION_BITS) as u8,
         }
     }
 
@@ -364,8 +374,8 @@ mod tests {
         let bytes = REGION.encode(0x1d);
         assert_eq!(
             hex(&bytes),
-            "45624c6c04000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
-             6300000000000000 edfe000000000000 2667d1c12c125019"
+            "45624c6c05000000 0605040302010000 1d00000000000000 0700000003000000 4012000000d2496b \
+             6300000000000000 edfe000000000000 46cf6f21aad9503f"
         );
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 7), Some(REGION));
         assert_eq!(RegionHeader::decode(&bytes, 0x1d, 8), None, "of another region");
@@ -385,11 +395,11 @@ mod tests {
         bytes[..8].copy_from_slice(&sum);
         assert_eq!(
             hex(&bytes),
-            "dd676c2b817dea8f 0605040302010000 6400000000000000 0500000006000000 0100000000d2496b \
-             cdab000002000605 03006b657976616c 7565"
+            "f97383b4f55d3e2f 0605040302010000 6400000000000000 0500000006000000 0100000300d2496b \
+             cdab000002000605 6b657976616c7565"
         );
         let annotated = ObjectHeader { is_annotated: true, ..OBJECT };
-        assert_eq!(annotated.encode()[8..], [&OBJECT.encode()[8..49], &[1]].concat());
+        assert_eq!(annotated.encode()[8..], [&OBJECT.encode()[8..27], &[0x80], &OBJECT.encode()[28..]].concat());
         assert_eq!(ObjectHeader::decode(&annotated.encode()), annotated);
         let check = |bytes: &[u8]| ObjectHeader::check(bytes, 0x1d, OBJECT.sequence, 1);
         assert_eq!(check(&bytes), Ok(OBJECT));
@@ -424,14 +434,16 @@ mod tests {
         let (short, one) = (UNDIVIDED_VALUE_BYTES, VALUE_BLOCK_BYTES);
         for (value_bytes, blocks) in [(short, 0), (short + 1, 5), (5 * one, 5), (5 * one + 1, 6), (256 * one, 256)] {
             let (header, bytes) = long(value_bytes);
-            let front = if blocks == 0 { 53 } else { (53 + 8_usize * blocks).next_multiple_of(64) };
+            let front = if blocks == 0 { 51 } else { (51 + 8_usize * blocks).next_multiple_of(64) };
             assert_eq!((bytes.len(), header.object_bytes()), (front + value_bytes, bytes.len()));
             assert_eq!(header.value(), front..bytes.len());
             assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence, 1), Ok(header));
             let front = &bytes[..header.covered().end];
             assert_eq!(ObjectHeader::check_front(front, 0x1d, OBJECT.sequence, 1), Ok(header));
             let is_in_blocks = blocks > 0;
-            for at in [0, 9, 49, 51, header.value().start - 1, header.value().start, bytes.len() / 2, bytes.len() - 1] {
+            for at in
+                [0, 9, 27, 47, 49, header.value().start - 1, header.value().start, bytes.len() / 2, bytes.len() - 1]
+            {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1;
                 let check = |check: fn(&[u8], u64, u64, u32) -> Result<ObjectHeader, ObjectMismatch>| {
@@ -443,10 +455,10 @@ mod tests {
             }
         }
         let (_, bytes) = long(short + 1);
-        assert_eq!(hex(&bytes[48..69]), LONG);
+        assert_eq!(hex(&bytes[48..67]), LONG);
     }
 
-    const LONG: &str = "03006b6579b989be 329c59a7c98fecb3 fa08db5418";
+    const LONG: &str = "6b6579b989be329c 59a7c98fecb3fa08 db5418";
 
     #[test]
     fn blocks_of_a_range_have_their_checksums() {
@@ -476,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_value_fills_the_rest_of_a_region() {
-        for bytes in (50..250).chain(16_400..16_700).chain(20_500..20_700).chain([1 << 20, 16 << 20]) {
+        for bytes in (48..250).chain(16_400..16_700).chain(20_500..20_700).chain([1 << 20, 16 << 20]) {
             for key_bytes in [0, 8, 77] {
                 let value = value_bytes_in(key_bytes, bytes);
                 let takes = |value: usize| object_bytes(key_bytes, value);

@@ -1,7 +1,7 @@
 //! Options of the log, and the layout that follows from them.
 
 use super::address::{UNIT, UNITS_LIMIT};
-use super::format::{FOOTER_ENTRY_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
+use super::format::{FOOTER_ENTRY_BYTES, REGION_BYTES_LIMIT, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
 use crate::Error;
 use crate::checkpoint_header::MAX_CHECKPOINT_WAIT;
 use crate::device::BLOCK;
@@ -13,7 +13,7 @@ pub const MAX_EXPIRY_GROUPS: usize = 8;
 /// Keys and values share a region with headers; a smaller region holds almost no objects.
 const MIN_REGION_BYTES: usize = 4 * BLOCK;
 /// Positions in a region have 24 bits in a token.
-const MAX_REGION_BYTES: usize = 1 << 30;
+const MAX_REGION_BYTES: usize = REGION_BYTES_LIMIT;
 const BUFFERS_LIMIT: usize = 128;
 /// The number of a buffer has 16 bits.
 const LONG_BUFFERS_LIMIT: usize = (1 << 16) - BUFFERS_LIMIT;

@@ -31,7 +31,9 @@ use std::hash::{BuildHasher, RandomState};
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
+/// From this version on a superblock has its run and its checksum where this one has them.
+const LAYOUT_VERSION: u32 = 7;
 const CHECKSUM: usize = 112;
 const BYTES: usize = 120;
 
@@ -44,7 +46,7 @@ pub enum LastRun {
     Absent,
     /// The run with this number.
     Known(u64),
-    /// A run of another version, or one whose superblock cannot be read.
+    /// A run whose superblock cannot be read.
     Unknown,
 }
 
@@ -97,7 +99,11 @@ pub(super) struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SuperblockError {
     Blank,
-    Version(u32),
+    /// Another version, with its run if that is where it is in this one.
+    Version {
+        version: u32,
+        run: Option<u64>,
+    },
     Damaged,
 }
 
@@ -163,7 +169,10 @@ impl Superblock {
         match Self::decode(&block) {
             Ok(before) => (LastRun::Known(before.run), Ok(before)),
             Err(SuperblockError::Blank) => (LastRun::Absent, Err("it is new".to_owned())),
-            Err(SuperblockError::Version(version)) => unknown(format!("it is of another version, {version}")),
+            Err(SuperblockError::Version { version, run }) => {
+                let reason = format!("it is of another version, {version}");
+                (run.map_or(LastRun::Unknown, LastRun::Known), Err(reason))
+            }
             Err(SuperblockError::Damaged) => unknown("its first block is damaged".to_owned()),
         }
     }
@@ -177,10 +186,13 @@ impl Superblock {
         if block[..8] != MAGIC {
             return Err(SuperblockError::Damaged);
         }
-        if u32_at(8) != VERSION {
-            return Err(SuperblockError::Version(u32_at(8)));
+        let (version, run) = (u32_at(8), u64_at(104));
+        let is_intact = u64_at(CHECKSUM) == XxHash3_64::oneshot(&block[..CHECKSUM]);
+        if version != VERSION {
+            let run = (is_intact && version >= LAYOUT_VERSION).then_some(run);
+            return Err(SuperblockError::Version { version, run });
         }
-        if u64_at(CHECKSUM) != XxHash3_64::oneshot(&block[..CHECKSUM]) {
+        if !is_intact {
             return Err(SuperblockError::Damaged);
         }
         let state = match u32_at(100) {
@@ -198,7 +210,7 @@ impl Superblock {
             log_percent: u32_at(68),
         };
         let incarnations = Incarnations { large: u64_at(24), small: u64_at(32) };
-        Ok(Self { shape, incarnations, run: u64_at(104), state, latest: u32_at(96) })
+        Ok(Self { shape, incarnations, run, state, latest: u32_at(96) })
     }
 }
 
@@ -247,16 +259,16 @@ mod tests {
             assert_eq!(Superblock::decode(&block), Ok(superblock));
             block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
         };
-        let golden = "656262746964657407000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
+        let golden = "656262746964657408000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
-                      8888777766665555c85e4879e65709a7";
+                      8888777766665555931bbda004f82a41";
         assert_eq!(hex(BLOCK_0), golden);
         let clean =
             Superblock { state: RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008888777766665555896ae85fce33a1b4";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008888777766665555e1d50e2c092ad7a2";
         assert_eq!(hex(clean)[144..], *golden);
         let unlogged = RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b020000008888777766665555c609031944e3d61c";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b0200000088887777666655550b8d215bfd7cbf74";
         assert_eq!(hex(Superblock { state: unlogged, ..BLOCK_0 })[144..], *golden);
     }
 
@@ -267,12 +279,20 @@ mod tests {
             let mut damaged = block[..].to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit / 8 {
-                8..12 => SuperblockError::Version(VERSION ^ 1 << (bit - 64)),
+                8..12 => SuperblockError::Version { version: VERSION ^ 1 << (bit - 64), run: None },
                 _ => SuperblockError::Damaged,
             };
             assert_eq!(Superblock::decode(&damaged), Err(expected), "bit {bit}");
         }
         assert_eq!(Superblock::decode(&[0; BLOCK]), Err(SuperblockError::Blank));
+        // Memory beside flash of another version is as new as its run tells.
+        for (version, run) in [(VERSION + 1, Some(BLOCK_0.run)), (7, Some(BLOCK_0.run)), (6, None)] {
+            let mut other = block[..].to_vec();
+            other[8..12].copy_from_slice(&version.to_le_bytes());
+            let checksum = XxHash3_64::oneshot(&other[..CHECKSUM]);
+            other[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(Superblock::decode(&other), Err(SuperblockError::Version { version, run }));
+        }
     }
 
     #[test]

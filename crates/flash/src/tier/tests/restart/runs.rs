@@ -126,6 +126,6 @@ fn flash_of_another_version_starts_empty() {
     // The version is the third word of four bytes.
     world.device.flip(8, 0);
     world.start();
-    assert!(world.is_cold_because("it is of another version, 6"), "{:?}", world.notices);
+    assert!(world.is_cold_because("it is of another version, 9"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }
