@@ -10,7 +10,8 @@
 //! | `state` | the tier: its parts, and the methods that need no file of their own |
 //! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
-//! | `open`, `close`, `created_files` | start and stop; files that a refused start removes |
+//! | `open`, `open/resume` | a start; what it takes from the last run |
+//! | `close`, `created_files` | a stop; files that a refused start removes |
 //! | `check` | whether a start would work |
 //! | `insert`, `lookup` | inserts and lookups |
 //! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; their table on the device |
