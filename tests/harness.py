@@ -122,6 +122,11 @@ class Server:
         self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
 
+    def stop(self):
+        """As an operator does; returns at the end of the process."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE_SECONDS)
+
     def stop_threads(self):
         """Stops the process until SIGCONT. Each thread takes the signal when it next runs, so wait for all of them."""
         self.process.send_signal(signal.SIGSTOP)

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 
+import packets
 import pytest
 
 from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, Server, wait_for
@@ -274,3 +275,84 @@ def test_what_killed_servers_leave_in_memory_goes_with_their_flash(tmp_path, wit
             assert found[held].exists() and found[used].exists()
     with with_flash(held) as server:
         assert "flash is warm after a crash" in server.messages()
+
+
+# Few beside the places of the table of tokens.
+TOKENS = 200
+
+
+def set_token_key(connection, number, letter):
+    """A value that is longer than those of which flash drops some: their page is not worth a write."""
+    assert connection.ask(b"set token%d 0 0 3000\r\n%s\r\n" % (number, letter * 3000)) == b"STORED\r\n"
+
+
+def push_out(connection):
+    """Long values, twice as much as memory holds: few objects, so that a start has memory for the index of all."""
+    for number in range(8000):
+        connection.send(b"set long%d 0 0 3000 noreply\r\n%s\r\n" % (number, b"l" * 3000))
+    connection.ask(b"mn\r\n")
+
+
+def issued_tokens(server):
+    """Keys of which half are on flash and half in memory, and the token that `gets` answers for each."""
+    tokens = {}
+    with server.connect() as connection:
+        for number in range(TOKENS):
+            if number == TOKENS // 2:
+                push_out(connection)
+            set_token_key(connection, number, b"a")
+            answer = connection.ask(b"gets token%d\r\n" % number, b"END\r\n")
+            tokens[number] = int(answer.split(b"\r\n")[0].split()[4])
+    return tokens
+
+
+def unknown_tokens(server):
+    return int(server.stat("flash_unknown_tokens", "stats ebbtide"))
+
+
+# What a command with a token answers: for the unchanged value, and for another one.
+BOUND = [
+    (b"cas token%d 0 0 1 %d\r\nx\r\n", b"STORED\r\n", b"EXISTS\r\n"),
+    (b"ms token%d 1 C%d\r\nx\r\n", b"HD\r\n", b"EX\r\n"),
+    (b"md token%d C%d\r\n", b"HD\r\n", b"EX\r\n"),
+]
+
+
+def test_tokens_outlive_a_stop(tmp_path):
+    with with_flash(tmp_path / "flash") as server:
+        tokens = issued_tokens(server)
+        server.stop()
+        server.bring_back()
+        assert "flash is warm after a stop" in server.messages()
+        with server.connect() as connection, server.connect() as binary:
+            reader = packets.Reader(binary)
+            for number, token in tokens.items():
+                if number % 4 == 3:
+                    set_token_key(connection, number, b"b")
+                elif number % 8 == 0:
+                    binary.send(packets.request(packets.GET, b"token%d" % number))
+                    assert reader.answer().cas == token
+                elif number % 8 == 4:
+                    assert connection.ask(b"mg token%d c\r\n" % number) == b"HD c%d\r\n" % token
+                command, stored, exists = BOUND[number % len(BOUND)]
+                expected = exists if number % 4 == 3 else stored
+                assert connection.ask(command % (number, token)) == expected, f"token{number}"
+        assert unknown_tokens(server) == 0
+
+
+def test_tokens_end_with_a_kill(tmp_path):
+    with with_flash(tmp_path / "flash") as server:
+        tokens = issued_tokens(server)
+        server.stop()
+        server.bring_back()
+        # The tokens of the stop are for its start alone.
+        server.kill()
+        server.bring_back()
+        assert "flash is warm after a crash" in server.messages()
+        refused = 0
+        with server.connect() as connection:
+            for number, token in tokens.items():
+                answer = connection.ask(b"cas token%d 0 0 1 %d\r\nx\r\n" % (number, token))
+                assert answer in (b"EXISTS\r\n", b"NOT_FOUND\r\n")
+                refused += answer == b"EXISTS\r\n"
+        assert unknown_tokens(server) == refused > TOKENS / 2

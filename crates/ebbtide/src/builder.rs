@@ -202,7 +202,7 @@ impl CacheBuilder {
     }
 
     /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a
-    /// run.
+    /// run. Flash that resumes CAS tokens of its last run has the seed of that run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -361,7 +361,8 @@ impl CacheBuilder {
                 let is_single = memory.stores().len() == 1 && !has_compact;
                 self.divide_memory(&flash, &memory, (&options, configured_bytes), is_single);
                 let names: Vec<&str> = shares.iter().map(|(share, _)| share.name.as_str()).collect();
-                let opened = PoolFlash::open_all(&flash, &names, memory.stores());
+                let tokens = memory.token_start();
+                let opened = PoolFlash::open_all(&flash, &names, memory.stores_mut(), tokens);
                 pool_flash = opened.map_err(|error| self.flash_error(&error))?;
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
                 Some((flash, threads))

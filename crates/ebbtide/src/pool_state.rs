@@ -67,9 +67,11 @@ impl PoolState {
         if let Some(events) = removals.clone() {
             store.on_any_removal(move |removed| events.note(removed));
         }
+        let store = Arc::new(store);
+        flash.iter().for_each(|flash| flash.token_stores.register(&flash.on_flash, &store));
         Arc::new_cyclic(|this| Self {
             name: name.into(),
-            store: Arc::new(store),
+            store,
             clock,
             flash,
             memory_key: Arc::downgrade(&memory),

@@ -44,6 +44,6 @@ pub use pools::{FlashPool, PoolStats};
 pub use recent_keys::RecentKeys;
 pub use recovery::{LoggedDeletion, RecoveryInput};
 pub use tier::{
-    DeviceRuns, Drops, Evictions, LastRun, Opening, Probe, Tier, TierOptions, TierScan, TierStats, WrittenBytes,
-    remove_stale_wal_buffers,
+    DeviceRuns, Drops, Evictions, LastRun, Opening, PoolTokens, Probe, Tier, TierOptions, TierScan, TierStats,
+    WrittenBytes, remove_stale_wal_buffers,
 };

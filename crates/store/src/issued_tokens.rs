@@ -4,7 +4,6 @@
 use crate::index::Slot;
 use crate::index::SlotPlace;
 #[cfg(not(loom))]
-#[cfg(not(loom))]
 use crate::ops::Item;
 use crate::store::Store;
 use crate::token_table::TokenTable;

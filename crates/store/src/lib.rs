@@ -48,6 +48,8 @@ mod image;
 mod index;
 mod issued_tokens;
 mod item;
+#[cfg(not(loom))]
+mod kept_tokens;
 mod kill_point;
 mod load_tickets;
 #[cfg(all(test, loom))]
@@ -91,6 +93,8 @@ pub use frames::FRAME_BYTES;
 #[cfg(not(loom))]
 pub use image::{ImageError, Loaded, OnThreads, Saved, SegmentBytes};
 pub use item::{Extension, KEY_LIMIT};
+#[cfg(not(loom))]
+pub use kept_tokens::KeptTokens;
 #[cfg(feature = "kill-points")]
 pub use kill_point::arm_kill;
 pub use kill_point::{KillPoint, kill_point};

@@ -39,7 +39,8 @@ pub struct Store {
     flushing: Mutex<()>,
     /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than
     /// 2^31: memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
-    token_base: u64,
+    /// Follows from the seed, unless tokens of an earlier store were adopted (`kept_tokens`).
+    pub(crate) token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
     pub(crate) chains: Chains,
@@ -74,6 +75,9 @@ pub(crate) enum Start {
         level: u32,
     },
 }
+
+/// Bits of the token of sequence 0.
+pub(crate) const TOKEN_BASE_BITS: u32 = 31;
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
@@ -164,7 +168,7 @@ impl Store {
             clock: Clock::new(),
             generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
-            token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
+            token_base: token_base(options.seed),
             index: Index::new(layout.index_level, layout.index_buckets_max, pages)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, open_limit(options.memory_bytes, layout.segment_bytes)),
@@ -415,6 +419,11 @@ impl Store {
             self.advance_generation();
         }
     }
+}
+
+/// The token of sequence 0 of a store with this seed, unless it adopts tokens.
+pub(crate) fn token_base(seed: u64) -> u64 {
+    (KeyHash::new(seed).hash(b"token") >> (u64::BITS - TOKEN_BASE_BITS)).max(1)
 }
 
 impl Items for Store {

@@ -98,6 +98,20 @@ impl TokenTable {
         token
     }
 
+    /// The hash of each key that has a token, and the token.
+    #[cfg(not(loom))]
+    pub fn entries(&self) -> Vec<(u64, u64)> {
+        let of_set = |set: &Set| lock(&set.entries).all;
+        let entries = self.sets.iter().filter(|set| set.used.load(Ordering::Relaxed) > 0).flat_map(of_set);
+        entries.filter(|entry| *entry != FREE).map(|entry| (entry.hash, entry.token)).collect()
+    }
+
+    /// Fills a table of a store that no thread uses yet.
+    #[cfg(not(loom))]
+    pub fn fill(&self, entries: &[(u64, u64)]) {
+        entries.iter().for_each(|(hash, token)| _ = self.insert(*hash, *token));
+    }
+
     /// The value of a key, whose buckets are locked, changes.
     #[inline]
     pub fn forget(&self, hash: u64) {

@@ -11,6 +11,7 @@
 pub(crate) mod absence;
 pub(crate) mod drain;
 pub(crate) mod idle_demotion;
+pub(crate) mod kept_tokens;
 pub(crate) mod memory_split;
 pub(crate) mod options;
 pub(crate) mod pending_reads;

@@ -2,6 +2,7 @@
 //! [`FlashTier`].
 
 use crate::flash::absence::AbsentKeys;
+use crate::flash::kept_tokens::{self, TokenStart};
 use crate::flash::pending_reads::ReadValue;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::{Choice, Promotions};
@@ -72,18 +73,23 @@ impl PoolFlash {
         pool
     }
 
-    /// The pools of a start, with their incarnations on flash. Waits for the device.
+    /// The pools of a start, with their incarnations on flash and the CAS tokens that the last stop kept. Waits for the
+    /// device.
     pub fn open_all(
         shared: &Arc<FlashTier>,
         names: &[&str],
-        stores: &[Store],
+        stores: &mut [Store],
+        tokens: TokenStart,
     ) -> Result<Vec<Option<Arc<Self>>>, ebbtide_flash::Error> {
         let all_bytes = stores.iter().map(Store::memory_bytes).sum();
         let open = |(on_flash, store): (Arc<FlashPool>, &Store)| {
             let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
             Some(Self::over(shared, on_flash, store, memory_bytes))
         };
-        Ok(shared.tier.open_pools(names)?.into_iter().zip(stores).map(open).collect())
+        let pools = shared.tier.open_pools(names)?;
+        let opened = pools.iter().map(Arc::clone).zip(&*stores).map(open).collect();
+        kept_tokens::resume(shared.tier.take_tokens(), &pools, stores, tokens);
+        Ok(opened)
     }
 
     /// As [`PoolFlash::over`], for a pool of this name beside others that have `all_bytes` of memory together.

@@ -11,6 +11,7 @@
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
+use crate::flash::kept_tokens::TokenStores;
 use crate::flash::memory_split::MemorySplit;
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
@@ -114,6 +115,7 @@ pub(crate) struct FlashTier {
     pub unchanged: AtomicU64,
     /// Bytes of values that handles hold. Handles may outlive the cache, and must not keep its device.
     pub pinned_bytes: Arc<AtomicU64>,
+    pub token_stores: TokenStores,
     /// Of the tokens that stores keep, and of the filters of promotions.
     pub token_bytes: AtomicU64,
     pub filter_bytes: AtomicU64,
@@ -154,6 +156,7 @@ impl FlashTier {
             served: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
             pinned_bytes: Arc::default(),
+            token_stores: TokenStores::default(),
             token_bytes: AtomicU64::new(0),
             filter_bytes: AtomicU64::new(0),
             idle: IdleLimit::default(),
@@ -187,7 +190,8 @@ impl FlashTier {
     /// Leaves on flash the state that the next start needs; waits for the device.
     pub fn close_tier(&self) {
         // After an error of the device the next start is one after a crash.
-        drop(self.tier.close(self.seconds(self.now_ms.load(Ordering::Relaxed))));
+        let now = self.seconds(self.now_ms.load(Ordering::Relaxed));
+        drop(self.tier.close_with_tokens(now, || self.token_stores.kept()));
     }
 
     /// Tells the maintenance the time. If the device has failed, pending reads are answered as misses. Does not wait

@@ -40,6 +40,7 @@ use crate::byte_size::ByteSize;
 use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::compact_state::NewCompactPool;
 use crate::error::Error;
+use crate::flash::kept_tokens::TokenStart;
 use crate::pool_plan::Plan;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
@@ -234,6 +235,20 @@ impl Memory {
     /// The stores of all pools, the pool `default` first.
     pub fn stores(&self) -> &[Store] {
         &self.stores
+    }
+
+    /// As [`Memory::stores`], before any thread uses them.
+    pub fn stores_mut(&mut self) -> &mut [Store] {
+        &mut self.stores
+    }
+
+    /// Which CAS tokens the stores resume: they are as the file has left them, or empty.
+    pub fn token_start(&self) -> TokenStart {
+        match self.file.as_ref().map(|file| &file.start) {
+            None => TokenStart::Adopt,
+            Some(MemoryStart::Warm { .. }) => TokenStart::Continue,
+            Some(MemoryStart::Cold { .. }) => TokenStart::None,
+        }
     }
 
     /// Compares memory with flash that is about to begin a run, which the file announces before flash has it. Returns

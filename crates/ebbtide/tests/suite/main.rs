@@ -35,6 +35,7 @@ mod removal;
 mod restart;
 mod scan;
 mod stats;
+mod token_restart;
 mod tokens;
 mod ttl;
 mod typed;

@@ -77,8 +77,9 @@ fn a_dropped_cache_restarts_warm() {
     assert!((0..OBJECTS).all(|number| get(&cache, number).is_none()), "all was flushed");
 }
 
+/// A new memory file is the case in which a warm start has no tokens.
 #[test]
-fn tokens_from_before_restarts_are_refused() {
+fn tokens_that_no_start_resumed_are_refused() {
     const TOKENS: u32 = 500;
     let folder = tempfile::tempdir().unwrap();
     let cache = builder(folder.path()).build().unwrap();
@@ -89,7 +90,7 @@ fn tokens_from_before_restarts_are_refused() {
         cache.insert(&number.to_le_bytes(), &value(number, 1)).apply().unwrap();
     }
     drop(cache);
-    let cache = builder(folder.path()).build().unwrap();
+    let cache = builder(folder.path()).memory_file(folder.path().join("memory")).build().unwrap();
     let unknown = || cache.flash_stats().unwrap().unknown_tokens;
     let cas =
         |number: u32, token| cache.insert(&number.to_le_bytes(), &value(number, 2)).mode(Mode::Cas(token)).apply();

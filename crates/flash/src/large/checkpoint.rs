@@ -56,13 +56,14 @@ impl LargeLog {
     }
 
     /// Writes all buffers, and the index to an area of the device outside the log's own, of at least one block. If the
-    /// index does not fit, writes an invalid block, and a recovery reads the regions. From then on the log refuses
-    /// inserts and does not reclaim. Later removals must be passed to the recovery, as always.
+    /// index does not fit, writes an invalid block, and a recovery reads the regions. Returns the bytes that it took,
+    /// whole blocks. From then on the log refuses inserts and does not reclaim. Later removals must be passed to the
+    /// recovery, as always.
     ///
     /// # Errors
     ///
     /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
-    pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<(), Error> {
+    pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<u64, Error> {
         // Release: with `is_closed`. A thread that reads the old value holds a writer's lock.
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
@@ -77,7 +78,7 @@ impl LargeLog {
         let bytes = self.checkpoint_bytes();
         if bytes > area.end - area.start {
             device::write(&*self.device, area.start, Buffer::zeroed(BLOCK))?;
-            return self.device.sync();
+            return self.device.sync().map(|()| BLOCK as u64);
         }
         let mut device_writer = DeviceWriter::new(&*self.device, area.start + BLOCK as u64, self.options.identity);
         self.save(&mut device_writer)?;
@@ -94,7 +95,7 @@ impl LargeLog {
         let mut block = Buffer::zeroed(BLOCK);
         block[..HEADER_BYTES].copy_from_slice(&header.encode(self.options.identity));
         device::write(&*self.device, area.start, block)?;
-        self.device.sync()
+        self.device.sync().map(|()| bytes)
     }
 
     fn body_bytes(&self) -> usize {

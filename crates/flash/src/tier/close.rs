@@ -2,6 +2,7 @@
 
 use super::Tier;
 use super::superblock::{RunState, Superblock};
+use super::token_section::{self, PoolTokens};
 use crate::Error;
 use crate::deletion_log::DeletionLog;
 use crate::device::{self, BLOCK};
@@ -19,6 +20,21 @@ impl Tier {
     ///
     /// The error of the device. The next start is then one after a crash.
     pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
+        self.close_with_tokens(now, Vec::new)
+    }
+
+    /// As [`Tier::close`], with the CAS tokens of pools for the next start ([`Tier::take_tokens`]). `tokens` is called
+    /// when no insert can follow: a token that it returns is of the object that flash holds, or of a key that flash
+    /// does not hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::close`].
+    pub fn close_with_tokens(
+        self: &Arc<Self>,
+        now: u32,
+        tokens: impl FnOnce() -> Vec<PoolTokens>,
+    ) -> Result<(), Error> {
         self.is_closed.store(true, Relaxed);
         // While a flush is pending, a start must find nothing.
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_is_pending.load(Relaxed)) else {
@@ -31,7 +47,9 @@ impl Tier {
         }
         // One block stays free for the checkpoint of large objects, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
-        self.large.checkpoint(large_checkpoint..area.end, now)?;
+        let large_bytes = self.large.checkpoint(large_checkpoint..area.end, now)?;
+        let free = large_checkpoint + large_bytes..area.end;
+        token_section::write(&*self.device, &free, self.runs().present, &tokens())?;
         self.pools.write_last(&*self.device)?;
         let stopped = self.deletion_log.as_ref().map_or(Ok(false), DeletionLog::stop);
         let is_logged = stopped.map_err(|source| Error::Sync { source })?;
@@ -39,6 +57,11 @@ impl Tier {
         let clean = Superblock { state: RunState::Clean { large_checkpoint, is_logged }, latest: now, ..*superblock };
         device::write(&*self.device, 0, clean.encode())?;
         self.device.sync()
+    }
+
+    /// The CAS tokens that the last stop kept, once; none if the start was not one after a stop.
+    pub fn take_tokens(&self) -> Vec<PoolTokens> {
+        std::mem::take(&mut *self.tokens.lock().unwrap())
     }
 
     /// Stops writing and unlocks all files, so that others can open them while references to the tier remain. Only for

@@ -11,7 +11,7 @@
 //! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
 //! | `open`, `open/resume` | a start; what it takes from the last run |
-//! | `close`, `created_files` | a stop; files that a refused start removes |
+//! | `close`, `token_section`; `created_files` | a stop; CAS tokens that it keeps; files that a refused start removes |
 //! | `check` | whether a start would work |
 //! | `insert`, `lookup` | inserts and lookups |
 //! | `pools`, `pool_names`, `pool_table` | pools by name, the end of their incarnations; their table on the device |
@@ -46,6 +46,7 @@ mod stats;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod token_section;
 
 pub use lookup::Probe;
 pub use open::{Opening, remove_stale_wal_buffers};
@@ -54,5 +55,6 @@ pub use scan::TierScan;
 pub use state::Tier;
 pub use stats::{Drops, Evictions, TierStats, WrittenBytes};
 pub use superblock::{DeviceRuns, LastRun};
+pub use token_section::PoolTokens;
 
 use state::{STRIPES, token_of_large};

@@ -23,6 +23,7 @@ use super::pool_names::TierPools;
 use super::small_area::SmallArea;
 use super::state::NONE_AWAITED;
 use super::superblock::{DeviceRuns, LastRun, Partition, RunState, Superblock, boot, draw_run, random_id};
+use super::token_section::PoolTokens;
 use super::{STRIPES, Tier, TierOptions};
 use crate::Error;
 use crate::admission::Admission;
@@ -74,6 +75,8 @@ struct OpenedStores {
     pools: TierPools,
     latest: u32,
     log: LogContinuation,
+    /// Of a clean stop.
+    tokens: Vec<PoolTokens>,
 }
 
 enum LogContinuation {
@@ -195,6 +198,7 @@ impl Opening {
             checkpoint: checkpoint.filter(|_| self.options.warm_restart),
             deletion_log,
             last_run: LastRun::Absent,
+            tokens: Mutex::new(stores.tokens),
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             latest: AtomicU32::new(superblock.latest),
             observed: AtomicU32::new(0),
@@ -361,7 +365,8 @@ impl Opening {
         let large = LargeLog::of_pools(self.device(), area, self.large_options(incarnations), live)?;
         let small = self.small_options(incarnations, &pools);
         let small = small.map(|options| self.empty_small(options)).transpose()?;
-        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log: LogContinuation::Restart(0, 0) })
+        let log = LogContinuation::Restart(0, 0);
+        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log, tokens: Vec::new() })
     }
 
     fn large_options(&self, incarnations: Incarnations) -> large::Options {

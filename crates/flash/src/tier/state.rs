@@ -4,6 +4,7 @@ use super::capacity_split::CapacitySplit;
 use super::pool_names::TierPools;
 use super::small_area::SmallArea;
 use super::superblock::{DeviceRuns, LastRun, Superblock};
+use super::token_section::PoolTokens;
 use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
 use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
@@ -40,6 +41,8 @@ pub struct Tier {
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) deletion_log: Option<DeletionLog>,
     pub(super) last_run: LastRun,
+    /// CAS tokens that the last stop kept, until they are taken.
+    pub(super) tokens: Mutex<Vec<PoolTokens>>,
     pub(super) inserting: Box<[Mutex<()>]>,
     /// Latest time passed to any method, in seconds since 1970. It never decreases, not even over a restart.
     pub(super) latest: AtomicU32,

@@ -7,7 +7,7 @@ use crate::epoch::Participant;
 use crate::index::{BUCKET_SLOTS, Bucket, Items};
 use crate::item::{ItemAt, Kind};
 use crate::segment::{HeaderWords, Location, SegmentId, State};
-use crate::store::Store;
+use crate::store::{Store, token_base};
 use crate::sync::Ordering;
 use std::io::{self, Write};
 
@@ -83,6 +83,7 @@ impl Store {
 
     fn save_head(&self, now_ms: u64, out: &mut impl Write) -> io::Result<()> {
         let options = &self.options;
+        assert_eq!(self.token_base, token_base(options.seed), "an image has no base of adopted tokens");
         let memory_max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         let mut put = Put::default();
         put.bytes(&MAGIC).u32(VERSION).u32(self.options.effective_segment_size());

@@ -315,6 +315,13 @@ impl Index {
         words
     }
 
+    /// The highest sequence of a bucket in use; 0 if nothing was ever changed. No sequence of a key exceeds it, also of
+    /// one that was removed. The index must be quiet.
+    #[cfg(not(loom))]
+    pub fn highest_sequence(&self) -> u64 {
+        (0..self.length()).map(|bucket| self.control(bucket).sequence()).max().unwrap_or(0)
+    }
+
     /// Gives an index without entries the size of another one.
     pub fn restore(&self, split: Split, paid_buckets: u64) {
         self.split.store(split.word(), Ordering::Release);

@@ -9,6 +9,7 @@ use crate::small::{self, SmallStore};
 use crate::tier::layout::TierLayout;
 use crate::tier::pool_names::TierPools;
 use crate::tier::superblock::{Partition, RunState, Superblock, random_id};
+use crate::tier::token_section::{self, PoolTokens};
 use std::sync::Arc;
 
 const UNCERTAIN: &str = "its checkpoint is damaged, and it has no deletion log";
@@ -118,6 +119,7 @@ impl Opening {
             small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
             large.checkpoint = Some(large_checkpoint..area.end);
         }
+        let tokens = self.tokens_of(before);
         let (area, options) = (self.layout.large_area(), self.large_options(before.incarnations));
         let (large, found) =
             LargeLog::recover_pools(self.device(), area, (options, Arc::clone(&pools.live)), &large, now)
@@ -138,7 +140,16 @@ impl Opening {
         } else {
             LogContinuation::Continue
         };
-        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log })
+        Ok(OpenedStores { large, small, incarnations, pools, latest: now, log, tokens })
+    }
+
+    /// The CAS tokens that a clean stop kept. Whatever becomes of the objects, a token is valid for the object that the
+    /// stop left, and that of an object which the start does not find matches nothing.
+    fn tokens_of(&self, before: &Superblock) -> Vec<PoolTokens> {
+        match (before.state, self.layout.checkpoint_and_table()) {
+            (RunState::Clean { .. }, Some((area, _))) => token_section::read(&*self.device, &area, before.run),
+            _ => Vec::new(),
+        }
     }
 
     /// The small objects, if the capacity is divided; empty and with a new incarnation if their removals are unknown or

@@ -4,6 +4,7 @@
 mod boundary;
 mod logs;
 mod runs;
+mod tokens;
 
 use super::{SMALL, get, put_until, stamped};
 use crate::deletion_log::DeletionLog;
@@ -389,7 +390,8 @@ fn a_start_reads_a_bounded_part() {
     assert_eq!(world.tier.stats().drops.closed, 1);
     let before = reads(&world.device);
     world.start();
-    assert_eq!(reads(&world.device) - before, 7, "the first block, two tables of pools, two heads and two bodies");
+    let read = "the first block, two tables of pools, the head of tokens, two heads and two bodies";
+    assert_eq!(reads(&world.device) - before, 8, "{read}");
     assert!(world.is_warm());
     assert_eq!(world.tier.stats().objects, objects);
     let found = world.look_at_all();
