@@ -57,9 +57,12 @@ pub fn usage(is_long: bool) -> String {
     }
     if !is_long {
         // Tools search this text for options, for `ext_path` as a sign of external storage.
-        text.push_str("\nOptions of -o:\n");
-        let names: Vec<&str> = EXTENDED_HELP.iter().map(|(name, _)| *name).collect();
-        wrapped(&names.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        let has_help = |name: &str| EXTENDED_HELP.iter().any(|(of, _)| *of == name);
+        for (title, is_used) in [("Options of -o", true), ("Options of -o without a meaning here", false)] {
+            text.push_str(&format!("\n{title}:\n"));
+            let names: Vec<&str> = accepted_options().filter(|name| has_help(name) == is_used).collect();
+            wrapped(&names.join(" "), WIDTH - 2).iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        }
         text.push_str("\n`ebbtide --help` tells all of it; `ebbtide help COMMAND` tells of a command.\n");
         return text;
     }
@@ -114,6 +117,11 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The options of `-o` that do not stop the start.
+fn accepted_options() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().filter(|(.., meaning)| !matches!(meaning, Meaning::Refused(_))).map(|(name, ..)| *name)
 }
 
 /// The options of `-o` with an effect and its description, and the names of the others.
@@ -173,8 +181,18 @@ mod tests {
             assert_eq!(text.contains(name), !matches!(meaning, Meaning::Refused(_)), "{name}");
         }
         assert!(text.contains("ext_path=<value>:"));
-        for name in EXTENDED_HELP.iter().map(|(name, _)| *name).chain(Policy::ALL.map(Policy::name)) {
+        for name in Policy::ALL.map(Policy::name) {
             assert!(usage(false).split_whitespace().any(|word| word == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_each_extended_option() {
+        for (text, (name, _, meaning)) in
+            [usage(false), usage(true)].iter().flat_map(|text| OPTIONS.iter().map(move |option| (text, option)))
+        {
+            let is_told = text.split_whitespace().any(|word| word.split(['=', ':']).next() == Some(name));
+            assert_eq!(is_told, !matches!(meaning, Meaning::Refused(_)), "-o {name}");
         }
     }
 
