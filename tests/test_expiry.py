@@ -1,8 +1,10 @@
-"""Absolute expiries, in real time beside memcached: served until the second that was given, and never after it."""
+"""Absolute expiries, in real time beside memcached and over restarts: served until the second that was given, and never after it."""
 
 import time
 
-from harness import PATIENCE_SECONDS
+import pytest
+
+from harness import EBBTIDE, PATIENCE_SECONDS, Server
 
 # A client's look may be so late, or its clock read so much before the server's.
 SLACK_SECONDS = 0.05
@@ -43,10 +45,19 @@ def last_seen(connection, seconds):
     return max(seen.values(), default=-seconds), min(missed.values()), SLACK_SECONDS + gap
 
 
-def one_run(connection, seconds):
-    end = int(time.time()) + seconds
+def give_lives(connection, end):
     connection.send(commands(end) + b"mn\r\n")
     connection.read_until(b"MN\r\n")
+
+
+def one_run(connection, seconds):
+    end = int(time.time()) + seconds
+    give_lives(connection, end)
+    return watch(connection, end)
+
+
+def watch(connection, end):
+    """Looks at the keys until all are missed: when each was last seen and first missed, and the longest time between two looks."""
     seen, missed = {}, {}
     last, gap = time.monotonic(), 0
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -78,3 +89,29 @@ def test_absolute_times_are_kept_to_the_second(ebbtide):
             seen, missed, slack = last_seen(connection, seconds)
             assert missed > -slack, f"lost before {seconds}: {missed}"
             assert seen < slack, f"served after {seconds}: {seen}"
+
+
+# Objects that expire soon are not written to flash by default.
+STORAGE = {"memory file": ["-e", "{}/memory"], "flash": ["--flash", "{}/flash:64m", "--flash-admission", "all,min-ttl:0"]}
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+def test_absolute_times_are_kept_over_a_restart(tmp_path, storage):
+    flags = [flag.format(tmp_path) for flag in STORAGE[storage]]
+    with Server(EBBTIDE, "-m", "64", *flags) as server:
+        # A machine that stalls takes longer for a restart than their life: then once more, with a longer one.
+        for seconds in range(3, 3 + TRIES):
+            end = int(time.time()) + seconds
+            with server.connect() as connection:
+                give_lives(connection, end)
+            server.stop()
+            server.bring_back()
+            with server.connect() as connection:
+                is_in_time = time.time() < end - 1
+                seen, missed, gap = watch(connection, end)
+            if is_in_time and gap < GAP_SECONDS:
+                break
+        slack = SLACK_SECONDS + gap
+        assert max(seen.values(), default=-seconds) < slack, f"served after their time: {seen}"
+        assert not is_in_time or min(missed.values()) > -1 - slack, f"lost a second before their time: {missed}"
+        assert is_in_time and len(seen) == len(NAMES), f"{len(seen)} are back, in time: {is_in_time}"
