@@ -1,9 +1,13 @@
 """Every difference between Debian's memcached 1.6.18 and Ebbtide that the differential tests know by its name."""
 
+import contextlib
+
 import pytest
-from versions import EXAMPLES, STORES, Closes, translate
+from harness import EBBTIDE, MEMCACHED, Server, open_to_others
+from versions import EXAMPLES, STORES, USERS, Closes, masked, translate
 
 MARK = b"mn\r\n", b"MN\r\n"
+IDS = {"ids": lambda example: f"{example.name}: {example.data[:40]}"}
 
 
 def ask(server, data):
@@ -12,16 +16,43 @@ def ask(server, data):
         assert connection.ask(b"flush_all\r\nset k 0 0 2\r\n10\r\n", b"STORED\r\n") == b"OK\r\nSTORED\r\n"
         connection.send(data + MARK[0])
         answer = connection.read_until(MARK[1])
-    return answer.removesuffix(MARK[1]), not answer.endswith(MARK[1])
+    return masked(answer.removesuffix(MARK[1])), not answer.endswith(MARK[1])
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.name}: {example.data[:40]}")
-def test_the_difference_is_as_it_is_said(memcached, ebbtide, example):
-    assert ask(memcached, example.data) == (example.theirs, False)
-    assert ask(ebbtide, example.data) == (example.ours, example.closes)
+def ask_last(server, example, expected):
+    """As `ask`, for commands behind which nothing can be asked: the answer up to the last line of what is expected."""
+    with server.connect() as connection:
+        if "-Y" not in example.flags:
+            assert connection.ask(b"flush_all\r\nset k 0 0 2\r\n10\r\n", b"STORED\r\n") == b"OK\r\nSTORED\r\n"
+        return masked(connection.ask(example.data, expected.splitlines(keepends=True)[-1])), False
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.name}: {example.data[:40]}")
+@contextlib.contextmanager
+def server_for(example, binary, shared, tmp_path):
+    """The shared server, or one with the flags of the example."""
+    if not example.flags:
+        yield shared
+        return
+    open_to_others(tmp_path)
+    users = tmp_path / "users"
+    users.write_bytes(USERS)
+    with Server(binary, *(flag.format(users=users) for flag in example.flags)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("example", EXAMPLES, **IDS)
+def test_the_difference_is_as_it_is_said(memcached, ebbtide, example, tmp_path):
+    assert example.theirs != example.ours
+    for binary, shared, expected, closes in (
+        (MEMCACHED, memcached, example.theirs, False),
+        (EBBTIDE, ebbtide, example.ours, example.closes),
+    ):
+        with server_for(example, binary, shared, tmp_path) as server:
+            answer = ask_last(server, example, expected) if example.is_last else ask(server, example.data)
+            assert answer == (expected, closes)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, **IDS)
 def test_what_1_6_18_is_asked_instead_has_the_answer_of_the_later_version(memcached, example):
     translation = translate(example.data)
     if isinstance(translation, Closes):
