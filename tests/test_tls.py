@@ -552,6 +552,34 @@ def test_keys_of_root_are_read_before_root_is_given_up(authority, open_folder):
             assert shown() == "second"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_an_authority_of_root_is_read_before_root_is_given_up(authority, certificate, open_folder):
+    # The file and the signers that it has: at first `authority`, then `other`.
+    file, other = open_folder / "ca.pem", Authority(authority.folder, "other_authority")
+    known, stranger = authority.issue("client"), other.issue("stranger")
+    shutil.copy(authority.certificate, file)
+    file.chmod(0o600)
+    more = flags(*certificate, f"ssl_ca_cert={file}", "ssl_verify_mode=2")
+    check = [EBBTIDE, "-u", "nobody", "--check", "-p", str(free_port()), *more]
+    assert subprocess.run(check, capture_output=True, timeout=PATIENCE_SECONDS).returncode == 0
+    with Server(EBBTIDE, "-u", "nobody", *more) as server:
+        where = ("127.0.0.1", server.port)
+
+        def served():
+            return [not refused(where, authority.context(client)) for client in (known, stranger, None)]
+
+        assert served() == [True, False, False]
+        with TlsConnection(where, authority.context(known)) as connection:
+            # It cannot be read any more: that is told, and the signers stay, also when the file changes.
+            shutil.copyfile(other.certificate, file)
+            answer = connection.ask(b"refresh_certs\r\n").decode()
+            assert answer.startswith(f"Error loading the CA certificate: {file} : Permission denied"), answer
+            assert "stays in use" in answer and served() == [True, False, False]
+            file.chmod(0o644)
+            assert connection.ask(b"refresh_certs\r\n") == b"OK\r\n"
+            assert served() == [False, True, False]
+
+
 def test_what_cannot_be_served_is_refused_at_the_start(authority, certificate, tmp_path):
     chain, key = map(str, certificate)
     other = str(authority.issue("other")[1])
