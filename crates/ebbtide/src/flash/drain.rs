@@ -5,7 +5,8 @@
 //! store, the most frequent first --> limits, not admission --> flash, region by region --> checkpoint of the stop
 //! ```
 //! The drain ends when nothing is left, the time is over, the write budget of that time is used up, half of flash is
-//! written, or the device has failed or hangs. A region is durable as soon as it is written, so a stop that is
+//! written, or the device has failed or hangs. The index of flash gets memory for what is drained before the items are
+//! gone: 1.5 to 12 bytes an object. A region is durable as soon as it is written, so a stop that is
 //! cut short keeps the regions before. Flash cannot hold meta flags and CAS tokens of clients: such objects are lost,
 //! and counted.
 
@@ -23,6 +24,10 @@ use std::time::{Duration, Instant};
 
 /// A drain writes at most this part of flash: hotter objects in the rest stay.
 const MAX_CAPACITY_SHARE: u64 = 2;
+
+/// A drain has flash maintained whenever it has written this much: by then its capacity may have to be split, without
+/// which small objects take as much of an index as large ones.
+const MAINTAINED_BYTES: u64 = 1 << 20;
 
 /// A drain ends after this time without a completed write while flash has no space.
 const MAX_STALL: Duration = Duration::from_secs(10);
@@ -109,6 +114,7 @@ impl PoolFlash {
         let budget = self.tier.write_budget().map(|rate| (rate * part.as_secs_f64()) as u64);
         let items = store.counter_snapshot().items;
         let mut drained = FlashDrained::new();
+        let mut maintained = 0;
         let mut drain = Drain::new(store);
         drained.end = loop {
             let now_ms = tick();
@@ -123,6 +129,11 @@ impl PoolFlash {
                 () if self.full_for(now_ms).is_some_and(|full| full >= MAX_STALL) => break DrainEnd::Failed,
                 () if !self.tier.has_space() => self.await_space(now_ms),
                 () => {
+                    self.memory_split.give_ahead(&self.tier);
+                    if drained.bytes - maintained >= MAINTAINED_BYTES {
+                        maintained = drained.bytes;
+                        self.maintain(now_ms);
+                    }
                     let offer = |item: &Item<'_>| self.drain_item(item, now_ms, &mut drained);
                     let has_more = drain.advance(store, participant, now_ms, offer);
                     self.settle(now_ms);

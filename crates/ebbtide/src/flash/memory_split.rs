@@ -12,8 +12,9 @@
 //! grow:    budgets of items fall by a step ---they have freed it---> the bound of an index grows by the step
 //! release: the bound of an index falls to its use and a spare ---at once---> budgets of items grow by as much
 //! ```
-//! In both directions the giver's bound falls first, so that the sum never exceeds the memory. No thread waits for a
-//! step: maintenance looks again. Until a step is complete an index at its bound drops objects, which are counted.
+//! In both directions the giver's bound falls first, so that the sum never exceeds the memory, but while a stop drains
+//! (`give_ahead`). No thread waits for a step: maintenance looks again. Until a step is complete an index at its bound
+//! drops objects, which are counted.
 
 use ebbtide_flash::Tier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,15 +160,36 @@ impl MemorySplit {
         if wanted == 0 {
             return self.release(tier, &*items, reserve);
         }
-        let flash_bytes = self.bytes();
-        // Flash of this size was accepted because of its planned bytes: growth may always reach them.
-        let planned = self.planned_bytes.saturating_sub(flash_bytes);
-        let step = wanted.min(max_growth(flash_bytes, items.all_bytes(), self.max_bytes).max(planned));
+        let step = wanted.min(self.growth_left(&*items));
         self.bytes.fetch_add(step, Ordering::Relaxed);
         if step > 0 && items.follow_flash() {
             *pending_bytes = step;
         } else {
             self.bytes.fetch_sub(step, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes by which flash may grow.
+    fn growth_left(&self, items: &dyn ItemMemory) -> u64 {
+        let flash_bytes = self.bytes();
+        // Flash of this size was accepted because of its planned bytes: growth may always reach them.
+        let planned = self.planned_bytes.saturating_sub(flash_bytes);
+        max_growth(flash_bytes, items.all_bytes(), self.max_bytes).max(planned)
+    }
+
+    /// Gives the indexes what they want at once, though items have not freed it: for the drain of a stop, after which
+    /// nothing is in memory. Until then flash and items may exceed the memory by the entries of what is drained.
+    pub fn give_ahead(&self, tier: &Tier) {
+        let Some(items) = self.items.get().and_then(Weak::upgrade) else { return };
+        let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return };
+        let reserve = reserve_of(items.all_bytes());
+        let step = match *pending_bytes {
+            0 => tier.wanted_memory(reserve).min(self.growth_left(&*items)),
+            pending => pending,
+        };
+        if step > 0 && tier.grow_memory(step, reserve) {
+            self.bytes.fetch_add(step - *pending_bytes, Ordering::Relaxed);
+            *pending_bytes = 0;
         }
     }
 

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 const NEEDED: u64 = 64;
 const MAX_NEEDED: u64 = 64 << 20;
 const CLEAR_SHARE: f64 = 0.75;
+/// Tiny objects are also enough when they take one part in this of the memory while they count as large ones.
+const INDEX_PART: u64 = 4;
 /// Otherwise the capacity is divided after one part in `NEEDED_OTHERWISE` of it has arrived, or `MAX_NEEDED_OTHERWISE`
 /// times the memory of flash if that is less. Flash has an eighth of all memory, so all memory has been evicted once by
 /// then.
@@ -160,6 +162,10 @@ impl CapacitySplit {
         (self.small.read().1 + self.large.read().1) as u64
     }
 
+    fn arrived_objects(&self) -> u64 {
+        (self.small.read().0 + self.large.read().0) as u64
+    }
+
     fn forget(&self) {
         self.small.forget();
         self.large.forget();
@@ -183,7 +189,8 @@ impl CapacitySplit {
     /// The share of the capacity that is for small objects, if enough has arrived for an estimate.
     pub fn due_share(&self, capacity: u64) -> Option<f64> {
         let arrivals = self.arrived_bytes();
-        if arrivals < (capacity / NEEDED).clamp(PAGE as u64, MAX_NEEDED) {
+        let is_index_filling = self.arrived_objects() * LARGE_ENTRY >= self.options.memory_bytes / INDEX_PART;
+        if arrivals < (capacity / NEEDED).clamp(PAGE as u64, MAX_NEEDED) && !is_index_filling {
             return None;
         }
         let share = self.share();

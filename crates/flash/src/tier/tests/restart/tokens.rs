@@ -72,7 +72,7 @@ fn a_cut_stop_keeps_no_foreign_token() {
             world.device.cut_at(world.device.writes() + 1 + world.random.uniform(40));
             let at_cut = world.files_at(|_, is_cut| is_cut);
             world.stop_with_tokens();
-            // What changes after the stop is absent after the start, whatever its token.
+            // A key that changes after the stop is absent after the start, whatever its token.
             if end == End::Kill && !world.device.is_cut() {
                 (0..KEYS).filter(|key| key % 7 == 0).for_each(|key| world.change(key));
             }
