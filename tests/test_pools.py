@@ -170,6 +170,25 @@ def test_a_memory_file_brings_all_pools_back(tmp_path):
         assert items(server) == {"a": 1, "b": 1, "default": 1}
 
 
+@pytest.mark.parametrize("kept", ["memory", "flash"])
+def test_prefixes_that_change_back_over_restarts_bring_nothing_old_back(tmp_path, kept):
+    flags = ["-m", "32", *(["-e", tmp_path / "memory"] if kept == "memory" else ["--flash", f"{tmp_path}/flash:64m"])]
+    with Server(EBBTIDE, *flags) as server:
+        client = connect(server)
+        for key in ("u:written", "u:deleted", "other"):
+            client.set(key, b"old")
+    with Server(EBBTIDE, *flags, "--pool", "u:prefix=u:") as server:
+        client = connect(server)
+        assert client.get_many(["u:written", "u:deleted", "other"]) == {"other": b"old"}
+        client.set("u:written", b"new")
+        assert not client.delete("u:deleted")
+        if kept == "memory":
+            wait_for(lambda: items(server) == {"default": 1, "u": 1}, "entries that belong to the other pool")
+    with Server(EBBTIDE, *flags) as server:
+        found = connect(server).get_many(["u:written", "u:deleted", "other"])
+        assert found in ([{"other": b"old"}] if kept == "memory" else [{"other": b"old"}, {}])
+
+
 def test_a_flooded_tenant_takes_nothing_from_another(client):
     flags = ["-m", "64", "--pool", "quiet:prefix=q:,min=16m", "--pool", "loud:prefix=l:"]
     with Server(EBBTIDE, *flags) as server:

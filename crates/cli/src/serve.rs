@@ -187,6 +187,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
     builder = builder.policy(settings.policy()?).objective(settings.objective);
     builder = builder.controller_policies(&settings.controller_policies);
     builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));
+    builder = builder.key_routing(&PoolRule::routing(&settings.pools));
     if let Some(options) = settings.memory_monitor {
         builder = builder.memory_monitor(options);
     }

@@ -19,7 +19,7 @@ use crate::pools::{self, Plan};
 use crate::profile_thread;
 use crate::removal_events::{EvictionListener, RemovalEvents};
 use ebbtide_flash::device::Device;
-use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
+use ebbtide_flash::{KeyRouting, Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{MEMORY_BYTES_MIN, Objective, Options, Policy, Progress};
 use std::fmt::{Debug, Formatter};
 use std::hash::{BuildHasher, RandomState};
@@ -83,6 +83,7 @@ pub struct CacheBuilder {
     flash_waits: FlashWaits,
     flash_max_idle: Option<u32>,
     pools: Vec<PoolOptions>,
+    pub(crate) key_routing: KeyRouting,
     memory_file: Option<PathBuf>,
     save_limit: SaveLimit,
     memory_monitor: Option<PressureOptions>,
@@ -338,7 +339,7 @@ impl CacheBuilder {
         let (options, plan) = self.plan_beside(flash_memory_bytes)?;
         let shares: Vec<_> = plan.stores.iter().map(|pool| (pool.share.clone(), pool.flash_share)).collect();
         let has_compact = !plan.compact.is_empty();
-        let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock)?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), plan, clock, self.key_routing)?;
         // Last of all that may be refused, because it makes files.
         let flash = self.has_flash().then(|| self.open_within(flash_memory.share_bytes)).transpose();
         let flash = flash.map_err(|error| self.flash_error(&error))?;
@@ -515,7 +516,8 @@ impl CacheBuilder {
             memory_split::max_growth(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
         let memory_bytes = memory_bytes - promotion::filters_within(memory_bytes) - memory_bytes / TOKENS_SHARE;
         let max_value_bytes = self.max_value.unwrap_or(self.options.value_bytes_max);
-        FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, ..self.flash_options.clone() }
+        let key_routing = self.key_routing;
+        FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, key_routing, ..self.flash_options.clone() }
     }
 
     /// The memory of flash for buffers and indexes of this size. The state of admission and promotion comes on top:

@@ -79,6 +79,7 @@ mod profile_start;
 mod profile_thread;
 mod removal;
 mod removal_events;
+mod rerouting;
 mod retry;
 mod scan;
 pub mod structured;

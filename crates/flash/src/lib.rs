@@ -13,6 +13,7 @@
 //! | `device`, `busy_poll` | transfers of aligned blocks; when a waiting thread polls |
 //! | `object` | keys, hashes, values, expiry |
 //! | `pools` | incarnations of pools: numbers, salts, bytes on flash |
+//! | `key_routing` | which rules divide keys among pools, over a restart |
 //! | `recovery`, `checkpoint_header`, `codec` | what both stores use to write and read their state |
 //! | `memory_bound`, `bloom`, `hash` | bound of an index; a Bloom filter; a mixer of bits |
 
@@ -27,6 +28,7 @@ mod deletion_log;
 pub mod device;
 mod error;
 mod hash;
+mod key_routing;
 pub mod large;
 mod memory_bound;
 mod object;
@@ -37,6 +39,7 @@ pub mod small;
 mod tier;
 
 pub use error::Error;
+pub use key_routing::KeyRouting;
 pub use object::{
     ByteRange, FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token,
 };

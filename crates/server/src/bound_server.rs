@@ -19,7 +19,7 @@ use crate::inbox::Inbox;
 use crate::listen::Listener;
 use crate::observe::{Level, Samples, Sizing};
 use crate::options;
-use crate::pools::{PoolSet, PublishedPools};
+use crate::pools::{PoolSet, PublishedPools, sweep};
 use crate::server::Server;
 use crate::shared::Shared;
 use crate::stats_prefix::PrefixStats;
@@ -166,6 +166,10 @@ impl BoundServer {
             connections: Mutex::new(Slab::new()),
             options,
         });
+        if shared.cache.is_rerouting() {
+            shared.pools.current().flush_compact();
+            sweep::start(&shared)?;
+        }
         let udp = (!self.datagrams.is_empty()).then(|| Udp::new(self.datagrams, Arc::clone(&shared))).transpose()?;
         Ok(Server {
             addresses: listeners.iter().filter_map(Listener::tcp_address).collect(),

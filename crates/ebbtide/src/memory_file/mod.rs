@@ -45,7 +45,7 @@ use crate::pool_plan::Plan;
 use crate::pools::{MAX_POOLS, PlannedPool};
 use blocks::{BlockReader, BlockWriter};
 use bounded_file::BoundedFile;
-use ebbtide_flash::{DeviceRuns, LastRun};
+use ebbtide_flash::{DeviceRuns, KeyRouting, LastRun};
 use ebbtide_store::{
     CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Process, Store, kill_point,
 };
@@ -141,8 +141,8 @@ pub(crate) struct MemoryFile {
     pub start: MemoryStart,
     /// How long a stop writes it.
     save_limit: Duration,
-    /// The record of this run.
-    runs: RunRecord,
+    /// The record of this run, with the key routing of now.
+    runs: Mutex<RunRecord>,
     /// The process that has locked the file.
     process: Process,
 }
@@ -163,6 +163,8 @@ pub(crate) struct Memory {
     file: Option<MemoryFile>,
     /// The record of the last run with the file.
     runs: RunRecord,
+    /// That of this run.
+    key_routing: KeyRouting,
 }
 
 /// Parts of a new engine.
@@ -204,27 +206,30 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`open`], a file system that is too small, and options that no store can have.
-    pub fn begin(path: Option<&Path>, plan: Plan, clock: Clock) -> Result<Self, Error> {
+    pub fn begin(path: Option<&Path>, plan: Plan, clock: Clock, key_routing: KeyRouting) -> Result<Self, Error> {
         let opened = path.map(open).transpose()?;
         if let Some(opened) = &opened {
             let available = medium::available_bytes(&opened.file);
             check_space(&opened.path, opened.mode, available, plan.memory_bytes())?;
         }
         let runs = opened.as_ref().map_or_else(RunRecord::default, |opened| superblock::runs(&opened.file));
-        let restored = opened.as_ref().map(|opened| opened.load(&plan, clock));
+        let restored = opened.as_ref().map(|opened| {
+            let restored = opened.load(&plan, clock)?;
+            Ok((restored, key_routing.after(runs.key_routing)?))
+        });
         let (restored, reason) = match restored {
             Some(Ok(restored)) => (Some(restored), String::new()),
             Some(Err(reason)) => (None, reason),
             None => (None, String::new()),
         };
-        if let Some(Restored { stores, tables, memory, time, start }) = restored {
+        if let Some((Restored { stores, tables, memory, time, start }, key_routing)) = restored {
             let opened = opened.map(|opened| (opened, start));
-            return Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs });
+            return Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs, key_routing });
         }
         let (memory, stores) = empty(&plan.stores, opened.as_ref())?;
         let opened = opened.map(|opened| (opened, MemoryStart::Cold { reason }));
         let (tables, time) = (Vec::new(), EngineClock::new(clock));
-        Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs })
+        Ok(Self { memory, stores, tables, time, plan, opened, file: None, runs, key_routing })
     }
 
     /// The store of the pool `default`.
@@ -277,6 +282,7 @@ impl Memory {
                 LastRun::Absent | LastRun::Known(_) => "flash has run without the memory file since it was written",
             };
             *start = MemoryStart::Cold { reason: reason.to_owned() };
+            self.key_routing = self.key_routing.finished();
             self.stores.clear();
             self.tables.clear();
             (self.memory, self.stores) = empty(&self.plan.stores, Some(opened))?;
@@ -286,7 +292,7 @@ impl Memory {
 
     fn use_file(&mut self, flash: Option<DeviceRuns>, save_limit: Duration) -> Result<(), Error> {
         if let Some((opened, start)) = self.opened.take() {
-            let runs = self.runs.next(flash);
+            let runs = self.runs.next(flash, self.key_routing);
             self.file = Some(opened.begin(start, (save_limit, runs), &self.memory)?);
         }
         Ok(())
@@ -388,7 +394,15 @@ impl Opened {
         if let Some(made) = made {
             made.keep();
         }
-        Ok(MemoryFile { path, mode, file: Mutex::new(Some(file)), start, save_limit, runs, process: Process::this() })
+        Ok(MemoryFile {
+            path,
+            mode,
+            file: Mutex::new(Some(file)),
+            start,
+            save_limit,
+            runs: Mutex::new(runs),
+            process: Process::this(),
+        })
     }
 }
 
@@ -407,6 +421,19 @@ impl MemoryFile {
             .map_or(Ok(()), |file| check_space(&self.path, self.mode, medium::available_bytes(file), memory_bytes))
     }
 
+    /// The rules by which the caller divides keys among pools: a save keeps them for the next start.
+    pub fn key_routing(&self) -> KeyRouting {
+        self.runs().key_routing
+    }
+
+    pub fn set_key_routing(&self, key_routing: KeyRouting) {
+        self.runs.lock().expect("no holder of the lock panics").key_routing = key_routing;
+    }
+
+    fn runs(&self) -> RunRecord {
+        *self.runs.lock().expect("no holder of the lock panics")
+    }
+
     /// Writes all pools, which no thread changes any more, and releases the file. `None` if that has happened already.
     /// A mapped file stays locked until the stores end: hits and handles read its bytes.
     ///
@@ -422,16 +449,17 @@ impl MemoryFile {
         let started = Instant::now();
         memory.keep_file();
         let (now_ms, is_mapped) = (time.now_ms(), self.mode.is_mapped());
+        let runs = self.runs();
         let mut superblock = Superblock {
             frames: memory.frames_end(),
             image_bytes: 0,
-            runs: self.runs,
+            runs,
             stopped: Elapsed::now(),
             time: time.saved(now_ms),
             program: superblock::PROGRAM.to_owned(),
         };
         let mut write = || {
-            file.write_all_at(&superblock::stopping(self.runs), 0)?;
+            file.write_all_at(&superblock::stopping(runs), 0)?;
             kill_point(KillPoint::StopBegin);
             let mut start = &file;
             start.seek(SeekFrom::Start(superblock.image_offset()))?;
@@ -461,7 +489,7 @@ impl MemoryFile {
             // Without a clean superblock the image is not used: whether this succeeds changes the reason only. The
             // frames of a mapped file have readers.
             let _ = file.set_len(if is_mapped { superblock.image_offset() } else { BLOCK_BYTES });
-            let _ = file.write_all_at(&superblock::not_saved(self.runs, is_late), 0);
+            let _ = file.write_all_at(&superblock::not_saved(runs, is_late), 0);
             let reason = match is_late {
                 true => format!("that took more than {:?}, the time for the save", self.save_limit),
                 false => error.to_string(),

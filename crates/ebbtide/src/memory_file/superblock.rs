@@ -6,7 +6,7 @@
 //! magic 8 B | format u32 | frames u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
 //! epoch s u64 | now ms u64 | skipped ms u64 | version of the program 24 B | state u32 | ran alone u32 |
 //! XXH3-64 of what precedes u64 | run of flash before u64 | run of flash after u64 | XXH3-64 of what precedes u64 |
-//! device of flash u64 | XXH3-64 of the first 128 B and the device u64 | 0 ... up to 4096 B
+//! device of flash u64 | key routing u64 | XXH3-64 of the first 128 B and these two u64 | 0 ... up to 4096 B
 //! ```
 //! The frames are those of the engine (see `frames.rs` of the store), each at its place: a file may have holes. The
 //! state is 0 for a file with an image. Without one it is the reason: 1 if the time limit of the stop was over, 2 if
@@ -16,13 +16,13 @@
 //! The runs behind the first checksum announce a run of flash, from its start until the file is in use beside flash
 //! (see `memory_file`). A program that does not know them finds flash at another run than the flash run, and starts
 //! with empty memory. The device is that of the flash run. A program that does not know it leaves it out, so that flash
-//! at another run than the flash run begins empty.
+//! at another run than the flash run begins empty. The key routing (`KeyRouting`) is that of no pools then.
 //!
 //! The format decides whether a program reads a file. The version, text with zeros behind it, is for the operator only:
 //! an upgrade and its rollback are warm where both programs have one format.
 
 use crate::clock::{Elapsed, SavedTime};
-use ebbtide_flash::{DeviceRuns, LastRun};
+use ebbtide_flash::{DeviceRuns, KeyRouting, LastRun};
 use ebbtide_store::FRAME_BYTES;
 use std::fs::File;
 use std::io;
@@ -44,9 +44,9 @@ const _: () = assert!(CHECKED_BYTES == 120);
 /// Where the announcement of a run of flash begins, and its checksum.
 const ANNOUNCED_AT: usize = CHECKED_BYTES + 8;
 const ANNOUNCED_END: usize = ANNOUNCED_AT + 16;
-/// Where the device of flash is, and its checksum.
+/// Where the device of flash and the key routing are, and their checksum.
 const DEVICE_AT: usize = ANNOUNCED_END + 8;
-const _: () = assert!(DEVICE_AT == 152 && DEVICE_AT + 16 <= BLOCK_BYTES as usize);
+const _: () = assert!(DEVICE_AT == 152 && DEVICE_AT + 24 <= BLOCK_BYTES as usize);
 
 /// Which flash goes with the memory: each run of the cache writes it when it takes the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub(super) struct RunRecord {
     flash_run: u64,
     /// The device of that run; 0 if it is not known.
     device: u64,
+    /// The rules by which the caller divides keys among pools.
+    pub key_routing: KeyRouting,
     /// Whether the cache has run with this file and without flash since: flash may have values that are older than
     /// acknowledged writes of that run.
     ran_alone: bool,
@@ -66,9 +68,12 @@ impl RunRecord {
     fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Self {
         let is_announced = number(block, ANNOUNCED_END) == XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
         let announced = if is_announced { [0, 8].map(|at| number(block, ANNOUNCED_AT + at)) } else { [0; 2] };
-        let device = number(block, DEVICE_AT);
-        let device = if number(block, DEVICE_AT + 8) == device_checksum(block, device) { device } else { 0 };
-        Self { flash_run: number(block, 24), device, ran_alone: short_number(block, 116) != 0, announced }
+        let words = [0, 8].map(|at| number(block, DEVICE_AT + at));
+        let is_known = number(block, DEVICE_AT + 16) == words_checksum(block, words);
+        let [device, key_routing] = if is_known { words } else { [0; 2] };
+        let key_routing = KeyRouting::from_word(key_routing);
+        let ran_alone = short_number(block, 116) != 0;
+        Self { flash_run: number(block, 24), device, key_routing, ran_alone, announced }
     }
 
     /// Whether memory is as new as flash whose last run this was.
@@ -92,12 +97,12 @@ impl RunRecord {
 
     /// The record of the next run, which has this flash. Without flash the announced runs of it stay: memory is newer
     /// than both.
-    pub fn next(self, flash: Option<DeviceRuns>) -> Self {
+    pub fn next(self, flash: Option<DeviceRuns>, key_routing: KeyRouting) -> Self {
         match flash {
             Some(DeviceRuns { device, present, .. }) => {
-                Self { flash_run: present, device, ran_alone: false, announced: [0; 2] }
+                Self { flash_run: present, device, key_routing, ran_alone: false, announced: [0; 2] }
             }
-            None => Self { ran_alone: true, ..self },
+            None => Self { ran_alone: true, key_routing, ..self },
         }
     }
 
@@ -109,16 +114,17 @@ impl RunRecord {
             let checksum = XxHash3_64::oneshot(&block[..ANNOUNCED_END]);
             block[ANNOUNCED_END..][..8].copy_from_slice(&checksum.to_le_bytes());
         }
-        if self.device != 0 {
-            let checksum = device_checksum(block, self.device);
-            block[DEVICE_AT..][..16].copy_from_slice(&[self.device, checksum].map(u64::to_le_bytes).concat());
+        let words @ [device, key_routing] = [self.device, self.key_routing.to_word()];
+        if words != [0; 2] {
+            let checksum = words_checksum(block, words);
+            block[DEVICE_AT..][..24].copy_from_slice(&[device, key_routing, checksum].map(u64::to_le_bytes).concat());
         }
     }
 }
 
 /// The announcement, which changes between, is not part of it.
-fn device_checksum(block: &[u8; BLOCK_BYTES as usize], device: u64) -> u64 {
-    XxHash3_64::oneshot(&[&block[..ANNOUNCED_AT], &device.to_le_bytes()].concat())
+fn words_checksum(block: &[u8; BLOCK_BYTES as usize], words: [u64; 2]) -> u64 {
+    XxHash3_64::oneshot(&[&block[..ANNOUNCED_AT], &words.map(u64::to_le_bytes).concat()].concat())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -320,6 +326,7 @@ mod tests {
             runs: RunRecord {
                 flash_run: 0x1112_1314_1516_1718,
                 device: 0x2122_2324_2526_2728,
+                key_routing: KeyRouting::of(b"rules"),
                 ran_alone: true,
                 announced: [0x31, 0x32],
             },
@@ -342,6 +349,7 @@ mod tests {
         }
     }
 
+    const ROUTING: KeyRouting = KeyRouting::from_word(5);
     const OLD: u64 = 0x0102_0304_0506_0708;
     const NEW: u64 = 0x1112_1314_1516_1718;
 
@@ -365,7 +373,10 @@ mod tests {
         assert_eq!(accepted(runs), [true, false, false, false]);
         let announced = super::runs(&file);
         assert_eq!(accepted(announced), [true, true, true, false]);
-        assert_eq!(accepted(announced.next(Some(flash(9, LastRun::Known(NEW), 4)))), [false, false, false, true]);
+        assert_eq!(
+            accepted(announced.next(Some(flash(9, LastRun::Known(NEW), 4)), ROUTING)),
+            [false, false, false, true]
+        );
         // An announcement belongs to its block.
         for at in 128..152 {
             let mut damaged = block;
@@ -386,7 +397,7 @@ mod tests {
         file.write_all_at(&stopping(runs), 0).unwrap();
         announce_run(&file, flash(9, LastRun::Known(3), NEW)).unwrap();
         // The start is killed, and the next one is without flash.
-        let alone = super::runs(&file).next(None);
+        let alone = super::runs(&file).next(None, ROUTING);
         for block in [in_use(alone), stopping(alone)] {
             file.write_all_at(&block, 0).unwrap();
             assert_eq!(super::runs(&file), alone);
@@ -397,14 +408,15 @@ mod tests {
 
     #[test]
     fn other_devices_and_unknown_runs_are_told() {
-        let runs = RunRecord::default().next(Some(flash(9, LastRun::Absent, 3)));
+        let runs = RunRecord::default().next(Some(flash(9, LastRun::Absent, 3)), ROUTING);
         let block = in_use(runs);
         assert_eq!(RunRecord::decode(&block), runs);
         // A device that is not readable is another one.
-        for at in 152..168 {
+        for at in 152..176 {
             let mut damaged = block;
             damaged[at] ^= 1;
-            assert_eq!(RunRecord::decode(&damaged), RunRecord { device: 0, ..runs }, "byte {at}");
+            let unknown = RunRecord { device: 0, key_routing: KeyRouting::default(), ..runs };
+            assert_eq!(RunRecord::decode(&damaged), unknown, "byte {at}");
         }
         let is_outdated = |device, last| runs.outdates(flash(device, last, 5)).is_some();
         assert!(!is_outdated(9, LastRun::Known(3)) && !is_outdated(9, LastRun::Known(4)));

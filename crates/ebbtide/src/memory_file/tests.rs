@@ -36,7 +36,13 @@ fn a_start_that_ends_early_changes_nothing() {
         let options = Options { memory_bytes: 16 << 20, memory_bytes_max: Some(64 << 20), ..Options::default() };
         // Both pools are loaded, then one of them is dropped with its frames.
         for (number, pools) in [vec![pool], Vec::new()].into_iter().enumerate() {
-            let memory = Memory::begin(Some(&path), pools::plan(&options, &pools).unwrap(), Clock::Manual).unwrap();
+            let memory = Memory::begin(
+                Some(&path),
+                pools::plan(&options, &pools).unwrap(),
+                Clock::Manual,
+                KeyRouting::default(),
+            )
+            .unwrap();
             let Some((opened, start @ MemoryStart::Warm { are_values_checked, .. })) = &memory.opened else {
                 panic!("it is warm");
             };

@@ -735,6 +735,49 @@ fn flash_files_in_turns_serve_no_old_value() {
 }
 
 #[test]
+fn an_unfinished_rerouting_is_continued_or_cold() {
+    for (folder, with_file) in folders().into_iter().zip([true, true]).chain([(TempDir::new().unwrap(), false)]) {
+        let build = |rules: &[u8]| {
+            let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+            let builder = Cache::builder().memory(ByteSize::mib(8)).key_routing(rules);
+            let builder = match with_file {
+                true => builder.memory_file(folder.path().join("memory")),
+                false => builder.flash(folder.path().join("flash"), ByteSize::mib(64)).flash_options(options),
+            };
+            builder.build().unwrap()
+        };
+        // Whether the entry is there, and whether a change of rules is under way; `ends`: it ends in this run.
+        let run = |rules: &[u8], ends: bool| {
+            let cache = build(rules);
+            let found = (cache.get(b"key").hit().is_some(), cache.is_rerouting());
+            if ends {
+                cache.end_rerouting();
+                assert!(!cache.is_rerouting());
+            }
+            cache.insert(b"key", b"value").apply().unwrap();
+            cache.close().unwrap();
+            found
+        };
+        assert_eq!(run(b"", false), (false, false), "a new cache");
+        assert_eq!(run(b"", false), (true, false));
+        assert_eq!(run(b"a", true), (true, true));
+        assert_eq!(run(b"a", false), (true, false));
+        assert_eq!(run(b"b", false), (true, true));
+        assert_eq!(run(b"b", false), (true, true), "the change goes on");
+        assert_eq!(run(b"a", false), (false, false), "neither rules have been kept to");
+        // A change while the cache runs.
+        let cache = build(b"a");
+        assert!(!cache.is_rerouting());
+        cache.begin_rerouting(b"c").unwrap();
+        assert!(cache.is_rerouting());
+        cache.close().unwrap();
+        drop(cache);
+        assert_eq!(run(b"c", true), (true, true));
+        assert_eq!(run(b"c", true), (true, false));
+    }
+}
+
+#[test]
 fn flash_of_an_unknown_run_drops_memory() {
     for warm_restart in [true, false] {
         let folder = folders().pop().expect("there is one");

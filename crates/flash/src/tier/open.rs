@@ -181,7 +181,8 @@ impl Opening {
 
     fn running(&self, stores: &OpenedStores, run: u64) -> Superblock {
         let (incarnations, latest) = (stores.incarnations, stores.latest);
-        Superblock { shape: self.shape, incarnations, run, state: RunState::Running { boot: 0 }, latest }
+        let key_routing = self.options.key_routing;
+        Superblock { shape: self.shape, incarnations, run, state: RunState::Running { boot: 0 }, latest, key_routing }
     }
 
     fn tier(self, stores: OpenedStores, superblock: Superblock, deletion_log: Option<DeletionLog>) -> Tier {
@@ -253,10 +254,15 @@ impl Opening {
         let (last, before) = Superblock::read(&*self.device);
         let runs = DeviceRuns { device: self.shape.identity, last, present: draw_run() };
         let outdated = compare(runs);
+        // Of flash that starts empty.
+        let mut key_routing = self.options.key_routing;
         let resumed = match self.options.warm_restart {
             true => before
                 .and_then(|before| outdated.map_or(Ok(before), Err))
-                .and_then(|before| self.resume(&before, deletion_log.as_ref(), now))
+                .and_then(|before| {
+                    let routing = self.options.key_routing.after(before.key_routing)?;
+                    self.resume(&before, deletion_log.as_ref(), now).inspect(|_| key_routing = routing)
+                })
                 .map_err(Some),
             false => Err(None),
         };
@@ -269,7 +275,7 @@ impl Opening {
                 stores
             }
         };
-        let mut superblock = self.running(&stores, runs.present);
+        let mut superblock = Superblock { key_routing, ..self.running(&stores, runs.present) };
         let deletion_log = deletion_log.filter(|log| self.announce(log, &stores.log, superblock.run));
         if let Some(boot) = self.boot.filter(|_| deletion_log.is_some()) {
             superblock.state = RunState::Running { boot };

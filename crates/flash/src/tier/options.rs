@@ -1,5 +1,6 @@
 //! Options of the tier.
 
+use crate::KeyRouting;
 use crate::admission::AdmissionOptions;
 use crate::device::DiskOptions;
 use crate::large::{Reclaim, Reinsertion};
@@ -49,6 +50,8 @@ pub struct TierOptions {
     /// The file for the deletion log, without which a start after a crash is empty. By default beside the first path
     /// with `.removals` at its end, if that path is a file; for a block device it must be named.
     pub deletion_log: Option<PathBuf>,
+    /// The rules by which the caller divides keys among pools. By default none.
+    pub key_routing: KeyRouting,
     /// Maximum bytes that are read after a crash to find small objects. If their area is larger, they are dropped. By
     /// default 64 GiB, a minute at 1 GB/s.
     pub scan_bytes: u64,
@@ -73,6 +76,7 @@ impl Default for TierOptions {
             rewrite_threshold: small.rewrite_threshold,
             warm_restart: true,
             deletion_log: None,
+            key_routing: KeyRouting::default(),
             scan_bytes: 64 << 30,
         }
     }

@@ -5,7 +5,6 @@ use super::layout::TierLayout;
 use super::state::NONE_AWAITED;
 use super::superblock::{Partition, Superblock};
 use super::{Tier, TierOptions};
-use crate::device;
 use crate::small::{self, SmallStore};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -99,13 +98,8 @@ impl Tier {
 
     /// Makes a partition durable. None if the device refuses.
     fn write_partition(&self, layout: &TierLayout) -> Option<()> {
-        let mut superblock = self.superblock.lock().unwrap();
-        let next = Superblock { shape: Partition::of(superblock.shape.identity, layout), ..*superblock };
-        let block = next.encode();
-        let bytes = block.len() as u64;
-        device::write(&*self.device, 0, block).and_then(|_| self.device.sync()).ok()?;
-        *superblock = next;
-        self.superblock_bytes.fetch_add(bytes, Relaxed);
-        Some(())
+        let with_partition =
+            |before: &Superblock| Superblock { shape: Partition::of(before.shape.identity, layout), ..*before };
+        self.replace_superblock(with_partition).ok()
     }
 }

@@ -7,10 +7,12 @@ use super::superblock::{DeviceRuns, LastRun, Superblock};
 use super::token_section::PoolTokens;
 use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
-use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
+use crate::device::{
+    self, BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest,
+};
 use crate::large::LargeLog;
 use crate::pools::{FlashPool, PoolStats};
-use crate::{FlashHash, Token};
+use crate::{Error, FlashHash, KeyRouting, Token};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -74,6 +76,35 @@ impl Tier {
     pub fn runs(&self) -> DeviceRuns {
         let superblock = self.superblock.lock().unwrap();
         DeviceRuns { device: superblock.shape.identity, last: self.last_run, present: superblock.run }
+    }
+
+    /// The rules by which the caller divides keys among pools, and whether their change is finished.
+    pub fn key_routing(&self) -> KeyRouting {
+        self.superblock.lock().unwrap().key_routing
+    }
+
+    /// Has the next start find these rules. Waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::Transfer`] and [`Error::Sync`] when the device refuses the write.
+    pub fn set_key_routing(&self, key_routing: KeyRouting) -> Result<(), Error> {
+        self.replace_superblock(|superblock| Superblock { key_routing, ..*superblock })
+    }
+
+    /// Makes another superblock durable; not after a close, whose superblock is the last.
+    pub(super) fn replace_superblock(&self, change: impl FnOnce(&Superblock) -> Superblock) -> Result<(), Error> {
+        let mut superblock = self.superblock.lock().unwrap();
+        let next = change(&superblock);
+        if next == *superblock || self.is_closed.load(Relaxed) {
+            return Ok(());
+        }
+        let block = next.encode();
+        let bytes = block.len() as u64;
+        device::write(&*self.device, 0, block)?;
+        self.device.sync()?;
+        *superblock = next;
+        self.superblock_bytes.fetch_add(bytes, Relaxed);
+        Ok(())
     }
 
     /// Submits the superblock; it is written once the device is served. Returns whether the device accepted the

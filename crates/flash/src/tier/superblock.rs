@@ -8,15 +8,16 @@
 //! 64             68           72    88           96      100    104
 //! segment bytes  log percent  boot  checkpoint   latest  state  run
 //!
-//! 112       120
-//! checksum  zeros
+//! 112       120          128
+//! checksum  key routing  checksum  zeros
 //! ```
-//! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so a
-//! superblock that was copied to another device is invalid. Segment bytes of 0 mean that the capacity is not divided. A
-//! life is drawn whenever its store starts empty. It is the seed of all checksums in that store, so no bytes of an
-//! earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the deletion log, too. A
-//! file that was restored from an earlier run has another number, so a start neither accepts an old log nor uses a
-//! current log with an old flash (`deletion_log`: how both change together).
+//! Little-endian. The checksums are XXH3 of the bytes before them. The first one is without the key routing, which is
+//! that of no pools if the second one is another: programs that know no pools write zeros there. The identity is that
+//! of the device's label, so a superblock that was copied to another device is invalid. Segment bytes of 0 mean that
+//! the capacity is not divided. A life is drawn whenever its store starts empty. It is the seed of all checksums in
+//! that store, so no bytes of an earlier life are valid as an object. Each start draws `run`, never 0, and writes it to
+//! the deletion log, too. A file that was restored from an earlier run has another number, so a start neither accepts
+//! an old log nor uses a current log with an old flash (`deletion_log`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
@@ -24,6 +25,7 @@
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
 //! | 2, clean without a log | the same; no deletion log, or an incomplete one | 0 | the same | at the stop |
 
+use crate::KeyRouting;
 use crate::deletion_log::Incarnations;
 use crate::device::{self, BLOCK, Buffer, Device};
 use std::fs;
@@ -35,9 +37,10 @@ const VERSION: u32 = 8;
 /// From this version on a superblock has its run and its checksum where this one has them.
 const LAYOUT_VERSION: u32 = 7;
 const CHECKSUM: usize = 112;
-const BYTES: usize = 120;
+const KEY_ROUTING: usize = CHECKSUM + 8;
+const BYTES: usize = 136;
 
-const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
+const _: () = assert!(KEY_ROUTING + 2 * size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
 /// The run that used a device before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,7 @@ pub(super) struct Superblock {
     pub state: RunState,
     /// Seconds since 1970.
     pub latest: u32,
+    pub key_routing: KeyRouting,
 }
 
 /// Why a block is not a valid superblock.
@@ -155,7 +159,10 @@ impl Superblock {
         put(&state.to_le_bytes());
         put(&self.run.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
-        block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
+        block[CHECKSUM..KEY_ROUTING].copy_from_slice(&checksum.to_le_bytes());
+        block[KEY_ROUTING..][..8].copy_from_slice(&self.key_routing.to_word().to_le_bytes());
+        let checksum = XxHash3_64::oneshot(&block[..KEY_ROUTING + 8]);
+        block[KEY_ROUTING + 8..BYTES].copy_from_slice(&checksum.to_le_bytes());
         block
     }
 
@@ -210,7 +217,9 @@ impl Superblock {
             log_percent: u32_at(68),
         };
         let incarnations = Incarnations { large: u64_at(24), small: u64_at(32) };
-        Ok(Self { shape, incarnations, run, state, latest: u32_at(96) })
+        let is_routed = u64_at(KEY_ROUTING + 8) == XxHash3_64::oneshot(&block[..KEY_ROUTING + 8]);
+        let key_routing = KeyRouting::from_word(if is_routed { u64_at(KEY_ROUTING) } else { 0 });
+        Ok(Self { shape, incarnations, key_routing, run, state, latest: u32_at(96) })
     }
 }
 
@@ -249,6 +258,7 @@ mod tests {
         run: 0x5555_6666_7777_8888,
         state: RunState::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
         latest: 1_800_000_000,
+        key_routing: KeyRouting::from_word(0x9999_0000_1111_2222),
     };
 
     #[test]
@@ -261,21 +271,21 @@ mod tests {
         };
         let golden = "656262746964657408000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
-                      8888777766665555931bbda004f82a41";
+                      8888777766665555931bbda004f82a412222111100009999c2a2c1bd4298c625";
         assert_eq!(hex(BLOCK_0), golden);
         let clean =
             Superblock { state: RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008888777766665555e1d50e2c092ad7a2";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008888777766665555e1d50e2c092ad7a2222211110000999972fcc93760a958bf";
         assert_eq!(hex(clean)[144..], *golden);
         let unlogged = RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b0200000088887777666655550b8d215bfd7cbf74";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b0200000088887777666655550b8d215bfd7cbf742222111100009999a95eb3d8af8994fd";
         assert_eq!(hex(Superblock { state: unlogged, ..BLOCK_0 })[144..], *golden);
     }
 
     #[test]
     fn what_is_none_says_why() {
         let block = BLOCK_0.encode();
-        for bit in 0..BYTES * 8 {
+        for bit in 0..KEY_ROUTING * 8 {
             let mut damaged = block[..].to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit / 8 {
@@ -284,13 +294,19 @@ mod tests {
             };
             assert_eq!(Superblock::decode(&damaged), Err(expected), "bit {bit}");
         }
+        for bit in KEY_ROUTING * 8..BYTES * 8 {
+            let mut damaged = block[..].to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let without = Superblock { key_routing: KeyRouting::default(), ..BLOCK_0 };
+            assert_eq!(Superblock::decode(&damaged), Ok(without), "bit {bit}");
+        }
         assert_eq!(Superblock::decode(&[0; BLOCK]), Err(SuperblockError::Blank));
         // Memory beside flash of another version is as new as its run tells.
         for (version, run) in [(VERSION + 1, Some(BLOCK_0.run)), (7, Some(BLOCK_0.run)), (6, None)] {
             let mut other = block[..].to_vec();
             other[8..12].copy_from_slice(&version.to_le_bytes());
             let checksum = XxHash3_64::oneshot(&other[..CHECKSUM]);
-            other[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
+            other[CHECKSUM..KEY_ROUTING].copy_from_slice(&checksum.to_le_bytes());
             assert_eq!(Superblock::decode(&other), Err(SuperblockError::Version { version, run }));
         }
     }

@@ -13,7 +13,7 @@ mod reload;
 mod router;
 mod rule;
 mod set;
-mod sweep;
+pub mod sweep;
 
 pub use counts::PoolTotals;
 pub use reload::Reload;

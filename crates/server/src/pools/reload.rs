@@ -65,6 +65,9 @@ impl Reload<'_> {
             |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name && other.policy != rule.policy);
         let switched: Vec<PoolRule> = kept.iter().filter(has_other_policy).cloned().collect();
         drop(before);
+        if is_routed_anew {
+            shared.cache.begin_rerouting(&PoolRule::routing(rules)).map_err(refused)?;
+        }
         self.publish(&kept)?;
         for name in &removed {
             shared.cache.remove_pool(name).map_err(refused)?;
@@ -76,8 +79,7 @@ impl Reload<'_> {
         }
         self.publish(rules)?;
         if is_routed_anew {
-            // A compact pool is not searched for entries whose keys belong to another pool by now: it starts empty.
-            shared.pools.current().compact.iter().for_each(|entry| entry.pool.flush(Duration::ZERO));
+            shared.pools.current().flush_compact();
         }
         sweep::start(shared)
     }

@@ -53,6 +53,17 @@ impl PoolRule {
         }
     }
 
+    /// Which keys belong to which of these pools, equal for equal prefixes; empty without prefixes.
+    pub fn routing(rules: &[Self]) -> Vec<u8> {
+        let prefixes = rules.iter().flat_map(|rule| rule.prefixes.iter().map(|prefix| (&*rule.name, prefix)));
+        let mut all: Vec<_> = prefixes.collect();
+        all.sort();
+        // Names have no blanks and lengths no other characters: each text has one meaning.
+        all.iter()
+            .flat_map(|(name, prefix)| [format!("{name} {} ", prefix.len()).as_bytes(), prefix].concat())
+            .collect()
+    }
+
     /// The options of the pool in the cache.
     pub fn options(&self) -> PoolOptions {
         let options =

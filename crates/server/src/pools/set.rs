@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ebbtide::memcached::{
     Cache, CompactPool, CompactSizes, CompactStats, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats,
@@ -119,6 +120,11 @@ impl PoolSet {
         let counted = if next.is_single() { all } else { next.entries[0].counts.gets() };
         next.uncounted = if next.is_single() { counted.without(of_default) } else { of_default.without(counted) };
         Ok(next)
+    }
+
+    /// A compact pool is not searched for entries whose keys belong to another pool by now: it starts empty.
+    pub fn flush_compact(&self) {
+        self.compact.iter().for_each(|entry| entry.pool.flush(Duration::ZERO));
     }
 
     /// Whether the pool `default` is the only one.

@@ -1,7 +1,7 @@
-//! Deletes the entries whose keys belong to another pool since a reload.
+//! Deletes the entries whose keys belong to another pool since a reload, or since a start with other prefixes.
 //!
 //! Such an entry is never read. It must be removed before another reload can give its key back to its pool: clients
-//! have written newer values to the other pool meanwhile.
+//! have written newer values to the other pool meanwhile. A memory file and flash keep whether that has been done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,18 +23,18 @@ pub fn start(shared: &Arc<Shared>) -> Result<(), Error> {
     let for_thread = Arc::clone(shared);
     let run = move || {
         let set = for_thread.pools.current();
-        for number in 0..set.entries.len() {
-            sweep(&for_thread, &set, number);
+        if (0..set.entries.len()).all(|number| sweep(&for_thread, &set, number)) {
+            for_thread.cache.end_rerouting();
         }
         for_thread.pools.is_sweeping.store(false, Ordering::Relaxed);
     };
     thread::Builder::new().name("pool-sweep".to_owned()).spawn(run).map(drop).map_err(Error::Thread)
 }
 
-/// Deletes the entries of one pool that are not its own.
-fn sweep(shared: &Shared, set: &PoolSet, number: usize) {
+/// Deletes the entries of one pool that are not its own. False if the server stops before the end.
+fn sweep(shared: &Shared, set: &PoolSet, number: usize) -> bool {
     let pool = &set.entries[number].pool;
-    let Some(mut scan) = begin(shared, pool) else { return };
+    let Some(mut scan) = begin(shared, pool) else { return false };
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let mut has_more = true;
     while has_more && !shared.is_stopping() {
@@ -47,6 +47,7 @@ fn sweep(shared: &Shared, set: &PoolSet, number: usize) {
             pool.delete(&key);
         }
     }
+    !has_more
 }
 
 /// A scan of the pool. `None` when the server stops.

@@ -1,0 +1,78 @@
+//! Which rules divide keys among pools, so that a start finds objects in pools that their keys have left.
+//!
+//! ```text
+//! start or reload with other rules ---> unfinished ---the caller has deleted them---> finished
+//! ```
+//! Such an object is not found, as its key is looked up in another pool, where newer values may be. It would be found
+//! again after a change back. So a change that is not finished is used only by a start with the same rules.
+
+use twox_hash::XxHash3_64;
+
+/// The number of the rules by which the caller divides keys among pools, and whether their change is finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyRouting(u64);
+
+impl KeyRouting {
+    const UNFINISHED: u64 = 1 << 63;
+
+    /// Of rules in any form that is equal for equal rules; empty for none.
+    pub fn of(rules: &[u8]) -> Self {
+        if rules.is_empty() { Self::default() } else { Self(XxHash3_64::oneshot(rules) & !Self::UNFINISHED) }
+    }
+
+    /// As `to_word` returned it.
+    pub const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// Whether objects of earlier rules may be in pools that their keys have left.
+    pub fn is_unfinished(self) -> bool {
+        self.0 & Self::UNFINISHED != 0
+    }
+
+    pub fn finished(self) -> Self {
+        Self(self.0 & !Self::UNFINISHED)
+    }
+
+    pub fn unfinished(self) -> Self {
+        Self(self.0 | Self::UNFINISHED)
+    }
+
+    /// That of a start with these rules, which finds what was left by a run with those of `before`.
+    ///
+    /// # Errors
+    /// The reason why it may not use what it finds.
+    pub fn after(self, before: Self) -> Result<Self, String> {
+        match (before.finished() == self, before.is_unfinished()) {
+            (true, _) => Ok(before),
+            (false, false) => Ok(self.unfinished()),
+            (false, true) => Err("the last run ended before it had deleted the entries that changed prefixes gave to \
+                                  other pools, and the prefixes have changed again"
+                .to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_change_is_continued_alone() {
+        let (none, one, other) = (KeyRouting::of(b""), KeyRouting::of(b"one"), KeyRouting::of(b"other"));
+        assert!(none.to_word() == 0 && one != other && one != none);
+        assert_eq!(one.after(one), Ok(one));
+        for (now, before) in [(one, none), (none, one), (other, one)] {
+            let changing = now.after(before).unwrap();
+            assert!(changing.is_unfinished() && changing.finished() == now);
+            assert_eq!(KeyRouting::from_word(changing.to_word()), changing);
+            assert_eq!(now.after(changing), Ok(changing), "it goes on");
+            assert!(before.after(changing).is_err());
+            assert_eq!(now.after(changing.finished()), Ok(now));
+        }
+    }
+}
