@@ -183,7 +183,8 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
     let mut builder = Cache::builder()
         .memory(ByteSize::bytes(memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
-        .evict(settings.evicts);
+        .evict(settings.evicts)
+        .bytes_beside_pools(ServerOptions::bytes_of_pool(settings.threads));
     builder = builder.policy(settings.policy()?).objective(settings.objective);
     builder = builder.controller_policies(&settings.controller_policies);
     builder = settings.pools.iter().fold(builder, |builder, rule| builder.pool(rule.options()));

@@ -13,6 +13,7 @@ use crate::live_profiles::LiveProfiles;
 use crate::maintenance;
 use crate::memory_file::{FinishedMemory, Memory, MemoryFileMode, check_memory_file};
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
+use crate::pool_budgets::PoolEntry;
 use crate::pool_controller::{ControllerMode, ControllerOptions, PoolController};
 use crate::pool_options::PoolOptions;
 use crate::pools::{self, Plan};
@@ -142,6 +143,12 @@ impl CacheBuilder {
     /// The largest value: up to half of the memory and 1 GiB. Default 1 MiB, or half of the memory if that is less.
     pub fn max_value(mut self, value: ByteSize) -> Self {
         self.max_value = Some(value.as_bytes());
+        self
+    }
+
+    /// Bytes that the caller has on the heap for each pool: a part of the memory of the pool. Default 0.
+    pub fn bytes_beside_pools(mut self, bytes: u64) -> Self {
+        self.options.owner_bytes = bytes;
         self
     }
 
@@ -310,6 +317,8 @@ impl CacheBuilder {
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         options.memory_bytes_max = Some(options.effective_memory_bytes_max());
+        let has_flash = !self.flash.is_empty() || self.flash_device.is_some();
+        options.owner_bytes += PoolEntry::HEAP_BYTES + if has_flash { PoolFlash::HEAP_BYTES } else { 0 };
         let plan = self.plan(&options)?;
         Ok((options, plan))
     }

@@ -30,7 +30,13 @@ pub(crate) struct PoolEntry {
     pub flash_share: Option<u8>,
 }
 
+/// Bytes of a name of 64 bytes, once for the pool and once for its share.
+const NAME_BYTES: u64 = 2 * 80;
+
 impl PoolEntry {
+    /// Bytes of a pool on the heap beside its store: its state, its place in the table of pools, and names.
+    pub const HEAP_BYTES: u64 = (size_of::<PoolState>() + size_of::<Self>()) as u64 + NAME_BYTES;
+
     /// The share as the division counts it.
     pub fn reachable_share(&self) -> Share {
         reaching(self.share.clone(), self.pool.store.reachable_bytes())

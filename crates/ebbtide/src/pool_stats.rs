@@ -8,6 +8,7 @@ pub(crate) fn add_gauges(sum: &mut Stats, stats: &Stats) {
     sum.memory_used_bytes += stats.memory_used_bytes;
     sum.live_bytes += stats.live_bytes;
     sum.index_bytes += stats.index_bytes;
+    sum.table_bytes += stats.table_bytes;
     sum.segments_total += stats.segments_total;
     sum.segments_free += stats.segments_free;
     sum.segments_open += stats.segments_open;

@@ -7,6 +7,7 @@ use ebbtide::memcached::ControllerMode;
 
 use crate::auth::Auth;
 use crate::observe::HistoryFile;
+use crate::pools::PoolSet;
 use crate::tls::Certificates;
 use crate::{Error, FlashRating, PoolRule, TlsOptions};
 
@@ -184,6 +185,13 @@ impl ServerOptions {
         self.tls.as_ref().map(Certificates::load).transpose()?;
         let Some(path) = self.history_in_use() else { return Ok(()) };
         HistoryFile::check(path).map_err(|source| Error::History { path: path.to_owned(), source })
+    }
+
+    /// Bytes that a server with this many worker threads has on the heap for each pool, for
+    /// [`CacheBuilder::bytes_beside_pools`](ebbtide::memcached::CacheBuilder::bytes_beside_pools).
+    pub fn bytes_of_pool(threads: usize) -> u64 {
+        // The UDP thread counts like a worker.
+        PoolSet::bytes_of_pool(threads + 1)
     }
 
     /// The file of the history, if the server writes one: without the admin HTTP there is no history.

@@ -5,6 +5,7 @@ use crate::chains::Chains;
 use crate::epoch::Ticket;
 use crate::error::Error;
 use crate::index::Bucket;
+use crate::load_tickets::LoadTickets;
 use crate::mapping::Pages;
 use crate::options::{MEMORY_BYTES_MIN, Options, SEGMENTS_AT_START};
 use crate::segment::{Header, SEGMENTS_MAX};
@@ -26,6 +27,11 @@ const INDEX_BUCKETS_MIN: u64 = 64;
 const OPEN_SHARE: u32 = 25;
 /// A store of any memory may have this many segments open.
 const OPEN_MIN: u32 = 4;
+
+/// Bytes of the struct of a store, at most.
+pub const STORE_BYTES: u64 = 3 << 10;
+/// Bytes of the lists of a store: retired and withheld segments, open destinations, plans. All have a bounded length.
+const LIST_BYTES: u64 = 1 << 10;
 
 /// How the memory is laid out at the start.
 pub(crate) struct MemoryLayout {
@@ -94,7 +100,8 @@ impl MemoryLayout {
 
     fn fixed_bytes(options: &Options, scale: TtlScale) -> u64 {
         let striped_bytes = Counters::bytes(options.writers) + AccessSamples::bytes(options.writers);
-        Chains::bytes(scale, options.writers) + striped_bytes
+        let own_bytes = STORE_BYTES + LIST_BYTES + LoadTickets::SHARD_BYTES;
+        Chains::bytes(scale, options.writers) + striped_bytes + own_bytes + options.owner_bytes
     }
 
     pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {

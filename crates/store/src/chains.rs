@@ -167,7 +167,9 @@ impl Chains {
 
     /// Bytes of the tables when every bucket is hot.
     pub fn bytes(scale: TtlScale, stripes_max: usize) -> u64 {
-        (scale.buckets() * (size_of::<Chain>() + stripes_max * size_of::<Stripe>())) as u64
+        // The first stripe is in the chain.
+        let more_stripes = stripes_max.saturating_sub(1);
+        (scale.buckets() * (size_of::<Chain>() + more_stripes * size_of::<Stripe>())) as u64
     }
 
     pub fn open_count(&self) -> u32 {

@@ -32,6 +32,7 @@ impl Store {
             memory_used_bytes: self.memory_used_bytes(),
             live_bytes: live_bytes.sum(),
             index_bytes: self.index_bytes(),
+            table_bytes: self.budget.fixed_bytes(),
             index_load: self.index_load(),
             segment_bytes: segments.segment_bytes().into(),
             segments_total: segments.usable().into(),

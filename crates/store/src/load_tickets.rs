@@ -42,6 +42,9 @@ struct Ticket {
 }
 
 impl LoadTickets {
+    /// Bytes of the shards, without tickets.
+    pub const SHARD_BYTES: u64 = (SHARDS * size_of::<Shard>()) as u64;
+
     pub fn new() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Vec::new())).collect();
         Self { shards_in_use: AtomicU64::new(0), shards, next_number: AtomicU64::new(1) }

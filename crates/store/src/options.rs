@@ -35,6 +35,8 @@ pub struct Options {
     pub seed: u64,
     /// Threads that write at once: a hot TTL bucket gets as many open segments. Default: the cores of the machine.
     pub writers: usize,
+    /// Bytes that the owner of the store has on the heap for it: a part of the memory. Default 0.
+    pub owner_bytes: u64,
 }
 
 impl Default for Options {
@@ -51,6 +53,7 @@ impl Default for Options {
             evicts: true,
             seed: 0,
             writers: std::thread::available_parallelism().map_or(1, usize::from),
+            owner_bytes: 0,
         }
     }
 }

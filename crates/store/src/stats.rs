@@ -140,6 +140,9 @@ pub struct Stats {
     /// Bytes of objects with their metadata.
     pub live_bytes: u64,
     pub index_bytes: u64,
+    /// Memory on the heap, and the history of evicted keys: counters, tables of TTL buckets and of loads, the state of
+    /// the store and of its owner. With open segments of all writers in each TTL bucket, which are the most.
+    pub table_bytes: u64,
     /// Slots in use over slots.
     pub index_load: f64,
     pub segment_bytes: u64,

@@ -1,7 +1,7 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
 use crate::access_samples::{AccessSample, AccessSamples};
-use crate::budget::{Budget, MemoryLayout, PageRule, open_limit};
+use crate::budget::{Budget, MemoryLayout, PageRule, STORE_BYTES, open_limit};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
@@ -78,6 +78,9 @@ pub(crate) enum Start {
 
 /// Bits of the token of sequence 0.
 pub(crate) const TOKEN_BASE_BITS: u32 = 31;
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Store>() as u64 <= STORE_BYTES);
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;

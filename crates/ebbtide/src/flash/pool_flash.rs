@@ -52,6 +52,9 @@ impl Deref for PoolFlash {
 }
 
 impl PoolFlash {
+    /// Bytes on the heap beside the filters and tokens, which are in the memory of flash.
+    pub const HEAP_BYTES: u64 = (size_of::<Self>() + size_of::<FlashPool>() + size_of::<PromotedKeys>()) as u64;
+
     /// Puts a store over flash. `memory_bytes` is the part of flash's memory by which the pool's filters are sized.
     fn over(shared: &Arc<FlashTier>, on_flash: Arc<FlashPool>, store: &Store, memory_bytes: u64) -> Arc<Self> {
         store.retain_tokens(memory_bytes / TOKENS_SHARE);

@@ -131,6 +131,11 @@ impl PoolTotals {
 }
 
 impl PoolCounts {
+    /// Bytes of the counts of a pool in a server with this many workers.
+    pub fn bytes(workers: usize) -> u64 {
+        (size_of::<Self>() + workers * size_of::<WorkerGets>()) as u64
+    }
+
     pub fn new(workers: usize) -> Self {
         let workers = (0..workers).map(|_| WorkerGets::default()).collect();
         Self { workers, evicted: EvictedCounts::default(), baseline: Mutex::default() }

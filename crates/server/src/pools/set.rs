@@ -73,7 +73,15 @@ pub struct PublishedPools {
     pub is_sweeping: AtomicBool,
 }
 
+/// Bytes of names, prefixes and listeners of most pools.
+const WORD_BYTES: u64 = 512;
+
 impl PoolSet {
+    /// Bytes that a set has for a pool in a server with this many workers.
+    pub fn bytes_of_pool(workers: usize) -> u64 {
+        size_of::<PoolEntry>() as u64 + PoolCounts::bytes(workers) + WORD_BYTES
+    }
+
     /// The pools of a cache by these rules. Rules that the cache was built with.
     pub fn new(cache: &Cache, rules: &[PoolRule], workers: usize) -> Result<Self, Error> {
         PoolRule::check_all(rules)?;

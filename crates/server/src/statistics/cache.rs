@@ -15,6 +15,7 @@ pub const CACHE: &[Row<Readings>] = &[
     row("metadata_bytes", And("use=metadata"), "memory.metadata_bytes", |r| r.segments.metadata_bytes.into()),
     row("free_bytes", And("use=free"), "memory.free_bytes", |r| r.segments.free_bytes.into()),
     row("index_bytes", None, "", |r| r.cache.index_bytes.into()),
+    row("table_bytes", None, "memory.table_bytes", |r| r.cache.table_bytes.into()),
     row("segment_bytes", None, "segments.bytes_each", |r| r.cache.segment_bytes.into()),
     row("segments_total", None, "segments.total", |r| r.cache.segments_total.into()),
     row("", Gauge("ebbtide_index_load_ratio", "Slots of the index in use, over all."), "", |r| r.cache.index_load.into()),

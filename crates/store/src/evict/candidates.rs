@@ -7,6 +7,7 @@ use crate::segment::SegmentId;
 /// The sampled segments and the plans. Guarded by the planner lock, which every claim needs.
 #[derive(Default)]
 pub(super) struct PlannerState {
+    /// Empty between two plans.
     pub views: Vec<SampledSegment>,
     /// Where the next sample begins.
     pub cursor: u32,

@@ -31,7 +31,19 @@ impl Store {
     pub(super) fn plan_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut planner = lock(&self.maintenance.planner);
         pause_point(PausePoint::Claim);
-        let planner = &mut *planner;
+        let job = self.next_job(&mut planner, participant, moment, may_evict);
+        // Of the thread while it plans: those of hundreds of stores would be as much as their other tables.
+        planner.views = Vec::new();
+        job
+    }
+
+    fn next_job(
+        &self,
+        planner: &mut PlannerState,
+        participant: &Participant,
+        moment: Moment,
+        may_evict: bool,
+    ) -> Option<Job> {
         // Ends: an entry is taken once, and listed again only after the segment was reused.
         while let Some(segment) = self.segments.take_dead() {
             if let Some(job) = self.claim(planner, Claim::Dead(segment), moment) {
@@ -94,6 +106,7 @@ impl Store {
         planner.sparse.clear();
         planner.planned.clear();
         let limit = self.segments.limit();
+        planner.views.reserve((limit as usize).min(SAMPLE_SEGMENTS));
         let mut compact = None;
         for step in 0..limit {
             if planner.views.len() >= SAMPLE_SEGMENTS {
@@ -132,6 +145,7 @@ impl Store {
         }
         planner.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
         planner.sparse.truncate(SPARSE_MAX);
+        planner.sparse.shrink_to(SPARSE_MAX);
         planner.sparse.reverse();
         compact
     }
