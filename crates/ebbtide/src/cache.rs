@@ -12,6 +12,7 @@ use crate::flash::promotion::FlashPromotion;
 use crate::flash::tier::FlashStats;
 use crate::pool::Pool;
 use crate::pool_options::PoolOptions;
+use crate::pool_refusals::BudgetRefusal;
 use crate::retry::PatienceCell;
 use ebbtide_flash::admission::Limits;
 use ebbtide_flash::device::{DriveLog, Health};
@@ -112,6 +113,17 @@ impl Cache {
             engine.run_all_maintenance(engine.clock.now_ms());
         }
         Ok(())
+    }
+
+    /// Budgets that the division of the memory gave to pools, and that they refused, since the start: each target of a
+    /// pool counts once, however often it is tried.
+    pub fn refused_budgets(&self) -> u64 {
+        self.engine().pools.refusals()
+    }
+
+    /// The refused budgets since the last call, up to 32, the newest last.
+    pub fn take_refused_budgets(&self) -> Vec<BudgetRefusal> {
+        self.engine().pools.take_refusals()
     }
 
     /// A handle of a pool.

@@ -5,6 +5,7 @@
 //! an eighth of its present memory.
 
 use crate::compact_state::CompactState;
+use crate::pool_refusals::BudgetRefusals;
 use ebbtide_control::Share;
 use ebbtide_store::Stats;
 use std::sync::Arc;
@@ -60,26 +61,30 @@ impl CompactPools {
     }
 
     /// Lowers budgets above their target.
-    pub fn lower(&self) {
+    pub fn lower(&self, refusals: &mut BudgetRefusals) {
         for CompactEntry { pool, target_bytes, .. } in &self.entries {
-            if pool.table.memory_bytes() > *target_bytes {
-                // A target is never less than the floor of its pool, which its table accepts.
-                let resized = pool.table.resize(*target_bytes);
-                debug_assert!(resized.is_ok(), "{resized:?}");
+            let has_bytes = pool.table.memory_bytes();
+            if has_bytes > *target_bytes
+                && let Err(error) = pool.table.resize(*target_bytes)
+            {
+                refusals.note(&pool.name, (has_bytes, *target_bytes), &error);
             }
         }
     }
 
     /// Grows budgets below their target, by `bytes` together. Returns by how much.
-    pub fn grow(&self, bytes: u64) -> u64 {
+    pub fn grow(&self, bytes: u64, refusals: &mut BudgetRefusals) -> u64 {
         let mut left = bytes;
         for CompactEntry { pool, target_bytes, .. } in &self.entries {
             let has_bytes = pool.table.memory_bytes();
             let lacks = target_bytes.saturating_sub(has_bytes);
             let step = lacks.min(left);
             let is_worth_a_walk = step == lacks || step >= has_bytes / STEP_SHARE;
-            if step > 0 && is_worth_a_walk && pool.table.resize_done() && pool.table.resize(has_bytes + step).is_ok() {
-                left -= step;
+            if step > 0 && is_worth_a_walk && pool.table.resize_done() {
+                match pool.table.resize(has_bytes + step) {
+                    Ok(()) => left -= step,
+                    Err(error) => refusals.note(&pool.name, (has_bytes, *target_bytes), &error),
+                }
             }
         }
         bytes - left

@@ -68,6 +68,7 @@ mod pool_controller;
 mod pool_options;
 mod pool_plan;
 mod pool_policies;
+mod pool_refusals;
 mod pool_state;
 mod pool_stats;
 mod pool_table;

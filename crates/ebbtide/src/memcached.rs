@@ -34,6 +34,7 @@ pub use crate::pool_controller::{
 };
 pub use crate::pool_options::PoolOptions;
 pub use crate::pool_policies::PoolPolicyChange;
+pub use crate::pool_refusals::BudgetRefusal;
 pub use crate::profile::{CacheCurve, CacheProfile, CurveCliff, CurvePoint, Verdict};
 pub use crate::removal::{Cause, Removal};
 pub use crate::retry::Patience;

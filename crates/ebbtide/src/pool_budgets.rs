@@ -9,9 +9,10 @@
 //! exceed the memory, they fall at once.
 
 use crate::pool_plan::reaching;
+use crate::pool_refusals::BudgetRefusals;
 use crate::pool_state::PoolState;
 use ebbtide_control::Share;
-use ebbtide_store::Store;
+use ebbtide_store::{Error as StoreError, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,12 +56,14 @@ pub(crate) fn held_bytes<'a>(pools: impl Iterator<Item = &'a Arc<PoolState>>) ->
 }
 
 /// Lowers budgets above their target, by `bytes` together.
-pub(crate) fn lower_budgets(entries: &[PoolEntry], mut bytes: u64) {
+pub(crate) fn lower_budgets(entries: &[PoolEntry], mut bytes: u64, refusals: &mut BudgetRefusals) {
     for PoolEntry { pool, target_bytes, .. } in entries {
         let above = pool.store.memory_bytes().saturating_sub(*target_bytes);
         let step = above.min(bytes);
         if step > 0 {
-            bytes -= shrink(&pool.store, step);
+            let shrunk = shrink(&pool.store, step);
+            bytes -= shrunk.bytes;
+            shrunk.tell(pool, *target_bytes, refusals);
             pool.wake();
         } else if above == 0 {
             // A smaller target of an earlier division is wanted no more.
@@ -70,25 +73,52 @@ pub(crate) fn lower_budgets(entries: &[PoolEntry], mut bytes: u64) {
 }
 
 /// Grows budgets below their target, by `bytes` together.
-pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64) {
+pub(crate) fn grow_budgets(entries: &[PoolEntry], mut bytes: u64, refusals: &mut BudgetRefusals) {
     for PoolEntry { pool, target_bytes, .. } in entries {
         let has_bytes = pool.store.memory_bytes();
         let step = target_bytes.saturating_sub(has_bytes).min(bytes);
-        if step > 0 && pool.store.resize(has_bytes + step).is_ok() {
-            bytes -= step;
+        if step > 0 {
+            match pool.store.resize(has_bytes + step) {
+                Ok(()) => bytes -= step,
+                Err(error) => refusals.note(&pool.name, (has_bytes, *target_bytes), &error),
+            }
+        }
+    }
+}
+
+/// Result of `shrink`.
+pub(crate) struct Shrunk {
+    /// By how much the budget is lower now.
+    pub bytes: u64,
+    /// Why that is less than it was to be.
+    refusal: Option<StoreError>,
+}
+
+impl Shrunk {
+    /// Notes the refusal of a step of this pool, if it is one.
+    pub fn tell(&self, pool: &PoolState, target_bytes: u64, refusals: &mut BudgetRefusals) {
+        if let Some(error) = &self.refusal {
+            refusals.note(&pool.name, (pool.store.memory_bytes(), target_bytes), error);
         }
     }
 }
 
 /// Lowers the budget of a store by this much, or by less if its index takes too much: then it evicts towards the rest,
-/// for a later step. Returns by how much.
-pub(crate) fn shrink(store: &Store, bytes: u64) -> u64 {
+/// for a later step.
+pub(crate) fn shrink(store: &Store, bytes: u64) -> Shrunk {
     let has_bytes = store.memory_bytes();
-    let done = lower_by(bytes, has_bytes, |bytes| store.resize(bytes).is_ok());
+    let mut refusal = None;
+    let done = lower_by(bytes, has_bytes, |bytes| match store.resize(bytes) {
+        Ok(()) => true,
+        Err(error) => {
+            refusal.get_or_insert(error);
+            false
+        }
+    });
     if done < bytes {
         store.evict_towards(has_bytes.saturating_sub(bytes));
     }
-    done
+    Shrunk { bytes: done, refusal }
 }
 
 /// Lowers a memory by this much, or by as much as `resize` accepts. Returns by how much.

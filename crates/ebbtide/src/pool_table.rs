@@ -11,11 +11,12 @@ use crate::flash_shares;
 use crate::pool_budgets::{PoolEntry, grow_budgets, held_bytes, lower_budgets, shrink};
 use crate::pool_options::{DEFAULT_POOL, PoolOptions};
 use crate::pool_plan::{floor_bytes, refuse};
+use crate::pool_refusals::BudgetRefusals;
 use crate::pool_state::PoolState;
 use crate::pool_stats::add_counters;
 use crate::pool_wishes::{ChargedBudgets, PoolWishes};
 use ebbtide_control::{Share, SharesError};
-use ebbtide_store::{Options, Stats, Store};
+use ebbtide_store::{Options, Stats};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ pub(crate) struct PoolTable {
     pub memory_bytes: u64,
     pub flash: Option<Arc<FlashTier>>,
     pub wishes: PoolWishes,
+    pub refusals: BudgetRefusals,
     /// The pool that is being added, and the memory with which it begins.
     pub joining: Option<(Share, u64)>,
     /// The pool at which the next turns of a sweep begin.
@@ -140,7 +142,7 @@ impl PoolTable {
         let PoolEntry { share, pool, .. } = self.entries.remove(at);
         self.wishes.forget(&share.name);
         pool.remove();
-        shrink_to(&pool.store, share.floor_bytes);
+        shrink_to(&pool, share.floor_bytes, &mut self.refusals);
         self.removed.push(pool);
     }
 
@@ -312,11 +314,13 @@ impl PoolTable {
         let stores: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
         let budgets = stores + self.compact.budget_bytes();
         let excess = (budgets + self.flash_bytes()).saturating_sub(self.memory_bytes);
-        lower_budgets(&self.entries, excess.saturating_add(max_bytes));
-        self.compact.lower();
+        lower_budgets(&self.entries, excess.saturating_add(max_bytes), &mut self.refusals);
+        self.compact.lower(&mut self.refusals);
         let kept_bytes = self.joining.as_ref().map_or(0, |(_, first_bytes)| *first_bytes);
         let free_bytes = self.free_bytes().saturating_sub(kept_bytes);
-        grow_budgets(&self.entries, free_bytes - self.compact.grow(free_bytes));
+        let left_bytes = free_bytes - self.compact.grow(free_bytes, &mut self.refusals);
+        grow_budgets(&self.entries, left_bytes, &mut self.refusals);
+        self.forget_ended_refusals();
         let has_target = |entry: &PoolEntry| entry.pool.store.memory_bytes() == entry.target_bytes;
         let stores = self.entries.iter().all(has_target) && self.removed.is_empty();
         let is_in_progress = || {
@@ -330,6 +334,17 @@ impl PoolTable {
         }
     }
 
+    /// Pools at their targets are refused nothing any more.
+    fn forget_ended_refusals(&mut self) {
+        let Self { entries, compact, refusals, .. } = self;
+        let stores =
+            entries.iter().map(|entry| (&entry.pool.name, entry.pool.store.memory_bytes(), entry.target_bytes));
+        let tables = &compact.entries;
+        let tables = tables.iter().map(|entry| (&entry.pool.name, entry.pool.table.memory_bytes(), entry.target_bytes));
+        let at_target = stores.chain(tables).filter(|(_, has_bytes, target_bytes)| has_bytes == target_bytes);
+        at_target.for_each(|(name, ..)| refusals.forget(name));
+    }
+
     fn budgets(&self) -> Vec<u64> {
         let stores = self.pools().map(|pool| pool.store.memory_bytes());
         stores.chain(self.compact.pools().map(|pool| pool.table.memory_bytes())).collect()
@@ -339,7 +354,7 @@ impl PoolTable {
     /// them by now. True if that makes memory available.
     pub fn free_removed(&mut self) -> bool {
         let freed = self.compact.free_removed();
-        let Self { removed, dropped, .. } = self;
+        let Self { removed, dropped, refusals, .. } = self;
         let mut has_freed = !freed.is_empty();
         freed.iter().for_each(|stats| add_counters(dropped, stats));
         removed.retain(|pool| {
@@ -347,13 +362,16 @@ impl PoolTable {
             if !is_held {
                 add_counters(dropped, &pool.store.stats());
             }
-            has_freed |= !is_held || shrink_to(&pool.store, floor_bytes(pool.store.options())) > 0;
+            has_freed |= !is_held || shrink_to(pool, floor_bytes(pool.store.options()), refusals) > 0;
             is_held
         });
         has_freed
     }
 }
 
-fn shrink_to(store: &Store, bytes: u64) -> u64 {
-    shrink(store, store.memory_bytes().saturating_sub(bytes))
+/// Shrinks a removed pool, as far as its index lets it. Returns by how much.
+fn shrink_to(pool: &PoolState, target_bytes: u64, refusals: &mut BudgetRefusals) -> u64 {
+    let shrunk = shrink(&pool.store, pool.store.memory_bytes().saturating_sub(target_bytes));
+    shrunk.tell(pool, target_bytes, refusals);
+    shrunk.bytes
 }

@@ -14,6 +14,7 @@ use crate::pool_budgets::PoolEntry;
 use crate::pool_options::PoolOptions;
 pub(crate) use crate::pool_plan::{MAX_POOLS, Plan, PlannedPool, plan};
 use crate::pool_plan::{plan_reaching, refuse, share_of, store_options};
+use crate::pool_refusals::{BudgetRefusal, BudgetRefusals};
 use crate::pool_state::PoolState;
 use crate::pool_stats::{add_counters, add_gauges};
 use crate::pool_table::{PoolTable, Step};
@@ -114,6 +115,7 @@ impl Pools {
             memory_bytes: template.memory_bytes,
             flash,
             wishes: PoolWishes::default(),
+            refusals: BudgetRefusals::default(),
             joining: None,
             sweep_from: 0,
             charges: Vec::new(),
@@ -498,6 +500,16 @@ impl Pools {
         }
     }
 
+    /// Budgets that pools have refused since the start.
+    pub fn refusals(&self) -> u64 {
+        self.table().refusals.count()
+    }
+
+    /// Those since the last call, the newest of them.
+    pub fn take_refusals(&self) -> Vec<BudgetRefusal> {
+        self.table().refusals.take()
+    }
+
     /// The sums of all pools.
     pub fn stats(&self) -> Stats {
         let table = self.table();
@@ -545,6 +557,7 @@ mod tests {
     use crate::pool_controller::{ControllerMode, ControllerOptions, PoolController};
     use crate::pool_options::{DEFAULT_POOL, PoolOptions};
     use crate::pool_state::PoolState;
+    use crate::pool_table::Step;
     use ebbtide_control::Share;
     use ebbtide_store::{Progress, Store};
     use std::collections::HashSet;
@@ -779,6 +792,33 @@ mod tests {
         assert_eq!(store.memory_bytes(), 8 << 20);
         pools.settle(|| u64::MAX);
         assert!(pools.is_settled.load(Ordering::Acquire));
+    }
+    #[test]
+    fn refused_steps_of_budgets_are_told_once() {
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("tiny")).build().unwrap();
+        let pool = cache.pool("tiny").unwrap();
+        (0..600_000_u32).for_each(|number| _ = pool.insert(&number.to_le_bytes(), &[]).apply());
+        assert_eq!((cache.refused_budgets(), cache.take_refused_budgets()), (0, Vec::new()));
+        pool.resize(ByteSize::bytes(0), ByteSize::mib(2)).unwrap();
+        (1..60).for_each(|second| cache.maintain(Duration::from_secs(second)));
+        assert_eq!(pool.stats().memory_limit_bytes, 2 << 20);
+        let told = cache.take_refused_budgets();
+        assert_eq!((cache.refused_budgets(), told.len()), (1, 1), "{told:?}");
+        assert!(told[0].pool == "tiny" && told[0].target_bytes == 2 << 20, "{told:?}");
+        assert!(told[0].memory_bytes > 2 << 20 && told[0].reason.contains("the index takes"), "{told:?}");
+
+        // A growth that the store refuses: the address space holds no such budget.
+        let (pools, store) = (&cache.engine().pools, &pool.0.pool.store);
+        let beyond = store.options().memory_bytes_max.unwrap() + (1 << 30);
+        let mut table = pools.table();
+        table.memory_bytes += beyond;
+        table.entries[1].target_bytes = beyond;
+        assert_eq!((0..5).map(|_| table.step(0)).last(), Some(Step::Stalled));
+        drop(table);
+        let told = cache.take_refused_budgets();
+        assert_eq!((cache.refused_budgets(), told.len()), (2, 1), "{told:?}");
+        assert!(told[0].target_bytes == beyond && told[0].reason.contains("address space"), "{told:?}");
     }
     #[test]
     fn refused_budgets_are_told_and_forgotten() {

@@ -204,7 +204,8 @@ fn on_threads(work: &(dyn Fn() + Sync)) {
 fn bring_within(store: &Store, memory_bytes: u64, is_alone: bool) -> Result<(), ImageError> {
     let has_bytes = store.memory_bytes();
     if has_bytes > memory_bytes {
-        shrink(store, has_bytes - memory_bytes);
+        // The division of the pools tries again what this one refuses, and tells it.
+        let _ = shrink(store, has_bytes - memory_bytes);
     } else if is_alone && has_bytes < memory_bytes {
         store.resize(memory_bytes)?;
     }

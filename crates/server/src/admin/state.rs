@@ -77,6 +77,10 @@ impl AdminState {
             message!("ebbtide: {decision}");
             lock(&self.observer).note_division(unix_now().as_millis() as u64, decision);
         }
+        for refusal in self.shared.cache.take_refused_budgets() {
+            message!("ebbtide: pools: {refusal}");
+            lock(&self.observer).note_division(unix_now().as_millis() as u64, format!("pools: {refusal}"));
+        }
         lock(&self.searches).forget_idle();
         let delimiter = self.shared.options.prefix_delimiter;
         let mut clock = lock(&self.census);

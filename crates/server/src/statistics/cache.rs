@@ -1,6 +1,6 @@
 //! Statistics of the cache: objects, memory, segments and removals.
 
-use super::Metric::{And, CounterBy, Gauge, GaugeBy, None};
+use super::Metric::{And, Counter, CounterBy, Gauge, GaugeBy, None};
 use super::{Readings, Row, row};
 
 #[rustfmt::skip]
@@ -16,6 +16,7 @@ pub const CACHE: &[Row<Readings>] = &[
     row("free_bytes", And("use=free"), "memory.free_bytes", |r| r.segments.free_bytes.into()),
     row("index_bytes", None, "", |r| r.cache.index_bytes.into()),
     row("table_bytes", None, "memory.table_bytes", |r| r.cache.table_bytes.into()),
+    row("pool_budgets_refused", Counter("ebbtide_pool_budgets_refused_total", "Budgets that the division of the memory gave to pools, and that they refused."), "memory.pool_budgets_refused", |r| r.refused_budgets.into()),
     row("segment_bytes", None, "segments.bytes_each", |r| r.cache.segment_bytes.into()),
     row("segments_total", None, "segments.total", |r| r.cache.segments_total.into()),
     row("", Gauge("ebbtide_index_load_ratio", "Slots of the index in use, over all."), "", |r| r.cache.index_load.into()),

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::common::{PATIENCE, TestServer, hit, options, set};
-use ebbtide::memcached::{ByteSize, Cache};
+use crate::common::{PATIENCE, TestServer, hit, options, set, stat};
+use ebbtide::memcached::{ByteSize, Cache, PoolOptions};
 use ebbtide_server::{Admin, Error, FleetOptions, Server, ServerOptions, run_fleet};
 use serde_json::Value;
 
@@ -252,6 +252,26 @@ fn a_flush_is_an_event() {
         let seen = json(&server, "/api/overview");
         seen["events"].as_array().expect("a list").iter().any(|event| event["kind"] == "flush")
     });
+}
+
+#[test]
+fn a_refused_budget_is_an_event() {
+    let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64));
+    let server = TestServer::around(builder.pool(PoolOptions::named("tiny")).build().expect("a cache"), with_admin());
+    let pool = server.cache.pool("tiny").expect("it was made");
+    (0..600_000_u32).for_each(|number| _ = pool.insert(&number.to_le_bytes(), &[]).apply());
+    pool.resize(ByteSize::bytes(0), ByteSize::mib(2)).expect("the bounds fit");
+    let is_it = |event: &Value| {
+        let reason = event["reason"].as_str().expect("a text");
+        reason.starts_with("pools: the pool tiny stays at") && reason.contains("the index takes")
+    };
+    server.wait_for("the event", || {
+        let seen = json(&server, "/api/overview");
+        let mut events = seen["events"].as_array().expect("a list").iter();
+        events.any(|event| event["kind"] == "division" && is_it(event))
+    });
+    assert_eq!(stat(&server.talk(b"stats ebbtide\r\n"), "pool_budgets_refused"), 1);
+    assert_eq!(server.metric("ebbtide_pool_budgets_refused_total"), 1.0);
 }
 
 #[test]
