@@ -86,14 +86,18 @@ pub(super) mod tests {
     use crate::engine_memory::EngineMemory;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
-    use crate::segment::Purpose;
+    use crate::segment::{Header, Purpose, bytes_for};
     use crate::sync::Ordering;
     use crate::ttl::Ttl;
     use std::sync::Arc;
 
+    const SEGMENT_SIZE: u32 = 4 << 10;
+    /// Memory of two segments of such a store with their headers.
+    pub const TWO_SEGMENTS_BYTES: u64 = 2 * (bytes_for(SEGMENT_SIZE) as u64 + size_of::<Header>() as u64);
+
     /// A store with few free segments, the topmost on top, and the segments that are taken.
     pub fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
-        let segment_size = Some(4 << 10);
+        let segment_size = Some(SEGMENT_SIZE);
         let options =
             Options { memory_bytes: 1 << 20, segment_size, value_bytes_max: 1 << 18, evicts, ..Options::default() };
         let store = Arc::new(Store::new(options).unwrap());
@@ -188,7 +192,7 @@ pub(super) mod tests {
         };
         store.write(&participant, &write, 1000).unwrap();
         assert_eq!(store.segments.header(SegmentId::new(store.segments.limit())).is_body.load(Ordering::Relaxed), 1);
-        store.resize((1 << 20) - 10_000).unwrap();
+        store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
         while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
         assert!(!store.resize_done());
         assert_eq!(store.stats().segments_open, 1, "the segment of the short one");

@@ -234,7 +234,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::evict::jobs::Job;
-    use crate::evict::shrink::tests::store_with_its_top_first;
+    use crate::evict::shrink::tests::{TWO_SEGMENTS_BYTES, store_with_its_top_first};
     use crate::ops::{MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
@@ -284,7 +284,7 @@ mod tests {
             (0..3).for_each(|_| assert!(bytes_of(&store, &participant, key).is_some()));
             let (before, uses) = (seen(), frequency());
             assert!(uses > 0);
-            store.resize((1 << 20) - 10_000).unwrap();
+            store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
             settle(&store, &participant);
             let after = seen();
             assert!(before.0.0 != after.0.0 && before.0.1 != after.0.1, "{before:?} {after:?}");
@@ -302,7 +302,7 @@ mod tests {
             let (store, participant, _held) = store_with_its_top_first(evicts);
             set_long(&store, &participant, b"long", &pattern(1, 10_000), Ttl::Never);
             let _taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Write)).collect();
-            store.resize((1 << 20) - 10_000).unwrap();
+            store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
             settle(&store, &participant);
             let is_there = bytes_of(&store, &participant, b"long").is_some();
             assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
@@ -315,7 +315,7 @@ mod tests {
         let value = pattern(1, 10_000);
         set_long(&store, &participant, b"long", &value, Ttl::Never);
         let handle = store.get(&participant, b"long", store.hash(b"long"), 1000).unwrap().to_handle(&store).unwrap();
-        store.resize((1 << 20) - 10_000).unwrap();
+        store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
         settle(&store, &participant);
         assert!(!store.resize_done());
         let mut lent = Vec::new();
@@ -444,7 +444,7 @@ mod tests {
         let reader = store.participate();
         let pin = reader.pin();
         let before = store.stats().items;
-        store.resize((1 << 20) - 10_000).unwrap();
+        store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
         for _ in 0..5000 {
             store.maintain(&participant, 1000);
         }
@@ -488,7 +488,7 @@ mod tests {
         let job = store.plan_job(&participant, store.moment(1000), true).expect("something is sealed");
         assert!(matches!(job, Job::Eviction(_)));
         store.pause_job(job);
-        store.resize((1 << 20) - 10_000).unwrap();
+        store.resize((1 << 20) - TWO_SEGMENTS_BYTES).unwrap();
         for _ in 0..1000 {
             store.maintain_without_evicting(&participant, 1000);
         }
