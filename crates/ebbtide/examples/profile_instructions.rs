@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo build --release -p ebbtide --example profile_instructions
-//! valgrind --tool=callgrind target/release/examples/profile_instructions get|set|mixed on|off RATE OPERATIONS
+//! valgrind --tool=callgrind target/release/examples/profile_instructions get|set|insert|mixed on|off RATE OPERATIONS
 //! ```
-//! Each second of the cache's time has RATE operations: gets that hit, sets that replace, or nine gets to a set. With a
-//! profile it is updated each second, as in the server, where another thread does that. `scripts/profile_cost.py --only
-//! instructions` runs it with two counts, so that the fill cancels out. Not measured: gets that miss, and models of the
-//! engine, for which a pool must evict.
+//! Each second of the cache's time has RATE operations: gets that hit, sets that replace, sets of new keys, for which
+//! the index grows (up to 300,000 fit), or nine gets to a set. With a profile it is updated each second, as in the
+//! server, where another thread does that. `scripts/profile_cost.py --only instructions` runs it with two counts, so
+//! that the fill cancels out. Not measured: gets that miss, and models of the engine, for which a pool must evict.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -42,6 +42,7 @@ fn main() {
         match kind.as_str() {
             "get" => get(&cache, key),
             "set" => set(&cache, key),
+            "insert" => set(&cache, KEYS + number),
             _ if number % 10 == 0 => set(&cache, key),
             _ => get(&cache, key),
         }

@@ -43,6 +43,7 @@ mod frames;
 mod gauges;
 mod growth;
 mod hash;
+mod held_stripe;
 #[cfg(not(loom))]
 mod image;
 mod index;
@@ -109,6 +110,8 @@ pub use ops::{
     MetaFlagsLookup, MetaFlagsOutcome, Mode, NewEntry, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
+#[cfg(all(feature = "pause-points", not(loom)))]
+pub use pause_point::{PausePoint, set_pauses};
 pub use process::Process;
 pub use stats::{CounterSnapshot, SegmentSnapshot, SegmentView, Stats, TtlBucketSnapshot};
 pub use store::Store;

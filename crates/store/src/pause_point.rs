@@ -1,5 +1,6 @@
-//! Points at which a thread holds something that other threads wait for. Tests make threads sleep there, as if they
-//! were preempted; in other builds a point compiles to nothing.
+//! Points at which a thread holds something that other threads wait for. Tests make threads stop there, as if they were
+//! preempted. Only tests of this crate, and the feature `pause-points`, which tests of this workspace set, make a point
+//! more than nothing.
 
 /// Resource that the thread holds at the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,50 +15,41 @@ pub enum PausePoint {
     Stripe,
     /// A pin.
     Pin,
+    /// Nothing: the thread waits for a turn at splitting.
+    SplitWait,
 }
 
-#[cfg(any(not(test), loom))]
+#[cfg(any(not(any(test, feature = "pause-points")), loom))]
 #[inline(always)]
 pub const fn pause_point(_: PausePoint) {}
 
-#[cfg(all(test, not(loom)))]
-pub use with_pauses::pause_point;
+#[cfg(all(any(test, feature = "pause-points"), not(loom)))]
+pub use with_pauses::{pause_point, set_pauses};
 
-#[cfg(all(test, not(loom)))]
-pub mod with_pauses {
+#[cfg(all(any(test, feature = "pause-points"), not(loom)))]
+mod with_pauses {
     use super::PausePoint;
-    use ebbtide_testkit::Random;
-    use std::cell::{Cell, RefCell};
-    use std::time::Duration;
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    type Pause = Box<dyn FnMut(PausePoint)>;
+
+    /// Whether a thread has a pause: until then a point costs one look.
+    static ARE_SET: AtomicBool = AtomicBool::new(false);
 
     thread_local! {
-        static PAUSES: RefCell<Option<Random>> = const { RefCell::new(None) };
-        static SPLITS: Cell<u64> = const { Cell::new(0) };
+        static PAUSE: RefCell<Option<Pause>> = const { RefCell::new(None) };
     }
 
-    /// How many buckets the calling thread has locked to split them.
-    pub fn splits() -> u64 {
-        SPLITS.get()
+    /// From now on the calling thread calls `pause` at each point, which may sleep or wait, and must not use the store.
+    pub fn set_pauses(pause: impl FnMut(PausePoint) + 'static) {
+        PAUSE.set(Some(Box::new(pause)));
+        ARE_SET.store(true, Ordering::Relaxed);
     }
 
-    /// From now on the calling thread sleeps at some of the points.
-    pub fn begin(seed: u64) {
-        PAUSES.with(|pauses| *pauses.borrow_mut() = Some(Random::new(seed)));
-    }
-
-    /// Sometimes sleeps for up to three milliseconds, more rarely at frequent points.
     pub fn pause_point(place: PausePoint) {
-        SPLITS.set(SPLITS.get() + u64::from(place == PausePoint::Split));
-        let one_in = match place {
-            PausePoint::Job | PausePoint::Claim | PausePoint::Split => 8,
-            PausePoint::Stripe | PausePoint::Pin => 300,
-        };
-        let pause = PAUSES.with(|pauses| {
-            let random = &mut *pauses.borrow_mut();
-            random.as_mut().and_then(|random| (random.uniform(one_in) == 0).then(|| random.uniform(3000)))
-        });
-        if let Some(us) = pause {
-            std::thread::sleep(Duration::from_micros(us));
+        if ARE_SET.load(Ordering::Relaxed) {
+            PAUSE.with_borrow_mut(|pause| pause.iter_mut().for_each(|pause| pause(place)));
         }
     }
 }

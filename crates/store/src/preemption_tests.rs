@@ -7,10 +7,11 @@
 use crate::evict::Progress;
 use crate::ops::{Change, Changed, Count, Handle, Mode, Write};
 use crate::options::Options;
-use crate::pause_point::with_pauses;
+use crate::pause_point::{PausePoint, set_pauses};
 use crate::store::Store;
 use crate::{Error, Participant, Ttl};
 use ebbtide_testkit::{Random, Stamp};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,30 @@ struct Terms {
     keeps: bool,
     /// Whether the memory holds all keys, so that no write may be refused.
     has_space: bool,
+}
+
+thread_local! {
+    /// Buckets that this thread has locked to split or merge them.
+    static SPLITS: Cell<u64> = const { Cell::new(0) };
+    /// Waits of this thread for a turn at splitting.
+    static SPLIT_WAITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// From now on the calling thread sometimes sleeps for up to three milliseconds at the points, more rarely at frequent
+/// ones.
+fn sleep_at_points(seed: u64) {
+    let mut random = Random::new(seed);
+    set_pauses(move |place| {
+        let one_in = match place {
+            PausePoint::Job | PausePoint::Claim | PausePoint::Split => 8,
+            PausePoint::Stripe | PausePoint::Pin => 300,
+            PausePoint::SplitWait => return SPLIT_WAITS.set(SPLIT_WAITS.get() + 1),
+        };
+        SPLITS.set(SPLITS.get() + u64::from(place == PausePoint::Split));
+        if random.uniform(one_in) == 0 {
+            std::thread::sleep(Duration::from_micros(random.uniform(3000)));
+        }
+    });
 }
 
 /// A thread with its own keys.
@@ -160,7 +185,7 @@ fn run(terms: Terms) -> Arc<Store> {
         for thread in 0..threads {
             let (store, counted) = (&store, &counted);
             scope.spawn(move || {
-                with_pauses::begin(seed << 16 | thread);
+                sleep_at_points(seed << 16 | thread);
                 let versions = vec![0; terms.keys_per_thread as usize];
                 let random = Random::new(seed << 8 | thread);
                 let participant = store.participate();
@@ -241,40 +266,66 @@ fn nothing_is_lost_with_free_memory() {
     assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
 }
 
-#[test]
-fn an_insert_splits_at_most_two_buckets() {
-    const WRITERS: u64 = 16;
-    const KEYS: u64 = 20_000;
-    let store = Store::new(Options { memory_bytes: 256 << 20, writers: 16, ..Options::default() }).unwrap();
-    let insert = |participant: &Participant, number: u64| {
-        let key = number.to_le_bytes();
-        let hash = store.hash(&key);
-        let write =
-            Write { key: &key, hash, value: b"v", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
-        while store.write(participant, &write, NOW_MS).is_err() {
-            assert_ne!(store.evict(participant, NOW_MS), Progress::Stuck);
-        }
-    };
-    // How many inserts have split no bucket, one bucket, and so on.
+fn insert(store: &Store, participant: &Participant, number: u64) {
+    let key = number.to_le_bytes();
+    let hash = store.hash(&key);
+    let write = Write { key: &key, hash, value: b"v", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
+    while store.write(participant, &write, NOW_MS).is_err() {
+        assert_ne!(store.evict(participant, NOW_MS), Progress::Stuck);
+    }
+}
+
+/// Inserts of all threads by a number that each has.
+fn by_number(inserts: Vec<Vec<u64>>) -> Vec<u64> {
+    let longest = inserts.iter().map(Vec::len).max().unwrap_or(0);
+    (0..longest).map(|number| inserts.iter().filter_map(|inserts| inserts.get(number)).sum()).collect()
+}
+
+fn count(inserts: &mut Vec<u64>, number: u64) {
+    inserts.resize(inserts.len().max(number as usize + 1), 0);
+    inserts[number as usize] += 1;
+}
+
+/// Inserts beside threads that are preempted while they split: the load, the splits and the waits of each insert have
+/// bounds, and no neighbour is replaced.
+fn grow_under_preemption(options: Options, writers: u64, keys: u64) {
+    let store = Store::new(options).unwrap();
+    let excess = || store.counters.items() as f64 - 0.9 * store.index.capacity() as f64;
+    // An estimate of the items in batches; two keys for each thread; as many by chance.
+    let max_excess = store.index.capacity() as f64 / 64.0 + 4.0 * writers as f64;
     let write = |writer: u64| {
-        with_pauses::begin(writer);
-        let (participant, mut inserts) = (store.participate(), Vec::new());
-        for number in writer * KEYS..(writer + 1) * KEYS {
-            let before = with_pauses::splits();
-            insert(&participant, number);
-            let splits = (with_pauses::splits() - before) as usize;
-            inserts.resize(inserts.len().max(splits + 1), 0_u64);
-            inserts[splits] += 1;
+        sleep_at_points(writer);
+        let (participant, mut splits, mut waits) = (store.participate(), Vec::new(), Vec::new());
+        for number in writer * keys..(writer + 1) * keys {
+            let before = (SPLITS.get(), SPLIT_WAITS.get());
+            insert(&store, &participant, number);
+            count(&mut splits, SPLITS.get() - before.0);
+            count(&mut waits, SPLIT_WAITS.get() - before.1);
+            assert!(excess() <= max_excess, "{} keys more than a load of 0.90: {:?}", excess(), store.stats());
         }
-        inserts
+        (splits, waits)
     };
-    let inserts: Vec<Vec<u64>> = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
-        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    let (splits, waits) = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..writers).map(|writer| scope.spawn(move || write(writer))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).unzip()
     });
-    // One for a slot of its own, and one because the load asks for it.
-    assert!(inserts.iter().all(|inserts| inserts.len() <= 3 && inserts[1] > 100), "{inserts:?}");
+    let (splits, waits) = (by_number(splits), by_number(waits));
     let stats = store.stats();
-    assert_eq!((stats.items, stats.evictions, stats.index_replaced), (WRITERS * KEYS, 0, 0), "{stats:?}");
+    assert!(waits.len() <= 2 && splits[1] > keys / 200, "{splits:?}, {waits:?}");
+    assert!(splits.len() as u64 <= 2 + writers, "{splits:?}");
+    assert_eq!(waits.get(1), Some(&stats.index_split_waits), "some waited, once");
+    assert_eq!((stats.items, stats.evictions, stats.index_replaced), (writers * keys, 0, 0), "{stats:?}");
     store.verify(&store.participate(), NOW_MS);
+}
+
+#[test]
+fn an_insert_waits_for_one_turn_at_most() {
+    grow_under_preemption(Options { memory_bytes: 256 << 20, writers: 16, ..Options::default() }, 16, 20_000);
+}
+
+#[test]
+fn a_tiny_index_grows_beside_preempted_splitters() {
+    let options =
+        Options { memory_bytes: 2 << 20, segment_size: Some(16 << 10), value_bytes_max: 1000, ..Options::default() };
+    grow_under_preemption(Options { writers: 8, ..options }, threads(), 16_000 / threads());
 }

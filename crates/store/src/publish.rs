@@ -10,6 +10,7 @@ use crate::condition::{Condition, Outcome, SeenWord};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::{Cause, RemovalNotice};
+use crate::held_stripe::HeldStripe;
 use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag, Vacancy};
 use crate::item::{ItemAt, Kind};
 use crate::kill_point::{KillPoint, kill_point};
@@ -53,32 +54,76 @@ enum WhenFull {
     Replace,
 }
 
+/// Whether an insert takes part in the growth of the index, once its stripe is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    NotDue,
+    Due,
+}
+
+impl Growth {
+    fn after(placed: Placement, turns_are_taken: bool) -> Self {
+        if placed != Placement::Free || turns_are_taken { Self::Due } else { Self::NotDue }
+    }
+}
+
 impl Store {
-    /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow. If the
-    /// index has no memory for that and items may be evicted, `new` replaces its least used neighbour.
+    /// Makes `new` the item of the key if the condition holds, and ends the reservation. A key that finds no slot makes
+    /// the index grow. If the index has no memory for that and items may be evicted, `new` replaces its least used
+    /// neighbour.
     ///
     /// # Errors
     /// `NeedSegment`: the index needs memory, and nothing may be evicted here. `IndexFull`: memory would not help it.
     /// Nothing was changed.
+    #[inline(always)]
     pub(crate) fn publish(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
         condition: Condition,
         new: NewItem,
+        stripe: impl HeldStripe,
         moment: Moment,
     ) -> Result<Outcome, Error> {
+        let first = self.try_publish(participant, target, condition, Some((new, WhenFull::GiveUp)), moment);
+        let Some((outcome, growth)) = first else {
+            return self.publish_in_turn(participant, target, condition, new, stripe, moment);
+        };
+        stripe.release(&self.segments, outcome.is_done());
+        if growth == Growth::Due {
+            self.grow_if_crowded();
+        }
+        Ok(outcome)
+    }
+
+    /// `publish` of a key that has found no slot: in a turn at splitting.
+    #[cold]
+    fn publish_in_turn(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        condition: Condition,
+        new: NewItem,
+        stripe: impl HeldStripe,
+        moment: Moment,
+    ) -> Result<Outcome, Error> {
+        let (turn, has_waited) = self.index.turns.take();
         let mut full = WhenFull::GiveUp;
+        // The threads that it has waited for have split.
+        let mut is_first = has_waited;
         loop {
-            if let Some(outcome) = self.try_publish(participant, target, condition, Some((new, full)), moment) {
-                return Ok(outcome);
-            }
             // Ends: each round the index has one bucket more, until there is no memory for it.
-            if !self.grow_index() {
+            if !is_first && !self.grow_in_turn(&turn) {
                 if !self.options.evicts {
                     return Err(self.index_refusal());
                 }
                 full = WhenFull::Replace;
+            }
+            is_first = false;
+            if let Some((outcome, _)) = self.try_publish(participant, target, condition, Some((new, full)), moment) {
+                stripe.release(&self.segments, outcome.is_done());
+                self.end_turn(turn);
+                return Ok(outcome);
             }
         }
     }
@@ -91,8 +136,8 @@ impl Store {
         condition: Condition,
         moment: Moment,
     ) -> Outcome {
-        let outcome = self.try_publish(participant, target, condition, None, moment);
-        outcome.expect("a removal needs no slot")
+        let done = self.try_publish(participant, target, condition, None, moment);
+        done.expect("a removal needs no slot").0
     }
 
     /// Publishes or removes, once. `None`, with nothing changed, if the key finds no slot and may not replace a
@@ -104,7 +149,7 @@ impl Store {
         condition: Condition,
         new: Option<(NewItem, WhenFull)>,
         moment: Moment,
-    ) -> Option<Outcome> {
+    ) -> Option<(Outcome, Growth)> {
         let mut pair = self.index.lock_pair(hash);
         // Read once. An item of an older generation must not replace one that was written after the flush. If the flush
         // comes after this read, writes after the flush wait for the bucket locks.
@@ -112,7 +157,7 @@ impl Store {
         let is_current =
             |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
         if !new.is_none_or(|(new, _)| is_current(new)) {
-            return Some(Outcome::Flushed);
+            return Some((Outcome::Flushed, Growth::NotDue));
         }
         let place = pair.find(|slot| {
             self.segments.prefetch_header(slot.segment());
@@ -122,7 +167,7 @@ impl Store {
         if !matches!(condition, Condition::Always)
             && let Some(outcome) = self.check_condition(&pair, hash, condition, (place, is_live))
         {
-            return Some(outcome);
+            return Some((outcome, Growth::NotDue));
         }
         let vacancy = match (&place, new) {
             (None, Some((_, full))) => match pair.find_vacancy(self) {
@@ -150,12 +195,13 @@ impl Store {
             self.sample_publication(participant, hash, new);
         }
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
-        self.account_publication(participant, pair, placed, old, new, moment);
+        let growth = self.account_publication(participant, pair, placed, old, new, moment);
         if let (Some(notice), Some(place)) = (notice, place) {
             let cause = self.cause_of_change(&self.item(place.slot), is_live, new.is_some());
             self.notify_removed(notice, cause, moment);
         }
-        Some(if !is_live && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
+        let is_absent = !is_live && new.is_none() && !had_copy;
+        Some((if is_absent { Outcome::Absent } else { Outcome::Done { token } }, growth))
     }
 
     /// Stores the slot of the new item in the place of the old one, or in the vacancy or a neighbour's place; without a
@@ -229,7 +275,7 @@ impl Store {
         old: Option<Unlinked>,
         new: Option<NewItem>,
         moment: Moment,
-    ) {
+    ) -> Growth {
         let replaced = match placed {
             Placement::Replaced(slot) => Some(self.prepare_replacement(participant, &pair, slot, moment)),
             Placement::Free | Placement::Displaced => None,
@@ -241,18 +287,22 @@ impl Store {
             // The segment stays open: the caller holds its stripe.
             self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
         }
-        match (&old, new) {
-            (None, Some(_)) => self.counters.link(thread),
-            (Some(_), None) => self.counters.unlink(thread),
-            _ => {}
-        }
+        let growth = match (&old, new) {
+            (None, Some(_)) => {
+                self.counters.link(thread);
+                Growth::after(placed, self.index.turns.are_taken())
+            }
+            (Some(_), None) => {
+                self.counters.unlink(thread);
+                Growth::NotDue
+            }
+            _ => Growth::NotDue,
+        };
         old.iter().for_each(|old| self.retire_body(old));
         if let Some((replaced, notice)) = replaced {
             self.finish_replacement(participant, &replaced, notice, moment);
         }
-        if placed != Placement::Free {
-            self.split_if_crowded();
-        }
+        growth
     }
 
     /// Accounts an item that a new one has replaced because the index is full. Its bucket is locked.

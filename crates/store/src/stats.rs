@@ -156,6 +156,8 @@ pub struct Stats {
     pub stored_total: u64,
     pub evictions: u64,
     pub index_replaced: u64,
+    /// Writes that waited for another thread to split buckets of the index, since the start.
+    pub index_split_waits: u64,
     /// Dead objects removed by maintenance: expired or flushed.
     pub expired: u64,
     /// The flushed ones of them.

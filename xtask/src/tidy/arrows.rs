@@ -14,7 +14,7 @@ use super::workspace::{Kind, Workspace};
 const RULE: &str = "arrow";
 const TESTKIT: &str = "ebbtide-testkit";
 /// Features that no shipping build has: only a dev-dependency may ask for them.
-const TEST_FEATURES: [&str; 2] = ["kill-points", "test-devices"];
+const TEST_FEATURES: [&str; 3] = ["kill-points", "pause-points", "test-devices"];
 
 /// Every package of the workspace, with the packages of ours that it may import.
 const ALLOWED: [(&str, &[&str]); 13] = [

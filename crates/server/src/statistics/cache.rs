@@ -30,6 +30,7 @@ pub const CACHE: &[Row<Readings>] = &[
     row("stored_total", None, "", |r| r.cache.stored_total.into()),
     row("evictions", None, "evictions.total", |r| r.cache.evictions.into()),
     row("index_replaced", None, "", |r| r.cache.index_replaced.into()),
+    row("index_split_waits", Counter("ebbtide_index_split_waits_total", "Writes that waited for another one to split buckets of the index."), "", |r| r.cache.index_split_waits.into()),
     row("expired", None, "expirations.total", |r| r.cache.expired.into()),
     row("flushed", None, "", |r| r.cache.flushed.into()),
     row("", CounterBy("ebbtide_evictions_total", "Objects that were alive and had to go, by reason.", "reason=memory"), "evictions.by_reason.memory", |r| r.cache.evictions.saturating_sub(r.cache.index_replaced).into()),

@@ -159,7 +159,7 @@ pub(super) mod tests {
         assert_eq!(store.segments.header(SegmentId::new(limit)).state(), State::Body);
         for pays in [Store::prepay_for_index, Store::pay_for_index] {
             pays(&store);
-            (0..3).for_each(|_| _ = store.grow_index());
+            (0..3).for_each(|_| store.grow_index());
             while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
         }
         assert!(

@@ -13,6 +13,7 @@ mod contract;
 mod locked;
 mod slot;
 mod split;
+mod split_turns;
 mod split_word;
 mod walk;
 mod walk_cursors;
@@ -21,6 +22,7 @@ pub use contract::ContractOutcome;
 pub use locked::{LockedPair, Placement, SlotPlace, Vacancy};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::SplitOutcome;
+pub use split_turns::{SplitTurn, SplitTurns};
 pub use split_word::{Candidates, Split};
 pub use walk::{IndexWalk, WalkedBucket};
 pub use walk_cursors::WALKS_MAX;
@@ -30,7 +32,7 @@ use crate::error::Error;
 use crate::mapping::HUGE_PAGE_BYTES;
 use crate::mapping::{Pages, Table};
 use crate::segment::Location;
-use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
+use crate::sync::{AtomicU64, Backoff, Ordering, Padded, fence, load_to_write, store_over};
 use walk_cursors::WalkCursors;
 
 /// A slot that a lookup found, and the control word that it read.
@@ -56,6 +58,8 @@ pub trait Items {
 pub struct Index {
     buckets: Table<Bucket>,
     split: AtomicU64,
+    /// Apart from what lookups read.
+    pub turns: Padded<SplitTurns>,
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
     /// Buckets up to here have been given pages ahead of need.
@@ -72,6 +76,7 @@ impl Index {
         Ok(Self {
             buckets: Table::new(limit, pages)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
+            turns: Padded::default(),
             paid_buckets: AtomicU64::new(1 << level),
             #[cfg(not(loom))]
             populated_buckets: AtomicU64::new(0),

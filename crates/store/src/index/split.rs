@@ -3,8 +3,7 @@
 //! The lock of the bucket at the position is the right to advance the split word. A splitter locks that bucket, reads
 //! the word again, locks the new bucket, stores the next word, and only then moves slots. A splitter that is preempted
 //! while it moves slots delays only threads that need one of its two buckets: other threads split the next bucket
-//! meanwhile. One that is preempted between its lock and its store is like any writer that is preempted with a bucket
-//! lock.
+//! meanwhile. Threads of a store take turns (`split_turns.rs`), so that none waits for the bucket of another splitter.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Split};
 use crate::kill_point::{KillPoint, kill_point};
@@ -23,25 +22,25 @@ pub enum SplitOutcome {
 }
 
 impl Index {
-    /// Splits the next bucket, if its lock is free.
-    pub fn try_split_one(&self, items: &impl Items) -> SplitOutcome {
+    /// Splits the next bucket, if its lock is free. Calls `advanced` when the index has it, before slots are moved.
+    pub fn try_split_one(&self, items: &impl Items, advanced: impl FnOnce()) -> SplitOutcome {
         let split = self.split();
         if split.buckets() as u64 >= self.paid_buckets() {
             return SplitOutcome::Unpaid;
         }
         match self.try_lock_bucket(split.position()) {
-            Some(control) => self.split_locked(split, control, items),
+            Some(control) => self.split_locked(split, control, items, advanced),
             None => SplitOutcome::Busy,
         }
     }
 
-    /// Splits the next bucket. Waits for its lock, at most until another thread has split it. The caller holds no
+    /// As `try_split_one`, but waits for the lock, at most until the split word has another value. The caller holds no
     /// bucket.
-    pub fn split_one(&self, items: &impl Items) -> SplitOutcome {
+    pub fn split_one(&self, items: &impl Items, mut advanced: impl FnMut()) -> SplitOutcome {
         let split = self.split();
         let mut backoff = Backoff::new();
         loop {
-            match self.try_split_one(items) {
+            match self.try_split_one(items, &mut advanced) {
                 SplitOutcome::Busy if self.split() == split => backoff.wait(),
                 grown => return grown,
             }
@@ -49,7 +48,13 @@ impl Index {
     }
 
     /// Splits the bucket at the position of `split`, which the caller has locked, and unlocks it.
-    fn split_locked(&self, split: Split, old_control: Control, items: &impl Items) -> SplitOutcome {
+    fn split_locked(
+        &self,
+        split: Split,
+        old_control: Control,
+        items: &impl Items,
+        advanced: impl FnOnce(),
+    ) -> SplitOutcome {
         let (old, new) = (split.position(), split.buckets());
         // A thread that advances the split word from `split` holds this bucket: the word is stable, or it has advanced
         // already.
@@ -77,6 +82,7 @@ impl Index {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         }
+        advanced();
         kill_point(KillPoint::SplitWord);
         let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));

@@ -62,18 +62,28 @@ impl Keys {
         }
     }
 
-    /// Puts an absent key in, as an insert does: where there is no slot, a bucket is split.
+    /// Puts an absent key in, as an insert does: where there is no slot, buckets are split in a turn.
     pub fn insert(&self, number: usize) {
-        let hash = self.hash(number);
+        if self.try_insert(number) {
+            return;
+        }
+        let (_turn, has_waited) = self.index.turns.take();
+        if has_waited && self.try_insert(number) {
+            return;
+        }
         loop {
-            let mut pair = self.index.lock_pair(hash);
-            if let Some(vacancy) = pair.find_vacancy(self) {
-                pair.fill(vacancy, Slot::new(Tag::of(hash), 0, Self::at(number, 0)));
+            assert_ne!(self.grow(), SplitOutcome::Unpaid);
+            if self.try_insert(number) {
                 return;
             }
-            drop(pair);
-            assert_ne!(self.grow(), SplitOutcome::Unpaid);
         }
+    }
+
+    fn try_insert(&self, number: usize) -> bool {
+        let hash = self.hash(number);
+        let mut pair = self.index.lock_pair(hash);
+        let vacancy = pair.find_vacancy(self);
+        vacancy.map(|vacancy| pair.fill(vacancy, Slot::new(Tag::of(hash), 0, Self::at(number, 0)))).is_some()
     }
 
     /// Puts keys in while others, which then leave, fill a bucket.
@@ -111,7 +121,7 @@ impl Keys {
     }
 
     pub fn grow(&self) -> SplitOutcome {
-        self.index.split_one(self)
+        self.index.split_one(self, || ())
     }
 
     pub fn contract(&self) -> ContractOutcome {
@@ -337,7 +347,7 @@ fn a_split_and_a_displacement_agree() {
 }
 
 /// Keys 0 to 3 fill buckets 0 and 1 and can go nowhere else; the splits of those make places for keys 4 and 5.
-fn full_until_split() -> Keys {
+pub(super) fn full_until_split() -> Keys {
     let (now, next) = (Split::new(2, 0), Split::new(2, 2));
     let hash = |buckets, later, tag| hash_for(now, buckets, Some((next, later)), tag);
     let keys = Keys::with_hashes(vec![
@@ -401,7 +411,7 @@ fn two_splitters_split_two_buckets_or_one() {
 }
 
 /// An index of five buckets, with key 0 in the last one and key 1 in its parent.
-fn contractible() -> Keys {
+pub(super) fn contractible() -> Keys {
     let keys = Keys::with_hashes(splitting_hashes(1));
     keys.put_beside(&[], &[0, 1]);
     assert_eq!(keys.grow(), SplitOutcome::Split);

@@ -7,6 +7,7 @@
 
 mod allocations;
 mod changes;
+mod growth;
 mod handles;
 mod index;
 mod issued_tokens;

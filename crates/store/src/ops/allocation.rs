@@ -139,8 +139,7 @@ impl Allocation {
         unsafe { self.item.write_expiry(&store.segments.arena, open.expiry_byte, life.exact) };
         let (size, is_copy, keeps_token) = (header.size(), false, false);
         let new = NewItem { at, size, body_bytes: 0, token: None, is_copy, keeps_token };
-        let outcome = store.publish(participant, (self.key(), self.hash), Condition::Always, new, moment)?;
-        drop(open);
+        let outcome = store.publish(participant, (self.key(), self.hash), Condition::Always, new, open, moment)?;
         Ok((outcome != Outcome::Flushed).then(|| store.written(participant, Mode::Set, outcome)))
     }
 }

@@ -211,10 +211,6 @@ impl Store {
         }
         let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true, keeps_token };
         let condition = Condition::Unchanged(SeenItem { at: item.at, word });
-        let outcome = self.publish(participant, target, condition, new, moment)?;
-        if outcome.is_done() {
-            reserved.commit(&self.segments);
-        }
-        Ok(outcome)
+        self.publish(participant, target, condition, new, reserved, moment)
     }
 }

@@ -210,9 +210,8 @@ impl Store {
         // SAFETY: the reservation owns the range, and the head is written.
         unsafe { ItemAt::read(&self.segments.arena, at).write_content(&self.segments.arena, kind, content) };
         let new = NewItem { at, size, body_bytes: 0, token: None, is_copy: false, keeps_token: false };
-        let outcome = self.publish(participant, target, condition, new, moment)?;
+        let outcome = self.publish(participant, target, condition, new, reserved, moment)?;
         if outcome.is_done() {
-            reserved.commit(&self.segments);
             self.counters.add(participant.number(), Counter::Stored, 1);
         }
         Ok(outcome)

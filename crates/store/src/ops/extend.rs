@@ -77,11 +77,7 @@ impl Store {
         let at = Location::new(reserved.segment, reserved.offset);
         let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, is_copy: false, keeps_token: false };
         let condition = item.unchanged_for(write.mode);
-        let outcome = self.publish(participant, (write.key, write.hash), condition, new, moment)?;
-        if outcome.is_done() {
-            reserved.commit(&self.segments);
-        }
-        Ok(outcome)
+        self.publish(participant, (write.key, write.hash), condition, new, reserved, moment)
     }
 }
 

@@ -270,11 +270,7 @@ impl Store {
         }
         let at = Location::new(reserved.segment, reserved.offset);
         let new = NewItem { at, size, body_bytes: 0, token: extension.token, is_copy: false, keeps_token: false };
-        let outcome = self.publish(participant, target, condition, new, moment)?;
-        if outcome.is_done() {
-            reserved.commit(&self.segments);
-        }
-        Ok(outcome)
+        self.publish(participant, target, condition, new, reserved, moment)
     }
 
     /// Fills the value part of a numeric item that is not published yet.

@@ -279,12 +279,11 @@ impl<S: Deref<Target = Store>> Upload<S> {
             let body_bytes = store.body_bytes(self.in_bodies as u32);
             let at = Location::new(reserved.segment, reserved.offset);
             let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: false, keeps_token: false };
-            let outcome = store.publish(participant, target, terms.condition, new, moment)?;
+            let outcome = store.publish(participant, target, terms.condition, new, reserved, moment)?;
             if outcome == Outcome::Flushed {
                 continue;
             }
             if outcome.is_done() {
-                reserved.commit(&store.segments);
                 self.first = None;
             }
             return Ok(outcome);

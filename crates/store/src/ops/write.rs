@@ -328,11 +328,7 @@ impl Store {
         unsafe { self.segments.arena.write(value_at, value) };
         let at = Location::new(reserved.segment, reserved.offset);
         let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, is_copy: false, keeps_token: false };
-        let outcome = self.publish(participant, target, condition, new, moment)?;
-        if outcome.is_done() {
-            reserved.commit(&self.segments);
-        }
-        Ok(outcome)
+        self.publish(participant, target, condition, new, reserved, moment)
     }
 
     /// Whether the condition fails now, so that the item need not be written first.
