@@ -48,6 +48,8 @@ mod error;
 pub mod flash;
 mod flash_shares;
 mod insert;
+#[cfg(test)]
+mod job_wait_tests;
 mod library;
 mod live_models;
 mod live_profiles;

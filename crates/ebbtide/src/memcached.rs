@@ -48,3 +48,6 @@ pub use ebbtide_store::{
     Policy, SegmentModel, SegmentSnapshot, SegmentView, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownObjective,
     UnknownPolicy, Written,
 };
+#[cfg(feature = "pause-points")]
+#[doc(hidden)]
+pub use ebbtide_store::{PausePoint, set_pauses};

@@ -7,6 +7,7 @@
 //! | `model` | a plain map with time, which judges answers |
 //! | `generator` | random operations |
 //! | `check` | a run of random operations against the model |
+//! | `stopped_threads` | threads that stop at a point until they are released |
 //! | `stamp` | values that carry their key, version and checksum |
 //! | `random` | repeatable random numbers |
 //! | `ftl` | pages that a drive writes for the pages that it receives |
@@ -23,6 +24,7 @@ mod random;
 mod soak;
 mod stalls;
 mod stamp;
+mod stopped_threads;
 
 pub use check::{Subject, check};
 pub use ftl::Ftl;
@@ -33,3 +35,4 @@ pub use random::Random;
 pub use soak::seeds;
 pub use stalls::repeat_after_stalls;
 pub use stamp::Stamp;
+pub use stopped_threads::StoppedThreads;

@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
 use crate::common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, set, value};
 use ebbtide::flash::{Delivery, FaultyDevice};
-use ebbtide::memcached::{ByteSize, Cache, Error, WaitReason};
+use ebbtide::memcached::{ByteSize, Cache, Error, PausePoint, WaitReason, set_pauses};
 use ebbtide_server::ServerOptions;
-use ebbtide_testkit::repeat_after_stalls;
+use ebbtide_testkit::{StoppedThreads, repeat_after_stalls};
 
 const TOUCH: u8 = 0x1C;
 const FILLERS: u32 = 1_000_000;
@@ -332,4 +333,98 @@ fn flash_waits_are_bounded_and_drops_counted() {
     assert!(stalled.device.pending() > 0, "the device has completed nothing");
     stalled.device.resume();
     set();
+}
+
+/// Answers in a row that say that no memory comes back while threads with jobs stop.
+const ANSWERS: usize = 20;
+/// More threads than a cache of this size has jobs.
+const MAX_HOLDERS: usize = 200;
+
+/// A server of one worker over a cache that keeps all, of which a tenth is deleted: a write needs a compaction.
+struct Sparse {
+    server: TestServer,
+    keys: u32,
+    next: AtomicU32,
+}
+
+impl Sparse {
+    fn new() -> Self {
+        let cache = Cache::builder().memory(ByteSize::mib(1)).max_value(ByteSize::kib(4)).evict(false);
+        let server = TestServer::around(cache.build().expect("a cache"), ServerOptions { threads: 1, ..options() });
+        let keys = (0..FILLERS).take_while(|number| Self::insert(&server.cache, *number).is_ok()).count() as u32;
+        let deleted = (0..keys).filter(|number| number % 10 == 0);
+        deleted.for_each(|number| assert!(server.cache.delete(format!("key{number}").as_bytes())));
+        Self { server, keys, next: AtomicU32::new(0) }
+    }
+
+    fn insert(cache: &Cache, number: u32) -> Result<(), Error> {
+        cache.insert(format!("key{number}").as_bytes(), &[7; 900]).apply().map(drop)
+    }
+
+    /// Overwrites one of the keys.
+    fn overwrite(&self, cache: &Cache) -> Result<(), Error> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut keys = (0..).map(|more| (number + more).wrapping_mul(7919) % self.keys);
+        Self::insert(cache, keys.find(|key| key % 10 > 0).expect("one is not deleted"))
+    }
+
+    fn must_wait(&self, handle: &Cache) -> bool {
+        let waits = Err(Error::WouldWait { reason: WaitReason::Eviction });
+        (0..ANSWERS).all(|_| self.overwrite(handle) == waits)
+    }
+
+    /// Writes until the thread has stopped in a job, or others have.
+    fn hold_a_job(&self, holders: &Arc<StoppedThreads>) {
+        let (stopping, mut has_stopped) = (Arc::clone(holders), false);
+        set_pauses(move |point| {
+            if point == PausePoint::Job && !std::mem::replace(&mut has_stopped, true) {
+                stopping.stop();
+            }
+        });
+        while !holders.are_released() {
+            self.overwrite(&self.server.cache).expect("it waits as long as it must");
+        }
+    }
+}
+
+#[test]
+fn a_job_wait_parks_only_its_connection() {
+    repeat_after_stalls(MAX_ATTEMPT, park_beside_stopped_jobs);
+}
+
+fn park_beside_stopped_jobs() {
+    let (sparse, holders) = (Sparse::new(), Arc::new(StoppedThreads::default()));
+    let (server, handle) = (&sparse.server, sparse.server.cache.without_waiting());
+    std::thread::scope(|scope| {
+        // Also when an assertion fails: the scope waits for the threads.
+        let release = Release(&holders);
+        let mut started = 0;
+        while !sparse.must_wait(&handle) {
+            if started == holders.count() {
+                started += 1;
+                assert!(started <= MAX_HOLDERS, "there are more jobs than that");
+                scope.spawn(|| sparse.hold_a_job(&holders));
+            }
+        }
+        // More than the open segments have space for, of all segments: none becomes free as a whole.
+        let keys = (0..sparse.keys / 10).step_by(2).map(|tens| format!("key{}", 10 * tens + 1));
+        let overwrites: Vec<_> = keys.map(|key| set(&key, &[8; 900])).collect();
+        let parked = asked(server, &overwrites.concat(), &b"STORED\r\n".repeat(overwrites.len()));
+        server.wait_for("the wait for a job", || waiting(server) == 1);
+        for number in (2..sparse.keys).step_by(10) {
+            let expected = [hit(&format!("key{number}"), &[7; 900]), b"END\r\nMN\r\n".to_vec()].concat();
+            assert_bytes(&server.talk(format!("get key{number}\r\nmn\r\n").as_bytes()), &expected);
+        }
+        assert_eq!(waiting(server), 1, "the jobs have not ended");
+        drop(release);
+        answered(vec![parked]);
+    });
+}
+
+struct Release<'h>(&'h StoppedThreads);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
 }
