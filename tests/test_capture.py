@@ -190,6 +190,43 @@ def test_a_server_that_goes_away_leaves_what_was_captured(binary, tmp_path):
     assert "100 gets have a size of 0" in path.read_text()
 
 
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE])
+def test_a_server_that_hangs_ends_the_capture(binary, tmp_path):
+    path = tmp_path / "captured.csv"
+    with Server(binary) as server, Capture(server, "--output", path, "--seconds", 200, "--sample", 1) as capture:
+        with server.connect() as connection:
+            for key in range(100):
+                connection.ask(b"get k%d\r\n" % key, b"END\r\n")
+        wait_for(lambda: int(server.stat("log_watcher_sent")) >= 100, "all lines are sent")
+        server.stop_threads()
+        try:
+            code, out, error = capture.finish()
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+    assert code == 1 and "no answer within 3 s to stats" in error and "100 requests were captured until then" in error
+    assert len(rows_of(path)) == 100 and "captured 100 requests" in out
+
+
+def test_the_stated_load_is_the_one_that_the_server_counts(either, tmp_path):
+    # One key has nine tenths of the load; a sample of one key of 4096 has next to none of it.
+    path = tmp_path / "captured.csv"
+    with Capture(either, "--output", path, "--seconds", 200, "--sample", 4096, "--json") as capture:
+        with either.connect() as connection:
+            before, requests = time.monotonic(), 0
+            while requests < 20_000 or time.monotonic() - before < 3:
+                batch = [b"get hot\r\n"] * 45 + [b"get cold%d\r\n" % (requests + number) for number in range(5)]
+                connection.ask(b"".join(batch), b"END\r\n" * 50)
+                requests += 50
+            took = time.monotonic() - before
+        capture.process.send_signal(signal.SIGINT)
+        code, out, error = capture.finish()
+    assert code == 0, error
+    stated = json.loads(out)["requests_per_second"]
+    # The capture lasts a little longer than the load.
+    assert requests / took * 0.5 < stated < requests / took * 1.1
+    assert f" requests_per_second={stated:.0f}" in path.read_text().splitlines()[0]
+
+
 def test_a_signal_ends_a_capture_with_what_it_has(ebbtide, tmp_path):
     for number, name in (signal.SIGINT, "int.csv"), (signal.SIGTERM, "term.csv"):
         path = tmp_path / name

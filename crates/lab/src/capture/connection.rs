@@ -10,14 +10,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::line::{self, EventStream};
+use super::load::{CountedLoad, LoadMeter};
 use super::recorder::Recorder;
 use crate::Error;
 use crate::progress::Progress;
+use crate::top::StatsSource;
 
 /// Time limit of a connection and of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After a signal the lines that have arrived are read, at most for this time.
-const PATIENCE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
+/// After a signal, and once the server does not answer, the lines that have arrived are read, at most for this time.
+const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 /// Timeout of a read, after which the clock is checked.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A longer line is no line of a watched server: keys have 250 bytes, encoded three times as many.
@@ -29,8 +31,16 @@ pub(super) enum Ended {
     Time,
     Full,
     Interrupted,
-    /// The server closed the connection, or it failed.
+    /// The server closed the connection, the connection failed, or the server stopped answering.
     Closed(String),
+}
+
+/// The end of a capture, and the load until then.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) ended: Ended,
+    pub(super) took: Duration,
+    pub(super) load: CountedLoad,
 }
 
 pub(super) struct Watching {
@@ -73,18 +83,21 @@ impl Watching {
     }
 
     /// Records events for this time, or until enough requests, an interrupt by the user, or the end of the connection.
+    /// `source` is asked in the meantime: a server that does not answer it ends the capture, too.
     pub(super) fn read(
         &mut self,
         limit: Duration,
         max_requests: usize,
         recorder: &mut Recorder,
-    ) -> Result<(Ended, Duration), Error> {
+        source: StatsSource,
+    ) -> Result<Watched, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // After the first signal, or after the capture, a signal ends the program.
             flag::register_conditional_default(signal, Arc::clone(&interrupted))?;
             flag::register(signal, Arc::clone(&interrupted))?;
         }
+        let meter = LoadMeter::start(source)?;
         let started = Instant::now();
         let progress = Progress::new("requests", limit.as_secs());
         let mut line = Vec::new();
@@ -94,7 +107,8 @@ impl Watching {
                 break Ended::Time;
             }
             let is_interrupted = interrupted.load(Ordering::Relaxed);
-            if is_interrupted && drain_began.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_AFTER_SIGNAL {
+            let is_ending = is_interrupted || meter.has_failed();
+            if is_ending && drain_began.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_AT_END {
                 break Ended::Interrupted;
             }
             if recorder.requests() >= max_requests {
@@ -106,14 +120,21 @@ impl Watching {
                     recorder.note(&line::parse(&line));
                     line.clear();
                 }
-                Ok(false) if is_interrupted => break Ended::Interrupted,
+                Ok(false) if is_ending => break Ended::Interrupted,
                 Ok(false) => {}
                 Err(error) => break Ended::Closed(error.to_string()),
             }
         };
         progress.finish();
         interrupted.store(true, Ordering::Relaxed);
-        Ok((ended, started.elapsed()))
+        let took = started.elapsed();
+        let (load, failure) = meter.finish();
+        let ended = match (ended, failure) {
+            (Ended::Closed(reason), _) => Ended::Closed(reason),
+            (_, Some(failure)) => Ended::Closed(failure),
+            (ended, None) => ended,
+        };
+        Ok(Watched { ended, took, load })
     }
 
     /// Adds to `line`; true once it is whole. False if none came in the meantime.

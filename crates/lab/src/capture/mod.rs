@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `connection` | the watching connection: lines until the time is over, or the server is gone |
 //! | `line` | one line as an event |
+//! | `load` | the second connection: requests that the server counts, and whether it still answers |
 //! | `recorder` | events as requests: lookups that belong to stores left out, sizes and TTLs filled in |
 //! | `report` | captured requests, and data that the server does not report |
 //!
@@ -12,6 +13,7 @@
 
 mod connection;
 mod line;
+mod load;
 mod recorder;
 mod report;
 
@@ -147,7 +149,7 @@ pub(crate) fn capture(target: &str, options: &CaptureOptions, by: Option<LabelBy
     let mut watching = Watching::start(&target, first.is_ours(), sample)?;
     let mut recorder = Recorder::new(watching.stream(), sample, labels);
     let max_requests = usize::try_from(options.max_requests.0).unwrap_or(usize::MAX);
-    let ended = watching.read(Duration::from_secs(options.seconds), max_requests, &mut recorder)?;
+    let ended = watching.read(Duration::from_secs(options.seconds), max_requests, &mut recorder, source)?;
     let report = CaptureReport::new(&target, first.server(), watching.stream(), sample, ended, &mut recorder);
     if report.requests == 0 {
         report.ended_early()?;
@@ -188,7 +190,11 @@ fn one_key_of(rate: f64, options: &CaptureOptions, is_ours: bool) -> u32 {
 /// The trace, after comments that describe it. They hold no name of a server, because traces are shared.
 fn write_trace(output: &mut Output, captured: &Captured) -> std::io::Result<()> {
     let report = &captured.report;
-    writeln!(output, "# ebbtide capture: {SAMPLE_MARK}{} seconds={:.0}", report.sample, report.seconds)?;
+    write!(output, "# ebbtide capture: {SAMPLE_MARK}{} seconds={:.0}", report.sample, report.seconds)?;
+    if let Some(rate) = report.requests_per_second {
+        write!(output, " requests_per_second={rate:.0}")?;
+    }
+    writeln!(output)?;
     for note in &report.notes {
         writeln!(output, "# {note}")?;
     }

@@ -1,11 +1,10 @@
 //! Report of a capture: captured requests, and data that the server does not report.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use serde::Serialize;
 
-use super::connection::Ended;
+use super::connection::{Ended, Watched};
 use super::line::EventStream;
 use super::recorder::Recorder;
 use crate::Error;
@@ -21,9 +20,11 @@ pub(crate) struct CaptureReport {
     /// One key in this number is recorded.
     pub(crate) sample: u32,
     pub(crate) seconds: f64,
+    /// The load of the server, sampled keys and others, by its counters.
+    pub(crate) requests_per_second: Option<f64>,
     /// Lines that the server dropped, because more came than could be sent.
     skipped_lines: u64,
-    /// Why the server ended the capture, if it did.
+    /// Why the server ended the capture, if it did: it closed the connection, or stopped answering.
     closed: Option<String>,
     pub(crate) notes: Vec<String>,
 }
@@ -35,7 +36,7 @@ impl CaptureReport {
         server: String,
         stream: EventStream,
         sample: u32,
-        (ended, took): (Ended, Duration),
+        Watched { ended, took, load }: Watched,
         recorder: &mut Recorder,
     ) -> Self {
         let (sizeless, without_ttl) = recorder.fill_in();
@@ -74,6 +75,7 @@ impl CaptureReport {
             keys: recorder.keys(),
             sample,
             seconds: took.as_secs_f64(),
+            requests_per_second: load.per_second(),
             skipped_lines: recorder.skipped_lines,
             closed,
             notes,
@@ -97,11 +99,14 @@ impl CaptureReport {
         if json {
             return writeln!(out, "{}", serde_json::to_string(self)?);
         }
-        let Self { target, server, requests, gets, keys, sample, seconds, .. } = self;
-        let rate = *requests as f64 * f64::from(*sample) / seconds.max(1e-9);
+        let Self { target, server, requests, gets, keys, sample, seconds, requests_per_second, .. } = self;
         writeln!(out, "captured {requests} requests ({gets} gets) for {keys} keys of {target} in {seconds:.1} s")?;
         writeln!(out, "server   {server}")?;
-        writeln!(out, "sample   one key of {sample}; the load is about {rate:.0} requests a second")?;
+        writeln!(out, "sample   one key of {sample}")?;
+        match requests_per_second {
+            Some(rate) => writeln!(out, "load     {rate:.0} requests a second, counted by the server")?,
+            None => writeln!(out, "load     not measured: the server did not answer `stats` a second time")?,
+        }
         self.notes.iter().try_for_each(|note| writeln!(out, "note     {note}"))
     }
 }

@@ -53,7 +53,7 @@ impl StatsSample {
 
     /// The sum of the numbers that the server reports; `None` if it reports none of them.
     pub fn sum(&self, names: &[&str]) -> Option<u64> {
-        names.iter().filter_map(|name| self.number(name)).reduce(u64::saturating_add)
+        sum(&self.stats, names)
     }
 
     /// From `stats ebbtide`.
@@ -78,8 +78,7 @@ impl StatsSample {
 
     /// Commands that look a key up or store it.
     pub fn requests(&self) -> u64 {
-        let counted = ["cmd_get", "cmd_set", "cmd_touch", "delete_hits", "delete_misses", "incr_hits", "incr_misses"];
-        self.sum(&counted).unwrap_or(0)
+        requests_of(&self.stats)
     }
 
     /// The names of the pools, sorted.
@@ -137,10 +136,7 @@ impl StatsSource {
 
     /// Asks the server, for at most a few seconds.
     pub fn sample(&mut self) -> Result<StatsSample, Error> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.connect().map_err(|source| Error::Connection { target: self.target.clone(), source })?,
-        };
+        let mut connection = self.connected()?;
         let stats = self.ask(&mut connection, "stats")?.map_err(|reason| self.unexpected(reason))?;
         let (mut own, mut pools) = (BTreeMap::new(), BTreeMap::new());
         if connection.is_ours {
@@ -156,6 +152,29 @@ impl StatsSource {
         let reached = connection.reached;
         self.connection = Some(connection);
         Ok(StatsSample { taken: Instant::now(), reached, stats, own, pools })
+    }
+
+    /// [`StatsSample::requests`] and when the server answered; it is asked only for `stats`. A connection that was
+    /// closed, as after an idle time, is opened once more.
+    pub fn requests(&mut self) -> Result<(Instant, u64), Error> {
+        match self.ask_requests() {
+            Err(Error::Connection { source, .. }) if source.kind() != io::ErrorKind::TimedOut => self.ask_requests(),
+            answer => answer,
+        }
+    }
+
+    fn ask_requests(&mut self) -> Result<(Instant, u64), Error> {
+        let mut connection = self.connected()?;
+        let stats = self.ask(&mut connection, "stats")?.map_err(|reason| self.unexpected(reason))?;
+        self.connection = Some(connection);
+        Ok((Instant::now(), requests_of(&stats)))
+    }
+
+    fn connected(&mut self) -> Result<StatsConnection, Error> {
+        match self.connection.take() {
+            Some(connection) => Ok(connection),
+            None => self.connect().map_err(|source| Error::Connection { target: self.target.clone(), source }),
+        }
     }
 
     fn connect(&self) -> io::Result<StatsConnection> {
@@ -225,6 +244,15 @@ fn read_stats(input: &mut impl BufRead) -> io::Result<Result<BTreeMap<String, St
             None => return Ok(Err(printable(line.chars().take(80)))),
         }
     }
+}
+
+fn sum(stats: &BTreeMap<String, String>, names: &[&str]) -> Option<u64> {
+    names.iter().filter_map(|name| stats.get(*name)?.parse().ok()).reduce(u64::saturating_add)
+}
+
+fn requests_of(stats: &BTreeMap<String, String>) -> u64 {
+    let of_hits = ["delete_hits", "delete_misses", "incr_hits", "incr_misses", "decr_hits", "decr_misses"];
+    sum(stats, &["cmd_get", "cmd_set", "cmd_touch"]).unwrap_or(0) + sum(stats, &of_hits).unwrap_or(0)
 }
 
 /// `STAT <name> <value>`; the value may be empty.
