@@ -225,3 +225,17 @@ fn without_evictions_a_refused_value_keeps_the_old() {
     assert!(answer.starts_with(b"SERVER_ERROR"), "{}", String::from_utf8_lossy(&answer));
     check(&server, "get k\r\n", "VALUE k 0 3\r\nold\r\nEND\r\n");
 }
+
+#[test]
+fn without_evictions_deleted_memory_is_used_again() {
+    let cache = Cache::builder().memory(ByteSize::mib(4)).max_value(ByteSize::mib(1)).evict(false);
+    let server = TestServer::around(cache.build().expect("a cache"), options());
+    let is_stored = |number: &u32| server.cache.insert(&number.to_be_bytes(), &[b'v'; 300]).apply().is_ok();
+    let stored = (0..).take_while(is_stored).count() as u32;
+    let deleted = (0..stored).step_by(11).filter(|number| server.cache.delete(&number.to_be_bytes())).count();
+    assert!(deleted > 900, "{deleted} of {stored}");
+    let sets = deleted * 4 / 5;
+    let commands: String =
+        (0..sets).map(|number| format!("set new{number} 0 0 300\r\n{}\r\n", "v".repeat(300))).collect();
+    check(&server, &commands, &"STORED\r\n".repeat(sets));
+}

@@ -8,6 +8,7 @@
 
 use super::candidates::{PlannedEviction, PlannerState};
 use super::jobs::{Eviction, Job, Relocation};
+use super::open_destinations::FULL_SHARE;
 use super::policy::EvictionChoice;
 use crate::epoch::Participant;
 use crate::segment::{Header, SegmentId, State};
@@ -22,8 +23,9 @@ pub(crate) const COMPACT_RUN_MAX: usize = 16;
 /// one of 300 bytes those of two. More would cost more time than it gains hits (docs/design-decisions.md).
 const COPIED_PER_FREED_BYTE_MAX: u64 = 3;
 const FREED_BYTES_PER_ITEM_MIN: u64 = 128;
-/// The factor on both limits in a store that does not evict, where a write is refused otherwise.
-const EFFORT_WITHOUT_EVICTION: u64 = 4;
+/// The limit in a store that does not evict, where a write is refused otherwise. With less of it dead, a segment would
+/// fill a destination that counts as full (`open_destinations`), and nothing would be gained.
+const COPIED_PER_FREED_BYTE_MAX_WITHOUT_EVICTION: u64 = FULL_SHARE as u64 - 1;
 /// Items larger than this part of a segment on average leave too much of the next one empty.
 const LONG_ITEM_SHARE: u64 = 4;
 
@@ -64,12 +66,16 @@ pub(crate) fn copied_per_freed_byte(
     items: u64,
     written: u64,
     segment_bytes: u64,
-    effort: u64,
+    evicts: bool,
 ) -> Option<f64> {
     let dead = written.saturating_sub(live);
-    let is_worth = live <= COPIED_PER_FREED_BYTE_MAX * effort * dead
-        && items * FREED_BYTES_PER_ITEM_MIN <= dead * effort
-        && live * LONG_ITEM_SHARE <= items * segment_bytes;
+    let is_worth = if evicts {
+        live <= COPIED_PER_FREED_BYTE_MAX * dead
+            && items * FREED_BYTES_PER_ITEM_MIN <= dead
+            && live * LONG_ITEM_SHARE <= items * segment_bytes
+    } else {
+        live <= COPIED_PER_FREED_BYTE_MAX_WITHOUT_EVICTION * dead
+    };
     is_worth.then(|| live as f64 / dead as f64)
 }
 
@@ -141,9 +147,8 @@ impl Store {
     /// Bytes that a compaction of the segment copies for each freed byte. `None` if that is too many.
     pub(super) fn copied_per_freed_byte(&self, header: &Header) -> Option<f64> {
         let (live, items) = (header.live_bytes().into(), header.live_items().into());
-        let effort = if self.options.evicts { 1 } else { EFFORT_WITHOUT_EVICTION };
         let segment_bytes = self.segments.segment_bytes().into();
-        copied_per_freed_byte(live, items, header.write_offset().into(), segment_bytes, effort)
+        copied_per_freed_byte(live, items, header.write_offset().into(), segment_bytes, self.options.evicts)
     }
 
     /// The segments of a policy's choice that can be evicted together.

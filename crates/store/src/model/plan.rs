@@ -91,7 +91,7 @@ impl SegmentModel {
     fn copied_per_freed_byte(&self, found: &ModelSegment) -> Option<f64> {
         let scaled = |bytes: u64| (bytes as f64 / self.sample_rate) as u64;
         let (live, items) = (scaled(found.live_bytes), scaled(found.live_items.into()));
-        copied_per_freed_byte(live, items, scaled(found.written_bytes), self.layout.segment_bytes.into(), 1)
+        copied_per_freed_byte(live, items, scaled(found.written_bytes), self.layout.segment_bytes.into(), true)
     }
 
     fn fitting_neighbours(&self, first: SegmentId) -> Option<Vec<SegmentId>> {

@@ -59,6 +59,52 @@ fn compaction_loses_nothing_while_a_reader_stays() {
     store.verify(&subject.participant, NOW_MS);
 }
 
+/// Writes until a store that does not evict is full; deletes about one key of `one_of` and writes again, in rounds.
+fn delete_and_refill(memory_bytes: u64, bytes: impl Fn(u64) -> usize, one_of: u64) {
+    let options = Options { memory_bytes, value_bytes_max: 64 << 10, evicts: false, ..Options::default() };
+    let subject = StoreSubject::new(options);
+    let store = &subject.store;
+    let mut keys: Vec<u64> = (0..).take_while(|key| set(&subject, *key, bytes(*key))).collect();
+    let (mut next, full_bytes) = (keys.len() as u64 + 1, store.stats().live_bytes);
+    let segment_bytes = u64::from(store.options().segment_bytes());
+    let mut seed = 7u64;
+    for _ in 0..4 {
+        let before = (store.stats().live_bytes, store.stats().segments_compacted);
+        keys.retain(|key| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let is_deleted = (seed >> 33).is_multiple_of(one_of);
+            let bytes = key.to_le_bytes();
+            assert!(!is_deleted || store.delete(&subject.participant, &bytes, store.hash(&bytes), NOW_MS));
+            !is_deleted
+        });
+        let freed_bytes = before.0 - store.stats().live_bytes;
+        assert!(freed_bytes > full_bytes / one_of / 2);
+        while set(&subject, next, bytes(next)) {
+            keys.push(next);
+            next += 1;
+        }
+        let stats = store.stats();
+        // A 64th of each segment, and segments that are open or reserved.
+        let rest = memory_bytes / 64 + 2 * segment_bytes;
+        assert!(stats.live_bytes + rest > full_bytes, "{} of {full_bytes}: {stats:?}", stats.live_bytes);
+        // At most 63 bytes are copied for each that is freed; a run of dead segments counts, too.
+        let copied_max = (stats.segments_compacted - before.1) * segment_bytes;
+        assert!(copied_max < 70 * (freed_bytes + rest), "{copied_max} for {freed_bytes}");
+    }
+    assert!(keys.iter().all(|key| subject.get(&key.to_le_bytes(), NOW_MS).is_some()), "nothing alive is lost");
+    assert_eq!(store.stats().evictions, 0);
+    store.verify(&subject.participant, NOW_MS);
+}
+
+#[test]
+fn deleted_bytes_return_where_nothing_is_evicted() {
+    delete_and_refill(4 << 20, |_| 300, 10);
+    delete_and_refill(16 << 20, |_| 60, 20);
+    delete_and_refill(16 << 20, |key| 200 + (key % 37) as usize * 100, 20);
+    // Two of a segment.
+    delete_and_refill(16 << 20, |_| 25_000, 5);
+}
+
 #[test]
 fn staying_readers_do_not_empty_the_store() {
     let options = Options { memory_bytes: 1 << 20, value_bytes_max: 4000, ..Options::default() };
