@@ -49,11 +49,16 @@ impl Access {
         self.lookup(pool.store.get(&pool.participant(), key, pool.store.hash(key), now_ms))
     }
 
-    /// A lookup that does not count as a use.
+    /// A lookup that is not counted.
     pub fn peek(&self, key: &[u8]) -> Lookup<'_> {
         let pool = &*self.pool;
         let now_ms = pool.clock.coarse_ms();
-        self.lookup(pool.store.peek(&pool.participant(), key, pool.store.hash(key), now_ms))
+        match pool.store.peek(&pool.participant(), key, pool.store.hash(key), now_ms) {
+            Some(item) if !self.has_expired(&item) && !pool.is_removed() => {
+                Lookup::Hit(Item::in_memory(item, &pool.store))
+            }
+            _ => Lookup::Miss,
+        }
     }
 
     #[inline]

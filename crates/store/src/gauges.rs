@@ -220,6 +220,7 @@ mod tests {
         let snapshot = store.segment_snapshot(12_000);
         assert_eq!((snapshot.live_bytes, snapshot.expired_bytes, snapshot.age_seconds), (100, 200, 11));
         assert!(store.get(&participant, b"5678", store.hash(b"5678"), 12_000).is_none());
+        assert!(store.peek(&participant, b"5678", store.hash(b"5678"), 12_000).is_none(), "not counted");
         assert!(store.get(&participant, b"none", store.hash(b"none"), 12_000).is_none());
         while store.maintain(&participant, 12_000) == Progress::Working {}
         let snapshot = store.segment_snapshot(12_000);
@@ -227,6 +228,7 @@ mod tests {
         store.flush(12_000, 0);
         assert_eq!(store.segment_snapshot(12_000).expired_bytes, 100);
         assert!(store.get(&participant, b"1234", store.hash(b"1234"), 12_000).is_none());
+        assert!(store.peek(&participant, b"1234", store.hash(b"1234"), 12_000).is_none(), "not counted");
         while store.maintain(&participant, 12_000) == Progress::Working {}
         let stats = store.stats();
         assert_eq!((stats.expired, stats.flushed), (3, 1));

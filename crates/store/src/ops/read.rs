@@ -53,11 +53,12 @@ enum Loaded {
     Words(WordsContent),
 }
 
-/// Whether a lookup counts as a use.
+/// Whether a lookup counts as a use. `Internal`: it is no client's, and finding a dead item is not counted, either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupUse {
     Counted,
     Silent,
+    Internal,
 }
 
 impl Store {
@@ -69,11 +70,11 @@ impl Store {
         self.look_up(participant, pin, key, hash, moment, LookupUse::Counted)
     }
 
-    /// Looks a key up without counting that as a use.
+    /// Looks a key up without counting anything.
     pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, LookupUse::Silent)
+        self.look_up(participant, pin, key, hash, moment, LookupUse::Internal)
     }
 
     #[inline(always)]
@@ -147,7 +148,9 @@ impl Store {
     ) -> Option<Item<'_>> {
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
-            self.count_dead(participant, &item);
+            if access != LookupUse::Internal {
+                self.count_dead(participant, &item);
+            }
             return None;
         }
         if access == LookupUse::Counted {
