@@ -2,8 +2,14 @@
 //!
 //! Reads of a worker are sampled at random distances, about one per [`PERIOD`] and worker; every read while there are
 //! few. Each command of a sampled read is timed from the return of the read until its answer is in the output, and a
-//! few of the keys are recorded. A sample represents the reads since the previous sample, so the sums are estimates of
-//! all commands. A read that is not sampled costs accesses to two words of the worker.
+//! few of the keys are recorded. A read that is not sampled costs accesses to two words of the worker.
+//!
+//! ```text
+//! block of 4 reads   of 8, its length chosen at the sample before
+//! - S - -            - - - - - S - -           weights 4 and 8
+//! ```
+//! One read of each block is sampled, at a random place, with the length of the block as its weight. So each read of a
+//! block has the same chance, also the first one after a pause, and the sums are estimates of all commands.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -18,7 +24,7 @@ use super::watched_keys::WatchedKeys;
 
 /// Time between two samples of a worker that is busy.
 const PERIOD: Duration = Duration::from_millis(4);
-/// Time without a sample after which the next read is sampled.
+/// Time without a read after which the next one is sampled, and the length of a window.
 const QUIET: Duration = Duration::from_millis(100);
 /// Maximum number of reads that one sample represents.
 const MAX_GAP: u32 = 1 << 14;
@@ -91,12 +97,18 @@ pub struct Probe {
     sampled: Cell<Option<Instant>>,
     /// Weight of each command of the sampled read.
     weight: Cell<u32>,
-    /// Reads to skip before the next sample, and the number that was drawn.
+    /// Reads to skip before the next sample.
     remaining: Cell<u32>,
-    drawn: Cell<u32>,
-    /// Reads per sample, on average.
+    /// Reads of the block of the next sample, and those of them that follow it.
     gap: Cell<u32>,
+    behind: Cell<u32>,
     last_sample: Cell<Instant>,
+    last_round: Cell<Instant>,
+    /// The present window, and the reads before it.
+    window_began: Cell<Instant>,
+    window_reads: Cell<u64>,
+    /// All reads until the next sample. Less those that remain, all reads so far.
+    planned: Cell<u64>,
     keys: KeyChoice,
     /// Accesses to keys that were not recorded because there were too many in their read.
     unknown: Cell<f64>,
@@ -111,21 +123,40 @@ impl Probe {
             sampled: Cell::new(None),
             weight: Cell::new(1),
             remaining: Cell::new(0),
-            drawn: Cell::new(0),
             gap: Cell::new(1),
+            behind: Cell::new(0),
             last_sample: Cell::new(Instant::now()),
+            last_round: Cell::new(Instant::now()),
+            window_began: Cell::new(Instant::now()),
+            window_reads: Cell::new(0),
+            planned: Cell::new(0),
             keys: KeyChoice::default(),
             unknown: Cell::new(0.0),
             random: Cell::new(worker as u64 ^ 0x9e37_79b9_7f4a_7c15),
         }
     }
 
-    /// A round of events begins: after a quiet time no sample is skipped.
+    /// A round of events begins. After a quiet time, or when the block of the next sample is longer than all reads of a
+    /// window, a block of one read begins. That depends on when reads come, not on which of them was sampled: a rule
+    /// with the time of the last sample would sample the first read of a burst too often.
+    #[inline]
     pub fn begin_round(&self, now: Instant) {
-        if self.remaining.get() > 0 && now.saturating_duration_since(self.last_sample.get()) > QUIET {
-            self.drawn.set(self.drawn.get() - self.remaining.get());
+        let is_quiet = now.saturating_duration_since(self.last_round.replace(now)) > QUIET;
+        if is_quiet || now.saturating_duration_since(self.window_began.get()) > QUIET {
+            self.end_window(now, is_quiet);
+        }
+    }
+
+    #[cold]
+    fn end_window(&self, now: Instant, is_quiet: bool) {
+        let reads = self.planned.get() - u64::from(self.remaining.get());
+        let of_window = reads - self.window_reads.replace(reads);
+        self.window_began.set(now);
+        if is_quiet || u64::from(self.gap.get()) > of_window {
+            self.planned.set(reads);
             self.remaining.set(0);
             self.gap.set(1);
+            self.behind.set(0);
         }
     }
 
@@ -144,19 +175,21 @@ impl Probe {
     #[cold]
     fn sample(&self, now: Instant) {
         let since = now.saturating_duration_since(self.last_sample.replace(now));
-        let gap = match self.gap.get() {
+        let block = self.gap.get();
+        let gap = match block {
             gap if since < PERIOD / 2 => (gap * 2).min(MAX_GAP),
             gap if since > PERIOD * 2 => (gap / 2).max(1),
             gap => gap,
         };
-        self.gap.set(gap);
-        self.weight.set(self.drawn.get() + 1);
+        self.weight.set(block);
         self.sampled.set(Some(now));
         self.keys.begin(self.next_random());
-        // Evenly from 0 to twice the mean, so that no rhythm of the traffic meets one of the samples.
-        let drawn = self.next_random() % (2 * gap - 1);
-        self.drawn.set(drawn);
-        self.remaining.set(drawn);
+        let skipped = self.next_random() % gap;
+        let remaining = self.behind.get() + skipped;
+        self.remaining.set(remaining);
+        self.planned.set(self.planned.get() + 1 + u64::from(remaining));
+        self.gap.set(gap);
+        self.behind.set(gap - 1 - skipped);
     }
 
     fn next_random(&self) -> u32 {
@@ -250,11 +283,58 @@ mod tests {
         let mut now = Instant::now();
         let busy = read(&probe, &samples, &mut now, 1_000_000, Duration::from_micros(10));
         assert!((1250..10_000).contains(&busy), "{busy} samples in 10 s");
+        let count = || LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Set).count();
+        let of_busy = count();
+        // All blocks but the last one are complete.
+        assert!(of_busy.abs_diff(1_000_000) < 1000, "{of_busy}");
         now += QUIET;
         let quiet = read(&probe, &samples, &mut now, 50, Duration::from_millis(10));
-        assert_eq!(quiet, 50);
-        let count = LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Set).count();
-        assert!((990_000..=1_000_050).contains(&count), "{count}");
+        assert_eq!((quiet, count()), (50, of_busy + 50));
+    }
+
+    /// The shares of the first and of the last read of bursts with pauses between them, by the weights of samples.
+    fn shares_in_bursts(pause: Duration, apart: Duration) -> [f64; 2] {
+        const BURST: usize = 100;
+        let probe = Probe::new(true, b':', 0);
+        let mut now = Instant::now();
+        let mut weights = [0.0; BURST];
+        for _ in 0..40_000 {
+            now += pause;
+            for weight in &mut weights {
+                now += apart;
+                probe.begin_round(now);
+                if probe.remaining.get() > 0 {
+                    probe.after_read();
+                } else {
+                    probe.sample(now);
+                    *weight += f64::from(probe.weight.get());
+                }
+            }
+        }
+        let all: f64 = weights.iter().sum();
+        [weights[0] / all, weights[BURST - 1] / all]
+    }
+
+    #[test]
+    fn no_read_of_a_burst_is_overrated() {
+        for (pause_ms, apart_us) in [(1, 100), (20, 100), (50, 20), (50, 100), (95, 20), (150, 20), (150, 100)] {
+            let shares = shares_in_bursts(Duration::from_millis(pause_ms), Duration::from_micros(apart_us));
+            assert!(
+                shares.iter().all(|share| (0.0085..0.0115).contains(share)),
+                "{pause_ms} ms, {apart_us} us: {shares:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn slow_workers_sample_everything_after_a_busy_time() {
+        let (probe, samples) = (Probe::new(true, b':', 0), Samples::default());
+        let mut now = Instant::now();
+        read(&probe, &samples, &mut now, 1_000_000, Duration::from_micros(1));
+        // Reads within two windows at most.
+        let before = read(&probe, &samples, &mut now, 20, Duration::from_millis(10));
+        assert!(before < 20, "the block was long");
+        assert_eq!(read(&probe, &samples, &mut now, 100, Duration::from_millis(10)), 100);
     }
 
     #[test]
