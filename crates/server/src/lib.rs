@@ -80,6 +80,7 @@ pub use error::Error;
 pub use fleet::{FleetOptions, run as run_fleet};
 pub use observe::{Endurance, FlashRating};
 pub use options::{Admin, BusyPoll, Listen, Protocol, ServerOptions};
+pub use output::UNSENT_BYTES_MAX;
 pub use pools::PoolRule;
 pub use server::{ReloadHandle, Running, Server};
 pub use stop::StopHandle;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The session stops when [`Output::is_full`] and continues when all is sent. So a client that does not read holds
-//! [`FULL_BYTES`] and the last item, and nothing more is executed for it.
+//! [`FULL_BYTES`] and the last item, [`UNSENT_BYTES_MAX`] in all, and nothing more is executed for it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -17,6 +17,10 @@ use ebbtide::memcached::Handle;
 /// Bytes, values included, at which an output is full: enough to send the answers to a whole read of small gets at
 /// once.
 pub const FULL_BYTES: usize = 256 << 10;
+/// Max length of a value that is copied when no more memory can be pinned.
+pub const COPY_BYTES: usize = 1 << 20;
+/// Max memory of the unsent answers to a client that does not read, beside values that stay in the cache.
+pub const UNSENT_BYTES_MAX: usize = FULL_BYTES + COPY_BYTES;
 /// Slices per system call.
 const SLICES: usize = 16;
 /// Largest buffer that is kept for reuse.

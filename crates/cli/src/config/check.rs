@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use ebbtide_server::ServerOptions;
 use ebbtide_server::ebbtide::memcached::{ByteSize, Cache, Policy, PressureOptions, is_memory_file_held};
+use ebbtide_server::{ServerOptions, UNSENT_BYTES_MAX};
 
 use crate::error::Error;
 use crate::flags::{self, Settings};
@@ -52,6 +52,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     report.line("  in one piece", format!("values up to {}", ByteSize::bytes(cache.contiguous_limit() as u64)));
     let lent = (stats.memory_limit_bytes / 4).max(cache.max_value().as_bytes() + 2 * stats.segment_bytes);
     report.line("  lent to answers", format!("{} at most", ByteSize::bytes(lent)));
+    report.line("  unsent answers", unsent_answers(settings));
     for (path, bytes) in &settings.flash.paths {
         report.line("flash", format!("{} of {}", ByteSize::bytes(*bytes), path.display()));
     }
@@ -85,6 +86,20 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         report.line("set", row);
     }
     Ok(report.0)
+}
+
+/// Memory beside `-m` for clients that do not read their answers.
+fn unsent_answers(settings: &Settings) -> String {
+    let each = UNSENT_BYTES_MAX as u64;
+    let all = ByteSize::bytes(each * settings.connections as u64);
+    let close = match settings.idle_timeout {
+        Some(limit) => format!("closed after {}s", limit.as_secs()),
+        None => "-o idle_timeout=SECONDS closes them".to_owned(),
+    };
+    format!(
+        "up to {} beyond the memory for each client that does not read, {all} for all; {close}",
+        ByteSize::bytes(each)
+    )
 }
 
 /// Warnings of a start that need no bound address.

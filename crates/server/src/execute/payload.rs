@@ -2,12 +2,10 @@
 
 use ebbtide::memcached::{Handle, Item};
 
-use crate::output::Output;
+use crate::output::{COPY_BYTES, Output};
 
 /// Min length of a value that is sent from the cache without a copy.
 const STREAM_BYTES: usize = 64 << 10;
-/// Max length of a value that is copied when no more memory can be pinned.
-const COPY_BYTES: usize = 1 << 20;
 
 /// How a value is sent.
 pub enum Payload {
