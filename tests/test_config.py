@@ -121,6 +121,27 @@ def test_a_check_takes_no_port_and_ends_as_the_start_would(folder):
         assert done.stderr == started.stderr
 
 
+def test_a_check_refuses_one_place_for_two_things(folder):
+    file, link, port = folder / "file", folder / "link", free_port()
+    link.symlink_to(folder)
+    (folder / "text").write_text("")
+    admin = ["--admin", "127.0.0.1:0"]
+    for words, part in (
+        (["--flash", f"{file}:64m", "-e", file], "--flash and -e: one path for two files"),
+        (["--flash", f"{file}:64m", "-e", link / "file"], "--flash and -e: one path for two files"),
+        (["--flash", f"{file}:64m", "--history-file", file, *admin], "--flash and --history-file: one path for two"),
+        (["-e", file, "--history-file", file, *admin], "-e and --history-file: one path for two files"),
+        (["-l", "127.0.0.1", "--admin", f"127.0.0.1:{port}"], f"the server itself listens on 127.0.0.1:{port}"),
+        (["-s", folder / "absent/s"], "failed to listen on UNIX socket"),
+        (["-s", folder / "text/s"], "failed to listen on UNIX socket"),
+        (["-s", folder / "text"], "is no socket"),
+    ):
+        done, started = check("-p", port, *words), run("-p", port, *words)
+        assert done.returncode == started.returncode != 0, words
+        assert done.stderr == started.stderr and part in done.stderr, words
+    assert sorted(path.name for path in folder.iterdir()) == ["link", "text"]
+
+
 def test_a_check_looks_at_the_folder_of_the_pid_file(folder):
     assert "pid file" not in report("-P", folder / "pid")
     absent = report("-P", folder / "absent/pid")

@@ -226,7 +226,9 @@ pub fn not_made(settings: &Settings, error: ebbtide::Error) -> Error {
 
 /// `user`: the user that root switches to, and owner of the sockets' files.
 pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions, Error> {
+    settings.check_paths()?;
     let Addresses { listeners, alternatives } = listeners::resolve(settings)?;
+    settings.admin.check(&listeners)?;
     let admin = settings.admin.resolve(&listeners);
     if settings.controller == Some(ControllerMode::Auto) && admin.is_none() {
         let advice = format!("give --admin 127.0.0.1:{DEFAULT_PORT}, or --controller off");

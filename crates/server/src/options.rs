@@ -1,9 +1,12 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ebbtide::memcached::ControllerMode;
+use nix::unistd::{AccessFlags, access};
+use socket2::SockAddr;
 
 use crate::auth::Auth;
 use crate::observe::HistoryFile;
@@ -24,6 +27,20 @@ pub enum Listen {
     /// A socket file, made with these permissions (`-s`, `-a`) and removed when the server stops. A socket file that is
     /// there already is replaced.
     Unix { path: PathBuf, mode: u32 },
+}
+
+impl Listen {
+    /// Whether the file of a Unix socket could be made, as far as that shows without making it.
+    fn check_file(&self) -> Result<(), Error> {
+        let Self::Unix { path, .. } = self else { return Ok(()) };
+        let failed = |source| Error::Listen { address: self.to_string(), source };
+        if std::fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
+            return Err(Error::NotASocket { path: self.to_string() });
+        }
+        SockAddr::unix(path).map_err(failed)?;
+        let folder = path.parent().unwrap_or(path).join(".");
+        access(&folder, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|refusal| failed(refusal.into()))
+    }
 }
 
 impl fmt::Display for Listen {
@@ -182,6 +199,7 @@ impl ServerOptions {
     /// together, and the files that they name can be used.
     pub fn check(&self) -> Result<(), Error> {
         self.validate()?;
+        self.listeners.iter().try_for_each(Listen::check_file)?;
         self.tls.as_ref().map(Certificates::load).transpose()?;
         let Some(path) = self.history_in_use() else { return Ok(()) };
         HistoryFile::check(path).map_err(|source| Error::History { path: path.to_owned(), source })

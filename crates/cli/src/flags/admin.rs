@@ -37,6 +37,25 @@ impl AdminFlag {
         })
     }
 
+    /// Refuses an address on which the server itself listens.
+    pub fn check(self, listeners: &[Listen]) -> Result<(), Error> {
+        let Self::At(admin) = self else { return Ok(()) };
+        let overlaps = |listen: &&Listen| match listen {
+            Listen::Tcp(address) | Listen::Tls(address) => {
+                let is_everywhere = address.ip().is_unspecified() || admin.ip().is_unspecified();
+                address.port() == admin.port()
+                    && admin.port() != 0
+                    && address.is_ipv4() == admin.is_ipv4()
+                    && (is_everywhere || address.ip() == admin.ip())
+            }
+            Listen::Udp(_) | Listen::Unix { .. } => false,
+        };
+        listeners.iter().find(overlaps).map_or(Ok(()), |listen| {
+            let reason = format!("the server itself listens on {listen} (-p, -l)");
+            Err(Error::Limit(format!("--admin {admin}: {reason}; give another port, or off")))
+        })
+    }
+
     /// The admin HTTP of a server with these listeners.
     pub fn resolve(self, listeners: &[Listen]) -> Option<Admin> {
         let is_usual = |listen: &Listen| matches!(listen, Listen::Tcp(address) | Listen::Tls(address) if address.port() == SERVER_PORT);
@@ -64,6 +83,22 @@ mod tests {
         assert!(AdminFlag::parse("--admin", "[::1]:80").is_ok());
         for bad in ["", "on", "80", "127.0.0.1", "127.0.0.1:70000", "example.org:80"] {
             assert!(matches!(AdminFlag::parse("--admin", bad), Err(Error::Limit(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_the_server_is_refused() {
+        let check = |admin: &str, listen: &str| {
+            AdminFlag::parse("--admin", admin).unwrap().check(&[Listen::Tcp(listen.parse().unwrap())])
+        };
+        for (admin, listen) in
+            [("127.0.0.1:7", "0.0.0.0:7"), ("127.0.0.1:7", "127.0.0.1:7"), ("0.0.0.0:7", "127.0.0.1:7")]
+        {
+            assert!(matches!(check(admin, listen), Err(Error::Limit(_))), "{admin} {listen}");
+        }
+        let others = [("127.0.0.1:8", "0.0.0.0:7"), ("127.0.0.2:7", "127.0.0.1:7"), ("127.0.0.1:7", "[::]:7")];
+        for (admin, listen) in others.into_iter().chain([("127.0.0.1:0", "127.0.0.1:0")]) {
+            assert_eq!(check(admin, listen), Ok(()), "{admin} {listen}");
         }
     }
 

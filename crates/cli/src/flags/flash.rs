@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -49,6 +49,12 @@ pub struct FlashFlags {
 
 impl FlashFlags {
     /// The paths of devices and of the deletion log.
+    /// All paths, each with its flag.
+    pub fn named_paths(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let devices = self.paths.iter().map(|(path, _)| ("--flash", path.as_path()));
+        devices.chain(self.deletion_log.as_deref().map(|path| ("--flash-deletion-log", path)))
+    }
+
     pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.paths.iter_mut().map(|(path, _)| path).chain(&mut self.deletion_log)
     }

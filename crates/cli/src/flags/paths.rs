@@ -1,7 +1,10 @@
 //! Paths of the settings, which are opened and read again after the process has changed its directory (`-d`).
 
+use std::path::{Path, PathBuf};
+
 use super::Settings;
 use super::values::absolute;
+use crate::error::Error;
 
 impl Settings {
     /// Makes all paths absolute but those of TLS and of the unix socket, which are resolved where they are used.
@@ -9,12 +12,42 @@ impl Settings {
         let files = [&mut self.auth_file, &mut self.history_file, &mut self.memory_file, &mut self.pid_file];
         files.into_iter().flatten().chain(self.flash.paths_mut()).for_each(|path| *path = absolute(path));
     }
+
+    /// Refuses one path for two of the files that the server writes.
+    pub fn check_paths(&self) -> Result<(), Error> {
+        let files = [
+            ("-e", &self.memory_file),
+            ("--history-file", &self.history_file),
+            ("-P", &self.pid_file),
+            ("-s", &self.unix_socket),
+        ];
+        let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)));
+        let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+        for (flag, path) in self.flash.named_paths().chain(files) {
+            let place = place(path);
+            // The cache itself refuses one path for two devices.
+            if let Some((other, _)) = seen.iter().find(|(other, known)| *known == place && *other != flag) {
+                let path = path.display();
+                return Err(Error::Limit(format!(
+                    "{other} and {flag}: one path for two files, {path}; give another one"
+                )));
+            }
+            seen.push((flag, place));
+        }
+        Ok(())
+    }
+}
+
+/// The path without links, as far as it exists.
+fn place(path: &Path) -> PathBuf {
+    let path = absolute(&path.to_path_buf());
+    let beside = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(beside).unwrap_or(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::{Path, PathBuf};
 
     #[test]
     fn every_path_becomes_absolute() {
