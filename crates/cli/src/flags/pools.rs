@@ -52,12 +52,18 @@ fn pool(text: &str) -> Result<PoolRule, String> {
         return Err(format!("the name is missing; {USAGE}"));
     }
     let mut compact = CompactOptions::default();
+    let mut given: Vec<&str> = Vec::new();
     let mut rest = Some(options).filter(|options| !options.is_empty());
     while let Some(text) = rest {
         let (option, behind) = match find_plain(text, ',') {
             Some(comma) => (&text[..comma], Some(&text[comma + 1..])),
             None => (text, None),
         };
+        let name = option.split_once('=').map_or(option, |(name, _)| name);
+        if name != "prefix" && given.contains(&name) {
+            return Err(format!("{name} is given twice; only prefix may be"));
+        }
+        given.push(name);
         set(&mut rule, &mut compact, option)?;
         rest = behind;
     }
@@ -255,6 +261,8 @@ mod tests {
             ("a:prefix=x,wieght=3", "wieght is unknown; did you mean weight?"),
             ("a:min=1x", "min=1x"),
             ("a:weight=0", "from 1 to 1000000"),
+            ("a:prefix=x,weight=1,weight=2", "weight is given twice"),
+            ("a:kind=compact,key=16,key=16", "key is given twice"),
             ("a:target_hit_ratio=95", "target_hit_ratio=`95`: give a share of all gets above 0 and below 1"),
             ("a:hit_value=-1", "from 0 to 1000000"),
             ("a:policy=best", "policy=best"),

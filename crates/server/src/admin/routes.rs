@@ -27,6 +27,8 @@ const TROUBLED: &str =
 
 /// The time of `/api/history` without a parameter.
 const DEFAULT_RANGE_SECONDS: u64 = 15 * 60;
+/// The longest time of `/api/history`: a week, which the history holds.
+const MAX_RANGE_SECONDS: u64 = 7 * 24 * 60 * 60;
 
 /// All paths.
 pub fn router(state: Arc<AdminState>) -> Router {
@@ -57,6 +59,9 @@ async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl Int
 async fn history_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
     let times = Query::parse(query.as_deref(), &["range", "ago"]).and_then(|query| {
         let range = query.number("range", "seconds")?.unwrap_or(DEFAULT_RANGE_SECONDS);
+        if range > MAX_RANGE_SECONDS {
+            return Err(format!("range is at most {MAX_RANGE_SECONDS} seconds\n"));
+        }
         Ok((range, query.number("ago", "seconds")?.unwrap_or(0)))
     });
     match times {

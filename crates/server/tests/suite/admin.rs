@@ -161,6 +161,14 @@ fn history_and_latencies_come_second_by_second() {
     assert!(seen["hot_keys"][0]["share"].as_f64() > Some(0.9));
 }
 
+#[test]
+fn a_history_longer_than_a_week_is_refused() {
+    let server = TestServer::with(with_admin());
+    assert_eq!(get(&server, "/api/history?range=604800").0, 200);
+    let (status, _, body) = get(&server, "/api/history?range=604801");
+    assert_eq!((status, body.as_str()), (400, "range is at most 604800 seconds\n"));
+}
+
 /// The lines of `stats ebbtide` with this beginning, as numbers.
 fn own_stats(server: &TestServer, beginnings: &[&str]) -> Vec<(String, f64)> {
     let text = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
