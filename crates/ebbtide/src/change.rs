@@ -248,7 +248,7 @@ impl Access {
     fn would_search(&self) -> Error {
         let reason = WaitReason::Eviction;
         match self.waiting() {
-            Waiting::Answers(Patience::Whole | Patience::WithoutFlash) => Error::WouldWait { reason },
+            Waiting::Answers(Patience::Whole | Patience::Again | Patience::WithoutFlash) => Error::WouldWait { reason },
             Waiting::Answers(Patience::Spent) | Waiting::Sleeps => Error::OutOfMemory { reason: reason.explain() },
         }
     }

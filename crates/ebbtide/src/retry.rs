@@ -42,6 +42,9 @@ pub enum Patience {
     /// It answers [`Error::WouldWait`], and nothing is done.
     #[default]
     Whole,
+    /// As `Whole`, for an operation that has answered that before: it does not give its processor to the awaited thread
+    /// first, because its caller comes again, and has other work.
+    Again,
     /// As `Whole`, without waits for flash: an evicted value for which flash has no space is lost.
     WithoutFlash,
     /// It is refused as [`Error::OutOfMemory`].
@@ -73,7 +76,8 @@ impl PatienceCell {
     pub fn get(&self) -> Patience {
         match self.0.load(Ordering::Relaxed) {
             0 => Patience::Whole,
-            1 => Patience::WithoutFlash,
+            1 => Patience::Again,
+            2 => Patience::WithoutFlash,
             _ => Patience::Spent,
         }
     }
@@ -136,6 +140,7 @@ impl Attempt {
         let waited = now - since;
         // The awaited event may change at each look: yields are bounded in sum.
         let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader)
+            && self.waiting != Waiting::Answers(Patience::Again)
             && waited < MAX_YIELD
             && (self.waiting == Waiting::Sleeps || now - started < MAX_WORK);
         match self.waiting {
@@ -277,7 +282,7 @@ impl PoolState {
     ) -> Result<(), WaitReason> {
         // Also without patience: flash counts from a look before the eviction that fills it.
         let is_delayed = self.flash.as_ref().is_some_and(|flash| flash.delays_evictions(now_ms));
-        if is_delayed && patience == Patience::Whole {
+        if is_delayed && matches!(patience, Patience::Whole | Patience::Again) {
             return Err(WaitReason::Demotion);
         }
         match self.store.evict_for(participant, now_ms, count) {
@@ -342,6 +347,14 @@ mod tests {
     }
 
     #[test]
+    fn a_second_try_does_not_dwell() {
+        let now = Instant::now();
+        let wait = |patience| Attempt::new(Waiting::Answers(patience)).wait(WaitReason::Reader, MAX_THREAD_WAIT, now);
+        assert_eq!(wait(Patience::Whole), Ok(()));
+        assert_eq!(wait(Patience::Again), Err(Error::WouldWait { reason: WaitReason::Reader }));
+    }
+
+    #[test]
     fn writes_wait_for_readers_holding_deleted_memory() {
         repeat_after_stalls(MAX_THREAD_WAIT / 2, wait_for_a_reader);
     }
@@ -365,6 +378,8 @@ mod tests {
             is_held.wait();
             delete_all_but_first(&cache, count);
             let handle = cache.without_waiting();
+            assert_eq!(fill(&handle, count), Error::WouldWait { reason: WaitReason::Reader });
+            handle.set_patience(Patience::Again);
             assert_eq!(fill(&handle, count), Error::WouldWait { reason: WaitReason::Reader });
             handle.set_patience(Patience::Spent);
             assert!(matches!(fill(&handle, count), Error::OutOfMemory { .. }));

@@ -93,7 +93,7 @@ pub(crate) struct MemoryWait {
 
 impl MemoryWait {
     fn start(reason: WaitReason, limit: Duration, now: Instant) -> Self {
-        Self { started: now, reason, deadline: now + limit, patience: Patience::Whole }
+        Self { started: now, reason, deadline: now + limit, patience: Patience::Again }
     }
 
     /// The wait after a retry at `now`.
@@ -155,7 +155,7 @@ mod tests {
     fn every_wait_ends_by_its_limit() {
         let (started, ms) = (Instant::now(), Duration::from_millis);
         let wait = MemoryWait::start(WaitReason::Demotion, ms(50), started);
-        assert_eq!(wait.patience_at(started + ms(49)), Patience::Whole);
+        assert_eq!(wait.patience_at(started + ms(49)), Patience::Again);
         assert_eq!(wait.patience_at(started + ms(50)), Patience::WithoutFlash);
         let again = wait.retry_at(WaitReason::Demotion, ms(50), started + ms(30));
         assert_eq!(again.patience_at(started + ms(50)), Patience::WithoutFlash, "a try does not prolong it");
@@ -172,6 +172,6 @@ mod tests {
         let soon = soon.fold(MemoryWait::start(WaitReason::Held, ms(100), started), |wait, (step, reason)| {
             wait.retry_at(reason, ms(2000), started + ms(step * 90))
         });
-        assert_eq!(soon.patience_at(started + ms(900)), Patience::Whole);
+        assert_eq!(soon.patience_at(started + ms(900)), Patience::Again);
     }
 }
