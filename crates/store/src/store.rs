@@ -1,7 +1,7 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
 use crate::access_samples::{AccessSample, AccessSamples};
-use crate::budget::{Budget, MemoryLayout, PageRule, STORE_BYTES, open_limit};
+use crate::budget::{Budget, MemoryLayout, PageRule, open_limit};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
@@ -80,7 +80,7 @@ pub(crate) enum Start {
 pub(crate) const TOKEN_BASE_BITS: u32 = 31;
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Store>() as u64 <= STORE_BYTES);
+const _: () = assert!(size_of::<Store>() as u64 <= crate::budget::STORE_BYTES);
 
 /// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
