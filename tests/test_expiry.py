@@ -100,11 +100,13 @@ def test_absolute_times_are_kept_over_a_restart(tmp_path, storage):
     flags = [flag.format(tmp_path) for flag in STORAGE[storage]]
     with Server(EBBTIDE, "-m", "64", *flags) as server:
         # A machine that stalls takes longer for a restart than their life: then once more, with a longer one.
-        for seconds in range(3, 3 + TRIES):
+        for seconds in range(4, 4 + TRIES):
             end = int(time.time()) + seconds
             with server.connect() as connection:
                 give_lives(connection, end)
             server.stop()
+            # Life goes on while the server is down.
+            time.sleep(1)
             server.bring_back()
             with server.connect() as connection:
                 is_in_time = time.time() < end - 1
@@ -113,5 +115,5 @@ def test_absolute_times_are_kept_over_a_restart(tmp_path, storage):
                 break
         slack = SLACK_SECONDS + gap
         assert max(seen.values(), default=-seconds) < slack, f"served after their time: {seen}"
-        assert not is_in_time or min(missed.values()) > -1 - slack, f"lost a second before their time: {missed}"
+        assert not is_in_time or min(missed.values()) > -slack, f"lost before their time: {missed}"
         assert is_in_time and len(seen) == len(NAMES), f"{len(seen)} are back, in time: {is_in_time}"
