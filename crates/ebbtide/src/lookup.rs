@@ -115,7 +115,7 @@ pub struct Item<'a>(Source<'a>);
 
 enum Source<'a> {
     Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
-    Flash { value: Arc<ReadValue>, pool: &'a PoolState },
+    Flash { value: Arc<ReadValue>, pool: &'a PoolState, token: u64 },
     Compact { key: Box<[u8]>, value: Box<[u8]> },
 }
 
@@ -125,8 +125,8 @@ impl<'a> Item<'a> {
         Self(Source::Memory { item, store })
     }
 
-    pub(crate) fn on_flash(value: Arc<ReadValue>, pool: &'a PoolState) -> Self {
-        Self(Source::Flash { value, pool })
+    pub(crate) fn on_flash(value: Arc<ReadValue>, pool: &'a PoolState, token: u64) -> Self {
+        Self(Source::Flash { value, pool, token })
     }
 
     /// A copy of an entry of a compact pool: without client flags, token, life and uses.
@@ -181,12 +181,13 @@ impl Item<'_> {
 
     /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from
     /// here on until the value changes, also while the value is on flash only, unless more tokens are handed out than
-    /// are kept. A hit that was served from flash has no valid token: a write with it is refused, and finds the value
-    /// in memory the next time. `Cache::get_with_token` returns only hits with tokens.
+    /// are kept. A hit that was served from flash has the token that was handed out before, if it is kept. Otherwise it
+    /// has no valid token: a write with it is refused, and finds the value in memory the next time.
+    /// `Cache::get_with_token` returns only hits with tokens.
     pub fn cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
-            Source::Flash { pool, .. } => pool.store.invalid_token(),
+            Source::Flash { token, .. } => *token,
             Source::Compact { .. } => 0,
         }
     }
@@ -195,14 +196,18 @@ impl Item<'_> {
     pub fn passing_cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.token(),
-            Source::Flash { pool, .. } => pool.store.invalid_token(),
+            Source::Flash { token, .. } => *token,
             Source::Compact { .. } => 0,
         }
     }
 
     /// Whether a CAS token that was handed out stands for this value.
     pub fn has_cas(&self, token: u64) -> bool {
-        matches!(&self.0, Source::Memory { item, .. } if item.has_token(token))
+        match &self.0 {
+            Source::Memory { item, .. } => item.has_token(token),
+            Source::Flash { pool, token: kept, .. } => *kept == token && token != pool.store.invalid_token(),
+            Source::Compact { .. } => false,
+        }
     }
 
     /// Whether the value was marked as out of date and not replaced since.
@@ -243,7 +248,7 @@ impl Item<'_> {
     pub fn ttl(&self) -> Option<Duration> {
         match &self.0 {
             Source::Memory { item, .. } => item.remaining_ms().map(Duration::from_millis),
-            Source::Flash { value, pool } => pool.remaining(value),
+            Source::Flash { value, pool, .. } => pool.remaining(value),
             Source::Compact { .. } => None,
         }
     }
@@ -313,7 +318,7 @@ impl Item<'_> {
             Source::Memory { item, store } => {
                 item.to_handle(store).map(|handle| Handle(HandleSource::Memory(handle))).map_err(Error::from_store)
             }
-            Source::Flash { value, pool } => {
+            Source::Flash { value, pool, .. } => {
                 let flash = pool.flash.as_ref().expect("a cache whose flash has answered has flash");
                 PinnedValue::new(value, flash).map(|lent| Handle(HandleSource::Flash(lent)))
             }

@@ -28,11 +28,19 @@ impl Store {
     /// Whether a copy found in the lower tier is the value of its key now, so that it can be an answer. False if the
     /// store has an item of the key, which is the answer then.
     pub fn is_current_copy(&self, key: &[u8], hash: u64, copy: LowerCopy, now_ms: u64) -> bool {
+        self.token_of_copy(key, hash, copy, now_ms).is_some()
+    }
+
+    /// As [`Store::is_current_copy`], with the CAS token to return for the copy: the one that was issued for the value
+    /// and is retained, else [`Store::invalid_token`]. None is issued anew.
+    pub fn token_of_copy(&self, key: &[u8], hash: u64, copy: LowerCopy, now_ms: u64) -> Option<u64> {
         // Executes a delayed flush whose time has come.
         self.moment(now_ms);
         let pair = self.index.lock_pair(hash);
         let is_absent = pair.find(|slot| self.is_key(slot, key)).is_none();
-        is_absent && self.lower_tier.get().is_some_and(|tier| tier.is_current(copy))
+        let is_current = is_absent && self.lower_tier.get().is_some_and(|tier| tier.is_current(copy));
+        // Under the lock: after it, the token may be that of a later value.
+        is_current.then(|| self.issued_token(hash).unwrap_or_else(|| self.invalid_token()))
     }
 
     /// Demotes an item that maintenance removes. Its bucket, with this control word, is locked, and its slot still in

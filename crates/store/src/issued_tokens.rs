@@ -39,9 +39,14 @@ impl Store {
         if place.is_some_and(|place| is_its(&place)) { tokens.insert(hash, token) } else { token }
     }
 
+    /// The token that was issued for the present value of a key, if it is retained.
+    pub(crate) fn issued_token(&self, hash: u64) -> Option<u64> {
+        self.issued_tokens.get()?.token_of(hash)
+    }
+
     /// Whether this token was issued for the present value of a key.
     pub(crate) fn is_issued(&self, hash: u64, token: u64) -> bool {
-        self.issued_tokens.get().is_some_and(|tokens| tokens.token_of(hash) == Some(token))
+        self.issued_token(hash) == Some(token)
     }
 
     /// The value of a key, whose buckets are locked, changes.

@@ -119,12 +119,13 @@ impl PoolState {
     fn serve(&self, flash: &PoolFlash, value: &Arc<ReadValue>) -> Option<Item<'_>> {
         let (now_ms, found) = (self.clock.now_ms(), &value.found);
         let has_expired = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
-        let is_current = !has_expired
-            && self.store.is_current_copy(&value.key, self.store.hash(&value.key), flash.copy_of(value), now_ms);
-        is_current.then(|| {
-            flash.served.fetch_add(1, Ordering::Relaxed);
-            Item::on_flash(Arc::clone(value), self)
-        })
+        if has_expired {
+            return None;
+        }
+        let hash = self.store.hash(&value.key);
+        let token = self.store.token_of_copy(&value.key, hash, flash.copy_of(value), now_ms)?;
+        flash.served.fetch_add(1, Ordering::Relaxed);
+        Some(Item::on_flash(Arc::clone(value), self, token))
     }
 
     /// Asks the promotion policy about all values of the pool that it was not asked about, and promotes those that it

@@ -5,7 +5,7 @@ use ebbtide::memcached::{
     ByteSize, Cache, Clock, FlashOptions, FlashPromotion, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Policy,
     Stored, Ttl,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,10 +65,19 @@ fn only_stale_marks_change_a_kept_token() {
 
 #[test]
 fn a_version_is_changed_by_its_token_once() {
+    change_by_tokens(FlashPromotion::Always);
+}
+
+/// Values that flash has answered have the token that is kept for them.
+#[test]
+fn a_served_version_is_changed_once() {
+    change_by_tokens(FlashPromotion::Never);
+}
+
+fn change_by_tokens(promotion: FlashPromotion) {
     let folder = tempfile::tempdir().unwrap();
     let flash = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
-    let builder =
-        Cache::builder().memory(ByteSize::mib(6)).flash_options(flash).flash_promotion(FlashPromotion::Always);
+    let builder = Cache::builder().memory(ByteSize::mib(6)).flash_options(flash).flash_promotion(promotion);
     // Evictions wait for the device then, and spare nothing.
     let builder = builder.clock(Clock::Manual).policy(Policy::Fifo);
     let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
@@ -76,12 +85,14 @@ fn a_version_is_changed_by_its_token_once() {
     let versions = AtomicU64::new(1);
     let fresh = || versions.fetch_add(1, Ordering::Relaxed);
     let changed = Mutex::new(HashSet::new());
+    // The versions with which a token was read, and whether a write with it was done.
+    let seen = Mutex::new(HashMap::<(u64, u64), (HashSet<u64>, bool)>::new());
     let started = Instant::now();
     let is_enough = || changed.lock().unwrap().len() >= CHANGES && cache.flash_stats().unwrap().promoted >= PROMOTIONS;
     let goes_on = || started.elapsed() < TIME || started.elapsed() < PATIENCE && !is_enough();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (cache, fresh, changed, goes_on) = (cache.clone(), &fresh, &changed, &goes_on);
+            let (cache, fresh, changed, seen, goes_on) = (cache.clone(), &fresh, &changed, &seen, &goes_on);
             scope.spawn(move || {
                 let mut held = Vec::new();
                 let mut random = thread + 1;
@@ -94,9 +105,13 @@ fn a_version_is_changed_by_its_token_once() {
                         1 => _ = cache.delete(&name),
                         2..5 => _ = cache.insert(&name, &value(fresh())).mode(Mode::Add).apply(),
                         5..10 => {
-                            if let Some(item) = cache.get_with_token(&name).hit() {
+                            let is_plain = random >> 59 & 1 == 1;
+                            let found = if is_plain { cache.get(&name) } else { cache.get_with_token(&name) };
+                            if let Some(item) = found.hit() {
                                 let version = u64::from_le_bytes(item.to_vec()[..8].try_into().unwrap());
-                                held.push((key, version, item.cas()));
+                                let token = item.cas();
+                                seen.lock().unwrap().entry((key, token)).or_default().0.insert(version);
+                                held.push((key, version, token));
                             }
                         }
                         10..13 if !held.is_empty() => {
@@ -104,6 +119,7 @@ fn a_version_is_changed_by_its_token_once() {
                             let write =
                                 cache.insert(&key.to_le_bytes(), &value(fresh())).mode(Mode::Cas(token)).apply();
                             if write == Ok(Stored::Stored) {
+                                seen.lock().unwrap().entry((key, token)).or_default().1 = true;
                                 assert!(changed.lock().unwrap().insert((key, version)), "{key} twice from {version}");
                             }
                         }
@@ -114,8 +130,12 @@ fn a_version_is_changed_by_its_token_once() {
             });
         }
     });
+    for ((key, token), (versions, is_valid)) in seen.into_inner().unwrap() {
+        assert!(!is_valid || versions.len() == 1, "token {token} of key {key} was read with {versions:?}");
+    }
     let (changed, stats) = (changed.into_inner().unwrap().len(), cache.flash_stats().unwrap());
-    println!("{changed} changes by token, {} unknown tokens, {} promotions", stats.unknown_tokens, stats.promoted);
+    let (unknown, promoted, served) = (stats.unknown_tokens, stats.promoted, stats.served);
+    println!("{changed} changes by token, {unknown} unknown tokens, {promoted} promotions, {served} served");
     assert!(changed >= CHANGES && stats.promoted >= PROMOTIONS, "{changed} changes; {stats:?}");
     cache.verify();
 }

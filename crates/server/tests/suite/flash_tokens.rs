@@ -75,6 +75,31 @@ fn unchanged_objects_keep_their_token_on_flash() {
     assert_eq!(flash_objects.server.cache.flash_stats().expect("flash").unknown_tokens, 0);
 }
 
+/// Values that stay on flash: a binary get has the token that a client got before, and makes none.
+#[test]
+fn served_packets_have_the_token_that_is_kept() {
+    let flash_objects = objects("key", 2 * QUARTER, 300);
+    let keys: Vec<String> = flash_objects.iter().map(|(key, _)| key.clone()).collect();
+    let flash_objects = FlashServer::of_size(ByteSize::mib(32), &flash_objects, FlashPromotion::Never, options());
+    let (known, unknown) = keys.split_at(QUARTER);
+    let handed = tokens(&flash_objects, known, "gets @\r\n");
+    evict(&flash_objects.server.cache, known);
+    let served = || flash_objects.server.cache.flash_stats().expect("flash").served;
+    let before = served();
+    let mut stream = flash_objects.server.connect();
+    let mut get = |key: &String| packet::ask(&mut stream, &packet::request(GET, b"", key.as_bytes(), b"")).cas;
+    assert_eq!(known.iter().map(&mut get).collect::<Vec<_>>(), handed);
+    let mut found: Vec<(&String, u64, bool)> = known.iter().zip(handed).map(|(key, cas)| (key, cas, true)).collect();
+    found.extend(unknown.iter().map(|key| (key, get(key), false)));
+    assert_eq!(served() - before, 2 * QUARTER as u64);
+    for (key, cas, is_kept) in found {
+        for status in [if is_kept { OK } else { EXISTS }, EXISTS] {
+            let put = Packet { opcode: SET, extras: &[0; 8], key: key.as_bytes(), value: b"2", cas, opaque: 0 };
+            assert_eq!(packet::ask(&mut stream, &put.bytes()).status, status, "{key}");
+        }
+    }
+}
+
 #[test]
 fn changed_objects_get_another_token_across_flash() {
     let objects = objects("key", KEYS, 300);

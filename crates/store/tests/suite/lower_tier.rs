@@ -342,3 +342,50 @@ fn no_bucket_is_locked_while_the_tier_settles() {
     assert!(tier.settled.load(Ordering::Relaxed) > 2);
     store.verify(&participant, 1000);
 }
+
+/// A tier whose copy is current, and which has another thread write the key while it says so.
+struct Overtaken(Mutex<mpsc::Sender<()>>);
+
+impl LowerTier for Overtaken {
+    fn demote(&self, _item: &Item<'_>, _now_ms: u64) -> bool {
+        false
+    }
+
+    fn settle(&self, _now_ms: u64) {}
+
+    fn is_current(&self, _copy: LowerCopy) -> bool {
+        self.0.lock().unwrap().send(()).unwrap();
+        thread::sleep(Duration::from_millis(20));
+        true
+    }
+
+    fn remove(&self, _key: &[u8]) -> bool {
+        true
+    }
+
+    fn flush(&self, advance: &mut dyn FnMut()) {
+        advance();
+    }
+}
+
+#[test]
+fn a_copy_has_no_token_of_later_values() {
+    let store = Store::new(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    store.retain_tokens(1 << 12);
+    store.set_lower_tier(Box::new(Overtaken(Mutex::new(sender))));
+    let (store, key, hash) = (&store, b"key", store.hash(b"key"));
+    thread::scope(|scope| {
+        let later = scope.spawn(move || {
+            receiver.recv().unwrap();
+            let participant = store.participate();
+            let write =
+                Write { key, hash, value: b"v", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token: None };
+            store.write(&participant, &write, 1000).unwrap();
+            store.get(&participant, key, hash, 1000).unwrap().issue_token()
+        });
+        assert_eq!(store.token_of_copy(key, hash, named(1), 1000), Some(store.invalid_token()));
+        assert_ne!(later.join().unwrap(), store.invalid_token());
+    });
+    assert_eq!(store.token_of_copy(key, hash, named(1), 1000), None, "the store has a value");
+}

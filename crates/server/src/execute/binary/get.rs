@@ -146,7 +146,8 @@ impl Executor {
     }
 }
 
-/// `name` is the key, if the answer names it. The token of a value that flash has answered is none's.
+/// `name` is the key, if the answer names it. A value that flash has answered has the token that is kept for it, or
+/// none that is valid.
 pub fn write_hit(head: PacketHead, name: &[u8], item: &Item<'_>, output: &mut Output) {
     let payload = payload(item);
     if let Payload::Refused = payload {
