@@ -203,6 +203,11 @@ def test_the_page_is_drawn_and_fits_each_screen(trace, tmp_path, browser):  # no
         (["--hit-ms=-5"], "--hit-ms"),
         (["--miss-ms", "nan"], "--miss-ms"),
         (["--flash-spare=-1"], "--flash-spare"),
+        (["--flash-spare", "0"], "--flash-spare 0: a drive that is full"),
+        (["--flash-drive", "1m"], "--flash-drive 1 MiB: no cache has less than 4 MiB"),
+        (["--hit-ms", "100", "--miss-ms", "1"], "--miss-ms 1: a miss takes longer than a hit, of --hit-ms 100"),
+        (["--by", "prefix", "--memory", "1k"], "--memory 1 KiB: no cache has less than 256 KiB"),
+        (["--by", "prefix", "--memory", "5t"], "--memory 5120 GiB: no cache has more than 4096 GiB"),
     ],
 )
 def test_contradictions_are_refused_by_name(trace, arguments, named):
@@ -240,6 +245,60 @@ def test_memory_goes_to_the_prefix_that_earns_hits(prefixed):
     assert any("prefixes deserve users" in text or "stay with one" in text for text in found["verdict"])
     text = run("advise", prefixed, "--by", "prefix", "--memory", "2m").stdout
     assert "deserves" in text and "feed" in text
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory):
+    """Prefixes of which one deserves nearly all of the memory, and two less than a server's usual minimum of a pool."""
+    path = tmp_path_factory.mktemp("advise") / "skewed.csv"
+    state, lines = 1, []
+    for number in range(100_000):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        kind, part = state >> 60, (state >> 20) % 2**30 / 2**30
+        prefix, keys, size = [("feed", 9000, 400), ("users", int(1 + 6000 * part**6), 200), ("page", int(1 + 9000 * part**8), 2000)][
+            0 if kind < 7 else 1 if kind < 13 else 2
+        ]
+        key = f"{prefix}:{int(part * 9000) if prefix == 'feed' else keys}"
+        lines.append(f"{number // 50},{key},{len(key)},{size},1,get,0")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("mebibytes", [2, 3, 4, 8])
+def test_a_server_gives_each_pool_its_advised_memory(skewed, tmp_path, mebibytes):
+    """The flags by the report of `--check`, and the hits by a replay of each prefix in a cache of that size."""
+    found = advice(skewed, "--by", "prefix", "--memory", f"{mebibytes}m")["pools"]
+    assert found["memory_bytes"] == mebibytes << 20
+    advised = {pool["name"]: pool["memory_bytes"] for pool in found["pools"]}
+    assert min(advised.values()) >= found["min_pool_bytes"] and sum(advised.values()) <= mebibytes << 20
+    hits = gets = 0
+    for name, memory in advised.items():
+        part = tmp_path / f"{name}.csv"
+        run("trace", "filter", skewed, "--format", "twitter", "--prefix", name, "--output", part)
+        replayed = json.loads(run("replay", part, "--memory", memory, "--json").stdout)
+        hits, gets = hits + replayed["hits"], gets + replayed["gets"]
+    assert abs(hits / gets - found["divided_hit_ratio"]) < 0.02, (hits / gets, found)
+    if found["flags"] is None:
+        return
+    words = shlex.split(found["flags"])
+    assert words[:3] == ["ebbtide", "-m", str(mebibytes)]
+    checked = subprocess.run([EBBTIDE, "--check", *words[1:]], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked
+    units = {"KiB": 1 << 10, "MiB": 1 << 20}
+    given = re.findall(r"^pool +(\S+): ([0-9.]+) (KiB|MiB) for", checked.stdout, re.M)
+    given = {name: float(number) * units[unit] for name, number, unit in given}
+    assert given.keys() == advised.keys() | {"default"}
+    for name, memory in advised.items():
+        assert abs(given[name] - memory) <= max(0.02 * memory, 60 << 10), (name, given, advised)
+
+
+def test_a_division_without_memory_for_the_minimums_is_refused(tmp_path):
+    path = tmp_path / "pools.csv"
+    rows = [f"{number // 100},{number % 500},20,300000,get,0,pool{number % 5}" for number in range(20_000)]
+    path.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s,pool\n" + "\n".join(rows) + "\n")
+    found = advice(path, "--by", "pool", "--memory", "5m")
+    assert found["pools"] is None
+    assert any("6 pools of a server, default included, need 1 MiB each with -I 512k, 6 MiB together" in text for text in found["caveats"]), found["caveats"]
 
 
 def test_groups_that_a_trace_lacks_are_named(trace, prefixed):
@@ -408,3 +467,17 @@ def test_a_drive_is_advised_by_a_size_that_the_flag_takes(trace):
 def test_a_budget_beyond_all_servers_has_no_flags(tiny):
     found = advice(tiny, "--budget", "1e12", "--dram-price", "1e-9", "--flash-price", "1e-9")
     assert found["budget"]["dram"]["flags"] is None and not found["budget"]["flash_pays"]
+    # 20 TiB, of which no server takes more than 4.
+    found = advice(tiny, "--budget", "100000", "--dram-price", "5")
+    assert found["budget"]["dram"]["flags"] is None
+    assert any("no cache has more than 4096 GiB of DRAM" in sentence for sentence in found["verdict"])
+    assert any("more DRAM than all objects need" in caveat for caveat in found["caveats"])
+
+
+def test_flash_is_no_larger_than_its_drive(trace):
+    flags = ["--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "1000000"]
+    free = advice(trace, *flags)["wanted"]
+    assert free["flash_pays"] and free["hybrid"]["flash_bytes"] > 5 << 20
+    bound = advice(trace, *flags, "--flash-drive", "5m")
+    assert bound["wanted"]["hybrid"] is None or bound["wanted"]["hybrid"]["flash_bytes"] <= 5 << 20
+    assert any("no flash larger than the drive of --flash-drive, 5 MiB" in caveat for caveat in bound["caveats"])

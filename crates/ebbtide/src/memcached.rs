@@ -33,6 +33,7 @@ pub use crate::pool_controller::{
     PoolTargetState,
 };
 pub use crate::pool_options::PoolOptions;
+pub use crate::pool_plan::min_pool_bytes;
 pub use crate::pool_policies::PoolPolicyChange;
 pub use crate::pool_refusals::BudgetRefusal;
 pub use crate::profile::{CacheCurve, CacheProfile, CurveCliff, CurvePoint, Verdict};
@@ -44,9 +45,9 @@ pub use ebbtide_control::{HitRatio, InvalidHitRatio, PolicyChange};
 pub use ebbtide_flash::{PoolStats as FlashPoolStats, TierOptions as FlashOptions};
 pub use ebbtide_store::{
     Change, Changed, CompactLookup, CompactMode, CompactSizes, CompactStats, Count, CounterSnapshot, Creation,
-    MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Objective, Options as StoreOptions,
-    Policy, SegmentModel, SegmentSnapshot, SegmentView, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownObjective,
-    UnknownPolicy, Written,
+    MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Objective,
+    Options as StoreOptions, Policy, SegmentModel, SegmentSnapshot, SegmentView, Stats, Stored, Ttl, TtlBucketSnapshot,
+    UnknownObjective, UnknownPolicy, Written,
 };
 #[cfg(feature = "pause-points")]
 #[doc(hidden)]

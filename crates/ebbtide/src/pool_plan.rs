@@ -18,7 +18,13 @@ const MIN_SEGMENTS: u64 = 32;
 
 /// The smallest budget with which a store works.
 pub(crate) fn floor_bytes(options: &Options) -> u64 {
-    MIN_POOL_BYTES.max(options.value_bytes_max.saturating_mul(2))
+    min_pool_bytes(options.value_bytes_max)
+}
+
+/// The smallest memory of a pool, `default` included, of which a value has at most `max_value_bytes`.
+pub const fn min_pool_bytes(max_value_bytes: u64) -> u64 {
+    let of_values = max_value_bytes.saturating_mul(2);
+    if of_values > MIN_POOL_BYTES { of_values } else { MIN_POOL_BYTES }
 }
 
 pub(crate) fn refuse(name: &str, error: &SharesError) -> Error {

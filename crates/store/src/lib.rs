@@ -109,7 +109,7 @@ pub use ops::{
     Allocation, BATCH, Change, Changed, Count, Creation, Edit, Editable, IfAbsent, Item, MetaFlags, MetaFlagsChange,
     MetaFlagsLookup, MetaFlagsOutcome, Mode, NewEntry, Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
-pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
+pub use options::{MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 #[cfg(all(feature = "pause-points", not(loom)))]
 pub use pause_point::{PausePoint, set_pauses};
 pub use process::Process;

@@ -61,7 +61,8 @@ impl Default for Options {
 /// Less memory does not hold an index, a segment per TTL bucket in use, and spare segments.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// More is a mistake: the tables alone would exceed most machines.
-const MEMORY_BYTES_MAX: u64 = 4 << 40;
+/// The largest memory of a store.
+pub const MEMORY_BYTES_MAX: u64 = 4 << 40;
 /// The largest value of any store.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
 /// Smaller segments waste much space on items of several KiB.

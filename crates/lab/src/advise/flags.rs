@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use ebbtide::memcached::{ByteSize, Cache, MEMORY_BYTES_MIN};
+use ebbtide::memcached::{ByteSize, Cache, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use serde::{Serialize, Serializer};
 
 /// The least memory of a cache.
@@ -17,6 +17,8 @@ const MIB: u64 = 1 << 20;
 const MAX_VALUE: u64 = MIB;
 /// Memory of a cache in the library is tried in steps of this.
 const STEP: u64 = 64 << 10;
+/// The largest memory of a cache.
+pub(super) const MAX_DRAM: u64 = MEMORY_BYTES_MAX;
 /// Memory and flash of this many bytes or more are of no server.
 const MAX_BYTES: f64 = (1_u64 << 50) as f64;
 /// No flash needs more memory than its own size and this.
@@ -33,7 +35,7 @@ pub(super) struct SizeFlags {
 impl SizeFlags {
     /// The smallest sizes of a server that are at least these; `None` beyond all servers.
     pub fn at_least(dram_bytes: f64, flash_bytes: f64) -> Option<Self> {
-        if dram_bytes.max(flash_bytes) >= MAX_BYTES {
+        if dram_bytes.max(flash_bytes) >= MAX_BYTES || dram_bytes > MAX_DRAM as f64 {
             return None;
         }
         let (dram_bytes, flash_bytes) = (dram_bytes.ceil() as u64, flash_bytes.ceil() as u64);
@@ -41,7 +43,7 @@ impl SizeFlags {
         let fits =
             |bytes: u64| left_beside(bytes, flash_mib * MIB, MAX_VALUE).is_some_and(|left| left / 2 >= MAX_VALUE);
         let memory_bytes = smallest(dram_bytes.max(2 * MAX_VALUE), MIB, flash_mib * MIB, fits)?;
-        Some(Self { memory_mib: memory_bytes / MIB, flash_mib })
+        (memory_bytes <= MAX_DRAM).then_some(Self { memory_mib: memory_bytes / MIB, flash_mib })
     }
 
     /// The largest sizes of a server that are at most these; `None` if a server needs more.
@@ -49,11 +51,6 @@ impl SizeFlags {
         let whole = |bytes: f64| (bytes as u64 / MIB * MIB) as f64;
         let flags = Self::at_least(whole(dram_bytes), whole(flash_bytes))?;
         (flags.memory_mib as f64 * MIB as f64 <= dram_bytes).then_some(flags)
-    }
-
-    /// `-m` of a server whose pools, this many with `default`, have this memory together.
-    pub fn of_pools(memory_bytes: u64, pools: usize) -> u64 {
-        memory_bytes.div_ceil(MIB).max(2 * MAX_VALUE / MIB * pools as u64)
     }
 }
 
@@ -131,6 +128,9 @@ mod tests {
         // Indexes and buffers of flash leave less than two values of 2 MiB.
         assert_eq!(at_least(2.0, 4.0), "-m 3 --flash PATH:4m");
         assert_eq!([(M, f64::MAX), (f64::MAX, M)].map(|(dram, flash)| SizeFlags::at_least(dram, flash)), [None; 2]);
+        let tib = 1_048_576.0;
+        assert_eq!(at_least(4.0 * tib, 0.0), "-m 4194304");
+        assert_eq!([4.1, 19.5].map(|dram| SizeFlags::at_least(dram * tib * M, 0.0)), [None; 2]);
     }
 
     #[test]
@@ -149,10 +149,5 @@ mod tests {
         assert_eq!(at_most(5.9, 0.0).as_deref(), Some("-m 5"));
         assert_eq!(at_most(64.9, 99.5).as_deref(), Some("-m 64 --flash PATH:99m"));
         assert_eq!((at_most(1.9, 0.0), at_most(4.0, 1024.0)), (None, None));
-    }
-
-    #[test]
-    fn each_pool_holds_two_values() {
-        assert_eq!([SizeFlags::of_pools(700 << 10, 9), SizeFlags::of_pools(100 * MIB + 1, 3)], [18, 101]);
     }
 }

@@ -5,7 +5,7 @@
 //! | `flags` | sizes of a plan as flags of the server |
 //! | `plan` | one cache: hits, price, load on device, network and backend |
 //! | `planner` | plans for a trace on this hardware |
-//! | `pools` | the memory that pools or prefixes deserve |
+//! | `pools`, `pool_flags` | the memory that pools or prefixes deserve; flags of a server with these pools |
 //! | `search` | the cheapest cache for a hit ratio, the best for a budget |
 //! | `slabs` | the same memory in a memcached with slab classes |
 //! | `units` | bytes and money in words |
@@ -15,6 +15,7 @@ mod flags;
 mod html;
 mod plan;
 mod planner;
+mod pool_flags;
 mod pools;
 mod report;
 mod search;
@@ -34,6 +35,7 @@ use crate::generate::rate;
 use crate::mrc::{TraceLoad, one_byte};
 use crate::trace::loaded::LoadedTrace;
 use crate::trace::{Format, PoolsBy, ReportFile, STANDARD_INPUT};
+use flags::{MAX_DRAM, MIN_DRAM};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
@@ -42,6 +44,8 @@ use search::Budget;
 /// Limits of prices and other numbers: beyond them the results are no numbers.
 const MIN_NUMBER: f64 = 1e-9;
 const MAX_NUMBER: f64 = 1e12;
+/// Percent of spare space with which a drive can move pages: below, the formula of its writes has no meaning.
+const MIN_SPARE: f64 = 1.0;
 
 /// The arguments of `ebbtide advise`.
 #[derive(Clone, Debug, clap::Args)]
@@ -192,6 +196,24 @@ fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
     Ok(loaded.with_labels(captured.labels, captured.label_names))
 }
 
+/// Remarks on arguments that make parts of the advice useless.
+fn contradictions(args: &AdviseArgs, load: &TraceLoad) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if args.flash_hit_ms > args.miss_ms {
+        remarks
+            .push(format!("a hit on flash, {} ms, takes longer than a miss, {} ms", args.flash_hit_ms, args.miss_ms));
+    }
+    if let Some(drive) = args.flash_drive {
+        remarks.push(format!("no flash larger than the drive of --flash-drive, {drive}, is advised"));
+    }
+    let enough = load.engine.points().last().map_or(0.0, |point| point.memory_bytes as f64);
+    if args.budget.is_some_and(|money| search::dram_bytes(money, args.dram_price) > enough) {
+        let enough = units::size(enough);
+        remarks.push(format!("--budget buys more DRAM than all objects need, {enough}: the rest of it earns nothing"));
+    }
+    remarks
+}
+
 /// A number without hundreds of digits.
 fn shown(number: f64) -> String {
     if number == 0.0 || (MIN_NUMBER..=MAX_NUMBER).contains(&number.abs()) {
@@ -218,18 +240,36 @@ fn check(args: &AdviseArgs) -> Result<(), Error> {
             return Err(Error::Configuration { option, value: shown(number), reason });
         }
     }
-    let not_negative = [
-        ("--flash-spare", args.flash_spare),
-        ("--hit-ms", args.hit_ms),
-        ("--flash-hit-ms", args.flash_hit_ms),
-        ("--miss-ms", args.miss_ms),
-    ];
+    let not_negative = [("--hit-ms", args.hit_ms), ("--flash-hit-ms", args.flash_hit_ms), ("--miss-ms", args.miss_ms)];
     for (option, number) in not_negative {
         if !(0.0..=MAX_NUMBER).contains(&number) {
             let reason = format!("give a number from 0 to {MAX_NUMBER:e}");
             return Err(Error::Configuration { option, value: shown(number), reason });
         }
     }
+    if !(MIN_SPARE..=MAX_NUMBER).contains(&args.flash_spare) {
+        let reason = format!("a drive that is full cannot be written: give {MIN_SPARE} percent or more");
+        return Err(Error::Configuration { option: "--flash-spare", value: shown(args.flash_spare), reason });
+    }
+    if args.hit_ms > args.miss_ms {
+        let reason = format!("a miss takes longer than a hit, of --hit-ms {}", shown(args.hit_ms));
+        return Err(Error::Configuration { option: "--miss-ms", value: shown(args.miss_ms), reason });
+    }
+    let sizes = [("--memory", args.memory, MIN_DRAM), ("--flash-drive", args.flash_drive, search::MIN_FLASH)];
+    for (option, size, min) in sizes {
+        if let Some(size) = size.filter(|size| (size.as_bytes() as f64) < min) {
+            let reason = format!("no cache has less than {}", units::size(min));
+            return Err(Error::Configuration { option, value: size.to_string(), reason });
+        }
+    }
+    if let Some(size) = args.memory.filter(|size| size.as_bytes() > MAX_DRAM) {
+        let reason = format!("no cache has more than {}", units::size(MAX_DRAM as f64));
+        return Err(Error::Configuration { option: "--memory", value: size.to_string(), reason });
+    }
+    check_slabs(args)
+}
+
+fn check_slabs(args: &AdviseArgs) -> Result<(), Error> {
     if !(48..=512 << 10).contains(&args.slab_chunk) {
         let reason = "give 48 bytes, the least that an item takes, to 524288".to_owned();
         return Err(Error::Configuration { option: "--slab-chunk", value: args.slab_chunk.to_string(), reason });
@@ -281,8 +321,15 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
     let (pools, undivided) = match args.by {
         None => (None, None),
         Some(by) => {
-            let groups = load.groups(by, jobs)?;
             let memory = args.memory.map_or(memory as u64, ByteSize::as_bytes);
+            let groups = match by {
+                PoolsBy::Prefix => {
+                    let max_pools = pool_flags::max_pools(pools::whole_mib(memory), load.longest_value_bytes());
+                    load.groups(max_pools, pool_flags::is_prefix, jobs)?
+                }
+                // The pools are there already.
+                PoolsBy::Pool => load.groups(usize::MAX, pool_flags::is_pool, jobs)?,
+            };
             match pools::advise(load, &groups, (by, args.delimiter), memory, args.dram_price) {
                 Ok(pools) => (Some(pools), None),
                 Err(reason) => (None, Some(reason)),
@@ -291,5 +338,6 @@ fn advise(args: &AdviseArgs, load: &TraceLoad, jobs: usize) -> Result<Advice, Er
     };
     let mut advice = Advice::new(load, planner, sizes, (wanted, budget), (slabs, pools), &args.currency);
     advice.caveats.extend(undivided);
+    advice.caveats.extend(contradictions(args, load));
     Ok(advice)
 }

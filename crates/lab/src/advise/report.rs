@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::flags::{MIN_DRAM, MIN_DRAM_WITH_FLASH};
+use super::flags::{MAX_DRAM, MIN_DRAM, MIN_DRAM_WITH_FLASH};
 use super::plan::{Demand, ENDURANCE, Hardware, Latencies, NETWORK, Overheads, Plan, ram_per_item};
 use super::planner::Planner;
 use super::pools::{PoolAdvice, PoolShare};
@@ -18,7 +18,7 @@ const FEW_GETS: u64 = 100_000;
 const MIB: u64 = 1 << 20;
 /// A cache within this part of the best hit ratio is large enough.
 const ENOUGH: f64 = 0.01;
-/// Said of a plan that has no flags.
+/// Said of a plan that is smaller than a server.
 const NO_SERVER: &str = "a server needs more, a program that embeds the cache does not";
 /// Pools that the advice names in a sentence.
 const NAMED_POOLS: usize = 5;
@@ -84,7 +84,7 @@ impl Advice {
             caveats.push("the trace has no time: rates are those of one second".to_owned());
         }
         caveats.extend(slabs.as_ref().and_then(Slabs::caveat));
-        caveats.extend(pools.as_ref().and_then(PoolAdvice::caveat));
+        caveats.extend(pools.iter().flat_map(|pools| pools.caveats.clone()));
         caveats.push(
             "flash is judged by LRU's curve, without admission: it writes less with --flash-admission".to_owned(),
         );
@@ -143,7 +143,15 @@ pub(super) fn words(plan: &Plan, currency: &str) -> String {
 fn as_flags(plan: &Plan) -> String {
     match plan.flags {
         Some(flags) => format!("; as flags of the server: {flags}"),
-        None => format!("; {}", NO_SERVER),
+        None => format!("; {}", no_server(plan)),
+    }
+}
+
+/// Why a plan has no flags.
+fn no_server(plan: &Plan) -> String {
+    match plan.dram_bytes > MAX_DRAM as f64 {
+        true => format!("no cache has more than {} of DRAM", size(MAX_DRAM as f64)),
+        false => NO_SERVER.to_owned(),
     }
 }
 
@@ -367,7 +375,7 @@ fn hybrid_table(plan: &Plan, currency: &str, out: &mut impl Write) -> io::Result
         ("to the backend", format!("{:.1} a second", plan.backend_per_second)),
         ("mean latency", format!("{:.3} ms", plan.mean_latency_ms)),
         ("first limit", format!("{}, {} used", plan.binding, percent(plan.binding_used))),
-        ("flags of the server", plan.flags.map_or_else(|| NO_SERVER.to_owned(), |flags| flags.to_string())),
+        ("flags of the server", plan.flags.map_or_else(|| no_server(plan), |flags| flags.to_string())),
     ];
     rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<28} {value}"))
 }

@@ -49,6 +49,11 @@ fn is_possible(plan: &Plan, dram: Option<&Plan>) -> bool {
     plan.device_used <= 1.0 && (plan.network_used <= 1.0 || dram.is_some_and(|dram| dram.network_used > 1.0))
 }
 
+/// Whether the flash is a part of the drive that was named.
+fn fits_drive(planner: &Planner<'_>, plan: &Plan) -> bool {
+    planner.hardware.flash_drive_bytes.is_none_or(|drive_bytes| plan.flash_bytes <= drive_bytes)
+}
+
 /// Bytes of DRAM for this money.
 pub(super) fn dram_bytes(money: f64, dram_price: f64) -> f64 {
     money / dram_price * GIB
@@ -65,6 +70,7 @@ pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
         let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
         smallest_flash(planner, (alone * share).max(MIN_DRAM_WITH_FLASH), hit_ratio)
     });
+    let hybrids = hybrids.filter(|plan| fits_drive(planner, plan));
     let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(|plan| is_possible(plan, dram.as_ref()));
     let cheapest = |plans: Vec<Plan>| plans.into_iter().min_by(|one, other| one.price.total_cmp(&other.price));
     let (hybrid, beyond) = (cheapest(possible), cheapest(beyond));
@@ -110,6 +116,7 @@ pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
         plan.flash_bytes >= MIN_FLASH && needed.is_some_and(|bytes| bytes <= plan.dram_bytes.ceil())
     };
     let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(can_be_built);
+    let hybrids = hybrids.filter(|plan| fits_drive(planner, plan));
     let (possible, beyond): (Vec<_>, Vec<_>) = hybrids.partition(|plan| is_possible(plan, dram.as_ref()));
     let best = |plans: Vec<Plan>| plans.into_iter().max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
     let (hybrid, beyond) = (best(possible), best(beyond));

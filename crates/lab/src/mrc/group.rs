@@ -47,20 +47,41 @@ pub(super) fn split(workload: &LoadedTrace, by: By) -> Vec<(RequestGroup, Loaded
             parts.into_iter().map(|(class, part)| (class_name(class), part)).collect()
         }
         By::Prefix | By::Pool => {
-            let names = &workload.label_names;
-            let order = most_gets_first(workload);
-            let mut ranks = vec![0; order.len()];
-            order.iter().enumerate().for_each(|(rank, &label)| ranks[label] = rank.min(MAX_GROUPS) as u32);
-            let name = |rank: u32| match order[rank as usize] {
-                label if (rank as usize) < MAX_GROUPS => names[label].clone(),
-                _ => format!("{} others", names.len() - MAX_GROUPS),
-            };
-            let parts = workload.split(|number, _| ranks[workload.label(number) as usize]);
-            parts.into_iter().map(|(rank, part)| (name(rank), part)).collect()
+            let groups = of_labels(workload, MAX_GROUPS, |_| true).into_iter();
+            groups.map(|group| (group.name, group.part)).collect()
         }
     };
     let with_gets = named.into_iter().filter(|(_, part)| part.gets() > 0);
     with_gets.map(|(name, part)| (RequestGroup { by, name }, part)).collect()
+}
+
+/// The requests of one label, or of all labels without a group of their own.
+pub(super) struct LabelGroup {
+    pub(super) name: String,
+    pub(super) part: LoadedTrace,
+    pub(super) is_rest: bool,
+}
+
+/// A group for each label that can be alone, the one with the most gets first, and one for all others. At most `max`
+/// labels and at most 20 are alone.
+pub(super) fn of_labels(workload: &LoadedTrace, max: usize, can_be_alone: impl Fn(&str) -> bool) -> Vec<LabelGroup> {
+    let names = &workload.label_names;
+    let (alone, mut rest): (Vec<usize>, Vec<usize>) =
+        most_gets_first(workload).into_iter().partition(|&label| can_be_alone(&names[label]));
+    let (alone, others) = alone.split_at(alone.len().min(max).min(MAX_GROUPS));
+    rest.extend(others);
+    let mut ranks = vec![alone.len() as u32; names.len()];
+    alone.iter().enumerate().for_each(|(rank, &label)| ranks[label] = rank as u32);
+    let group = |(rank, part): (u32, LoadedTrace)| {
+        let own = alone.get(rank as usize).map(|&label| names[label].clone());
+        let is_rest = own.is_none();
+        let name = own.unwrap_or_else(|| match rest[..] {
+            [label] => names[label].clone(),
+            _ => format!("{} others", rest.len()),
+        });
+        LabelGroup { name, part, is_rest }
+    };
+    workload.split(|number, _| ranks[workload.label(number) as usize]).into_iter().map(group).collect()
 }
 
 /// The labels, the one with the most gets first.

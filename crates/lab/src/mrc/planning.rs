@@ -4,7 +4,7 @@ use ebbtide::Policy;
 use ebbtide::memcached::MEMORY_BYTES_MIN as MIN_MEMORY;
 use ebbtide_control::{Curve, Point, division::Tenant};
 
-use super::group::{self, By};
+use super::group::{self, LabelGroup};
 use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
 use super::sizes;
@@ -13,8 +13,8 @@ use crate::Error;
 use crate::memory_size::MemorySize;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
+use crate::trace::Op;
 use crate::trace::loaded::{LoadedTrace, is_get};
-use crate::trace::{Op, PoolsBy};
 
 /// Requests that may have a pool of their own.
 pub(crate) struct GroupLoad {
@@ -24,6 +24,8 @@ pub(crate) struct GroupLoad {
     pub(crate) footprint_bytes: u64,
     /// The engine by all of its memory, from no memory on.
     pub(crate) curve: Curve,
+    /// The requests without a group of their own.
+    pub(crate) is_rest: bool,
 }
 
 /// Memory of the next smaller cache of a curve that begins too high.
@@ -32,18 +34,18 @@ const LOWER: f64 = 0.7;
 const OBJECT_OVERHEAD: f64 = 17.0;
 
 impl GroupLoad {
-    fn of(name: String, part: &LoadedTrace, jobs: usize) -> Result<Self, Error> {
+    fn of(LabelGroup { name, part, is_rest }: LabelGroup, jobs: usize) -> Result<Self, Error> {
         let sizes = sizes::resolve(&[MemorySize::Auto], part.footprint_bytes.max(1))?;
         let more = [part.footprint_bytes + part.footprint_bytes / 4, part.footprint_bytes * 3 / 2];
         let engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).filter(|&size| size >= MIN_MEMORY).collect();
         let engine = match engine_sizes.is_empty() {
             true => Curve::default(),
-            false => curve(CurvePolicy::Engine(Policy::default()), part, &engine_sizes, jobs)?,
+            false => curve(CurvePolicy::Engine(Policy::default()), &part, &engine_sizes, jobs)?,
         };
         // Smaller pools follow LRU, with the overhead of objects.
         let mean = part.footprint_bytes as f64 / part.objects().max(1) as f64;
         let scale = (mean + OBJECT_OVERHEAD) / mean.max(1.0);
-        let lru = curve(CurvePolicy::Reference(Reference::Lru), part, &sizes, jobs)?;
+        let lru = curve(CurvePolicy::Reference(Reference::Lru), &part, &sizes, jobs)?;
         let first = engine.points().first().map_or(u64::MAX, |point| point.memory_bytes);
         let scaled = |point: &Point| Point { memory_bytes: (point.memory_bytes as f64 * scale) as u64, ..*point };
         let mut points = vec![Point::without_memory()];
@@ -51,7 +53,7 @@ impl GroupLoad {
         points.extend(engine.points());
         points.dedup_by_key(|point| point.memory_bytes);
         let (gets, objects, footprint_bytes) = (part.gets(), part.objects(), part.footprint_bytes);
-        Ok(Self { name, gets, objects, footprint_bytes, curve: Curve::new(points) })
+        Ok(Self { name, gets, objects, footprint_bytes, curve: Curve::new(points), is_rest })
     }
 }
 
@@ -149,19 +151,24 @@ impl TraceLoad {
     }
 
     /// The groups of requests that may be pools, the one with the most gets first, each as it is in the trace and with
-    /// the curve of an engine of its own.
+    /// the curve of an engine of its own. Labels beyond `max_pools`, and those that cannot have a pool, share the last
+    /// group.
     ///
     /// # Errors
     /// Those of a replay.
-    pub(crate) fn groups(&self, by: PoolsBy, jobs: usize) -> Result<Vec<GroupLoad>, Error> {
-        let by = match by {
-            PoolsBy::Prefix => By::Prefix,
-            PoolsBy::Pool => By::Pool,
-        };
-        group::split(&self.workload, by)
-            .into_iter()
-            .map(|(group, part)| GroupLoad::of(group.name, &part, jobs))
-            .collect()
+    pub(crate) fn groups(
+        &self,
+        max_pools: usize,
+        can_have_pool: impl Fn(&str) -> bool,
+        jobs: usize,
+    ) -> Result<Vec<GroupLoad>, Error> {
+        let groups = group::of_labels(&self.workload, max_pools, can_have_pool).into_iter();
+        groups.filter(|group| group.part.gets() > 0).map(|group| GroupLoad::of(group, jobs)).collect()
+    }
+
+    /// Bytes of the longest value.
+    pub(crate) fn longest_value_bytes(&self) -> u64 {
+        self.workload.steps.iter().map(|step| u64::from(step.value_size)).max().unwrap_or(0)
     }
 
     /// Gets, of the trace as it is, of objects that memcached does not take.
