@@ -110,10 +110,18 @@ def test_filters_keep_what_they_say(trace, arguments, kept):
     assert made("filter", trace, *arguments) == text_of([ROWS[index] for index in kept]).encode()
 
 
+def test_a_filter_that_keeps_nothing_is_an_error(trace, tmp_path):
+    output = tmp_path / "none.csv"
+    none = run("filter", trace, "--min-size", 5000, "--output", output)
+    assert none.returncode == 66 and b"none of the 6 requests meets" in none.stderr, none
+    assert not output.exists()
+
+
 def test_prefixes_and_pools_are_filters(tmp_path):
     twitter = tmp_path / "twitter.csv"
     twitter.write_text("".join(f"{second},{key},6,10,1,get,0\n" for second, key in enumerate(["user:1", "item:1", "user:2"])))
     assert [row[0] for row in shape(made("filter", twitter, "--prefix", "user"))] == ["0", "2"]
+    assert [row[0] for row in shape(made("filter", twitter, "--prefix", "user:"))] == ["0", "2"]
     pools = tmp_path / "pools.csv"
     pools.write_text(text_of([(*row, "ab"[index % 2]) for index, row in enumerate(ROWS)], HEADER + ",pool"))
     assert made("convert", pools) == pools.read_bytes()
@@ -131,6 +139,11 @@ def test_a_sample_keeps_whole_keys_and_says_so(tmp_path):
     keys = {row[1] for row in shape(half.read_bytes())}
     assert 420 < len(keys) < 580 and len(shape(half.read_bytes())) == 4 * len(keys)
     assert "sample=4" in quarter.read_text().splitlines()[0]
+    # A sample of a sample has as many keys as its label says, with the same seed, too.
+    eighth = tmp_path / "eighth.csv"
+    made("sample", half, "--one-of", 4, "--output", eighth)
+    assert 70 < len({row[1] for row in shape(eighth.read_bytes())}) < 180
+    assert "sample=8" in eighth.read_text().splitlines()[0]
     found = json.loads(subprocess.run([EBBTIDE, "mrc", quarter, "--json", "--policy", "lru"], capture_output=True).stdout)
     assert any("one key of 4" in caveat for caveat in found["caveats"])
 

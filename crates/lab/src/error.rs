@@ -35,6 +35,9 @@ pub enum Error {
     /// The trace has no gets.
     #[error("{trace}: none of the {requests} requests is a get; a miss ratio needs gets")]
     NoGets { trace: String, requests: usize },
+    /// A filter keeps no request.
+    #[error("{trace}: none of the {requests} requests meets all conditions of the filter")]
+    NothingKept { trace: String, requests: u64 },
     /// A picture could not be drawn.
     #[error("cannot draw the curves: {0}")]
     Drawing(String),
@@ -88,6 +91,7 @@ impl Error {
             | Self::UnknownFormat { .. }
             | Self::NotATrace { .. }
             | Self::NoRequests { .. }
+            | Self::NothingKept { .. }
             | Self::NoGets { .. } => NO_INPUT,
             Self::Exists { .. } => CANNOT_CREATE,
             Self::Write { source, .. } if is_refused_path(source.kind()) => CANNOT_CREATE,

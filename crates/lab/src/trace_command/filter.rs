@@ -29,7 +29,7 @@ pub(super) struct FilterArgs {
     /// Requests of this pool, in a csv trace with the column
     #[arg(long, value_name = "NAME", conflicts_with = "prefix")]
     pool: Option<String>,
-    /// Keys with this prefix, up to the delimiter, in a trace whose keys are text
+    /// Keys with this prefix, with or without the delimiter behind it, in a trace whose keys are text
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// The byte that ends a prefix
@@ -64,10 +64,19 @@ impl FilterArgs {
             && self.until.is_none_or(|until| seconds < until)
             && self.min_size.is_none_or(|min| bytes >= min)
             && self.max_size.is_none_or(|max| bytes <= max)
-            && self.pool.as_deref().or(self.prefix.as_deref()).is_none_or(|wanted| wanted == label)
+            && self.label().is_none_or(|wanted| wanted == label)
+    }
+
+    /// The pool, or the prefix without the delimiter.
+    fn label(&self) -> Option<&str> {
+        let prefix =
+            || self.prefix.as_deref().map(|text| text.strip_suffix(char::from(self.delimiter)).unwrap_or(text));
+        self.pool.as_deref().or_else(prefix)
     }
 }
 
+/// # Errors
+/// Those of reading and writing traces, and [`Error::NothingKept`].
 pub(super) fn run(args: &FilterArgs) -> Result<(), Error> {
     args.output.check_is_no_input(&[&args.trace])?;
     let mut source = Source::open(&args.trace, &args.input)?;
@@ -77,12 +86,17 @@ pub(super) fn run(args: &FilterArgs) -> Result<(), Error> {
         source.label_by(LabelBy::Pool, "--pool", pool)?;
     }
     let mut destination = Destination::create(&args.output, source.has_pools(), source.sample())?;
-    let mut origin = None;
+    let (mut origin, mut is_empty) = (None, true);
     while let Some(request) = source.next()? {
         let origin = *origin.get_or_insert(request.time_seconds);
         if args.keeps(&request, origin, source.label()) {
             destination.write(&request, source.pool())?;
+            is_empty = false;
         }
+    }
+    source.check_has_requests()?;
+    if is_empty {
+        return Err(Error::NothingKept { trace: source.name().to_owned(), requests: source.requests_read() });
     }
     destination.finish(&[&source])
 }

@@ -127,8 +127,13 @@ fn sample(args: &SampleArgs) -> Result<(), Error> {
     let sample = source.sample().saturating_mul(args.one_of.get());
     let mut destination = Destination::create(&args.output, source.has_pools(), sample)?;
     let max_hash = u64::MAX / u64::from(args.one_of.get());
+    // All keys of a sample have small hashes by the salt that chose them.
+    let salt = match source.sample() {
+        1 => mix(args.seed),
+        sample => mix(mix(args.seed) ^ u64::from(sample)),
+    };
     while let Some(request) = source.next()? {
-        if mix(request.key ^ mix(args.seed)) <= max_hash {
+        if mix(request.key ^ salt) <= max_hash {
             destination.write(&request, source.pool())?;
         }
     }
