@@ -40,7 +40,7 @@ def in_process(rows, threads, seconds):
         print(done.stderr)
         return
     report = json.loads(done.stdout)
-    speed = report["ops_per_second"]
+    speed = report["cache_ops_per_second"]
     add(rows, "ebbtide in process", threads, speed, speed / threads, report["hit_ratio"], threads / speed * 1e6)
 
 

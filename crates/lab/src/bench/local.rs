@@ -67,13 +67,13 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
         drive("bench", workers, args.end(), LocalWorker::work, Some(sink))
     })?;
     let mut total = LatencyTally::default();
-    let mut ops_per_second = 0.0;
+    let mut cache_ops_per_second = 0.0;
     for worker in workers {
-        ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
+        cache_ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
         total.add(worker.tally);
     }
     let flash = cache.flash_stats().map(|stats| FlashReport::new(&stats));
-    Ok(BenchReport { flash, ..report(total, plan, elapsed, ops_per_second) })
+    Ok(BenchReport { flash, cache_ops_per_second: Some(cache_ops_per_second), ..report(total, plan, elapsed) })
 }
 
 struct LocalWorker<'a> {

@@ -65,8 +65,7 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
         total.unsent += worker.feed.unsent();
         total.add(worker.tally);
     }
-    let ops_per_second = total.requests() as f64 / elapsed.as_secs_f64().max(1e-9);
-    Ok(report(total, plan, elapsed, ops_per_second))
+    Ok(report(total, plan, elapsed))
 }
 
 struct RemoteWorker<'a> {

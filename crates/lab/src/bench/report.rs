@@ -18,8 +18,12 @@ pub struct BenchReport {
     pub requests: u64,
     /// From the start of the measurement to the end of the last thread.
     pub seconds: f64,
-    /// In process: the sum over the threads of requests per time spent in the cache. Server: requests / seconds.
+    /// requests / seconds.
     pub ops_per_second: f64,
+    /// In process: the sum over the threads of requests per time spent in the cache, without the time in which requests
+    /// are drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_ops_per_second: Option<f64>,
     pub gets: u64,
     pub hits: u64,
     /// hits / gets; 0 without gets.
@@ -94,7 +98,10 @@ impl BenchReport {
             0 => String::new(),
             errors => format!("; {} were refused", format::count(Some(errors))),
         };
-        format!("{} did {rate}{latency}{hits}{overload}{errors}", self.target)
+        let in_cache = self.cache_ops_per_second.map_or_else(String::new, |rate| {
+            format!(" ({} without the drawing of requests)", format::rate(Some(rate)))
+        });
+        format!("{} did {rate}{in_cache}{latency}{hits}{overload}{errors}", self.target)
     }
 }
 
@@ -162,7 +169,7 @@ pub struct LatencyBucket {
 const BUCKETS_US: [u64; 10] = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
 /// The report of all threads together.
-pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_per_second: f64) -> BenchReport {
+pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration) -> BenchReport {
     let args = &plan.args;
     let mut all = tally.get_latency.clone();
     all += &tally.set_latency;
@@ -171,7 +178,8 @@ pub(super) fn report(tally: LatencyTally, plan: &Plan, elapsed: Duration, ops_pe
         target: args.target.clone().unwrap_or("in-process".into()),
         requests: tally.requests(),
         seconds: elapsed.as_secs_f64(),
-        ops_per_second,
+        ops_per_second: tally.requests() as f64 / elapsed.as_secs_f64().max(1e-9),
+        cache_ops_per_second: None,
         gets: tally.gets,
         hits: tally.hits,
         hit_ratio: match tally.gets {
@@ -273,11 +281,11 @@ mod tests {
         let plan = Plan::new(&args).unwrap();
         let mut tally = LatencyTally { gets: 40, hits: 30, errors: 2, unsent: 7, ..LatencyTally::default() };
         record(&mut tally.get_latency, Duration::from_micros(1500));
-        let sentence = report(tally, &plan, Duration::from_secs(2), 20.0).conclusion();
+        let sentence = report(tally, &plan, Duration::from_secs(2)).conclusion();
         assert!(sentence.starts_with("x:1 did 20/s, half of them within 1.5 ms and 99 % within 1.5 ms"), "{sentence}");
         assert!(sentence.contains("; 75.0 % of the gets hit; 7 that were due could not be sent"), "{sentence}");
         assert!(sentence.ends_with("; 2 were refused"), "{sentence}");
-        let idle = report(LatencyTally::default(), &plan, Duration::from_secs(2), 0.0).conclusion();
+        let idle = report(LatencyTally::default(), &plan, Duration::from_secs(2)).conclusion();
         assert_eq!(idle, "x:1 did 0/s");
     }
 

@@ -103,7 +103,7 @@ mod tests {
         };
         tally.get_latency.record_n(2_000_000, 10).unwrap();
         let mut out = Vec::new();
-        print(&report::report(tally, &plan, Duration::from_secs(2), 20.0), &mut out).unwrap();
+        print(&report::report(tally, &plan, Duration::from_secs(2)), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let row =
             |name| text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>();

@@ -204,14 +204,15 @@ fn replay_routed(
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
     let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
+    let counted = |field: fn(&Stats) -> u64| sum(field) - played.warmed_up.iter().map(field).sum::<u64>();
     let mut counts = ReplayCounts::default();
     played.counts.iter().for_each(|pool| counts.add(pool));
     let gets = counts.hits + counts.misses;
-    if warmup > 0 && played.warmup_left {
-        let reason = format!("the trace has {} requests only; none is left to count", counts.requests);
+    if warmup > 0 && (played.warmup_left || counts.requests == 0) {
+        let requests = if played.warmup_left { counts.requests } else { warmup };
+        let reason = format!("the trace has {requests} requests only; none is left to count");
         return Err(Error::Configuration { option: "--warmup", value: warmup.to_string(), reason });
     }
-    let evictions = sum(|stats| stats.evictions);
     let report = ReplayReport {
         requests: counts.requests,
         hits: counts.hits,
@@ -221,8 +222,8 @@ fn replay_routed(
         ops_per_second: ratio(counts.requests as f64, played.busy.as_secs_f64()),
         memory_used_bytes: sum(|stats| stats.memory_used_bytes),
         objects: sum(|stats| stats.items),
-        evictions,
-        expired: sum(|stats| stats.expired),
+        evictions: counted(|stats| stats.evictions),
+        expired: counted(|stats| stats.expired),
         memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
         trace: args.source_name(),
         format,
@@ -237,7 +238,7 @@ fn replay_routed(
         time_steps_back: batches.time_steps_back,
         trace_seconds: played.end.as_secs_f64(),
         flash: caches.iter().find_map(Cache::flash_stats).map(|stats| FlashReport::new(&stats)),
-        audit: played.findings.map(|findings| AuditReport::new(&findings, evictions)),
+        audit: played.findings.map(|findings| AuditReport::new(&findings, sum(|stats| stats.evictions))),
         pools: None,
         decisions: None,
     };
@@ -266,8 +267,10 @@ struct Played {
     /// By pool.
     counts: Vec<ReplayCounts>,
     findings: Option<Findings>,
-    /// Time spent in the cache, not in reading the trace.
+    /// Time spent in the cache after the warm-up, not in reading the trace.
     busy: Duration,
+    /// Counters of the caches at the end of the warm-up; empty without one.
+    warmed_up: Vec<Stats>,
     /// Time of the trace at the last batch.
     end: Duration,
     /// The trace ended within the warm-up.
@@ -317,7 +320,7 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
 ) -> Result<(), Error> {
     let mut requests = Vec::with_capacity(BATCH);
     while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
-        let start = Instant::now();
+        let mut start = Instant::now();
         played.maintain(caches, now)?;
         if !controllers.is_off() {
             let counts: Vec<&ReplayCounts> = team.0.iter().map(|player| &player.counts).collect();
@@ -330,6 +333,8 @@ fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
                 warmup -= 1;
                 if warmup == 0 {
                     team.forget_counts();
+                    played.warmed_up = caches.iter().map(Cache::stats).collect();
+                    (played.busy, start) = (Duration::ZERO, Instant::now());
                 }
             }
         }

@@ -22,8 +22,11 @@ fn a_prefilled_cache_answers_every_get() {
     assert_eq!(report.hits, report.gets);
     assert_eq!(report.hit_ratio, 1.0);
     assert_eq!((report.fills, report.errors), (0, 0));
-    assert!(report.get_latency.unwrap().samples > 100);
+    assert!(report.get_latency.as_ref().unwrap().samples > 100);
     assert!(report.ops_per_second > 0.0 && report.seconds > 0.0);
+    assert!((report.ops_per_second * report.seconds / 20_000.0 - 1.0).abs() < 1e-9, "{report:?}");
+    // Two threads that never pause spend no more than all of the time in the cache.
+    assert!(report.cache_ops_per_second.unwrap() > report.ops_per_second / 2.0, "{report:?}");
 }
 
 #[test]

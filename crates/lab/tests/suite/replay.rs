@@ -64,10 +64,26 @@ fn a_warmup_fills_the_cache_without_counting() {
     assert_eq!(outcome(&report), (2, 1, 1));
     assert_eq!((report.gets, report.objects), (2, 3));
     let text = format!("timestamp_s,key_id,key_size,value_size,op,ttl_s\n{rows}");
-    for (flags, reason) in [("--warmup 5", "none is left to count"), ("--warmup 1 --threads 2", "give --threads 1")] {
+    for (flags, reason) in [
+        ("--warmup 5", "the trace has 4 requests only; none is left to count"),
+        ("--warmup 4", "the trace has 4 requests only; none is left to count"),
+        ("--warmup 1 --threads 2", "give --threads 1"),
+    ] {
         let error = try_replay(text.as_bytes(), flags).unwrap_err().to_string();
         assert!(error.contains("--warmup") && error.contains(reason), "{error}");
     }
+}
+
+#[test]
+fn evictions_of_the_warmup_do_not_count() {
+    let row = |i: u64| format!("{},{i},16,1000,get,{}\n", i / 100, if i < 2000 { 5 } else { 0 });
+    let rows: String = (0..20_000).map(row).collect();
+    let all = csv(&rows, "--memory 2m");
+    assert!(all.evictions > 10_000 && all.expired > 1000, "{all:?}");
+    let end = csv(&rows, "--memory 2m --warmup 18000");
+    assert!(end.evictions > 0 && end.evictions <= 2 * end.stored, "{end:?}");
+    assert_eq!((end.stored, end.expired), (2000, 0));
+    assert_eq!((end.objects, end.memory_used_bytes), (all.objects, all.memory_used_bytes));
 }
 
 #[test]
