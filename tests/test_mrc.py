@@ -173,7 +173,7 @@ def test_caveats_say_what_makes_the_result_less_than_it_seems(loop, tmp_path):
     path.write_text(HEADER + "\n".join(rows) + "\n")
     report, of = curves(path, "--policy", "lru", "--sizes", "20k,1g")
     caveats = " ".join(report["caveats"])
-    assert "1 gets have a value of 0 bytes" in caveats and "100 % of all bytes" in caveats and "time falls 1" in caveats
+    assert "1 gets have a value of 0 bytes" in caveats and "100 % of all bytes" in caveats and "1 request is earlier than one before" in caveats
     assert of["lru"][20 << 10] == pytest.approx((199 + 5) / 1000), "the large object is refused, the small ones are kept"
     assert "note: " in mrc(path, "--policy", "lru").stdout
 

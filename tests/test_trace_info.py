@@ -125,5 +125,5 @@ def test_tiny_and_odd_traces_have_a_result_with_caveats(tmp_path):
         path.write_text(HEADER + "\n".join(rows) + "\n")
         caveats[name] = " ".join(portrait(path, "--svg", tmp_path / name)["caveats"])
     assert all("too few" in text for text in caveats.values()), caveats
-    assert "the time falls 1 times" in caveats["falling time"]
+    assert "1 request is earlier than one before" in caveats["falling time"]
     assert "one object of 476.8 MiB has 100 % of all bytes" in caveats["a large object"]

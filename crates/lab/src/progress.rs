@@ -8,6 +8,7 @@ use ebbtide::message;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::format;
+use crate::locale::takes_utf8;
 
 /// Between two lines where standard error is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ impl Progress {
         let started = Instant::now();
         let bar = stderr().is_terminal().then(|| {
             let template = if total > 0 { "{bar:30} {msg}, {eta} left" } else { "{spinner} {msg}" };
-            ProgressBar::new(total).with_style(ProgressStyle::with_template(template).expect("a fixed template"))
+            ProgressBar::new(total).with_style(style(template, takes_utf8()))
         });
         Self { unit, total, bar, started, next_line: Cell::new(started + LINE_INTERVAL) }
     }
@@ -68,4 +69,10 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// The style of a bar, in ASCII where the terminal does not take UTF-8.
+pub(crate) fn style(template: &str, is_utf8: bool) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).expect("a fixed template");
+    if is_utf8 { style } else { style.progress_chars("#>.").tick_chars("|/-\\ ") }
 }

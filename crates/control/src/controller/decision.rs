@@ -167,10 +167,14 @@ impl fmt::Display for Decision {
     }
 }
 
-/// `0.4`, `12`, `1,900`.
+/// `0.004`, `0.4`, `12`, `1,900`: at least one digit that is not 0, down to a millionth.
 fn count(number: f64) -> String {
+    if number.abs() < 1e-6 {
+        return "0.0".to_owned();
+    }
     if number.abs() < 10.0 {
-        return format!("{number:.1}").replace("-0.0", "0.0");
+        let places = (-number.abs().log10()).ceil().max(1.0) as usize;
+        return format!("{number:.places$}");
     }
     let digits = format!("{:.0}", number.abs());
     let mut grouped = String::new();
@@ -221,6 +225,8 @@ mod tests {
             "users +64 MiB from feed: 1,900 more hits a second, 100 fewer; \
              users +1.5 MiB from unused memory: 0.4 more hits a second, 0.0 fewer"
         );
+        let rare = step(Some("feed"), 64 << 20, 0.0042, 0.000_000_1).to_string();
+        assert!(rare.ends_with("0.004 more hits a second, 0.0 fewer"), "{rare}");
         let undo = Decision::Undo {
             moves: moves[..1].to_vec(),
             bytes: Vec::new(),
@@ -239,6 +245,6 @@ mod tests {
         let reason = KeepReason::LittleGain { gain, wanted, unit: GainUnit::Bytes, in_cliff };
         assert!(reason.to_string().ends_with("gain 2 KiB of hits a second, and 4 KiB are worth a move"), "{reason}");
         assert_eq!(GainUnit::Bytes.amount(-1024.0), "-1 KiB");
-        assert_eq!([1234567.0, 999.6, 0.04].map(count), ["1,234,567", "1,000", "0.0"]);
+        assert_eq!([1234567.0, 999.6, 0.04].map(count), ["1,234,567", "1,000", "0.04"]);
     }
 }

@@ -6,11 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::message;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use super::interval::{Interval, IntervalBoard, Publisher};
 use super::tally::LatencyTally;
 use crate::Error;
+use crate::locale::takes_utf8;
+use crate::progress::style;
 
 /// How often the bar moves; the end of a phase is noticed within this time too.
 const TICK: Duration = Duration::from_millis(20);
@@ -225,7 +227,7 @@ fn bar(title: &'static str, end: RunEnd) -> ProgressBar {
         RunEnd::After(duration) => duration.as_millis() as u64,
         RunEnd::Requests(requests) => requests,
     };
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}").expect("the template is valid");
+    let style = style("{prefix} {wide_bar} {percent}% {msg}", takes_utf8());
     ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr()).with_style(style).with_prefix(title)
 }
 

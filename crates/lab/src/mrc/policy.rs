@@ -36,7 +36,7 @@ impl FromStr for CurvePolicy {
                 rest[1..].parse().map(Self::Engine).map_err(|error: ebbtide::UnknownPolicy| error.to_string())
             }
             _ => {
-                let names: Vec<_> = Reference::ALL.iter().map(|(name, _)| *name).collect();
+                let names: Vec<_> = Reference::ALL.iter().map(|(name, _)| *name).chain([LRU_BUCKETS]).collect();
                 Err(format!("choose {ENGINE}, {ENGINE}:NAME of an engine's policy, or one of {}", names.join(", ")))
             }
         }
@@ -71,5 +71,6 @@ mod tests {
         for name in ["merge", "ebbtide:arc", "ebbtidelru", ""] {
             assert!(name.parse::<CurvePolicy>().is_err(), "{name}");
         }
+        assert!("best".parse::<CurvePolicy>().unwrap_err().contains(LRU_BUCKETS));
     }
 }

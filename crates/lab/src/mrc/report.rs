@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use ebbtide::ByteSize;
-use ebbtide_control::{Curve, miss_entropy};
+use ebbtide_control::{Cliff, Curve, miss_entropy};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
@@ -206,7 +206,7 @@ impl Report {
             writeln!(out, "note: {caveat}")?;
         }
         for labelled in &self.curves {
-            for cliff in labelled.curve.cliffs() {
+            for cliff in labelled.curve.cliffs().iter().filter(|cliff| is_flat_before(&labelled.curve, cliff)) {
                 let (from, to) = (ByteSize::bytes(cliff.from_bytes), ByteSize::bytes(cliff.to_bytes));
                 writeln!(out, "{}: a cliff; memory between {from} and {to} earns little before {to}", labelled.name())?;
             }
@@ -216,6 +216,20 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Part of the gain of a cliff that its points before the end may have.
+const LITTLE: f64 = 0.25;
+
+/// Whether the points inside a cliff show that memory earns little before the end of it.
+fn is_flat_before(curve: &Curve, cliff: &Cliff) -> bool {
+    let points = curve.points();
+    let at = |bytes: u64| points.iter().find(|point| point.memory_bytes == bytes).map(|point| point.miss_ratio);
+    let (Some(from), Some(to)) = (at(cliff.from_bytes), at(cliff.to_bytes)) else { return false };
+    let inside =
+        points.iter().filter(|point| cliff.from_bytes < point.memory_bytes && point.memory_bytes < cliff.to_bytes);
+    let min = inside.map(|point| point.miss_ratio).reduce(f64::min);
+    min.is_some_and(|min| from - min <= (from - to) * LITTLE)
 }
 
 /// The rows of some curves, which fit beside each other.
@@ -283,4 +297,23 @@ fn entropy(curves: &[Labelled]) -> Option<f64> {
         })
         .collect();
     (!misses.is_empty()).then(|| miss_entropy(misses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide_control::Point;
+
+    #[test]
+    fn a_cliff_is_told_where_points_before_it_stay() {
+        let told = |misses: [f64; 5]| {
+            let points = misses.iter().zip(1..).map(|(&misses, mib)| Point::exact(mib << 20, misses, misses));
+            let curve = Curve::new(points.collect());
+            let cliffs = curve.cliffs();
+            assert!(!cliffs.is_empty(), "{misses:?}");
+            cliffs.iter().filter(|cliff| is_flat_before(&curve, cliff)).count()
+        };
+        assert_eq!(told([0.9, 0.88, 0.87, 0.86, 0.1]), 1);
+        assert_eq!(told([0.82, 0.64, 0.56, 0.23, 0.002]), 0);
+    }
 }

@@ -16,6 +16,8 @@ use crate::locale::takes_utf8;
 /// Columns of the plot; a terminal with fewer gets a narrower plot, as wrapped rows are no plot.
 const MAX_WIDTH: u16 = 78;
 const MIN_WIDTH: u16 = 20;
+/// Columns in which three sizes have a place below the axis; in fewer there are the first and the last.
+const THREE_LABELS_WIDTH: u16 = 40;
 const HEIGHT: u16 = 18;
 /// A character for each curve, as a plot that is piped has no colours.
 const MARKS: &str = "*o+x#@ABCDEFGHIJKLMNPQRSTUVWYZ";
@@ -46,24 +48,32 @@ pub(super) fn draw(report: &Report, out: &mut impl Write) -> io::Result<()> {
             .style(Style::default().fg(Color::Reset))
             .data(line)
     });
-    let middle = f64::sqrt(min * max);
-    let chart = Chart::new(datasets.collect())
-        .x_axis(Axis::default().bounds([min.log2(), max.log2()]).labels([min, middle, max].map(rounded)))
-        .y_axis(
+    let (width, is_utf8) = (width(), takes_utf8());
+    let is_narrow = width < THREE_LABELS_WIDTH;
+    let sizes = [min, f64::sqrt(min * max), max].map(|size| if is_narrow { String::new() } else { rounded(size) });
+    let chart =
+        Chart::new(datasets.collect()).x_axis(Axis::default().bounds([min.log2(), max.log2()]).labels(sizes)).y_axis(
             Axis::default().bounds([0.0, highest]).labels([0.0, highest / 2.0, highest].map(|y| format!("{y:.2}"))),
         );
-    let (width, is_utf8) = (width(), takes_utf8());
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, HEIGHT));
     chart.render(buffer.area, &mut buffer);
     writeln!(out)?;
     for row in 0..HEIGHT {
         let line: String = (0..width).map(|column| shown(buffer[(column, row)].symbol(), is_utf8)).collect();
-        writeln!(out, "{}", line.trim_end())?;
+        match is_narrow && row + 1 == HEIGHT {
+            true => writeln!(out, "{}", ends(&rounded(min), &rounded(max), usize::from(width)))?,
+            false => writeln!(out, "{}", line.trim_end())?,
+        }
     }
     for (labelled, mark) in report.curves.iter().zip(marks()) {
         writeln!(out, "{mark} {}", labelled.name())?;
     }
     Ok(())
+}
+
+/// The ends of a narrow axis, which the chart would cut.
+fn ends(min: &str, max: &str, width: usize) -> String {
+    format!("{min} {max:>0$}", width.saturating_sub(min.chars().count() + 1))
 }
 
 fn width() -> u16 {
@@ -79,5 +89,16 @@ fn shown(symbol: &str, is_utf8: bool) -> &str {
         "│" => "|",
         "└" => "+",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends;
+
+    #[test]
+    fn a_narrow_axis_has_whole_sizes() {
+        assert_eq!(ends("1.0 MiB", "4.0 MiB", 20), "1.0 MiB      4.0 MiB");
+        assert_eq!(ends("512 KiB", "1023.9 GiB", 12), "512 KiB 1023.9 GiB");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct LoadedTrace {
     pub(crate) footprint_bytes: u64,
     /// The time of the first request, as the trace has it.
     pub(crate) origin_seconds: u64,
-    /// Requests whose time is less than that of the request before.
+    /// Requests whose time is less than the latest until then.
     pub(crate) time_falls: u64,
     /// The trace holds one key in this number of the real load, in a captured trace.
     pub(crate) sample: u32,
@@ -109,15 +109,14 @@ impl LoadedTrace {
         let mut loaded = Self::empty(reader.name().to_owned(), reader.format().name());
         loaded.sample = reader.sample();
         let mut numbers: HashMap<u64, u32> = HashMap::new();
-        let (mut origin, mut before, mut latest) = (None, 0, 0);
+        let (mut origin, mut latest) = (None, 0);
         loop {
             match reader.next_request() {
                 Ok(None) => break,
                 Ok(Some(request)) => {
                     let origin = *origin.get_or_insert(request.time_seconds);
                     loaded.origin_seconds = origin;
-                    loaded.time_falls += u64::from(request.time_seconds < before);
-                    before = request.time_seconds;
+                    loaded.time_falls += u64::from(request.time_seconds < origin + latest);
                     latest = request.time_seconds.saturating_sub(origin).max(latest);
                     loaded.push(&request, latest, &mut numbers);
                     if labels.is_some() {
@@ -178,7 +177,8 @@ impl LoadedTrace {
         let mut caveats = Vec::new();
         if self.time_falls > 0 {
             let falls = self.time_falls;
-            caveats.push(format!("the time falls {falls} times; there the latest time until then counts"));
+            let are = if falls == 1 { "request is" } else { "requests are" };
+            caveats.push(format!("{falls} {are} earlier than one before; there the latest time until then counts"));
         }
         let mut largest = vec![0; self.objects()];
         for step in &self.steps {

@@ -88,6 +88,8 @@ fn a_replay_uses_configured_memory_and_pools() {
         report.pools.unwrap().into_iter().map(|pool| (pool.name, pool.memory_bytes)).collect();
     assert_eq!(pools, [("pool0".to_owned(), 16 * MIB), ("pool1".to_owned(), 48 * MIB)]);
     assert_eq!((report.memory_limit_bytes, report.format), (64 * MIB, "cachebench"));
+    let uneven = POOLS.replace("[0.25, 0.75]", "[0.3, 0.7]");
+    assert_eq!(try_replay(&uneven, "--requests 3k").unwrap().memory_limit_bytes, 64 * MIB);
     // Half of the keys, half of the memory; a flag of its own counts more.
     assert_eq!(try_replay(POOLS, "--keys 2k --requests 3k").unwrap().memory_limit_bytes, 32 * MIB);
     let report = try_replay(POOLS, "--memory 32m --divide equal --requests 3k").unwrap();

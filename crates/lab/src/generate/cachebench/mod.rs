@@ -188,7 +188,14 @@ impl CacheBench {
     /// The reason, where the configuration gives no memory, or fewer pools than the operations have.
     pub(super) fn memory(&self) -> Result<Vec<u64>, String> {
         let whole = self.cache.memory_bytes.ok_or("cache_config has no cacheSizeMB; give --memory")?;
-        let share = |share: &f64| (whole as f64 * self.scale * share) as u64;
+        // Sums are rounded, not shares, so that the pools have the whole together.
+        let bytes = |share: f64| (whole as f64 * self.scale * share).round() as u64;
+        let mut before = 0.0;
+        let share = |share: &f64| {
+            let from = bytes(before);
+            before += share;
+            bytes(before) - from
+        };
         Ok(self.pool_shares()?.iter().map(share).collect())
     }
 
