@@ -20,6 +20,9 @@ pub enum Error {
     /// The operating system refused: exit code 71 (EX_OSERR).
     #[error("{0}")]
     System(String),
+    /// A file or directory cannot be created: exit code 73 (EX_CANTCREAT).
+    #[error("{0}")]
+    CannotCreate(String),
 }
 
 impl Error {
@@ -30,6 +33,7 @@ impl Error {
             Self::Usage(text) => Self::Usage(format!("{place}: {text}")),
             Self::Limit(text) => Self::Limit(format!("{place}: {text}")),
             Self::System(text) => Self::System(format!("{place}: {text}")),
+            Self::CannotCreate(text) => Self::CannotCreate(format!("{place}: {text}")),
             Self::NoUser(name) => Self::NoUser(name),
         }
     }
@@ -41,6 +45,7 @@ impl Error {
             Self::Limit(_) => 64,
             Self::NoUser(_) => 67,
             Self::System(_) => 71,
+            Self::CannotCreate(_) => 73,
         })
     }
 }

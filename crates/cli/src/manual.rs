@@ -54,7 +54,7 @@ pub fn pages(directory: Option<&Path>) -> Result<(), Error> {
     let Some(directory) = directory else {
         return Err(Error::Usage("man: name a directory: ebbtide man DIRECTORY".to_owned()));
     };
-    let failed = |error: io::Error| Error::System(format!("man {}: {error}", directory.display()));
+    let failed = |error: io::Error| Error::CannotCreate(format!("man {}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(failed)?;
     clap_mangen::generate_to(command().disable_help_subcommand(true), directory).map_err(failed)
 }
@@ -77,6 +77,8 @@ mod tests {
         }
         let page = std::fs::read_to_string(folder.path().join("ebbtide.1")).unwrap();
         assert!(page.contains("memory\\-limit") && page.contains("ebbtide\\-replay"));
+        let refused = pages(Some(Path::new("/dev/null/man"))).unwrap_err();
+        assert_eq!(refused.exit_code(), std::process::ExitCode::from(73));
         assert!(matches!(pages(None), Err(Error::Usage(_))));
         assert!(matches!(completions(Some("frob")), Err(Error::Usage(_))));
     }
