@@ -7,8 +7,8 @@ use std::iter;
 
 use ebbtide::memcached::min_pool_bytes;
 use ebbtide_control::check_name;
+use serde::Serialize;
 
-use super::pools::PoolShare;
 use crate::trace::NO_LABEL;
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +22,20 @@ pub(super) const DEFAULT_MAX_VALUE: u64 = MIB;
 const MAX_VALUE_LIMIT: u64 = 1 << 30;
 /// Smaller ones do not lower the minimum of a pool.
 const SMALLEST_MAX_VALUE: u64 = min_pool_bytes(0) / 2;
+
+/// The memory that one group deserves.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PoolShare {
+    pub name: String,
+    pub share_of_gets: f64,
+    pub objects: u64,
+    pub footprint_bytes: u64,
+    pub memory_bytes: u64,
+    pub price: f64,
+    pub hit_ratio: f64,
+    /// Hits among a million gets of all groups that one more MiB for this one earns.
+    pub hits_per_million_of_next_mib: f64,
+}
 
 /// Whether keys of this label have a prefix for `--pool`. The label of a key that is not text has none.
 pub(super) fn is_prefix(label: &str) -> bool {

@@ -4,7 +4,7 @@ use ebbtide::memcached::min_pool_bytes;
 use ebbtide_control::division::{Tenant, divide};
 use serde::Serialize;
 
-use super::pool_flags::{DEFAULT_MAX_VALUE, DEFAULT_POOL, flags, max_value_flag, max_values};
+use super::pool_flags::{DEFAULT_MAX_VALUE, DEFAULT_POOL, PoolShare, flags, max_value_flag, max_values};
 use super::units::size;
 use crate::mrc::{GroupLoad, TraceLoad};
 use crate::trace::PoolsBy;
@@ -43,20 +43,6 @@ pub(super) struct PoolAdvice {
     /// Limitations of the result, in sentences.
     #[serde(skip)]
     pub caveats: Vec<String>,
-}
-
-/// The memory that one group deserves.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct PoolShare {
-    pub name: String,
-    pub share_of_gets: f64,
-    pub objects: u64,
-    pub footprint_bytes: u64,
-    pub memory_bytes: u64,
-    pub price: f64,
-    pub hit_ratio: f64,
-    /// Hits among a million gets of all groups that one more MiB for this one earns.
-    pub hits_per_million_of_next_mib: f64,
 }
 
 /// Memory of each group of the trace as it is, and the limits of pools.

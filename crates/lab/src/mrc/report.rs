@@ -305,7 +305,7 @@ mod tests {
     use ebbtide_control::Point;
 
     #[test]
-    fn a_cliff_is_told_where_points_before_it_stay() {
+    fn a_cliff_is_told_behind_points_that_stay() {
         let told = |misses: [f64; 5]| {
             let points = misses.iter().zip(1..).map(|(&misses, mib)| Point::exact(mib << 20, misses, misses));
             let curve = Curve::new(points.collect());

@@ -105,7 +105,7 @@ pub struct ReplayArgs {
     /// Refuse a trace with a malformed line instead of skipping the line
     #[arg(long)]
     pub strict: bool,
-    /// Requests at the beginning that fill the cache and do not count, except in the counters of flash; with --threads 1
+    /// Requests at the beginning that fill the cache and count in those of flash alone; with --threads 1
     #[arg(long, value_name = "COUNT")]
     pub warmup: Option<CountArg>,
     /// Check every answer against an exact model of each key; takes about 100 bytes of memory per key of the trace
