@@ -103,7 +103,9 @@ fn trace_commands_refuse_a_trace_without_a_request() {
             assert!(!std::fs::exists(&out).unwrap(), "{words:?}");
         }
     }
-    assert!(ebbtide(&["trace", "filter", &full, "--ops", "set"]).status.success(), "it has requests, and keeps none");
+    let done = ebbtide(&["trace", "filter", &full, "--ops", "set", "--output", &out]);
+    assert_eq!(done.status.code(), Some(66), "it has requests, and keeps none");
+    assert!(!std::fs::exists(&out).unwrap());
 }
 
 /// A stream whose reader has closed it, as with `| true`.

@@ -32,8 +32,11 @@ fn is_closed<T: std::fmt::Debug>(outcome: &Result<T, Error>) -> bool {
 fn change_until_closed(cache: &Cache, thread: u32, changes: &AtomicU32, stops: &AtomicBool) -> (Known, bool) {
     let mut known = Known::new();
     let counter = format!("{thread}:counter").into_bytes();
-    cache.insert(&counter, b"0").apply().unwrap();
-    known.insert(counter.clone(), Some(b"0".to_vec()));
+    // A thread may begin when the cache is closed already.
+    match cache.insert(&counter, b"0").apply() {
+        Ok(_) => known.insert(counter.clone(), Some(b"0".to_vec())),
+        other => return (known, is_closed(&other)),
+    };
     for round in 0_u32.. {
         if stops.load(Ordering::Relaxed) {
             return (known, false);

@@ -88,14 +88,18 @@ impl Tier {
     /// # Errors
     /// [`Error::Transfer`] and [`Error::Sync`] when the device refuses the write.
     pub fn set_key_routing(&self, key_routing: KeyRouting) -> Result<(), Error> {
-        self.replace_superblock(|superblock| Superblock { key_routing, ..*superblock })
+        match self.key_routing() == key_routing {
+            true => Ok(()),
+            false => self.replace_superblock(|superblock| Superblock { key_routing, ..*superblock }),
+        }
     }
 
-    /// Makes another superblock durable; not after a close, whose superblock is the last.
+    /// Makes a superblock durable, also one that is as before: a write that failed may have left another. Not after a
+    /// close, whose superblock is the last.
     pub(super) fn replace_superblock(&self, change: impl FnOnce(&Superblock) -> Superblock) -> Result<(), Error> {
         let mut superblock = self.superblock.lock().unwrap();
         let next = change(&superblock);
-        if next == *superblock || self.is_closed.load(Relaxed) {
+        if self.is_closed.load(Relaxed) {
             return Ok(());
         }
         let block = next.encode();
