@@ -390,8 +390,11 @@ def test_what_is_in_use_is_refused_and_a_check_says_so(tmp_path):
         assert "is in use" in message and str(held) in message
         message = refused_alike(tmp_path, *flags, "--flash", other, "--flash-deletion-log", f"{held}.removals")
         assert "is in use" in message and f"{held}.removals" in message
-    for twice in (["--flash", other, "-o", f"ext_path={other}"], ["--flash", other, "--flash-deletion-log", tmp_path / "other"]):
-        assert "is named twice" in refused_alike(tmp_path, *flags, *twice)
+    for words, twice in [
+        ("is named twice", ["--flash", other, "-o", f"ext_path={other}"]),
+        ("one path for two files", ["--flash", other, "--flash-deletion-log", tmp_path / "other"]),
+    ]:
+        assert words in refused_alike(tmp_path, *flags, *twice)
 
 
 def test_an_empty_or_zeroed_file_at_the_path_is_taken_and_what_has_lost_its_beginning_says_how_to_go_on(tmp_path):

@@ -216,8 +216,9 @@ def test_a_drain_within_the_write_budget_counts_what_is_lost(tmp_path):
         told = r"(\d+) objects and \S+ \S+ went from memory to flash, in .*; (\d+) are lost: the write budget was used up"
         objects, lost = map(int, re.search(told, server.messages()).groups())
         assert objects + lost == items
-        # The last step of the drain may be above the budget, by a region at most.
-        assert budget * seconds - 4100 <= objects * 4007 <= budget * seconds + (1 << 20), objects
+        # The budget counts what the device writes: an object takes 4096 bytes there, and each region has a header and an
+        # index. The last step of the drain may be above the budget, by a region at most.
+        assert budget * seconds * 0.93 <= objects * 4007 <= budget * seconds + (1 << 20), objects
         server.bring_back()
         with server.connect() as connection:
             gets = (connection.ask(b"get key%d\r\n" % number, b"END\r\n") for number in range(3000))

@@ -220,7 +220,9 @@ def longest_stop(arguments, folder):
     for argument in arguments:
         for place in ("/flash/", "/memory/"):
             if argument.startswith(place):
-                argument = f"{folder}/{argument.removeprefix(place)}"
+                mount = folder / place.strip("/")
+                mount.mkdir(exist_ok=True)
+                argument = f"{mount}/{argument.removeprefix(place)}"
         replaced.append(argument)
     if "-Y" in replaced:
         at = replaced.index("-Y")
@@ -281,7 +283,11 @@ def test_the_chart_makes_objects_that_fit_together(variant, tmp_path):
     # The flags are the server's, with paths that exist here.
     users = tmp_path / "users"
     users.write_text("user:secret\n")
-    args = [str(arg).replace("/auth/users", str(users)).replace("/flash/", f"{tmp_path}/").replace("/memory/", f"{tmp_path}/") for arg in container["args"]]
+    mounts = {f"/{name}/": f"{tmp_path / name}/" for name in ("flash", "memory")}
+    for folder in mounts.values():
+        pathlib.Path(folder).mkdir(exist_ok=True)
+    args = [str(arg).replace("/auth/users", str(users)) for arg in container["args"]]
+    args = [next((arg.replace(*mount) for mount in mounts.items() if arg.startswith(mount[0])), arg) for arg in args]
     report = run(EBBTIDE, *USER, "--check", *args)
     assert report.returncode == 0, report.stderr
     # Every pod reaches the admin port, and without passwords the cache.

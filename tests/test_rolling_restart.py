@@ -40,16 +40,20 @@ def test_nothing_is_lost(front):
     assert all(row["hits"] <= row["requests"] for row in report["rows"])
 
 
-def hit_ratio(report, phase):
-    phases = [row for row in report["phases"] if phase in row["phase"]]
+def read_again(report):
+    """Hits and misses of the requests after each node has come back."""
+    phases = [row for row in report["phases"] if "is read again" in row["phase"]]
     assert len(phases) == 3 and all(row["requests"] >= 300 for row in phases), phases
-    return sum(row["hits"] for row in phases) / sum(row["requests"] for row in phases)
+    hits = sum(row["hits"] for row in phases)
+    return hits, sum(row["requests"] for row in phases) - hits
 
 
 @pytest.mark.parametrize("front", ["twemproxy", "ketama"])
 def test_memory_files_keep_the_hits_of_the_whole(front):
     (warm, _), (cold, notes) = run(front), run(front, "--cold")
     assert "memory is warm" not in notes
-    # A node without its objects misses each of its keys once, a third of those that are read: 50 to 60 in 300 requests.
-    warm, cold = (hit_ratio(report, "is read again") for report in (warm, cold))
-    assert warm > 0.97 and cold < 0.9, f"{warm} with memory files, {cold} without"
+    # A node without its objects misses each of its keys once, a third of those that are read: 50 to 60. The hit ratio
+    # is the higher the more is read in that time.
+    (hits, misses), (_, cold_misses) = read_again(warm), read_again(cold)
+    assert hits / (hits + misses) > 0.97 and misses < cold_misses / 3, f"{misses} with memory files, {cold_misses} without"
+    assert cold_misses > 3 * 30, cold_misses
