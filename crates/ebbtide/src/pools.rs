@@ -505,7 +505,7 @@ impl Pools {
         self.table().refusals.count()
     }
 
-    /// Those since the last call, the newest of them.
+    /// The newest refused budgets since the last call.
     pub fn take_refusals(&self) -> Vec<BudgetRefusal> {
         self.table().refusals.take()
     }

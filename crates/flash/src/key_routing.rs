@@ -42,7 +42,7 @@ impl KeyRouting {
         Self(self.0 | Self::UNFINISHED)
     }
 
-    /// That of a start with these rules, which finds what was left by a run with those of `before`.
+    /// The key routing of a start with these rules over what a run with the rules of `before` left.
     ///
     /// # Errors
     /// The reason why it may not use what it finds.

@@ -13,8 +13,8 @@ use crate::store::Store;
 const GROWTH_LOAD: f64 = 0.88;
 /// The load above which each key is counted, and a thread waits for the bucket that it has to split.
 const CROWDED_LOAD: f64 = 0.9;
-/// Counted keys for which one bucket is split. A split makes place for six keys at this load; the rest is for inserts
-/// that have displaced no neighbour and met no turn, which are not counted.
+/// Counted keys for which one bucket is split. A split makes place for six keys at this load: for four counted ones,
+/// and for inserts that are not counted, as they displace no neighbour and find no turn taken.
 const KEYS_PER_SPLIT: u64 = 4;
 /// The load from which on it is given memory to grow into.
 const PREPARE_LOAD: f64 = 0.85;

@@ -163,7 +163,7 @@ pub(crate) struct Memory {
     file: Option<MemoryFile>,
     /// The record of the last run with the file.
     runs: RunRecord,
-    /// That of this run.
+    /// The key routing of this run.
     key_routing: KeyRouting,
 }
 

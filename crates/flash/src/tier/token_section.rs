@@ -11,8 +11,8 @@
 //! ```
 //! Little-endian. The header is in the last block of the checkpoint's area, and the body ends in front of it. Checksums
 //! are XXH3 (64 bits) with the run number as seed; that of the body as `codec` computes it. The superblock of a clean
-//! stop has the same run number, so a section is valid for one start, and one of another stop is invalid. If the area
-//! that the objects leave is too small, nothing is written. Without a valid section a start has no tokens.
+//! stop has the same run number, so a section is valid for one start, and one of another stop is invalid. If the
+//! indexes leave too few bytes, nothing is written. Without a valid section a start has no tokens.
 
 use crate::Error;
 use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};

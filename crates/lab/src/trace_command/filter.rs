@@ -76,7 +76,7 @@ impl FilterArgs {
 }
 
 /// # Errors
-/// Those of reading and writing traces, and [`Error::NothingKept`].
+/// Errors of reading and writing traces; [`Error::NothingKept`].
 pub(super) fn run(args: &FilterArgs) -> Result<(), Error> {
     args.output.check_is_no_input(&[&args.trace])?;
     let mut source = Source::open(&args.trace, &args.input)?;
