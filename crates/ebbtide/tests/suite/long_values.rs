@@ -43,3 +43,28 @@ fn long_values_that_lie_apart_are_evicted() {
     assert!(stats.items >= 10 && stats.segments_compacted <= 120, "{stats:?}");
     cache.verify();
 }
+
+/// The heads of many long values lie in one segment.
+#[test]
+fn held_long_values_let_writers_evict_others() {
+    for held in [1_u32, 4, 60] {
+        let builder = ebbtide::Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual);
+        let cache = builder.build().unwrap();
+        let value = |number: u32| vec![number as u8; 200_000];
+        let values: Vec<_> = (0..held)
+            .map(|number| {
+                cache.insert(number.to_le_bytes(), value(number)).unwrap();
+                cache.get(number.to_le_bytes()).unwrap()
+            })
+            .collect();
+        for number in held..300 {
+            assert_eq!(cache.insert(number.to_le_bytes(), value(number)), Ok(()), "{held} are held");
+        }
+        assert!((0..held).zip(&values).all(|(number, held)| held[..] == value(number)), "{held} are held");
+        let present = (0..300_u32).filter(|number| cache.contains_key(number.to_le_bytes())).count();
+        assert!(present > 40, "{held} are held, {present} are present");
+        cache.verify();
+        drop(values);
+        cache.verify();
+    }
+}

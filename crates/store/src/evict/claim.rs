@@ -128,7 +128,8 @@ impl Store {
         match claim {
             Claim::Dead(_) => self.is_dead(header, moment),
             Claim::Planned(PlannedEviction { stamp, .. }) => {
-                header.pins() == 0 && header.stamp.load(Ordering::Relaxed) == stamp
+                // Of a held segment the bodies of long values are freed: see `evict_held`.
+                (header.pins() == 0 || header.body_bytes() > 0) && header.stamp.load(Ordering::Relaxed) == stamp
             }
             Claim::Sparse(_) => header.pins() == 0 && self.copied_per_freed_byte(header).is_some(),
             Claim::PartlyExpired(_) => header.pins() == 0 && header.expired_bytes() > 0,
@@ -155,9 +156,10 @@ impl Store {
     fn planned_run(&self, choice: &EvictionChoice) -> Vec<SegmentId> {
         let first = self.segments.header(choice.first);
         // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
-        let alone = first.body_bytes() > u64::from(self.segments.segment_bytes());
+        let alone = first.body_bytes() > u64::from(self.segments.segment_bytes()) || first.pins() > 0;
         let count = if alone { 1 } else { choice.count as usize };
-        self.chains.run(&self.segments, choice.first, count, |segment| self.may_join(first, segment))
+        let may_join = |segment| segment == choice.first || self.may_join(first, segment);
+        self.chains.run(&self.segments, choice.first, count, may_join)
     }
 
     /// The longest run from a segment on whose live items fit one segment; `None` if it has only one.

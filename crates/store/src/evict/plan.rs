@@ -77,10 +77,26 @@ impl Store {
             }
             // Only the open segments of writers are left. They are sealed once, as handles may hold all of those, too.
             if has_sealed || self.seal_open(Seal::All) == 0 {
-                return None;
+                return self.evict_held(planner, participant, moment);
             }
             has_sealed = true;
         }
+    }
+
+    /// Lets the policy choose among segments that handles hold. They are free only when the handles are dropped, but
+    /// the bodies of their long values are free at once, unless a handle holds these, too: the heads of many long
+    /// values may lie in one segment, and a handle of one of them must not keep the others.
+    fn evict_held(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
+        planner.views.clear();
+        let mut add = |segment, header: &Header| {
+            if header.pins() > 0 && header.body_bytes() > 0 && planner.views.len() < SAMPLE_SEGMENTS {
+                planner.views.push(view(segment, header));
+            }
+        };
+        let sealed = |segment: &SegmentId| self.segments.header(*segment).state() == State::Sealed;
+        self.segments.ids().filter(sealed).for_each(|segment| add(segment, self.segments.header(segment)));
+        self.each_open_destination(|segment, _| add(segment, self.segments.header(segment)));
+        self.evict_sampled(planner, participant, moment)
     }
 
     /// Lets the policy choose among the sample, and claims its choices. Segments that a handle or a job holds by now
