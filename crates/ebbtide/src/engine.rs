@@ -147,9 +147,9 @@ impl Engine {
         let resize = |for_flash| {
             let resized = self.pools.resize(memory_bytes);
             resized.map_err(|error| match error {
-                Error::Configuration { option, reason, .. } => {
+                Error::Configuration { reason, .. } => {
                     let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
-                    Error::Configuration { option, value: memory_bytes.to_string(), reason: reason + &beside }
+                    Error::Configuration { option: "memory", value: memory_bytes.to_string(), reason: reason + &beside }
                 }
                 other => other,
             })

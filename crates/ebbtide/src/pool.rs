@@ -214,22 +214,23 @@ impl Pool {
     /// # Errors
     /// `OutOfMemory`, `WouldWait`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
-        self.touch_if(key, ttl, |_| true)
+        self.touch_if(key, ttl, Some)
     }
 
     /// As `touch`, for an entry whose flags are wanted, as one operation. False, with nothing changed, for another one.
     ///
     /// # Errors
     /// As `touch`.
-    pub fn touch_if(&self, key: &[u8], ttl: Ttl, is_wanted: impl Fn(Flags) -> bool) -> Result<bool, Error> {
+    pub fn touch_if(&self, key: &[u8], ttl: Ttl, flags_for: impl Fn(Flags) -> Option<Flags>) -> Result<bool, Error> {
         let pool = &*self.0.pool;
         let participant = pool.participant();
         let target = (key, pool.store.hash(key));
         self.0.change(key, |now_ms, _| {
             let mut is_unwanted = false;
             let is_touched = pool.store.touch_if(&participant, target, ttl, now_ms, |flags| {
-                is_unwanted = !is_wanted(flags);
-                !is_unwanted
+                let new = flags_for(flags);
+                is_unwanted = new.is_none();
+                new
             })?;
             Ok(Tried::of(is_touched, !is_touched && !is_unwanted))
         })

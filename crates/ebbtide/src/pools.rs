@@ -436,6 +436,11 @@ impl Pools {
             }
             return Ok(());
         }
+        let max_bytes = table.template.effective_memory_bytes_max();
+        if memory_bytes > max_bytes {
+            let reason = format!("address space was reserved for {max_bytes} bytes at the start");
+            return Err(Error::Configuration { option: "memory", value: memory_bytes.to_string(), reason });
+        }
         let before = std::mem::replace(&mut table.memory_bytes, memory_bytes);
         let divided = table.divide();
         if divided.is_err() {

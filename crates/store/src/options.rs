@@ -63,6 +63,8 @@ pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// More is a mistake: the tables alone would exceed most machines.
 /// The largest memory of a store.
 pub const MEMORY_BYTES_MAX: u64 = 4 << 40;
+/// Address space that can be reserved: four times the largest memory.
+const MEMORY_CEILING_BYTES_MAX: u64 = 4 * MEMORY_BYTES_MAX;
 /// The largest value of any store.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
 /// Smaller segments waste much space on items of several KiB.
@@ -91,6 +93,12 @@ impl Options {
             && max < self.memory_bytes
         {
             return refuse("memory_ceiling", max, format!("less than the memory, {} bytes", self.memory_bytes));
+        }
+        if let Some(max) = self.memory_bytes_max
+            && max > MEMORY_CEILING_BYTES_MAX
+        {
+            let reason = format!("at most {MEMORY_CEILING_BYTES_MAX} bytes, 16 TiB, can be reserved");
+            return refuse("memory_ceiling", max, reason);
         }
         if self.writers == 0 {
             return refuse("writers", 0, "at least one thread writes".into());
@@ -133,7 +141,7 @@ impl Options {
     /// The limit for `resize`, also where the options leave it to the machine.
     pub fn effective_memory_bytes_max(&self) -> u64 {
         let by_machine = || self.memory_bytes.saturating_mul(4).max(physical_memory_bytes().unwrap_or(0));
-        self.memory_bytes_max.unwrap_or_else(by_machine)
+        self.memory_bytes_max.unwrap_or_else(|| by_machine().min(MEMORY_CEILING_BYTES_MAX))
     }
 
     /// The memory for which segments and TTL buckets are laid out.
@@ -181,7 +189,9 @@ mod tests {
         assert_eq!(refused(Options { segment_size: Some(2 << 20), ..base.clone() }), "segment_size");
         let many = Options { segment_size: Some(4 << 10), memory_bytes: 40 << 30, ..base.clone() };
         assert_eq!(refused(many), "segment_size");
-        assert_eq!(refused(Options { memory_bytes_max: Some(32 << 20), ..base.clone() }), "memory_ceiling");
+        for memory_bytes_max in [Some(32 << 20), Some((16 << 40) + 1), Some(u64::MAX)] {
+            assert_eq!(refused(Options { memory_bytes_max, ..base.clone() }), "memory_ceiling");
+        }
         assert_eq!(refused(Options { writers: 0, ..base.clone() }), "writers");
         assert_eq!(refused(Options { merge_run: 1, ..base }), "merge_run");
     }

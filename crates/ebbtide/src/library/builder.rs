@@ -56,9 +56,10 @@ impl CacheBuilder {
     }
 
     /// How long entries that are written without a TTL of their own live after their last use; `default_ttl` is not
-    /// used then. A use is a lookup that finds the entry, or an edit of a structured value: one that comes past half of
-    /// this time begins it anew, so an entry expires between half of it and all of it after its last use. Counters of
-    /// `increment_or_insert` expire this long after they were created. Default: none.
+    /// used then. A use is a lookup that finds the value, or an edit of a structured value: one that comes past half of
+    /// this time begins it anew, so an entry expires between half of it and all of it after its last use. Calls of
+    /// `contains_key` and `increment` are no uses, and counters of `increment_or_insert` expire this long after they
+    /// were created. [`crate::Pool::touch`] gives an entry a TTL of its own. Default: none.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, Clock};

@@ -5,7 +5,8 @@
 //! ```
 //! The store reads the cost class, for the objective `cost`.
 //! The store keeps the end of a long life with a unit of up to 1/64 of it, which is too coarse for the end of a short
-//! TTL before a long window. Seconds are compared modulo 2^24, so a TTL before a window has less than 97 days.
+//! TTL before a long window. Seconds are compared modulo 2^24, so a TTL before a window has less than 97 days, and a
+//! window has 97 days at most.
 //!
 //! Flash and the memory file keep the word and the bit that tells it from flags, so kinds survive demotions and
 //! restarts, and an entry of a client is plain, whatever its flags are.
@@ -21,6 +22,8 @@ const SECOND_MASK: u32 = (1 << 24) - 1;
 const KIND_MASK: u32 = 7;
 /// A longer TTL before a window would look as if it were over.
 pub(super) const MAX_FRESH_SECONDS: u64 = 1 << 23;
+/// Later after the end of its TTL an entry would look fresh again.
+pub(super) const MAX_STALE_SECONDS: u64 = 1 << 23;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
@@ -74,6 +77,11 @@ impl EntryKind {
         Self::ServedStale { fresh_until: fresh_until as u32 & SECOND_MASK }
     }
 
+    /// The flags of an entry that is of no kind any more, with its cost.
+    pub fn without_kind(flags: Flags) -> Flags {
+        Flags::from_parts(flags.to_annotation() & !(KIND_MASK << 24 | SECOND_MASK), true)
+    }
+
     /// Whether the entry has a value for its readers.
     #[inline]
     pub fn has_value(self) -> bool {
@@ -83,7 +91,7 @@ impl EntryKind {
     /// Whether the TTL is over at this second since 1970.
     pub fn is_stale(self, now: u64) -> bool {
         let Self::ServedStale { fresh_until } = self else { return false };
-        u64::from((now as u32).wrapping_sub(fresh_until) & SECOND_MASK) < MAX_FRESH_SECONDS
+        u64::from((now as u32).wrapping_sub(fresh_until) & SECOND_MASK) < MAX_STALE_SECONDS
     }
 }
 
@@ -96,7 +104,9 @@ mod tests {
         let kinds = [EntryKind::Plain, EntryKind::Absent, EntryKind::Failed, EntryKind::Idle];
         for kind in kinds.into_iter().chain([EntryKind::served_stale(1_800_000_000)]) {
             assert_eq!(EntryKind::of_annotation(kind.annotation()), kind);
-            assert_eq!(EntryKind::of_annotation(Flags::annotation_with_cost(kind.annotation(), 31)), kind);
+            let with_cost = Flags::annotation_with_cost(kind.annotation(), 31);
+            assert_eq!(EntryKind::of_annotation(with_cost), kind);
+            assert_eq!(EntryKind::without_kind(Flags::annotation(with_cost)), Flags::annotation(31 << 27));
         }
         assert_eq!(EntryKind::of_annotation(123), EntryKind::Plain);
     }
@@ -107,7 +117,7 @@ mod tests {
         for end in [100, (1 << 24) + 5, 1_800_000_000] {
             let kind = EntryKind::served_stale(end);
             assert!(!kind.is_stale(end - 1) && !kind.is_stale(end - 90), "{end}");
-            assert!(kind.is_stale(end) && kind.is_stale(end + MAX_FRESH_SECONDS - 1), "{end}");
+            assert!(kind.is_stale(end) && kind.is_stale(end + MAX_STALE_SECONDS - 1), "{end}");
         }
         assert!(!EntryKind::Plain.is_stale(u64::MAX));
     }

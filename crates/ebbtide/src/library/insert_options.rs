@@ -1,6 +1,6 @@
 //! Options of one write.
 
-use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS};
+use super::entry_kind::{EntryKind, MAX_FRESH_SECONDS, MAX_STALE_SECONDS};
 use super::pool::Pool;
 use crate::error::Error;
 use crate::insert::Insert;
@@ -55,9 +55,9 @@ impl InsertOptions {
         self
     }
 
-    /// How long the value stays after its TTL, if that has less than 97 days. In this time a call with a loader reloads
-    /// it, and all others get the stale value: see [`crate::Pool::get_or_load`]. Without a TTL it has no effect.
-    /// Default: zero.
+    /// How long the value stays after its TTL: 97 days at most, and only if the TTL has less than 97 days. In this time
+    /// a call with a loader reloads it, and all others get the stale value: see [`crate::Pool::get_or_load`]. Without a
+    /// TTL it has no effect. Default: zero.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache, InsertOptions};
@@ -128,7 +128,8 @@ impl Pool {
     /// `None` if the entry never expires, has expired, or lives for too long before the window.
     fn life_with_window(&self, ttl: Ttl, window: Duration) -> Option<(Ttl, EntryKind)> {
         let now = self.commands.0.pool.clock.now_ms() / 1000;
-        let window = window.as_secs().saturating_add(u64::from(window.subsec_nanos() > 0));
+        // A longer one would end after the value looks fresh again.
+        let window = window.as_secs().saturating_add(u64::from(window.subsec_nanos() > 0)).min(MAX_STALE_SECONDS);
         let end = match ttl {
             Ttl::Seconds(seconds) => now + u64::from(seconds),
             Ttl::Until(second) => second,

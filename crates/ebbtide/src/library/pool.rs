@@ -178,7 +178,8 @@ impl Pool {
     pub(super) fn touch_idle(&self, commands: &memcached::Pool, key: &[u8]) {
         let idle = self.settings.time_to_idle.unwrap_or_default();
         // Without memory for the copy the entry lives as long as it would have.
-        let _ = commands.touch_if(key, idle.into(), |flags| EntryKind::of_flags(flags) == EntryKind::Idle);
+        let _ = commands
+            .touch_if(key, idle.into(), |flags| (EntryKind::of_flags(flags) == EntryKind::Idle).then_some(flags));
     }
 
     pub(super) fn count_undecodable(&self) {

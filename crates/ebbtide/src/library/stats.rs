@@ -24,7 +24,7 @@ pub struct Stats {
     pub negative_hits: u64,
     /// Lookups that found none.
     pub misses: u64,
-    /// Loaders that returned a value.
+    /// Loaders that returned a value, or that there is none.
     pub loads: u64,
     /// Loaders that failed, panicked or were cancelled.
     pub failed_loads: u64,
@@ -112,7 +112,7 @@ impl Counts {
             memory_limit_bytes: engine.memory_limit_bytes,
             memory_used_bytes: engine.memory_used_bytes,
             inserts: engine.stored_total,
-            evictions: engine.evictions + engine.index_replaced,
+            evictions: engine.evictions,
             expirations: engine.expired,
             flash,
         }
@@ -139,5 +139,16 @@ impl Display for Stats {
             self.expirations,
         )?;
         self.flash.map_or(Ok(()), |flash| write!(f, "; flash: {flash}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_include_those_of_the_index_once() {
+        let engine = ebbtide_store::Stats { evictions: 7, index_replaced: 3, ..Default::default() };
+        assert_eq!(Counts::default().stats(&engine, None).evictions, 7);
     }
 }

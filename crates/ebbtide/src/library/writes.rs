@@ -235,8 +235,9 @@ impl Pool {
         self.commands.0.pool.clock.until(unix.as_secs())
     }
 
-    /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. An
-    /// entry with a `stale_while_revalidate` then ends with this TTL, and is reloaded as if its TTL had not changed.
+    /// Gives an entry a new TTL, from now on. False if the key is absent, also if a negative result is remembered. The
+    /// cache's `time_to_idle` does not hold for the entry any more: it has a TTL of its own. An entry with a
+    /// `stale_while_revalidate` then ends with this TTL, and is reloaded as if its TTL had not changed.
     ///
     /// ```
     /// # use ebbtide::{ByteSize, Cache};
@@ -251,7 +252,10 @@ impl Pool {
     /// # Errors
     /// `OutOfMemory`: nothing is changed.
     pub fn touch(&self, key: impl AsRef<[u8]>, ttl: impl Into<Ttl>) -> Result<bool, Error> {
-        self.commands.touch_if(key.as_ref(), ttl.into(), |flags| EntryKind::of_flags(flags).has_value())
+        self.commands.touch_if(key.as_ref(), ttl.into(), |flags| match EntryKind::of_flags(flags) {
+            EntryKind::Idle => Some(EntryKind::without_kind(flags)),
+            kind => kind.has_value().then_some(flags),
+        })
     }
 
     /// Adds to the decimal number that is the value of a key, modulo 2^64, and returns the sum. `None` if the key is

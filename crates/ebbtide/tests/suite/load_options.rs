@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn builder() -> CacheBuilder {
     Cache::builder().memory(ByteSize::mib(16)).clock(Clock::Manual)
@@ -228,7 +229,7 @@ fn a_touch_changes_only_the_judged_entry() {
                     });
                 });
             }
-            flags.to_annotation() == 0
+            (flags.to_annotation() == 0).then_some(flags)
         });
         assert_eq!((touched, judged.get()), (Ok(false), 2), "{ttl:?}");
         assert_eq!(load(&cache, LoadOptions::new(), "1"), Ok(None), "{ttl:?}: it is still remembered");
@@ -398,6 +399,23 @@ fn a_used_entry_outlives_its_time_to_idle() {
     cache.verify();
 }
 
+#[test]
+fn a_touched_entry_has_its_own_ttl() {
+    let cache = builder().time_to_idle(MINUTE).build().unwrap();
+    for (key, ttl) in [("shorter", 10), ("longer", 100)] {
+        cache.insert_with(key, "value", InsertOptions::new().cost(8.0)).unwrap();
+        assert_eq!(cache.touch(key, Duration::from_secs(ttl)), Ok(true));
+    }
+    cache.insert("the same", "value").unwrap();
+    assert_eq!(cache.touch("the same", MINUTE), Ok(true));
+    for second in (5..200).step_by(5) {
+        cache.maintain(Duration::from_secs(second));
+        let is_present = ["shorter", "longer", "the same"].map(|key| cache.get(key).is_some());
+        assert_eq!(is_present, [second < 10, second < 100, second < 60], "second {second}");
+    }
+    cache.verify();
+}
+
 /// Reads and edits are uses, also of values that are edited in place.
 #[test]
 fn uses_keep_structured_values_past_idle_time() {
@@ -491,4 +509,18 @@ fn an_infinite_stale_window_is_clamped() {
     cache.maintain(MINUTE + HOUR);
     assert_eq!(cache.get("key").unwrap(), "value", "stale");
     assert_eq!(load(&cache, LoadOptions::new(), "new").unwrap().as_deref(), Some("new"));
+}
+
+/// The end of a TTL is kept modulo 194 days: later than 97 days after it a value would look fresh again.
+#[test]
+fn values_stay_stale_until_a_long_window_ends() {
+    let options = InsertOptions::new().ttl(MINUTE).stale_while_revalidate(365 * DAY);
+    for days in [1, 90, 97, 98, 150, 200] {
+        let cache = builder().build().unwrap();
+        cache.insert_with("key", "old", options).unwrap();
+        cache.maintain(days * DAY);
+        assert_eq!(cache.get("key").is_some(), days <= 97, "day {days}");
+        assert_eq!(load(&cache, LoadOptions::new(), "new"), some("new"), "day {days}");
+        cache.verify();
+    }
 }

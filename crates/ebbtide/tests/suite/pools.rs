@@ -266,6 +266,28 @@ fn bad_pools_are_refused() {
 }
 
 #[test]
+fn pools_stay_under_the_memory_ceiling() {
+    let cache = builder(16).memory_ceiling(ByteSize::mib(32)).pool(PoolOptions::named("a")).build().unwrap();
+    for bytes in [(32 << 20) + 1, 1 << 40, u64::MAX] {
+        let refused = cache.resize(ByteSize::bytes(bytes));
+        assert!(matches!(refused, Err(Error::Configuration { option: "memory", .. })), "{bytes}: {refused:?}");
+    }
+    assert_eq!(cache.stats().memory_limit_bytes, 16 * MIB, "a refusal changes nothing");
+    cache.resize(ByteSize::mib(32)).unwrap();
+    cache.maintain(Duration::from_secs(1));
+    assert_eq!(cache.stats().memory_limit_bytes, 32 * MIB);
+    // The error names what is wrong: the pool, or the memory.
+    let refused = |resized: Result<(), Error>| match resized {
+        Err(Error::Configuration { option, value, .. }) => (option, value),
+        other => panic!("{other:?}"),
+    };
+    let pool = cache.pool("a").unwrap();
+    assert_eq!(refused(pool.resize(ByteSize::mib(8), ByteSize::mib(4))), ("pool", "a".to_owned()));
+    assert_eq!(refused(cache.resize(ByteSize::kib(300))), ("memory", (300 << 10).to_string()));
+    cache.verify();
+}
+
+#[test]
 fn a_pool_grows_by_what_others_have_freed() {
     let cache = builder(32).pool(PoolOptions::named("a")).build().unwrap();
     let pool = cache.pool("a").unwrap();

@@ -23,6 +23,7 @@ pub(super) struct Successor<'i> {
     /// Condition on its word. The copy takes over the present number or structured value.
     pub word: SeenWord,
     pub life: Lifetime,
+    pub flags: Flags,
     pub extension: Extension,
     /// Whether a kept token of the item stands for the copy, too: not if it is marked as stale.
     pub keeps_token: bool,
@@ -77,17 +78,18 @@ impl Store {
         ttl: Ttl,
         now_ms: u64,
     ) -> Result<bool, Error> {
-        self.touch_if(participant, (key, hash), ttl, now_ms, |_| true)
+        self.touch_if(participant, (key, hash), ttl, now_ms, Some)
     }
 
-    /// As `touch`, for an entry whose flags are wanted. False, with nothing changed, for another one.
+    /// As `touch`, with other flags, which `flags_for` answers for those of the entry. False, with nothing changed, if
+    /// it answers none.
     pub fn touch_if(
         &self,
         participant: &Participant,
         (key, hash): (&[u8], u64),
         ttl: Ttl,
         now_ms: u64,
-        mut is_wanted: impl FnMut(Flags) -> bool,
+        mut flags_for: impl FnMut(Flags) -> Option<Flags>,
     ) -> Result<bool, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
@@ -98,20 +100,23 @@ impl Store {
                 return Ok(false);
             };
             let item = self.item(found.slot);
-            // SAFETY: the pin protects the item.
-            if !self.is_live(&item, moment) || !is_wanted(unsafe { item.flags(&self.segments.arena) }) {
+            if !self.is_live(&item, moment) {
                 return Ok(false);
             }
+            // SAFETY: the pin protects the item.
+            let present = unsafe { item.flags(&self.segments.arena) };
+            let Some(flags) = flags_for(present) else { return Ok(false) };
             let outcome = match life {
                 None => {
                     let unchanged = Condition::Unchanged(SeenItem { at: item.at, word: SeenWord::Any });
                     self.remove(participant, (key, hash), unchanged, moment)
                 }
-                Some(life) if self.expires_at(&item, life) => return Ok(true),
+                Some(life) if flags == present && self.expires_at(&item, life) => return Ok(true),
                 Some(life) => {
                     // SAFETY: the pin protects the item.
                     let extension = unsafe { item.extension(&self.segments.arena) };
-                    let successor = Successor { of: &item, word: SeenWord::Any, life, extension, keeps_token: true };
+                    let word = SeenWord::Any;
+                    let successor = Successor { of: &item, word, life, flags, extension, keeps_token: true };
                     self.publish_successor(participant, (key, hash), &successor, moment)?
                 }
             };
@@ -151,8 +156,8 @@ impl Store {
                 Some(life) if self.expires_at(&item, life) => return Ok(Some(hit)),
                 // The next lookup finds the copy, with its token.
                 Some(life) => {
-                    let (word, extension) = (SeenWord::Any, hit.extension());
-                    let successor = Successor { of: &item, word, life, extension, keeps_token: true };
+                    let (word, flags, extension) = (SeenWord::Any, hit.flags(), hit.extension());
+                    let successor = Successor { of: &item, word, life, flags, extension, keeps_token: true };
                     self.publish_successor(participant, (key, hash), &successor, moment)?;
                 }
             }
@@ -180,10 +185,8 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
-        let &Successor { of: item, word, life, extension, keeps_token } = successor;
+        let &Successor { of: item, word, life, flags, extension, keeps_token } = successor;
         let extension = Extension { copied: false, ..extension };
-        // SAFETY: the caller holds a pin under which it found the item.
-        let flags = unsafe { item.flags(arena) };
         let (kind, value_length) = (item.header.kind, item.header.value_length);
         let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;

@@ -147,7 +147,7 @@ impl Store {
             None => self.remove(participant, target, Condition::Unchanged(SeenItem { at: item.at, word }), moment),
             Some(life) => {
                 let keeps_token = !matches!(change.flags, MetaFlags::Stale { .. });
-                let successor = Successor { of: &item, word, life, extension, keeps_token };
+                let successor = Successor { of: &item, word, life, flags: hit.flags(), extension, keeps_token };
                 self.publish_successor(participant, target, &successor, moment)?
             }
         };

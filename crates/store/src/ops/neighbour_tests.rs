@@ -137,8 +137,8 @@ fn a_copy_gets_the_present_number() {
     let hit = bucket.look();
     let item = hit.item_at();
     let life = bucket.store.lifetime_until(Some(101), MOMENT);
-    let successor =
-        Successor { of: &item, word: SeenWord::Any, life, extension: Extension::default(), keeps_token: true };
+    let (word, flags, extension) = (SeenWord::Any, hit.flags(), Extension::default());
+    let successor = Successor { of: &item, word, life, flags, extension, keeps_token: true };
     bucket.count(&bucket.neighbour);
     bucket.count(KEY);
     assert!(
