@@ -225,6 +225,18 @@ def test_a_drain_within_the_write_budget_counts_what_is_lost(tmp_path):
             assert sum(answer.startswith(b"VALUE") for answer in gets) == objects
 
 
+def test_a_file_that_was_cut_is_cold_in_words(tmp_path):
+    path = tmp_path / "memory"
+    with Server(EBBTIDE, "-m", "16", "-e", path) as server:
+        with server.connect() as connection:
+            assert connection.ask(b"set key 0 0 5\r\nvalue\r\n", b"\r\n") == b"STORED\r\n"
+        server.process.terminate()
+        assert server.process.wait(PATIENCE_SECONDS) == 0
+    os.truncate(path, 100_000)
+    with Server(EBBTIDE, "-m", "16", "-e", path) as server:
+        assert "memory starts empty: it is damaged: it ends before what it is to hold" in server.messages()
+
+
 @pytest.mark.parametrize("content, named", [(b"letters", "something else"), (None, "cannot be opened")])
 def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
     path = tmp_path / "memory" if content else tmp_path

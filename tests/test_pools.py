@@ -1,6 +1,7 @@
 """Pools: keys to pools by their longest prefix, over every protocol, and memory that no other tenant takes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import threading
 
 import packets
 import pytest
-from harness import EBBTIDE, PATIENT_FLASH, USER, Server, free_port, wait_for
+from harness import EBBTIDE, PATIENCE_SECONDS, PATIENT_FLASH, USER, Server, free_port, wait_for
 from packets import Reader, request
 from prometheus_client.parser import text_string_to_metric_families
 from pymemcache.client.base import Client
@@ -353,6 +354,48 @@ def test_a_refused_reload_changes_nothing(tmp_path, text, parts):
         }
 
 
+def test_a_reload_says_which_pools_it_changed(tmp_path):
+    config = tmp_path / "ebbtide.toml"
+    config.write_text(table("a", "a:") + table("b", "b:") + table("c", "c:"))
+    with Server(EBBTIDE, "-m", "64", "--config", config) as server:
+        # What an editor leaves that is cut short after the first table.
+        reload(server, config, table("b", "b:", "weight = 3") + table("d", "d:"))
+        told = "ebbtide: reload: pools removed with their entries: a, c; added: d; changed: b\n"
+        wait_for(lambda: told in server.messages(), "what the reload changed")
+        told = "pools removed with their entries: d; changed: b\n"
+
+        def is_told():
+            # Refused while the reload before still deletes entries; one that changes nothing says nothing.
+            reload(server, config, table("b", "b:"))
+            return told in server.messages()
+
+        wait_for(is_told, "the second reload")
+        assert server.messages().count("ebbtide: reload:") == 2
+
+
+@pytest.mark.parametrize("flag", ["--config", "--flags-file", "-Y"])
+def test_a_reload_leaves_pipes_alone(tmp_path, flag):
+    """A pipe is empty after the start, and one without a writer would hold up the stop, too."""
+    file = tmp_path / "settings"
+    file.write_text({"-Y": "user:password\n", "--config": table("a", "a:")}.get(flag, "--pool a:prefix=a:\n"))
+    with Server(EBBTIDE, "-m", "64", flag, file) as server:
+        file.unlink()
+        os.mkfifo(file)
+        server.process.send_signal(signal.SIGHUP)
+        refused = "it is a pipe, which is read once, at the start: name a file there, or restart"
+        wait_for(lambda: refused in server.messages() and str(file) in server.messages(), "the refusal")
+        if flag != "-Y":
+            assert set(pool_stats(server)) == {"default", "a"}
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_share_of_flash_without_flash_is_warned_of():
+    warning = "flash=... of --pool a changes nothing without flash"
+    assert warning in check("--pool", "a:prefix=a:,flash=20%").stdout
+    assert warning not in check("--pool", "a:prefix=a:").stdout
+
+
 def test_clients_see_no_error_while_pools_are_reloaded(tmp_path):
     config = tmp_path / "ebbtide.toml"
     texts = [table("a", "a:") + table("b", "b:"), table("b", "b:") + table("c", "a:1"), ""]
@@ -442,6 +485,7 @@ def test_the_check_says_what_each_pool_gets(tmp_path):
         (["--pool", "a:prefix=x,size=1m"], ["size is unknown", "min=SIZE"]),
         (["--pool", "a b:prefix=x"], ["`a b`", "blank"]),
         (["--pool", "a\x07:prefix=x"], ["cannot be printed"]),
+        (["--pool", "a:prefix=x", "--pool", "b c:prefix=y"], ["--pool b c:", "blank"]),
         (["--pool", "a:min=1m"], ["no key belongs to it"]),
         (["-m", "64", "--pool", "a:prefix=x,min=60m", "--pool", "b:prefix=y,min=6m"], ["67108864", "a 62914560", "b 6291456"]),
         (["-m", "64", "--pool", "a:prefix=x,min=8m,max=4m"], ["8388608", "4194304"]),
@@ -746,3 +790,27 @@ def test_a_pool_removed_by_a_reload_leaves_nothing_on_flash(tmp_path):
         client = connect(server)
         assert found(client, "a:", 2) == 0, "nor after a kill"
         assert found(client, "b:", 1) > ON_FLASH // 4
+
+
+def test_stops_and_starts_with_flash_tell_what_pools_lose(tmp_path):
+    flash = ["--flash", f"{tmp_path / 'flash'}:64m", "-m", "64", *PATIENT_FLASH]
+    absent = ["--pool", "absent:prefix=no:,kind=compact,key=10,value=0"]
+    with Server(EBBTIDE, *flash, "--pool", "a:prefix=a:", *absent) as server:
+        client = connect(server)
+        for number in range(300):
+            client.set(f"a:{number}", bytes(10_000))
+            client.set(f"b:{number}", bytes(10_000))
+            client.set(f"no:{number:07}", b"")
+        server.stop()
+        lost = "600 objects and 5.7 MiB went from memory to flash"
+        assert lost in server.messages(), server.messages()
+        assert "; 300 are lost: compact pools are never on flash\n" in server.messages(), server.messages()
+    with Server(EBBTIDE, *flash, *absent) as server:
+        dropped = re.search(
+            r"flash: dropped, as no pool of their names is configured: ([0-9.]+) MiB of pools of the last run, 1 in number\n",
+            server.messages(),
+        )
+        assert dropped and 2.8 < float(dropped[1]) < 3.3, server.messages()
+        assert connect(server).get("a:1") is None and connect(server).get("b:1") == bytes(10_000)
+    with Server(EBBTIDE, *flash, *absent) as server:
+        assert "dropped" not in server.messages()

@@ -337,6 +337,12 @@ impl Settings {
         }
         self.warnings.extend(self.tls.warning());
         self.warnings.extend(self.flash.warning());
+        if let Some(pool) = self.pools.iter().find(|pool| pool.flash_percent.is_some() && self.flash.paths.is_empty()) {
+            self.warn(format!(
+                "flash=... of --pool {} changes nothing without flash; give --flash <path:size>",
+                pool.name
+            ));
+        }
         Ok(())
     }
 

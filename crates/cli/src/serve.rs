@@ -352,6 +352,11 @@ fn reload_all(reload: &ReloadHandle, pools: impl Fn() -> Result<Vec<PoolRule>, E
     let files = reload.reload().map_err(|error| error.to_string());
     let pools = pools().map_err(|error| error.to_string());
     let pools = pools.and_then(|rules| reload.reload_pools(&rules).map_err(|error| error.to_string()));
+    let pools = pools.map(|changes| {
+        if !changes.is_empty() {
+            message!("ebbtide: reload: {changes}");
+        }
+    });
     match (files, pools) {
         (Err(files), Err(pools)) => Err(format!("{files}; {pools}")),
         (files, pools) => files.and(pools),

@@ -116,7 +116,8 @@ impl Engine {
             let of_pool = flash.drain(&pool.store, &pool.participant(), (part, limit), || self.clock.tick());
             drained = Some(drained.map_or(of_pool, |before: FlashDrained| before.and(of_pool)));
         }
-        drained
+        let compact = self.pools.quiet().compact.iter().map(|pool| pool.stats().items).sum();
+        drained.map(|drained| FlashDrained { compact, ..drained })
     }
 
     /// Refuses changes, and waits for those in progress. False if one has not ended in time.

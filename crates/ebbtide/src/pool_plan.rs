@@ -32,7 +32,9 @@ pub(crate) fn refuse(name: &str, error: &SharesError) -> Error {
         SharesError::Duplicate { name } => Error::PoolExists { name: name.clone() },
         other => {
             let name = match other {
-                SharesError::MinAboveMax { name, .. } | SharesError::FloorAboveMax { name, .. } => name,
+                SharesError::Name { name, .. }
+                | SharesError::MinAboveMax { name, .. }
+                | SharesError::FloorAboveMax { name, .. } => name,
                 _ => name,
             };
             Error::Configuration { option: "pool", value: name.escape_debug().to_string(), reason: other.to_string() }

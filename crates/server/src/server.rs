@@ -11,7 +11,7 @@ use crate::acceptor::Acceptor;
 use crate::admin;
 use crate::health_log::HealthLog;
 use crate::inbox::Inbox;
-use crate::pools::Reload;
+use crate::pools::{PoolChanges, Reload};
 use crate::shared::Shared;
 use crate::stop::{StopHandle, StopOnPanic};
 use crate::udp::{self, Udp};
@@ -153,7 +153,7 @@ impl ReloadHandle {
     ///
     /// # Errors
     /// `Pool`, `Cache`: pools that do not fit change nothing.
-    pub fn reload_pools(&self, rules: &[PoolRule]) -> Result<(), Error> {
+    pub fn reload_pools(&self, rules: &[PoolRule]) -> Result<PoolChanges, Error> {
         Reload { shared: &self.shared, inboxes: &self.inboxes }.run(rules)
     }
 }

@@ -12,7 +12,7 @@ mod toml_file;
 use std::ffi::OsString;
 use std::path::Path;
 
-use ebbtide_server::PoolRule;
+use ebbtide_server::{PoolRule, check_rereadable};
 
 use crate::error::Error;
 use crate::flags::{self, Given, Origin, Settings};
@@ -88,6 +88,18 @@ fn layered(folder: &Path, line: Vec<Given>) -> Result<Settings, Error> {
 /// The pools in the arguments of a server and in the present content of their files. `folder`: the start folder of the
 /// server.
 pub fn read_pools(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Vec<PoolRule>, Error> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    for given in flags::read_line(args.iter().cloned())? {
+        if matches!(given.flag.long, "flags-file" | "config") {
+            let path = folder.join(&given.value);
+            // The reader of the file tells that it is not there.
+            if let Err(error) = check_rereadable(&path)
+                && error.kind() == std::io::ErrorKind::InvalidInput
+            {
+                return Err(Error::System(format!("--{} {}: {error}", given.flag.long, path.display())));
+            }
+        }
+    }
     match read_in(folder, args)? {
         Request::Serve(settings) => settings.pool_rules(),
         other => unreachable!("a server was started by these arguments: {other:?}"),

@@ -73,6 +73,8 @@ pub struct FlashDrained {
     pub refused: u64,
     /// Objects that are too long for flash, or found no memory in its index.
     pub without_place: u64,
+    /// Entries of compact pools, which are never on flash.
+    pub compact: u64,
     /// Objects that were not offered.
     pub left: u64,
     pub end: DrainEnd,
@@ -88,6 +90,7 @@ impl fmt::Display for FlashDrained {
             (self.unsupported, "are lost: flash cannot hold meta flags and CAS tokens of clients"),
             (self.refused, "are lost: they expire too soon or are too short for flash"),
             (self.without_place, "are lost: flash has no place for them"),
+            (self.compact, "are lost: compact pools are never on flash"),
             (self.left, "are lost"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
@@ -203,6 +206,7 @@ impl FlashDrained {
             unsupported: 0,
             refused: 0,
             without_place: 0,
+            compact: 0,
             left: 0,
             end: DrainEnd::Complete,
             took: Duration::ZERO,
@@ -218,6 +222,7 @@ impl FlashDrained {
             unsupported: self.unsupported + other.unsupported,
             refused: self.refused + other.refused,
             without_place: self.without_place + other.without_place,
+            compact: self.compact + other.compact,
             left: self.left + other.left,
             end: if self.end == DrainEnd::Complete { other.end } else { self.end },
             took: self.took + other.took,

@@ -89,6 +89,7 @@ impl PoolFlash {
             let memory_bytes = part_of(shared.memory_split.planned_bytes(), store.memory_bytes(), all_bytes);
             Some(Self::over(shared, on_flash, store, memory_bytes))
         };
+        shared.note_dropped_pools(shared.tier.unnamed_pools(names));
         let pools = shared.tier.open_pools(names)?;
         let opened = pools.iter().map(Arc::clone).zip(&*stores).map(open).collect();
         kept_tokens::resume(shared.tier.take_tokens(), &pools, stores, tokens);

@@ -9,6 +9,7 @@
 //! `docs/concurrency.md`, "The lower tier", has the protocol between the two. This file has the state that all pools
 //! share; `pool_flash.rs` has that of one pool, the view of its store; `read.rs` and `resolve.rs` read from flash.
 
+use crate::byte_size::ByteSize;
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
 use crate::flash::kept_tokens::TokenStores;
@@ -21,7 +22,7 @@ use crate::wakeup::{TICK, Waker};
 use ebbtide_flash::{Tier, TierStats};
 use ebbtide_store::{Item, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub(crate) struct FlashTier {
     promoted_keys: Mutex<Vec<Weak<PromotedKeys>>>,
     pub promotion: PromotionSetting,
     notices: Vec<String>,
+    /// That pools of the last run are gone.
+    dropped_pools: OnceLock<String>,
     pub memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub epoch_seconds: u64,
@@ -138,6 +141,7 @@ impl FlashTier {
             promoted_keys: Mutex::default(),
             promotion: PromotionSetting::new(promotion),
             notices,
+            dropped_pools: OnceLock::new(),
             memory_split,
             epoch_seconds: time.epoch_seconds(),
             clock,
@@ -302,6 +306,17 @@ impl FlashTier {
         of_scans.sum::<u64>() + filters + values + tokens + range_uses::BYTES
     }
 
+    /// Has the start tell of this number of pools with these bytes on flash that the start does not name.
+    pub fn note_dropped_pools(&self, (pools, bytes): (usize, u64)) {
+        if pools > 0 {
+            let bytes = ByteSize::bytes(bytes);
+            let told = format!(
+                "dropped, as no pool of their names is configured: {bytes} of pools of the last run, {pools} in number"
+            );
+            self.dropped_pools.get_or_init(|| told);
+        }
+    }
+
     /// Asserts every invariant of the tier.
     pub fn verify(&self) {
         self.reads.verify();
@@ -322,7 +337,7 @@ impl FlashTier {
             unchanged: read(&self.unchanged),
             unknown_tokens,
             promotion: self.promotion.get(),
-            notices: self.notices.clone(),
+            notices: self.notices.iter().chain(self.dropped_pools.get()).cloned().collect(),
             memory_limit_bytes: self.memory_split.bytes(),
             tier,
         }

@@ -331,6 +331,9 @@ impl Opened {
         let are_unchanged = self.mode.is_mapped() && modification_mark::take(&self.file, &superblock);
         let loaded =
             pool_images::load(plan, &mut reader, reserve, (read, are_unchanged)).map_err(|error| match error {
+                ImageError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    "it is damaged: it ends before what it is to hold".to_owned()
+                }
                 ImageError::Io(error) => format!("it is damaged: {error}"),
                 ImageError::Foreign(reason) => reason,
                 ImageError::Damaged(reason) => format!("it is damaged: {reason}"),

@@ -203,8 +203,11 @@ fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
     let metadata = file.metadata().map_err(|error| refused(path, format!("cannot be looked at: {error}")))?;
     let user = rustix::process::geteuid().as_raw();
     let reason = match () {
-        () if !metadata.is_file() => "it is no regular file".to_owned(),
-        () if metadata.nlink() > 1 => format!("it has {} names; a memory file has one", metadata.nlink()),
+        () if !metadata.is_file() => "it is no regular file; name another path".to_owned(),
+        () if metadata.nlink() > 1 => format!(
+            "it has {} names, and a memory file has one: remove the others (`find -samefile`), or name another path",
+            metadata.nlink()
+        ),
         () if metadata.uid() != user => {
             format!(
                 "it belongs to user {}, this process is user {user}: remove it, or change its owner",

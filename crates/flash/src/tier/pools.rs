@@ -35,6 +35,15 @@ impl Tier {
         if self.pools.area.is_some() { self.device.sync().map(|()| opened) } else { Ok(opened) }
     }
 
+    /// Pools of the last run that are not among these, and the bytes that they have on flash.
+    pub fn unnamed_pools(&self, names: &[&str]) -> (usize, u64) {
+        let names: Vec<_> = names.iter().map(|name| hash_of_name(name)).collect();
+        let state = self.pools.state();
+        let unnamed = state.pools.iter().filter(|named| !named.is_open && !names.contains(&named.name));
+        let bytes = unnamed.map(|named| named.pool.bytes()).filter(|bytes| *bytes > 0);
+        bytes.fold((0, 0), |(pools, all), bytes| (pools + 1, all + bytes))
+    }
+
     /// Opens a pool, with its objects of the last run, or empty.
     pub fn open_pool(&self, name: &str) -> Arc<FlashPool> {
         let (name, mut state) = (hash_of_name(name), self.pools.state());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use crate::Error;
+use crate::reread::check_rereadable;
 
 /// memcached reads no longer lines.
 const LINE_BYTES: usize = 255;
@@ -50,6 +51,7 @@ impl UserFile {
     /// # Errors
     /// As `load`; the users stay unchanged.
     pub fn reload(&self) -> Result<(), Error> {
+        check_rereadable(&self.path).map_err(|source| Error::UserFileRead { path: self.path.clone(), source })?;
         let entries = read(&self.path, self.format)?;
         *self.entries.write().unwrap_or_else(PoisonError::into_inner) = entries;
         Ok(())

@@ -16,7 +16,7 @@ mod set;
 pub mod sweep;
 
 pub use counts::PoolTotals;
-pub use reload::Reload;
+pub use reload::{PoolChanges, Reload};
 pub use router::Router;
 pub use rule::PoolRule;
 pub use set::{PoolEntry, PoolReading, PoolSet, PublishedPools};

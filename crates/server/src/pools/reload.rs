@@ -6,6 +6,7 @@
 //! A pool is removed only when it gets no more keys, and an added one exists before it gets keys: no client sees an
 //! error. If the check fails, nothing changes.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -21,6 +22,52 @@ use crate::shared::Shared;
 /// How long a reload waits for the threads to take its pools over, and for memory of an added pool.
 const PATIENCE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(5);
+/// More pools of a list are told by their number.
+const MAX_NAMES: usize = 16;
+
+/// Pools that a reload has changed, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolChanges {
+    /// Their entries are gone.
+    pub removed: Vec<String>,
+    pub added: Vec<String>,
+    /// They have other options or prefixes.
+    pub changed: Vec<String>,
+}
+
+impl PoolChanges {
+    fn between(before: &PoolSet, rules: &[PoolRule]) -> Self {
+        let old = |name: &str| before.rules().find(|rule| rule.name == name);
+        let is_gone = |name: &str| rules.iter().all(|rule| rule.name != name);
+        let names = |is_meant: &dyn Fn(&PoolRule) -> bool| {
+            rules.iter().filter(|rule| is_meant(rule)).map(|rule| rule.name.clone()).collect()
+        };
+        Self {
+            removed: before.rules().map(|rule| rule.name.clone()).filter(|name| is_gone(name)).collect(),
+            added: names(&|rule| old(&rule.name).is_none()),
+            changed: names(&|rule| old(&rule.name).is_some_and(|old| old != rule)),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl fmt::Display for PoolChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lists = [("removed with their entries", &self.removed), ("added", &self.added), ("changed", &self.changed)];
+        let mut separator = "pools ";
+        for (what, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
+            write!(f, "{separator}{what}: {}", names[..names.len().min(MAX_NAMES)].join(", "))?;
+            if names.len() > MAX_NAMES {
+                write!(f, " and {} others", names.len() - MAX_NAMES)?;
+            }
+            separator = "; ";
+        }
+        Ok(())
+    }
+}
 
 /// A reload of the pools.
 pub struct Reload<'a> {
@@ -46,16 +93,14 @@ impl Reload<'_> {
     ///
     /// # Errors
     /// `Pool`, `Cache`: nothing was changed, unless the message names a change.
-    pub fn run(&self, rules: &[PoolRule]) -> Result<(), Error> {
+    pub fn run(&self, rules: &[PoolRule]) -> Result<PoolChanges, Error> {
         let shared = self.shared;
         let before = shared.pools.current();
         if before.rules().eq(PoolRule::in_order(rules)) {
-            return Ok(());
+            return Ok(PoolChanges::default());
         }
         self.check(&before, rules)?;
-        let is_removed = |name: &str| rules.iter().all(|rule| rule.name != name);
-        let removed: Vec<String> =
-            before.rules().map(|rule| rule.name.clone()).filter(|name| is_removed(name)).collect();
+        let changes = PoolChanges::between(&before, rules);
         let exists = |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name);
         let prefixes = |rule: &PoolRule| (rule.name.clone(), rule.prefixes.clone());
         let is_routed_anew = !before.rules().map(prefixes).eq(PoolRule::in_order(rules).map(prefixes));
@@ -69,7 +114,7 @@ impl Reload<'_> {
             shared.cache.begin_rerouting(&PoolRule::routing(rules)).map_err(refused)?;
         }
         self.publish(&kept)?;
-        for name in &removed {
+        for name in &changes.removed {
             shared.cache.remove_pool(name).map_err(refused)?;
         }
         self.resize(&kept)?;
@@ -81,7 +126,8 @@ impl Reload<'_> {
         if is_routed_anew {
             shared.pools.current().flush_compact();
         }
-        sweep::start(shared)
+        sweep::start(shared)?;
+        Ok(changes)
     }
 
     fn check(&self, before: &PoolSet, rules: &[PoolRule]) -> Result<(), Error> {

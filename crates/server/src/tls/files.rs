@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::key;
 use super::options::{KeyFormat, TlsOptions};
 use crate::Error;
+use crate::reread::check_rereadable;
 
 /// memcached's words for its files.
 pub const CHAIN: &str = "certificate chain";
@@ -66,7 +67,7 @@ fn bytes_of(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
 
 /// The bytes of a file, unless this process may not read it, which is noted.
 fn still_readable(what: &'static str, path: &Path, kept: &mut Vec<Error>) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
+    match check_rereadable(path).and_then(|()| fs::read(path)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             kept.push(bad(what, path, error));
