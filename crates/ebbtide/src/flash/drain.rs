@@ -28,6 +28,7 @@ const MAX_CAPACITY_SHARE: u64 = 2;
 /// A drain has flash maintained whenever it has written this much: by then its capacity may have to be split, without
 /// which small objects take as much of an index as large ones.
 const MAINTAINED_BYTES: u64 = 1 << 20;
+const MAINTAINED_OBJECTS: u64 = 1 << 12;
 
 /// A drain ends after this time without a completed write while flash has no space.
 const MAX_STALL: Duration = Duration::from_secs(10);
@@ -117,7 +118,7 @@ impl PoolFlash {
         let budget = self.tier.write_budget().map(|rate| (rate * part.as_secs_f64()) as u64);
         let items = store.counter_snapshot().items;
         let mut drained = FlashDrained::new();
-        let mut maintained = 0;
+        let (mut maintained_bytes, mut maintained_objects) = (0, 0);
         let mut drain = Drain::new(store);
         drained.end = loop {
             let now_ms = tick();
@@ -133,8 +134,10 @@ impl PoolFlash {
                 () if !self.tier.has_space() => self.await_space(now_ms),
                 () => {
                     self.memory_split.give_ahead(&self.tier);
-                    if drained.bytes - maintained >= MAINTAINED_BYTES {
-                        maintained = drained.bytes;
+                    if drained.bytes - maintained_bytes >= MAINTAINED_BYTES
+                        || drained.objects - maintained_objects >= MAINTAINED_OBJECTS
+                    {
+                        (maintained_bytes, maintained_objects) = (drained.bytes, drained.objects);
                         self.maintain(now_ms);
                     }
                     let offer = |item: &Item<'_>| self.drain_item(item, now_ms, &mut drained);

@@ -84,10 +84,9 @@ fn small_objects_survive_the_first_stop() {
         assert_eq!((drained.objects, drained.end), (u64::from(objects), DrainEnd::Complete), "{drained}");
         let cache = build();
         let found = present(&cache);
-        // A set of small objects may be crowded while others have space, and the split leaves the index of large ones
-        // less memory than the small ones before it took, at a start, too: how many these are depends on threads.
         let all = sample().count();
-        assert!(found >= all / 100 * 90, "{memory} and {flash} MiB, {length} bytes: {found} of {all}, {drained}");
+        // A set of small objects may be crowded while others have space.
+        assert!(found >= all / 1000 * 998, "{memory} and {flash} MiB, {length} bytes: {found} of {all}, {drained}");
         cache.verify();
     }
 }

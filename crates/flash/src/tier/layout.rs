@@ -243,12 +243,13 @@ impl TierLayout {
         is_enough.then_some(layout)
     }
 
-    /// Gives the index of large objects at least `bytes`, taken from the index of small objects, up to a quarter of
-    /// that.
+    /// Gives the index of large objects at least `bytes`, taken from the index of small objects, which keeps a spare
+    /// and gets more as it grows: objects beyond the bound of the other index would be lost at once.
     pub fn leave_to_large(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.large_options.index_bytes);
+        let (fixed, spare) = (self.small_fixed_bytes(), self.index_bytes() / SPLIT_SPARE_SHARE);
         if let Some(small) = &mut self.small_options {
-            let taken = missing.min(small.index_bytes / 4);
+            let taken = missing.min(small.index_bytes.saturating_sub(fixed + fixed / 4 + spare));
             small.index_bytes -= taken;
             self.large_options.index_bytes += taken;
         }

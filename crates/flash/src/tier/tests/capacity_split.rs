@@ -153,3 +153,18 @@ fn flushed_large_objects_do_not_prevent_the_split() {
     let [small, large] = fill(&tier, 8, 0.2);
     assert!(small > large, "{small} {large}");
 }
+
+#[test]
+fn tiny_objects_survive_the_split() {
+    for (memory_bytes, capacity) in [(1 << 20, 64 << 20), (1 << 20, 128 << 20), (2 << 20, 64 << 20)] {
+        let options = TierOptions { memory_bytes, reinsertion: Reinsertion::Never, ..TierOptions::default() };
+        let tier = Tier::on(Arc::new(MemoryDevice::new(capacity)), &options).unwrap();
+        let objects = memory_bytes / 12 / 4 + 1;
+        (0..objects).for_each(|number| _ = put(&tier, &number.to_le_bytes(), &[7; 36], 1).unwrap());
+        (0..100).for_each(|_| tier.settle(1));
+        assert!(tier.small.is_there());
+        let left = (0..objects).filter(|&number| get(&tier, &number.to_le_bytes(), 1).is_some()).count();
+        assert_eq!(left as u64, objects, "{memory_bytes} bytes of memory for {capacity}");
+        tier.verify();
+    }
+}
