@@ -16,7 +16,7 @@
 
 use crate::access::Access;
 use crate::error::{Error, WaitReason};
-use crate::flash::absence::AbsenceTicket;
+use crate::flash::absence_ticket::AbsenceTicket;
 use crate::flash::pool_flash::PoolFlash;
 use crate::flash::read::{FlashProbe, FlashReads};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};

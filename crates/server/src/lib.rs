@@ -29,7 +29,7 @@
 //! | `dump_thread` | slices of dumps that read flash |
 //! | `output` | answers that are not sent yet, large values among them |
 //! | `counters`, `statistics` | counters of commands; tables of all numbers in `stats`, `/metrics` and `/api` |
-//! | `stats_prefix`, `flash_gets` | counts by key prefix; gets from flash as memcached counts them |
+//! | `stats_prefix`, `extstore_counts` | counts by key prefix; gets from flash as memcached counts them |
 //! | `watch` | events for watchers |
 //! | `shared` | state that all threads share |
 //! | `observe`, `health_log` | samples, events, history; the health of flash on stderr |
@@ -51,7 +51,7 @@ mod dump_thread;
 mod error;
 mod evictions;
 mod execute;
-mod flash_gets;
+mod extstore_counts;
 mod fleet;
 mod health_log;
 mod inbox;

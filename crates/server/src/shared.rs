@@ -12,7 +12,7 @@ use crate::connection_info::ConnectionInfo;
 use crate::counters::{CommandCounters, CommandTotals};
 use crate::dump_thread::DumpThread;
 use crate::evictions::EvictionListener;
-use crate::flash_gets::FlashGets;
+use crate::extstore_counts::FlashGets;
 use crate::observe::{Level, PoolWindow, Recent, Samples, Sizing, TrafficSketch};
 use crate::options::ServerOptions;
 use crate::pools::PublishedPools;

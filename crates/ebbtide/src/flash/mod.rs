@@ -8,7 +8,7 @@
 //! | what leaves flash when it is full | [`Options::reclaim`], [`Options::reinsertion`] |
 //! | what flash has and did | [`crate::Stats::flash`] |
 
-pub(crate) mod absence;
+pub(crate) mod absence_ticket;
 pub(crate) mod drain;
 pub(crate) mod idle_demotion;
 pub(crate) mod kept_tokens;

@@ -1,7 +1,7 @@
 //! The flash of one pool: its incarnation on flash, and its state of promotions and scans. All pools share one
 //! [`FlashTier`].
 
-use crate::flash::absence::AbsentKeys;
+use crate::flash::absence_ticket::AbsentKeys;
 use crate::flash::kept_tokens::{self, TokenStart};
 use crate::flash::pending_reads::ReadValue;
 use crate::flash::promoted_keys::PromotedKeys;

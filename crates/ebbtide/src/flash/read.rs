@@ -11,7 +11,7 @@
 //! `pending_reads.rs`, until the caller comes to their keys or drops them. A read that queues is waited for without any
 //! held value: so callers never wait for each other.
 
-use crate::flash::absence::AbsenceTicket;
+use crate::flash::absence_ticket::AbsenceTicket;
 
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
 use ebbtide_flash::device::BlockingRing;

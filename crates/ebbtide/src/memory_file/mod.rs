@@ -1,7 +1,7 @@
 //! Memory file: a cache in memory that survives a clean stop.
 //!
 //! After a clean stop the file holds values, flags, lives, CAS tokens, marks, frequencies and the policy's history of
-//! evicted keys. There are two modes (see `medium`) and one format (see `superblock`):
+//! evicted keys. There are two modes (see `file_system`) and one format (see `superblock`):
 //!
 //! ```text
 //! mapped  start   open, lock -> superblock clean? -> map the frames, load the image -> superblock "in use", fsync
@@ -30,7 +30,7 @@
 
 mod blocks;
 mod bounded_file;
-mod medium;
+mod file_system;
 mod modification_mark;
 mod open;
 mod pool_images;
@@ -49,7 +49,7 @@ use ebbtide_flash::{DeviceRuns, KeyRouting, LastRun};
 use ebbtide_store::{
     CompactTable, EngineMemory, FRAME_BYTES, ImageError, KillPoint, Participant, Process, Store, kill_point,
 };
-pub use medium::MemoryFileMode;
+pub use file_system::MemoryFileMode;
 pub(crate) use open::check as check_memory_file;
 pub use open::is_held as is_memory_file_held;
 use open::{Opened, check_space, open, refused};
@@ -209,7 +209,7 @@ impl Memory {
     pub fn begin(path: Option<&Path>, plan: Plan, clock: Clock, key_routing: KeyRouting) -> Result<Self, Error> {
         let opened = path.map(open).transpose()?;
         if let Some(opened) = &opened {
-            let available = medium::available_bytes(&opened.file);
+            let available = file_system::available_bytes(&opened.file);
             check_space(&opened.path, opened.mode, available, plan.memory_bytes())?;
         }
         let runs = opened.as_ref().map_or_else(RunRecord::default, |opened| superblock::runs(&opened.file));
@@ -421,7 +421,7 @@ impl MemoryFile {
     pub fn check_space(&self, memory_bytes: u64) -> Result<(), Error> {
         let file = self.file.lock().expect("no holder of the lock panics");
         file.as_ref()
-            .map_or(Ok(()), |file| check_space(&self.path, self.mode, medium::available_bytes(file), memory_bytes))
+            .map_or(Ok(()), |file| check_space(&self.path, self.mode, file_system::available_bytes(file), memory_bytes))
     }
 
     /// The rules by which the caller divides keys among pools: a save keeps them for the next start.

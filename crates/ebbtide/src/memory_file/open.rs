@@ -2,7 +2,7 @@
 //!
 //! A start trusts the owner of a file and not its content: see [`open`].
 
-use super::medium::{MemoryFileMode, available_bytes, available_bytes_in, folder_of};
+use super::file_system::{MemoryFileMode, available_bytes, available_bytes_in, folder_of};
 use super::superblock::{self, FRAMES_OFFSET};
 use crate::byte_size::ByteSize;
 use crate::error::Error;

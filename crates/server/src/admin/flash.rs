@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::metrics_page::{MetricsPage, labels};
 use super::state::AdminState;
-use crate::flash_gets::health;
+use crate::extstore_counts::health;
 use crate::observe::WearRate;
 use crate::statistics::{self, FLASH, WEAR};
 use crate::sync::lock;

@@ -3,7 +3,7 @@
 
 use super::Executor;
 use super::executor::OptionalReply;
-use crate::flash_gets::FlashGets;
+use crate::extstore_counts::FlashGets;
 use ebbtide::memcached::{FlashLimits, FlashPromotion, FlashStats};
 use ebbtide_protocol::ExternalStorage;
 use ebbtide_protocol::reply::{self, stat};

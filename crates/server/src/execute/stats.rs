@@ -14,7 +14,7 @@ use nix::sys::time::TimeVal;
 use super::{Executor, extstore};
 use crate::VERSION;
 use crate::counters::CommandTotals;
-use crate::flash_gets::{FlashGets, health};
+use crate::extstore_counts::{FlashGets, health};
 use crate::statistics::{self, CACHE, FLASH, MEMORY_FILE, NOW, Readings, SERVER};
 use crate::sync::lock;
 use crate::watch;

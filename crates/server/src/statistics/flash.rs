@@ -5,7 +5,7 @@ use ebbtide::memcached::FlashStats;
 
 use super::Metric::{And, Counter, CounterBy, Gauge, GaugeBy, None};
 use super::{Row, row};
-use crate::flash_gets::health;
+use crate::extstore_counts::health;
 
 #[rustfmt::skip]
 pub const FLASH: &[Row<FlashStats>] = &[

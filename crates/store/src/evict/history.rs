@@ -2,7 +2,7 @@
 
 use super::ghosts::Ghosts;
 use super::policy::{HistoryKind, Policy};
-use super::returns::{Evicted, ReturnRates};
+use super::return_rates::{Evicted, ReturnRates};
 use super::sketch::FrequencySketch;
 use crate::error::Error;
 use crate::sync::{AtomicU64, Ordering};

@@ -46,7 +46,7 @@ mod relocation_job;
 mod removal;
 mod resizable;
 mod retention;
-mod returns;
+mod return_rates;
 mod sampled_segment;
 mod scores;
 mod seal;
@@ -79,7 +79,7 @@ pub(crate) mod decisions {
     pub(crate) use super::plan::{COMPACT_FILL_MAX, COMPACTIONS_WITHOUT_GAIN_MAX, PLANNED_SHARE, SAMPLE_SEGMENTS};
     pub(crate) use super::policy::{Aging, EvictionChoice, Retention, choose};
     pub(crate) use super::retention::{ScoredItem, ScoredRun};
-    pub(crate) use super::returns::Evicted;
+    pub(crate) use super::return_rates::Evicted;
     pub(crate) use super::sampled_segment::SampledSegment;
     pub(crate) use super::scores::{SCORE_EXPIRED, SCORE_UNLINKED, ScoreTotals};
 }

@@ -20,7 +20,7 @@
 //! use. A key that returns soon after its eviction starts with as many uses as it needs to move on. Unlike in the paper
 //! a use counts by the byte, as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per
 //! use. A young item of less than half the mean size is kept without a use. The paper needs two uses of a young item;
-//! here one is enough, unless `returns` finds that items with a single use earn less than the old ones.
+//! here one is enough, unless `return_rates` finds that items with a single use earn less than the old ones.
 
 use super::insertion::InsertionPoint;
 use super::objective::Objective;
@@ -143,7 +143,7 @@ pub enum Retention {
     Returned,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each counted use; at most seven eighths of a
     /// segment, give or take a part of an item, so that something is freed. The first use of a `young` item does not
-    /// count where two uses are needed (see `returns`).
+    /// count where two uses are needed (see `return_rates`).
     Qualified {
         unused_bytes: u64,
         bytes_per_use: u64,

@@ -2,7 +2,7 @@
 
 use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
-use super::returns::Evicted;
+use super::return_rates::Evicted;
 use crate::epoch::Participant;
 use crate::item::{ItemAt, ItemHeader, Kind};
 use crate::kill_point::{KillPoint, kill_point};
