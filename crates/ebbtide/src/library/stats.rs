@@ -40,7 +40,7 @@ pub struct Stats {
     pub memory_limit_bytes: u64,
     /// The used part of the budget.
     pub memory_used_bytes: u64,
-    /// Writes that stored a value.
+    /// Writes that stored a value, also one whose TTL was over at once.
     pub inserts: u64,
     /// Entries that left memory to make space.
     pub evictions: u64,

@@ -268,6 +268,19 @@ impl LargeLog {
         removed || self.is_unclean()
     }
 
+    /// Removes the first part of an object, unless it has been replaced: a later part is gone. Without it ranges of the
+    /// first part would be found where lookups of the whole miss, also after a change has found the key absent.
+    pub(super) fn remove_incomplete(&self, hash: FlashHash, token: Token) {
+        let identity = IndexKey::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let first = shard.get(identity.tag).filter(|address| self.is_alive(*address) && self.token(*address) == token);
+        if let Some(address) = first {
+            shard.remove(identity.tag);
+            // A restart finds the part again: a removal of the key is to be logged.
+            self.set_unclean(self.geometry.split(address.unit()).0, true);
+        }
+    }
+
     /// Whether a lookup would find the object with this token.
     pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         self.find(hash, |address| self.token(address)) == Some(token)

@@ -94,6 +94,7 @@ impl LargeLog {
                     reading.moves += 1;
                     continue;
                 }
+                reading.gathered.iter().for_each(|first| self.remove_incomplete(reading.key.hash, first.token));
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };

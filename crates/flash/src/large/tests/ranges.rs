@@ -1,5 +1,6 @@
 //! Ranges of values: their bytes, the reads for them, and the ranges that a damaged block invalidates.
 
+use super::super::format::part_hash;
 use super::super::options::Options;
 use super::eventful::Eventful;
 use super::*;
@@ -98,6 +99,26 @@ fn ranges_in_later_parts_read_few_blocks() {
     assert_eq!(found.as_deref(), Some(&whole[2 * REGION_BYTES + 100..][..1000]));
     let read = (log.stats().read_bytes - before) as usize / BLOCK;
     assert!(read <= 3 * 2 + 2, "{read} blocks read");
+}
+
+#[test]
+fn a_value_without_a_part_has_no_ranges() {
+    for in_first_part in [true, false] {
+        let log = on_memory(16, small());
+        let (hash, order) = (Key::new(&key(1)).hash, log.next_order());
+        insert(&log, 1, &value(1, 1, 3 * REGION_BYTES), 0, 1).unwrap();
+        log.seal_all(1);
+        assert!(log.remove(part_hash(hash, order, 1)), "the part was found");
+        match in_first_part {
+            true => assert_eq!(get(&log, 1, 1), None),
+            false => assert_eq!(find_range(&log, 1, range(2 * REGION_BYTES, 10), 1), None),
+        }
+        assert_eq!(find_range(&log, 1, range(0, 10), 1), None, "it is not the range of a value");
+        assert!(log.remove(hash), "a restart would find the first part");
+        insert(&log, 1, &value(1, 2, 3 * REGION_BYTES), 0, 1).unwrap();
+        assert_eq!(get(&log, 1, 1), Some(value(1, 2, 3 * REGION_BYTES)));
+        log.verify();
+    }
 }
 
 #[test]
