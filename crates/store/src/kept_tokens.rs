@@ -10,7 +10,7 @@
 //! the entry, as in the old one. It cannot be valid for a later value, because no token of the new store is as low.
 
 use crate::hash::KeyHash;
-use crate::store::{Store, TOKEN_BASE_BITS};
+use crate::store::{Store, TOKEN_BASE_BITS, token_base};
 use crate::token_table::TokenTable;
 
 /// A new base is above the limit by less than this, and random: files that are both restored from an earlier time are
@@ -31,14 +31,17 @@ pub struct KeptTokens {
 }
 
 impl Store {
-    /// The issued tokens that are retained; `None` if there are none. No change of the store may follow: tokens of a
-    /// later change may be issued again by the store that resumes these.
+    /// The issued tokens that are retained; `None` if the store retains none, or neither it nor an earlier one has
+    /// issued any. No change of the store may follow: tokens of a later change may be issued again by the store that
+    /// resumes these. Without a token the base and the limit are kept: clients may have tokens of values that are gone.
     pub fn kept_tokens(&self) -> Option<KeptTokens> {
         let mut tokens = self.issued_tokens.get()?.entries();
-        if tokens.is_empty() {
+        let highest = self.index.highest_sequence();
+        let has_own_base = self.token_base == token_base(self.options.seed);
+        if tokens.is_empty() && highest == 0 && has_own_base {
             return None;
         }
-        let limit = self.token(self.index.highest_sequence());
+        let limit = self.token(highest);
         // Values with higher tokens, which clients gave, are not in the lower tier.
         tokens.retain(|(_, token)| *token <= limit);
         Some(KeptTokens { seed: self.options.seed, base: self.token_base, limit, tokens })
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_empty_store_adopts_kept_tokens() {
-        assert_eq!(store(1).kept_tokens(), None, "no token was issued");
+        assert_eq!(store(1).kept_tokens(), None, "no token can have been issued");
         let (old, issued) = issued(1);
         let kept = old.kept_tokens().expect("tokens were issued");
         assert_eq!(kept.tokens.len(), issued.len());

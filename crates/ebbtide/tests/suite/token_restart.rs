@@ -217,6 +217,24 @@ fn tokens_after_a_restart_are_higher_than_before() {
 }
 
 #[test]
+fn tokens_are_higher_if_none_was_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut highest = 0;
+    for run in 0..12 {
+        let cache = if run == 0 { builder(folder.path()).build().unwrap() } else { start(folder.path()) };
+        set(&cache, 0, b"value");
+        let new = token(&cache, 0);
+        assert!(new > highest, "{new} in run {run}, {highest} before");
+        // No client has a token of this value.
+        assert_eq!(cas(&cache, 0, new), Stored::Stored);
+        highest = new;
+        stop(cache);
+        // Nor does each run change something.
+        (0..run % 3).for_each(|_| stop(start(folder.path())));
+    }
+}
+
+#[test]
 fn flash_put_back_has_tokens_of_its_values() {
     let folder = tempfile::tempdir().unwrap();
     let copy = |from: &Path, to: &Path| {

@@ -79,11 +79,11 @@ fn body_offset(area: &Range<u64>, body_bytes: u64) -> Option<u64> {
 }
 
 /// Writes the section of a run into the free end of a checkpoint's area. Waits for the device, and leaves it to the
-/// caller to sync. False if there is no token, or no space.
+/// caller to sync. False if there is no pool, or no space.
 pub(super) fn write(device: &dyn Device, area: &Range<u64>, run: u64, pools: &[PoolTokens]) -> Result<bool, Error> {
     let tokens: usize = pools.iter().map(|pool| pool.tokens.len()).sum();
     let body_bytes = (pools.len() * POOL_BYTES + tokens * TOKEN_BYTES) as u64;
-    let Some(offset) = body_offset(area, body_bytes).filter(|_| tokens > 0) else { return Ok(false) };
+    let Some(offset) = body_offset(area, body_bytes).filter(|_| !pools.is_empty()) else { return Ok(false) };
     let mut device_writer = DeviceWriter::new(device, offset, run);
     for PoolTokens { pool, seed, base, limit, tokens } in pools {
         let mut fields = [0; POOL_BYTES];
@@ -222,7 +222,10 @@ mod tests {
         assert_eq!(read(&device, &AREA, RUN), []);
         assert!(write(&device, &area(3), RUN, &full).unwrap());
         assert_eq!(read(&device, &area(3), RUN), full);
-        let none = vec![PoolTokens { tokens: Vec::new(), ..full[0].clone() }];
-        assert!(!write(&device, &AREA, RUN, &none).unwrap());
+        // A pool without tokens has a limit.
+        let limit = vec![PoolTokens { tokens: Vec::new(), ..full[0].clone() }];
+        assert!(write(&device, &AREA, RUN, &limit).unwrap());
+        assert_eq!(read(&device, &AREA, RUN), limit);
+        assert!(!write(&device, &AREA, RUN, &[]).unwrap());
     }
 }
