@@ -12,9 +12,9 @@
 //! once, of whatever pools.
 //!
 //! A command needs the key when its answer says whether the key exists. A delete needs to know only that: its key is
-//! not promoted. A command with `noreply` reads nothing. When the device is not healthy nothing is read: a key that
-//! flash may have counts as found, and a delete that waits proceeds. A value that cannot be promoted for lack of memory
-//! is not a miss: the command is refused as out of memory.
+//! not promoted. When the device is not healthy a delete reads nothing: a key that flash may have counts as found, and
+//! a delete that waits proceeds. A delete with `noreply` reads nothing. A value that cannot be promoted for lack of
+//! memory is not a miss: the command is refused as out of memory.
 //!
 //! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no
 //! completed read. A connection that waits for its client or has executed all its input holds none either. So
