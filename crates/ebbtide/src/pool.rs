@@ -147,6 +147,11 @@ impl Pool {
         self.0.upload(false, key, length, flags.into(), ttl, mode)
     }
 
+    /// Whether an upload will be published in this pool.
+    pub fn receives(&self, upload: &Upload) -> bool {
+        upload.is_of(&self.0.pool)
+    }
+
     /// Removes a key. False if it was absent, or the cache is closed. If only flash may have the key the calling thread
     /// waits for the device, as a get does. A handle that does not wait answers by the approximate index of flash,
     /// which is true also for some absent keys; [`Pool::try_delete`] knows.

@@ -3,6 +3,7 @@
 use crate::builder::CacheBuilder;
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::memory_file::MemoryFile;
 use ebbtide_flash::KeyRouting;
 
 impl CacheBuilder {
@@ -17,7 +18,8 @@ impl CacheBuilder {
 impl Cache {
     /// Whether entries may be in pools that their keys have left. They are not found there, but would be after a change
     /// back, although newer values were written to other pools meanwhile. So the caller deletes them and then calls
-    /// [`Cache::end_rerouting`]. Until that, a start with yet other rules is cold.
+    /// [`Cache::end_rerouting`]. Until that, a start with yet other rules is cold; after two changes without an end
+    /// each start is.
     pub fn is_rerouting(&self) -> bool {
         self.key_routings().any(KeyRouting::is_unfinished)
     }
@@ -27,25 +29,29 @@ impl Cache {
     /// # Errors
     /// `Configuration` if flash does not take it: keep to the present rules.
     pub fn begin_rerouting(&self, rules: &[u8]) -> Result<(), Error> {
-        let key_routing = KeyRouting::of(rules).unfinished();
+        let key_routing = KeyRouting::of(rules);
         if let Some(flash) = self.engine().flash() {
-            flash.tier.set_key_routing(key_routing).map_err(|error| Error::Configuration {
-                option: "flash",
-                value: "the rules of pools".to_owned(),
-                reason: error.to_string(),
+            flash.tier.set_key_routing(key_routing.started_after(flash.tier.key_routing())).map_err(|error| {
+                Error::Configuration {
+                    option: "flash",
+                    value: "the rules of pools".to_owned(),
+                    reason: error.to_string(),
+                }
             })?;
         }
-        self.engine().memory_file.iter().for_each(|file| file.set_key_routing(key_routing));
+        let begin = |file: &MemoryFile| file.set_key_routing(key_routing.started_after(file.key_routing()));
+        self.engine().memory_file.iter().for_each(begin);
         Ok(())
     }
 
-    /// No entry is in a pool that its key has left.
-    pub fn end_rerouting(&self) {
+    /// Keys are divided among pools by these rules, and no entry is in a pool that its key has left.
+    pub fn end_rerouting(&self, rules: &[u8]) {
+        let key_routing = KeyRouting::of(rules);
         if let Some(flash) = self.engine().flash() {
             // If flash does not take it, the next start looks for such entries again.
-            let _ = flash.tier.set_key_routing(flash.tier.key_routing().finished());
+            let _ = flash.tier.set_key_routing(key_routing);
         }
-        self.engine().memory_file.iter().for_each(|file| file.set_key_routing(file.key_routing().finished()));
+        self.engine().memory_file.iter().for_each(|file| file.set_key_routing(key_routing));
     }
 
     fn key_routings(&self) -> impl Iterator<Item = KeyRouting> {

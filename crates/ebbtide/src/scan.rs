@@ -44,7 +44,8 @@ pub struct Scan {
 enum Stage {
     Memory(ebbtide_store::Scan<Arc<ebbtide_store::Store>>),
     Flash(TierScan),
-    End,
+    /// Whether all entries were met that can be found.
+    End(bool),
 }
 
 /// An entry that a [`Scan`] meets.
@@ -66,7 +67,7 @@ impl Access {
         };
         let _owner = Arc::clone(&self.owner);
         // If the store refuses, dropping the scan gives its place among the promoted keys back.
-        let mut scan = Scan { pool, _owner, wanted: ScanContent::Values, stage: Stage::End, promoted };
+        let mut scan = Scan { pool, _owner, wanted: ScanContent::Values, stage: Stage::End(false), promoted };
         scan.stage = Stage::Memory(self.pool.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
@@ -94,7 +95,7 @@ impl Scan {
                 if !advance_in_memory(&self.pool, scan, visit) {
                     self.stage = match &self.pool.flash {
                         Some(flash) => Stage::Flash(flash.tier.scan(self.wanted)),
-                        None => Stage::End,
+                        None => Stage::End(true),
                     };
                 }
             }
@@ -103,12 +104,18 @@ impl Scan {
                     unreachable!("flash is walked if there is some")
                 };
                 if !advance_on_flash(&self.pool, flash, promoted, scan, visit) {
-                    self.stage = Stage::End;
+                    self.stage = Stage::End(scan.is_complete());
                 }
             }
-            Stage::End => {}
+            Stage::End(_) => {}
         }
-        !matches!(self.stage, Stage::End)
+        !matches!(self.stage, Stage::End(_))
+    }
+
+    /// Whether it has ended and has met all entries that there were from its beginning to its end. False if flash
+    /// was not walked as a whole: it has failed or was closed, or some of it could not be read.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::End(true))
     }
 
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
@@ -118,7 +125,7 @@ impl Scan {
         match &self.stage {
             Stage::Memory(scan) => scan.progress() * memory / (memory + flash),
             Stage::Flash(scan) => (memory + scan.progress() * flash) / (memory + flash),
-            Stage::End => 1.0,
+            Stage::End(_) => 1.0,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::error::Error;
+use crate::pool_state::PoolState;
 use crate::retry::Patience;
 use ebbtide_store::{Flags, Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
@@ -68,6 +69,11 @@ impl Access {
 impl Upload {
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// Whether it will be published in this pool.
+    pub(crate) fn is_of(&self, pool: &PoolState) -> bool {
+        std::ptr::eq(&*self.access.pool, pool)
     }
 
     /// The CAS token that the value gets; by default the cache makes one.

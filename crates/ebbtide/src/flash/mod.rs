@@ -38,7 +38,7 @@ pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats};
 pub use ebbtide_flash::busy_poll;
 #[cfg(feature = "test-devices")]
 #[doc(hidden)]
-pub use ebbtide_flash::device::{Delivery, FaultyDevice};
+pub use ebbtide_flash::device::{Delivery, Direction, FaultyDevice};
 #[doc(hidden)]
 pub use ebbtide_flash::device::{
     DeviceStats, DiskOptions, DriveLog, Engine, LaneStats, LatencyHistogram, MIN_SINGLE_PATH_BYTES, NoDriveLog,

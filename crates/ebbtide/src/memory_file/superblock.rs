@@ -16,7 +16,8 @@
 //! The runs behind the first checksum announce a run of flash, from its start until the file is in use beside flash
 //! (see `memory_file`). A program that does not know them finds flash at another run than the flash run, and starts
 //! with empty memory. The device is that of the flash run. A program that does not know it leaves it out, so that flash
-//! at another run than the flash run begins empty. The key routing (`KeyRouting`) is that of no pools then.
+//! at another run than the flash run begins empty. The key routing (`KeyRouting`) is that of no pools then. If these
+//! words are there and their checksum is another, the device is not known, and the key routing is not, either.
 //!
 //! The format decides whether a program reads a file. The version, text with zeros behind it, is for the operator only:
 //! an upgrade and its rollback are warm where both programs have one format.
@@ -70,8 +71,11 @@ impl RunRecord {
         let announced = if is_announced { [0, 8].map(|at| number(block, ANNOUNCED_AT + at)) } else { [0; 2] };
         let words = [0, 8].map(|at| number(block, DEVICE_AT + at));
         let is_known = number(block, DEVICE_AT + 16) == words_checksum(block, words);
-        let [device, key_routing] = if is_known { words } else { [0; 2] };
-        let key_routing = KeyRouting::from_word(key_routing);
+        let (device, key_routing) = match (is_known, block[DEVICE_AT..][..24].iter().all(|byte| *byte == 0)) {
+            (true, _) => (words[0], KeyRouting::from_word(words[1])),
+            (false, true) => (0, KeyRouting::default()),
+            (false, false) => (0, KeyRouting::UNKNOWN),
+        };
         let ran_alone = short_number(block, 116) != 0;
         Self { flash_run: number(block, 24), device, key_routing, ran_alone, announced }
     }
@@ -415,9 +419,12 @@ mod tests {
         for at in 152..176 {
             let mut damaged = block;
             damaged[at] ^= 1;
-            let unknown = RunRecord { device: 0, key_routing: KeyRouting::default(), ..runs };
+            let unknown = RunRecord { device: 0, key_routing: KeyRouting::UNKNOWN, ..runs };
             assert_eq!(RunRecord::decode(&damaged), unknown, "byte {at}");
         }
+        let mut older = block;
+        older[152..176].fill(0);
+        assert_eq!(RunRecord::decode(&older), RunRecord { device: 0, key_routing: KeyRouting::default(), ..runs });
         let is_outdated = |device, last| runs.outdates(flash(device, last, 5)).is_some();
         assert!(!is_outdated(9, LastRun::Known(3)) && !is_outdated(9, LastRun::Known(4)));
         assert!(!is_outdated(8, LastRun::Absent), "a new device has no older values");

@@ -751,7 +751,7 @@ fn an_unfinished_rerouting_is_continued_or_cold() {
             let cache = build(rules);
             let found = (cache.get(b"key").hit().is_some(), cache.is_rerouting());
             if ends {
-                cache.end_rerouting();
+                cache.end_rerouting(rules);
                 assert!(!cache.is_rerouting());
             }
             cache.insert(b"key", b"value").apply().unwrap();
@@ -774,6 +774,13 @@ fn an_unfinished_rerouting_is_continued_or_cold() {
         drop(cache);
         assert_eq!(run(b"c", true), (true, true));
         assert_eq!(run(b"c", true), (true, false));
+        // A second change over one that has not ended.
+        let cache = build(b"c");
+        cache.begin_rerouting(b"d").unwrap();
+        cache.begin_rerouting(b"c").unwrap();
+        cache.close().unwrap();
+        drop(cache);
+        assert_eq!(run(b"c", false), (false, false), "it has entries of which d had newer ones");
     }
 }
 

@@ -20,6 +20,10 @@ pub struct TierScan {
     wanted: ScanContent,
     large: LargeScan,
     phase: Phase,
+    /// [`Tier::unvisited`] at the start.
+    unvisited_before: u64,
+    /// Whether it ended before it had visited all of flash.
+    is_cut: bool,
 }
 
 enum Phase {
@@ -32,7 +36,14 @@ enum Phase {
 impl Tier {
     /// Starts a walk over all objects.
     pub fn scan(self: &Arc<Self>, wanted: ScanContent) -> TierScan {
-        TierScan { tier: Arc::clone(self), wanted, large: self.large.scan(), phase: Phase::Large }
+        let (large, unvisited_before) = (self.large.scan(), self.unvisited());
+        TierScan { tier: Arc::clone(self), wanted, large, phase: Phase::Large, unvisited_before, is_cut: false }
+    }
+
+    /// Objects, or pieces with objects, that could not be read, by walks and by others.
+    fn unvisited(&self) -> u64 {
+        let (large, small) = (self.large.stats(), self.small.stats().counts);
+        large.read_errors + small.read_errors + small.scans_contended
     }
 }
 
@@ -41,10 +52,10 @@ impl TierScan {
     /// of the walk, or if the device has failed or the tier was closed. `now` is in seconds since 1970. Waits for the
     /// device, with one read at a time. Takes memory for the piece, or for the longest value if values are wanted.
     pub fn advance(&mut self, now: u32, mut visit: impl FnMut(ScannedObject<'_>)) -> bool {
-        let Self { tier, wanted, large, phase } = self;
+        let Self { tier, wanted, large, phase, is_cut, .. } = self;
         let now = tier.observe_time(now);
-        if tier.has_failed(now) || tier.is_closed.load(Relaxed) {
-            *phase = Phase::End;
+        if !matches!(phase, Phase::End) && (tier.has_failed(now) || tier.is_closed.load(Relaxed)) {
+            (*phase, *is_cut) = (Phase::End, true);
         }
         *phase = match *phase {
             Phase::Large if tier.large.advance_scan(large, *wanted, now, &mut visit) => Phase::Large,
@@ -53,6 +64,12 @@ impl TierScan {
             Phase::End => Phase::End,
         };
         !matches!(phase, Phase::End)
+    }
+
+    /// Whether it has visited all that can be found on flash: it is at its end, was not cut short, and all could be
+    /// read meanwhile. Damaged objects do not count, since no lookup finds them.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.phase, Phase::End) && !self.is_cut && self.tier.unvisited() == self.unvisited_before
     }
 
     /// Progress of the walk, from 0 to 1. It may decrease slightly while flash fills up.

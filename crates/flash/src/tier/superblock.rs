@@ -12,12 +12,12 @@
 //! checksum  key routing  checksum  zeros
 //! ```
 //! Little-endian. The checksums are XXH3 of the bytes before them. The first one is without the key routing, which is
-//! that of no pools if the second one is another. The identity is that of the device's label, so a superblock that was
-//! copied to another device is invalid. Segment bytes of 0 mean that the capacity is not divided. A life is drawn
-//! whenever its store starts empty. It is the seed of all checksums in that store, so no bytes of an earlier life are
-//! valid as an object. Each start draws `run`, never 0, and writes it to the deletion log, too. A file that was
-//! restored from an earlier run has another number, so a start neither accepts an old log nor uses a current log with
-//! an old flash (`deletion_log`: how both change together).
+//! that of no pools where zeros are in its place, and not known if the second one is another. The identity is that of
+//! the device's label, so a superblock that was copied to another device is invalid. Segment bytes of 0 mean that the
+//! capacity is not divided. A life is drawn whenever its store starts empty. It is the seed of all checksums in that
+//! store, so no bytes of an earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the
+//! deletion log, too. A file that was restored from an earlier run has another number, so a start neither accepts an
+//! old log nor uses a current log with an old flash (`deletion_log`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
@@ -218,7 +218,12 @@ impl Superblock {
         };
         let incarnations = Incarnations { large: u64_at(24), small: u64_at(32) };
         let is_routed = u64_at(KEY_ROUTING + 8) == XxHash3_64::oneshot(&block[..KEY_ROUTING + 8]);
-        let key_routing = KeyRouting::from_word(if is_routed { u64_at(KEY_ROUTING) } else { 0 });
+        let key_routing = match (is_routed, block[KEY_ROUTING..BYTES].iter().all(|&byte| byte == 0)) {
+            (true, _) => KeyRouting::from_word(u64_at(KEY_ROUTING)),
+            // Of a program that does not know it.
+            (false, true) => KeyRouting::default(),
+            (false, false) => KeyRouting::UNKNOWN,
+        };
         Ok(Self { shape, incarnations, key_routing, run, state, latest: u32_at(96) })
     }
 }
@@ -297,9 +302,13 @@ mod tests {
         for bit in KEY_ROUTING * 8..BYTES * 8 {
             let mut damaged = block[..].to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let without = Superblock { key_routing: KeyRouting::default(), ..BLOCK_0 };
+            let without = Superblock { key_routing: KeyRouting::UNKNOWN, ..BLOCK_0 };
             assert_eq!(Superblock::decode(&damaged), Ok(without), "bit {bit}");
         }
+        let mut older = block[..].to_vec();
+        older[KEY_ROUTING..BYTES].fill(0);
+        let without = Superblock { key_routing: KeyRouting::default(), ..BLOCK_0 };
+        assert_eq!(Superblock::decode(&older), Ok(without));
         assert_eq!(Superblock::decode(&[0; BLOCK]), Err(SuperblockError::Blank));
         // Memory beside flash of another version is as new as its run tells.
         for (version, run) in [(VERSION + 1, Some(BLOCK_0.run)), (7, Some(BLOCK_0.run)), (6, None)] {

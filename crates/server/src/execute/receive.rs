@@ -1,11 +1,12 @@
 //! Receives values that arrive in pieces, stores them when they are complete, and answers.
 
-use ebbtide::memcached::{Error, Mode, Patience, Written};
+use ebbtide::memcached::{Error, Mode, Patience, Ttl, Upload, Written};
 use ebbtide_protocol::reply;
 
 use super::body::{Body, BodyState, StoreAnswer, StoreTarget};
 use super::flash_reads::{KeyPresence, NO_MEMORY_FOR_PRESENT};
 use super::meta::SetOutcome;
+use super::value_reader::{NewItem, POOL_CHANGED};
 use super::{Executor, Next, reply_to};
 use crate::observe::CommandKind;
 use crate::output::Output;
@@ -34,6 +35,22 @@ impl Executor {
                 let written = Err(error);
                 self.answer_stored(&target, (written, target.length as usize), output);
                 Body::discard(length)
+            }
+        }
+    }
+
+    /// The result of an upload that has all bytes.
+    fn finish_upload(&self, target: &StoreTarget, upload: &mut Upload, ttl: Ttl) -> Result<Written, Error> {
+        let StoreTarget { key, flags, mode, .. } = target;
+        let entry = NewItem { key, flags: *flags, ttl, mode: *mode };
+        match self.compact(key) {
+            None => entry.finish_upload(self.pool(key), upload, self.patience()),
+            Some(pool) => {
+                if *mode == Mode::Set {
+                    // A key of another length has no entry.
+                    let _ = pool.delete(key);
+                }
+                Err(POOL_CHANGED)
             }
         }
     }
@@ -136,8 +153,7 @@ impl Executor {
             }
             BodyState::Upload { target, upload } => {
                 let (before, life) = (before(target), self.ttl(target.exptime));
-                upload.set_patience(self.patience());
-                (&*target, before, upload.try_finish(), life)
+                (&*target, before, self.finish_upload(target, upload, life), life)
             }
         };
         let Some(written) = self.park_if_waiting(written) else { return false };

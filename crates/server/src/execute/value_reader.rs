@@ -5,6 +5,9 @@
 
 use ebbtide::memcached::{Error, Mode, Patience, Pool, Ttl, Upload, Written};
 
+/// Error of an upload whose key belongs to another pool since a reload.
+pub const POOL_CHANGED: Error = Error::OutOfMemory { reason: "a reload has given the key to another pool meanwhile" };
+
 /// A key with the attributes of its new value.
 pub struct NewItem<'a> {
     pub key: &'a [u8],
@@ -110,10 +113,7 @@ impl ValueReader {
     pub fn finish(&mut self, pool: &Pool, entry: &NewItem<'_>, patience: Patience) -> Result<Written, Error> {
         match &mut self.buffer {
             ValueBuffer::Whole(value) => entry.store(pool, value),
-            ValueBuffer::Upload(upload) => {
-                upload.set_patience(patience);
-                upload.try_finish()
-            }
+            ValueBuffer::Upload(upload) => entry.finish_upload(pool, upload, patience),
             ValueBuffer::Failed(error) => Err(error.clone()),
         }
     }
@@ -126,5 +126,23 @@ impl NewItem<'_> {
     /// As [`ebbtide::memcached::Insert::apply`].
     pub fn store(&self, pool: &Pool, value: &[u8]) -> Result<Written, Error> {
         pool.insert(self.key, value).flags(self.flags).ttl(self.ttl).mode(self.mode).apply_with_token()
+    }
+
+    /// Publishes an upload that has all bytes; after `WouldWait` it is to be called again. `pool`: the present pool of
+    /// the key. An upload that began before a reload may be of another one, where nobody would find it, and where it
+    /// would be older than what the present pool has when the key comes back. So it is refused, and of a set no old
+    /// value stays behind.
+    ///
+    /// # Errors
+    /// As [`ebbtide::memcached::Insert::apply`].
+    pub fn finish_upload(&self, pool: &Pool, upload: &mut Upload, patience: Patience) -> Result<Written, Error> {
+        if pool.receives(upload) {
+            upload.set_patience(patience);
+            return upload.try_finish();
+        }
+        if self.mode == Mode::Set {
+            pool.delete(self.key);
+        }
+        Err(POOL_CHANGED)
     }
 }

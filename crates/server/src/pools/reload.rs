@@ -4,7 +4,8 @@
 //! check --> route without the removed pools --> remove, resize, add --> route to all --> sweep
 //! ```
 //! A pool is removed only when it gets no more keys, and an added one exists before it gets keys: no client sees an
-//! error. If the check fails, nothing changes.
+//! error, but for one whose value still arrives in pieces when its key gets another pool (`finish_upload`). If the
+//! check fails, nothing changes. If a later step fails, for lack of memory, the present pools stay, and are swept.
 
 use std::fmt;
 use std::sync::Arc;
@@ -101,20 +102,32 @@ impl Reload<'_> {
         }
         self.check(&before, rules)?;
         let changes = PoolChanges::between(&before, rules);
-        let exists = |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name);
         let prefixes = |rule: &PoolRule| (rule.name.clone(), rule.prefixes.clone());
         let is_routed_anew = !before.rules().map(prefixes).eq(PoolRule::in_order(rules).map(prefixes));
+        drop(before);
+        if is_routed_anew {
+            shared.cache.begin_rerouting(&PoolRule::routing(rules)).map_err(refused)?;
+        }
+        let changed = self.change(rules, &changes.removed);
+        // Also where the change has ended half-way: the present pools may have entries whose keys belong to others.
+        if is_routed_anew {
+            shared.pools.current().flush_compact();
+        }
+        changed.and(sweep::start(shared)).map(|()| changes)
+    }
+
+    /// Changes the pools to those of checked rules, without these.
+    fn change(&self, rules: &[PoolRule], removed: &[String]) -> Result<(), Error> {
+        let (shared, before) = (self.shared, self.shared.pools.current());
+        let exists = |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name);
         let kept: Vec<PoolRule> = rules.iter().filter(exists).cloned().collect();
         let added: Vec<&PoolRule> = rules.iter().filter(|rule| !exists(rule)).collect();
         let has_other_policy =
             |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name && other.policy != rule.policy);
         let switched: Vec<PoolRule> = kept.iter().filter(has_other_policy).cloned().collect();
         drop(before);
-        if is_routed_anew {
-            shared.cache.begin_rerouting(&PoolRule::routing(rules)).map_err(refused)?;
-        }
         self.publish(&kept)?;
-        for name in &changes.removed {
+        for name in removed {
             shared.cache.remove_pool(name).map_err(refused)?;
         }
         self.resize(&kept)?;
@@ -122,12 +135,7 @@ impl Reload<'_> {
         for rule in added {
             self.add(rule)?;
         }
-        self.publish(rules)?;
-        if is_routed_anew {
-            shared.pools.current().flush_compact();
-        }
-        sweep::start(shared)?;
-        Ok(changes)
+        self.publish(rules)
     }
 
     fn check(&self, before: &PoolSet, rules: &[PoolRule]) -> Result<(), Error> {
@@ -158,12 +166,12 @@ impl Reload<'_> {
         let mut added = set.entries.iter().filter(|entry| !is_known(&entry.rule.name));
         added.try_for_each(|entry| shared.evictions.listen(entry)).map_err(refused)?;
         drop(current);
-        let before = shared.pools.publish(set);
+        shared.pools.publish(set);
         for inbox in self.inboxes {
             inbox.waker.wake().map_err(Error::Poll)?;
         }
         let deadline = Instant::now() + PATIENCE;
-        while Arc::strong_count(&before) > 1 && !shared.is_stopping() {
+        while !shared.pools.is_taken_over() && !shared.is_stopping() {
             if Instant::now() > deadline {
                 return Err(refuse("default", "a thread does not take the pools over; the reload is not complete"));
             }
@@ -218,6 +226,8 @@ impl Reload<'_> {
         loop {
             match shared.cache.add_pool(&rule.options()) {
                 Ok(()) => break,
+                // Of a reload that has failed behind it: no key belongs to it.
+                Err(CacheError::PoolExists { .. }) => shared.cache.remove_pool(&rule.name).map_err(refused)?,
                 Err(CacheError::Configuration { .. }) if Instant::now() < deadline && !shared.is_stopping() => {
                     thread::sleep(INTERVAL);
                 }

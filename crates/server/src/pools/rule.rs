@@ -54,8 +54,8 @@ impl PoolRule {
     }
 
     /// Which keys belong to which of these pools, equal for equal prefixes; empty without prefixes.
-    pub fn routing(rules: &[Self]) -> Vec<u8> {
-        let prefixes = rules.iter().flat_map(|rule| rule.prefixes.iter().map(|prefix| (&*rule.name, prefix)));
+    pub fn routing<'r>(rules: impl IntoIterator<Item = &'r Self>) -> Vec<u8> {
+        let prefixes = rules.into_iter().flat_map(|rule| rule.prefixes.iter().map(|prefix| (&*rule.name, prefix)));
         let mut all: Vec<_> = prefixes.collect();
         all.sort();
         // Names have no blanks and lengths no other characters: each text has one meaning.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ebbtide::memcached::{
@@ -71,6 +71,8 @@ pub struct PublishedPools {
     version: AtomicU64,
     /// Set while entries whose keys belong to another pool are deleted.
     pub is_sweeping: AtomicBool,
+    /// Earlier sets, which threads may still use.
+    replaced: Mutex<Vec<Weak<PoolSet>>>,
 }
 
 /// Bytes of names, prefixes and listeners of most pools.
@@ -300,20 +302,31 @@ fn add_bucket(buckets: &mut Vec<TtlBucketSnapshot>, bucket: &TtlBucketSnapshot) 
 
 impl PublishedPools {
     pub fn new(set: PoolSet) -> Self {
-        Self { published: Mutex::new(Arc::new(set)), version: AtomicU64::new(0), is_sweeping: AtomicBool::new(false) }
+        Self {
+            published: Mutex::new(Arc::new(set)),
+            version: AtomicU64::new(0),
+            is_sweeping: AtomicBool::new(false),
+            replaced: Mutex::default(),
+        }
     }
 
     pub fn current(&self) -> Arc<PoolSet> {
         Arc::clone(&lock(&self.published))
     }
 
-    /// Makes all threads take this set over in their next rounds. Returns the previous set, which is unused when this
-    /// is the only reference to it.
-    pub fn publish(&self, set: PoolSet) -> Arc<PoolSet> {
+    /// Makes all threads take this set over in their next rounds.
+    pub fn publish(&self, set: PoolSet) {
         let mut published = lock(&self.published);
         let before = std::mem::replace(&mut *published, Arc::new(set));
+        lock(&self.replaced).push(Arc::downgrade(&before));
         self.version.fetch_add(1, Ordering::Relaxed);
-        before
+    }
+
+    /// Whether no thread uses an earlier set.
+    pub fn is_taken_over(&self) -> bool {
+        let mut replaced = lock(&self.replaced);
+        replaced.retain(|set| set.strong_count() > 0);
+        replaced.is_empty()
     }
 
     /// Changes with the set; another thread's set may be newer than the version that is read before it.

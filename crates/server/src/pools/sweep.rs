@@ -8,36 +8,91 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use ebbtide::flash::Health;
 use ebbtide::memcached::{Pool, Scan};
 
-use super::PoolSet;
+use super::{PoolRule, PoolSet};
 use crate::Error;
 use crate::shared::Shared;
 
 /// Interval of attempts to scan a pool that clients scan as often as they can.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Longest pause before a pool is swept again of which flash has not read everything.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// How the sweep of a pool has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SweepEnd {
+    /// Without an entry that is not the pool's.
+    Clean,
+    /// Flash has not read everything, and may have such entries.
+    Incomplete,
+    /// The server stops.
+    Stopped,
+}
 
 /// Starts to delete, in the background.
 pub fn start(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.pools.is_sweeping.store(true, Ordering::Relaxed);
     let for_thread = Arc::clone(shared);
     let run = move || {
-        let set = for_thread.pools.current();
-        if (0..set.entries.len()).all(|number| sweep(&for_thread, &set, number)) {
-            for_thread.cache.end_rerouting();
+        if let Some(set) = sweep_all(&for_thread) {
+            for_thread.cache.end_rerouting(&PoolRule::routing(set.rules()));
         }
         for_thread.pools.is_sweeping.store(false, Ordering::Relaxed);
     };
     thread::Builder::new().name("pool-sweep".to_owned()).spawn(run).map(drop).map_err(Error::Thread)
 }
 
-/// Deletes the entries of one pool that are not its own. False if the server stops before the end.
-fn sweep(shared: &Shared, set: &PoolSet, number: usize) -> bool {
+/// Sweeps all pools of the present set. Returns it if each is clean.
+fn sweep_all(shared: &Shared) -> Option<Arc<PoolSet>> {
+    if !shared.pools.is_taken_over() {
+        while !shared.pools.is_taken_over() {
+            if shared.is_stopping() {
+                return None;
+            }
+            thread::sleep(INTERVAL);
+        }
+        // The threads that were late may have written to compact pools.
+        shared.pools.current().flush_compact();
+    }
+    let set = shared.pools.current();
+    let is_stopping = || shared.is_stopping();
+    (0..set.entries.len()).all(|number| sweep_until_clean(shared, &set, number, &is_stopping)).then_some(set)
+}
+
+/// Sweeps a pool until it is clean. False if the server stops before, or flash has failed: then nothing is served from
+/// there, and the next start must not use it if the prefixes change again.
+fn sweep_until_clean(shared: &Shared, set: &PoolSet, number: usize, is_stopping: &impl Fn() -> bool) -> bool {
+    let mut pause = INTERVAL;
+    loop {
+        match sweep(set, number, is_stopping) {
+            SweepEnd::Clean => return true,
+            SweepEnd::Stopped => return false,
+            SweepEnd::Incomplete if shared.cache.flash_health() == Some(Health::Failed) => return false,
+            SweepEnd::Incomplete => pause_for(pause, is_stopping),
+        }
+        pause = (2 * pause).min(MAX_PAUSE);
+    }
+}
+
+/// Sleeps, and wakes up when the server stops.
+fn pause_for(pause: Duration, is_stopping: &impl Fn() -> bool) {
+    for _ in 0..pause.as_millis() / INTERVAL.as_millis() {
+        if is_stopping() {
+            return;
+        }
+        thread::sleep(INTERVAL);
+    }
+}
+
+/// Deletes the entries of one pool that are not its own.
+fn sweep(set: &PoolSet, number: usize, is_stopping: &impl Fn() -> bool) -> SweepEnd {
     let pool = &set.entries[number].pool;
-    let Some(mut scan) = begin(shared, pool) else { return false };
+    let Some(mut scan) = begin(pool, is_stopping) else { return SweepEnd::Stopped };
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let mut has_more = true;
-    while has_more && !shared.is_stopping() {
+    while has_more && !is_stopping() {
         has_more = scan.advance(|entry| {
             if set.prefixes.find(entry.key()) != number {
                 keys.push(entry.key().to_vec());
@@ -47,17 +102,50 @@ fn sweep(shared: &Shared, set: &PoolSet, number: usize) -> bool {
             pool.delete(&key);
         }
     }
-    !has_more
+    match () {
+        // A cache that is closed deletes nothing: only a look after the last delete tells that each was done.
+        () if is_stopping() => SweepEnd::Stopped,
+        () if scan.is_complete() => SweepEnd::Clean,
+        () => SweepEnd::Incomplete,
+    }
 }
 
 /// A scan of the pool. `None` when the server stops.
-fn begin(shared: &Shared, pool: &Pool) -> Option<Scan> {
+fn begin(pool: &Pool, is_stopping: &impl Fn() -> bool) -> Option<Scan> {
     // The loop ends: a client's scan ends when its reader has read it or has disconnected.
-    while !shared.is_stopping() {
+    while !is_stopping() {
         match pool.scan() {
-            Ok(scan) => return Some(scan),
+            Ok(scan) => return Some(scan.without_long_values()),
             Err(_) => thread::sleep(INTERVAL),
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use ebbtide::memcached::{ByteSize, Cache};
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_beside_a_stop_is_not_clean() {
+        let cache = Cache::builder().memory(ByteSize::mib(8)).build().expect("a cache");
+        let (set, number) = (PoolSet::new(&cache, &[PoolRule::named("default")], 1).expect("a set"), 0);
+        assert_eq!(sweep(&set, number, &|| false), SweepEnd::Clean);
+        let mut scan = set.entries[number].pool.scan().expect("a scan");
+        // A look whether the server stops before the scan, and one before each step.
+        let steps = 1 + (0..).take_while(|_| scan.advance(|_| ())).count();
+        let looks = Cell::new(0);
+        let look = || {
+            if looks.get() == steps {
+                // The last step and its deletes follow.
+                cache.close().expect("a clean close");
+            }
+            looks.replace(looks.get() + 1) > steps
+        };
+        assert_eq!(sweep(&set, number, &look), SweepEnd::Stopped);
+    }
 }

@@ -20,6 +20,7 @@ mod limits;
 mod memory_wait;
 mod meta;
 mod presence;
+mod reload;
 mod shutdown;
 mod statistics;
 mod stats;
