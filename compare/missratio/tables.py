@@ -4,7 +4,9 @@ from collections import defaultdict
 from statistics import median
 
 import policies
-from presets import CHANGES, FINE, PRESETS
+from interpolation import beside_least, compared, memory_for, ratio_at
+from preset_table import PRESETS
+from presets import CHANGES, FINE
 from systems import DEFAULT_POLICY
 
 # Below, 64 segments are small and an object is a good part of one: medians are given with and without such cells.
@@ -106,32 +108,6 @@ def curves(ratios, trace):
     return {system: points for system, points in wide.items() if len(points) > 2}
 
 
-def memory_for(points, target):
-    """The least memory with so low a miss ratio, between two points by its logarithm; None where they do not tell."""
-    if points and points[0][1] == target:
-        return points[0][0]
-    for (less, high), (more, low) in zip(points, points[1:]):
-        if low <= target < high:
-            return less * (more / less) ** ((high - target) / (high - low))
-    return None
-
-
-def compared(ours, points, target):
-    """Our memory over another system's for the same miss ratio; a bound where its curve ends before or begins after."""
-    if not points:
-        return "-"
-    if theirs := memory_for(points, target):
-        return f"{ours / theirs:.2f}"
-    return f"< {ours / points[-1][0]:.2f}" if points[-1][1] > target else f"> {ours / points[0][0]:.2f}"
-
-
-def beside_least(ours, curves, target):
-    """How much more than the least of others our memory is; at least so much where that one's curve begins below."""
-    bounds = {memory_for(points, target) or points[0][0]: "" for points in curves if points[-1][1] <= target}
-    bounds |= {points[0][0]: "> " for points in curves if points[0][1] < target}
-    return f"{bounds[min(bounds)]}{ours / min(bounds) - 1:+.0%}" if bounds else "-"
-
-
 def preset_traces(ratios):
     """Those of the presets as they are now, and of the published traces: results at other scales may be kept."""
     there = {cell.trace for cell in ratios}
@@ -166,14 +142,6 @@ def targets(trace, points):
             half = ratio_at(points, less / 2)
             return (high,) if half is None else (high, half)
     return ()
-
-
-def ratio_at(points, memory):
-    """The miss ratio between two points, by the logarithm of memory."""
-    for (less, high), (more, low) in zip(points, points[1:]):
-        if less <= memory <= more:
-            return high + (low - high) * math.log(memory / less) / math.log(more / less)
-    return None
 
 
 def expiry_table(ratios):
