@@ -356,3 +356,14 @@ def test_tokens_end_with_a_kill(tmp_path):
                 assert answer in (b"EXISTS\r\n", b"NOT_FOUND\r\n")
                 refused += answer == b"EXISTS\r\n"
         assert unknown_tokens(server) == refused > TOKENS / 2
+
+
+def test_a_stop_without_a_drain_says_what_is_lost(tmp_path):
+    flags = ["-m", "12", "--flash", f"{tmp_path / 'flash'}:64m", "--flash-drain-seconds", "0"]
+    with Server(EBBTIDE, *flags) as server:
+        with server.connect() as connection:
+            for number in range(10):
+                told(connection, b"set k%d 0 0 1\r\nx\r\n" % number)
+        server.stop()
+        lost = "10 objects in memory are lost, but those that flash has: --flash-drain-seconds 0\n"
+        assert lost in server.messages(), server.messages()

@@ -179,6 +179,7 @@ def test_prefixes_that_change_back_over_restarts_bring_nothing_old_back(tmp_path
         for key in ("u:written", "u:deleted", "other"):
             client.set(key, b"old")
     with Server(EBBTIDE, *flags, "--pool", "u:prefix=u:") as server:
+        assert "pools: the prefixes have changed since the last run" in server.messages()
         client = connect(server)
         assert client.get_many(["u:written", "u:deleted", "other"]) == {"other": b"old"}
         client.set("u:written", b"new")

@@ -45,6 +45,12 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
         message!("ebbtide: flash: {notice}");
     }
+    if cache.is_rerouting() {
+        message!(
+            "ebbtide: pools: the prefixes have changed since the last run; entries whose keys belong to another pool now \
+             are misses, and are deleted in the background"
+        );
+    }
     // Threads that wait for signals hold the server's to the end.
     let kept = cache.clone();
     let mut server = opened.into_server(cache).map_err(|error| not_bound(&settings, error))?;
@@ -69,11 +75,16 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     }
     supervisor.ready();
     let result = server.run();
+    let is_undrained = kept.flash_stats().is_some() && settings.flash.drain_limit() == Some(Duration::ZERO);
+    let items = kept.stats().items;
     let closed = kept.close();
     drop(pid_file);
     if let Ok(report) = &closed {
         report.saved.iter().for_each(|saved| message!("ebbtide: {saved}"));
         report.drained.iter().for_each(|drained| message!("ebbtide: {drained}"));
+        if is_undrained && report.saved.is_none() && items > 0 {
+            message!("ebbtide: {items} objects in memory are lost, but those that flash has: --flash-drain-seconds 0");
+        }
     }
     result.map_err(|error| Error::System(error.to_string()))?;
     closed.map(drop).map_err(|error| Error::System(error.to_string()))

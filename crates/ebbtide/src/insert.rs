@@ -79,6 +79,7 @@ impl<'a> Insert<'a> {
             upload.write(value)?;
             return upload.finish_with_token();
         }
+        pool.expect_on_flash(key, value.len() as u64);
         let (participant, waiting) = (pool.participant(), access.waiting());
         let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode, token };
         let try_once = |write: &Write<'_>, now_ms| pool.write_in_upload_order(waiting, &participant, write, now_ms);

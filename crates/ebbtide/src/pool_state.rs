@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
+/// Values from this length on may need several regions of flash: no region is smaller.
+const LONG_ON_FLASH: u64 = 16 << 10;
+
 /// Parts that all pools of an engine share.
 #[derive(Clone)]
 pub(crate) struct PoolParts {
@@ -86,6 +89,15 @@ impl PoolState {
             evictions_wait_since: Mutex::default(),
             this: this.clone(),
         })
+    }
+
+    /// Tells flash of a long value, which memory may evict later: flash makes space for it before.
+    pub fn expect_on_flash(&self, key: &[u8], length: u64) {
+        if length >= LONG_ON_FLASH
+            && let Some(flash) = &self.flash
+        {
+            flash.tier.expect(key.len(), usize::try_from(length).unwrap_or(usize::MAX));
+        }
     }
 
     /// Its handles refuse writes and miss from now on.

@@ -44,6 +44,7 @@ impl Access {
     ) -> Result<Upload, Error> {
         let pool = &self.pool;
         let hash = pool.store.hash(key);
+        pool.expect_on_flash(key, length);
         let is_short = length <= pool.store.contiguous_value_bytes(key.len()) as u64 || mode.extends();
         let value = if is_short && length <= pool.store.options().value_bytes_max {
             Ok(Pieces::Short { value: Vec::new(), length: length as usize })

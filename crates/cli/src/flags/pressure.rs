@@ -21,8 +21,13 @@ fn monitor(text: &str) -> Result<Option<PressureOptions>, String> {
     };
     let (mut lower, mut upper) = (None, None);
     let mut options = PressureOptions::new(mode, 0, 0);
+    let mut given = Vec::new();
     for word in words {
         let (name, value) = word.split_once('=').ok_or_else(|| USAGE.to_owned())?;
+        if given.contains(&name) {
+            return Err(format!("{name} is given twice"));
+        }
+        given.push(name);
         let size = || values::bytes(value).map_err(|why| format!("{name}: {why}"));
         match name {
             "lower" => lower = Some(size()?),
@@ -39,7 +44,8 @@ fn monitor(text: &str) -> Result<Option<PressureOptions>, String> {
 
 fn percent(name: &str, text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    number.filter(|percent| *percent > 0.0 && *percent <= 100.0).ok_or(format!("{name}: give a percentage, as 5%"))
+    let is_in_range = |percent: &f64| *percent > 0.0 && *percent <= 100.0;
+    number.filter(is_in_range).ok_or(format!("{name}: give a percentage above 0% and up to 100%, as 5%"))
 }
 
 #[cfg(test)]
@@ -67,6 +73,13 @@ mod tests {
             "free,lower=1,upper=2,step=0%",
         ] {
             assert!(parse("--memory-monitor", wrong).is_err(), "{wrong}");
+        }
+        for (wrong, why) in [
+            ("free,lower=1,upper=2,step=101%", "step: give a percentage above 0% and up to 100%, as 5%"),
+            ("free,lower=1,upper=2,lower=1", "lower is given twice"),
+        ] {
+            let error = parse("--memory-monitor", wrong).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{error}");
         }
     }
 }

@@ -59,6 +59,16 @@ impl LargeLog {
         self.open_error(object).is_none() && self.reinsertion_value.refuses_insert(object.key.hash, bytes)
     }
 
+    /// Tells that an object of this length may be inserted: maintenance keeps regions free for it, which
+    /// [`LargeLog::has_space`] waits for.
+    pub fn expect(&self, key_bytes: usize, value_bytes: usize) {
+        let is_long = value_bytes as u64 > self.geometry.value_bytes_limit(self.log_regions().len());
+        let regions = self.geometry.regions_of(object_bytes(key_bytes, value_bytes));
+        if regions > 1 && !is_long {
+            self.wanted.fetch_max(regions, Relaxed);
+        }
+    }
+
     /// Why an object of this kind is not accepted.
     fn open_error(&self, object: &Object<'_>) -> Option<LargeDrop> {
         let key_bytes = object.key.bytes.len();

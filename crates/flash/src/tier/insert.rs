@@ -45,6 +45,11 @@ impl Tier {
         self.place(object, now, Rank::New)
     }
 
+    /// Tells ahead that an object of this length may be inserted: the maintenance that follows makes space for it.
+    pub fn expect(&self, key_bytes: usize, value_bytes: usize) {
+        self.large.expect(key_bytes, value_bytes);
+    }
+
     /// As [`Tier::insert`], without admission, and even where the log prefers copies of hit objects: for objects that
     /// would be lost otherwise. The caller checks [`Tier::limits`] and [`Tier::write_budget`].
     pub fn insert_past_admission(&self, object: &Object<'_>, now: u32) -> Option<Token> {

@@ -34,6 +34,30 @@ fn sizes_go_to_their_store_and_come_back() {
 }
 
 #[test]
+fn expected_long_objects_find_space() {
+    const LONG: usize = 300_000;
+    let dropped = |is_expected: bool| {
+        let is_dropped = |objects: u64| {
+            let options = TierOptions { region_bytes: 64 << 10, ..TierOptions::default() };
+            let tier = Tier::on(Arc::new(MemoryDevice::new(CAPACITY)), &options).unwrap();
+            for number in 0..objects {
+                put(&tier, &number.to_le_bytes(), &[1; 5000], 1);
+                tier.maintain(1);
+            }
+            if is_expected {
+                tier.expect(4, LONG);
+                tier.maintain(1);
+            }
+            assert!(tier.has_space());
+            put(&tier, b"long", &[1; LONG], 1).is_none()
+        };
+        (3000..3020).filter(|objects| is_dropped(*objects)).count()
+    };
+    assert_eq!(dropped(true), 0);
+    assert!(dropped(false) > 0, "they would be taken without that, too");
+}
+
+#[test]
 fn versions_of_another_size_hide_older_ones() {
     for sizes in [[100, 5000], [5000, 100]] {
         let tier = tier();
