@@ -74,14 +74,16 @@ fn pools_keep_values_beyond_memory_apart() {
     cache.verify();
 }
 
+/// The filter of promotions of one pool is in the plan of the memory of flash; those of four more, of which some are of
+/// pools that are just removed, are on top of it while the index fills its bound.
+const FILTERS: u64 = 4 * (64 << 10);
+
 /// The memory of all pools and of flash together is within one number.
-fn assert_within(cache: &Cache, total: u64) {
-    let stats = cache.stats();
+fn assert_within(cache: &Cache, total: u64, on_top: u64) {
+    let (stats, flash) = (cache.stats(), cache.flash_stats().unwrap());
     assert!(stats.memory_limit_bytes <= total && stats.memory_used_bytes <= total, "{stats:?}");
-    // Use and limit of flash are read one after the other, and the thread may stop between them while they change.
-    let of_flash = || cache.flash_stats().map(|flash| (flash.tier.memory_bytes, flash.memory_limit_bytes)).unwrap();
-    let readings = [(); 3].map(|()| of_flash());
-    assert!(readings.iter().any(|(used, limit)| used <= limit), "bytes and limits of flash: {readings:?}");
+    let (used, limit) = (flash.tier.memory_bytes, flash.memory_limit_bytes);
+    assert!(used <= limit + on_top, "{used} bytes of {limit}");
 }
 
 #[test]
@@ -101,7 +103,7 @@ fn small_default_pools_leave_memory_to_flash() {
         store(pool, number, &[7; 300]);
         if number.is_multiple_of(1000) {
             cache.maintain(Duration::from_millis(u64::from(number)));
-            assert_within(&cache, total);
+            assert_within(&cache, total, 0);
         }
     }
     let tier = cache.flash_stats().unwrap().tier;
@@ -126,7 +128,7 @@ fn each_pool_pays_for_its_index_of_flash() {
         store(&full, number, &[7; 60]);
         if number.is_multiple_of(2000) {
             cache.maintain(Duration::from_millis(number.into()));
-            assert_within(&cache, total);
+            assert_within(&cache, total, 0);
         }
     }
     let (paid, index) = (full.flash_stats().unwrap().index_bytes, cache.flash_stats().unwrap().tier.index_bytes);
@@ -146,7 +148,7 @@ fn each_pool_pays_for_its_index_of_flash() {
     cache.maintain(Duration::from_secs(301));
     assert!(cache.flash_stats().unwrap().tier.index_bytes > index / 2);
     assert!(limits()[0].abs_diff(limits()[1]) < 1024, "{:?} of equal pools", limits());
-    assert_within(&cache, total);
+    assert_within(&cache, total, 0);
     cache.verify();
 }
 
@@ -163,7 +165,7 @@ fn flash_short_of_memory_counts_dropped_objects() {
         store(&users, number, &[7; 60]);
         if number.is_multiple_of(1000) {
             cache.maintain(Duration::from_millis(u64::from(number)));
-            assert_within(&cache, total);
+            assert_within(&cache, total, 0);
             assert!(users.stats().memory_limit_bytes >= 3300 << 10, "{:?}", users.stats());
         }
     }
@@ -211,10 +213,10 @@ fn memory_stays_bounded_beside_pools_and_flash() {
             cache.add_pool(&PoolOptions::named("guest").min(ByteSize::mib(4))).unwrap();
             let guest = cache.pool("guest").unwrap();
             (0..500_u32).for_each(|key| drop(guest.insert(&key.to_le_bytes(), &[7; 2500]).apply()));
-            assert_within(&cache, total);
+            assert_within(&cache, total, FILTERS);
             cache.resize(ByteSize::bytes(if turn.is_multiple_of(2) { total - (6 << 20) } else { total })).unwrap();
             cache.remove_pool("guest").unwrap();
-            assert_within(&cache, total);
+            assert_within(&cache, total, FILTERS);
         }
         drop(ends);
     });
