@@ -791,6 +791,7 @@ mod tests {
     fn callbacks_of_other_reads_run_unpinned() {
         use crate::flash::pending_reads::{FlashRead, Start, WhenBusy};
         use std::sync::{Mutex, mpsc};
+        const RELEASE_STEP: Duration = Duration::from_secs(1);
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
         let flash = cache.engine().default_pool.flash.as_ref().unwrap();
@@ -830,8 +831,17 @@ mod tests {
                 sender.send((pool.participant().is_pinned(), read.value().is_some())).unwrap();
             });
             assert_eq!(start(b"other", WhenBusy::Queue, on_read), Start::Queued);
-            let one = held.lock().unwrap().pop();
-            drop(one);
+            // A read that has not ended yet is not among those held, and one without a value has no permit.
+            let mut released = Instant::now() - RELEASE_STEP;
+            while !getter.is_finished() {
+                assert!(Instant::now() < deadline, "the getter has its permit");
+                if released.elapsed() >= RELEASE_STEP {
+                    let one = held.lock().unwrap().pop();
+                    drop(one);
+                    released = Instant::now();
+                }
+                std::thread::yield_now();
+            }
             assert!(getter.join().unwrap());
             assert!(cache.peek(b"got").is_hit(), "it was promoted");
             let (is_pinned, is_hit) = results.recv_timeout(Duration::from_secs(120)).unwrap();
