@@ -1,4 +1,4 @@
-"""Curves of miss ratios over memory, [(memory, miss ratio)] by memory: between two points by the logarithm of memory."""
+"""Curves of miss ratios, [(memory, miss ratio)] by memory: between two points by the logarithm of memory."""
 import math
 
 
@@ -22,7 +22,7 @@ def compared(ours, points, target):
 
 
 def beside_least(ours, curves, target):
-    """How much more than the least of others our memory is; at least so much where that one's curve begins below."""
+    """Our memory over the least of the others, less 1; a lower bound where that one's curve begins below."""
     bounds = {memory_for(points, target) or points[0][0]: "" for points in curves if points[-1][1] <= target}
     bounds |= {points[0][0]: "> " for points in curves if points[0][1] < target}
     return f"{bounds[min(bounds)]}{ours / min(bounds) - 1:+.0%}" if bounds else "-"

@@ -24,7 +24,7 @@ SHARES = {
 OURS = "ebbtide"
 FIVE = ("slab", "memcached", "memcached-crawler", "hyperbolic", "lhd")
 BASELINE = "slab"
-# The paper's plateau: so much more memory wins less than so much of the miss ratio.
+# The paper's plateau: STEP times the memory lowers the miss ratio by less than GAIN.
 STEP, GAIN = 1.05, 0.0005
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Which of many tenants are worth a profile, by the entropy of their misses (Dynacache, HotCloud'15, sections 2 and 3.3).
+"""Which of many tenants are worth a profile, by the entropy of their misses (Dynacache, HotCloud'15, 3.3).
 
     many.py --ebbtide BINARY [--tenants 490] [--requests 40000] [--seed 1]
 
 The paper profiles those of 490 applications whose misses spread over slab classes; its trace is not public. Here each
-tenant is drawn from one of the ten applications of `applications.toml`: hit ratio and entropy as there, keys, popularity
-and sizes by chance, requests over tenants by Zipf's law. Each is a memcached with the memory of its reservation and slab
-classes of 96 x 2^i bytes; a profile of it finds the division of `ebbtide advise --slab-factor 2`.
+tenant is drawn from one of the ten applications of `applications.toml`: hit ratio and entropy as there, keys,
+popularity and sizes by chance, requests over tenants by Zipf's law. Each is a memcached with the memory of its
+reservation and slab classes of 96 x 2^i bytes; a profile of it finds the division of `ebbtide advise --slab-factor 2`.
 
 Printed is, for thresholds of the entropy that misses have with pages by first come: tenants that are profiled, their
 requests, and the part of the avoidable misses of all tenants that is avoided; beside it the same number of tenants by

@@ -47,8 +47,8 @@ pub fn run(settings: Settings, pools: impl Fn() -> Result<Vec<PoolRule>, Error> 
     }
     if cache.is_rerouting() {
         message!(
-            "ebbtide: pools: the prefixes have changed since the last run; entries whose keys belong to another pool now \
-             are misses, and are deleted in the background"
+            "ebbtide: pools: the prefixes have changed since the last run; entries whose keys belong to another pool \
+             now are misses, and are deleted in the background"
         );
     }
     // Threads that wait for signals hold the server's to the end.

@@ -6,9 +6,8 @@
 //! ```
 //! Each second of the cache's time has RATE operations: gets that hit, sets that replace, sets of new keys, for which
 //! the index grows (up to 300,000 fit), or nine gets to a set. With a profile it is updated each second, as in the
-//! server, where another thread does that. `scripts/profile_cost.py --only instructions` runs it with two counts, so
-//! that the difference is without the fill. Not measured: gets that miss, and models of the engine, for which a pool
-//! must evict.
+//! server, where another thread does that. `scripts/profile_cost.py --only instructions` runs it with two counts, whose
+//! difference leaves the fill out. Not measured: gets that miss, and models of the engine, for which a pool must evict.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -6,8 +6,8 @@
 //!                                         +--- yet other rules, or a damaged number ---> unknown
 //! ```
 //! Such an object is not found, as its key is looked up in another pool, where newer values may be. It would be found
-//! again after a change back. So a change that is not finished is used only by a start with the same rules, and one
-//! that is not known by none.
+//! again after a change back. So objects of an unfinished change are used only by a start with the same rules, and
+//! those of an unknown one never.
 
 use twox_hash::XxHash3_64;
 

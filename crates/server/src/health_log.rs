@@ -90,7 +90,8 @@ impl HealthReport {
         let paths = &self.paths;
         Some(format!(
             "warning: flash is behind: {paths}: {more} evicted objects were lost, as it did not take them within \
-             --flash-demotion-wait, or too many long values came at once; ebbtide_flash_drops_total counts them. Give it less to write (--flash-admission) or more time"
+             --flash-demotion-wait, or too many long values came at once; ebbtide_flash_drops_total counts them. Give \
+             it less to write (--flash-admission) or more time"
         ))
     }
 

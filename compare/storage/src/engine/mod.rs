@@ -54,7 +54,7 @@ impl EngineName {
     }
 }
 
-/// Replays the requests through an engine of so much memory, copies included.
+/// Replays the requests through an engine. `memory`: bytes for each copy of the keys.
 pub fn run(replay: &Replay, requests: &Requests, memory: u64) -> Result<Report, String> {
     let (bytes, largest) = (memory * u64::from(replay.copies), requests.largest_bytes());
     match replay.engine {

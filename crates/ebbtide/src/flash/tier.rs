@@ -86,7 +86,7 @@ pub(crate) struct FlashTier {
     promoted_keys: Mutex<Vec<Weak<PromotedKeys>>>,
     pub promotion: PromotionSetting,
     notices: Vec<String>,
-    /// That pools of the last run are gone.
+    /// The notice of pools that the last run had on flash and the options do not name.
     dropped_pools: OnceLock<String>,
     pub memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.

@@ -12,12 +12,12 @@
 //! checksum  key routing  checksum  zeros
 //! ```
 //! Little-endian. The checksums are XXH3 of the bytes before them. The first one is without the key routing, which is
-//! that of no pools where zeros are in its place, and not known if the second one is another. The identity is that of
-//! the device's label, so a superblock that was copied to another device is invalid. Segment bytes of 0 mean that the
-//! capacity is not divided. A life is drawn whenever its store starts empty. It is the seed of all checksums in that
-//! store, so no bytes of an earlier life are valid as an object. Each start draws `run`, never 0, and writes it to the
-//! deletion log, too. A file that was restored from an earlier run has another number, so a start neither accepts an
-//! old log nor uses a current log with an old flash (`deletion_log`: how both change together).
+//! that of no pools where zeros are in its place, and unknown if the second checksum does not match. The identity is
+//! that of the device's label, so a superblock that was copied to another device is invalid. Segment bytes of 0 mean
+//! that the capacity is not divided. A life is drawn whenever its store starts empty. It is the seed of all checksums
+//! in that store, so no bytes of an earlier life are valid as an object. Each start draws `run`, never 0, and writes it
+//! to the deletion log, too. A file that was restored from an earlier run has another number, so a start neither
+//! accepts an old log nor uses a current log with an old flash (`deletion_log`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
