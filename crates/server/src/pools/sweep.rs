@@ -44,7 +44,8 @@ pub fn start(shared: &Arc<Shared>) -> Result<(), Error> {
     thread::Builder::new().name("pool-sweep".to_owned()).spawn(run).map(drop).map_err(Error::Thread)
 }
 
-/// Sweeps all pools of the present set. Returns it if each is clean.
+/// Sweeps all pools of the present set. Returns it if each is clean. Where flash has failed no pool is: nothing is
+/// served from there, and the next start must not use it if the prefixes change again. Memory of all pools is swept.
 fn sweep_all(shared: &Shared) -> Option<Arc<PoolSet>> {
     if !shared.pools.is_taken_over() {
         while !shared.pools.is_taken_over() {
@@ -58,19 +59,22 @@ fn sweep_all(shared: &Shared) -> Option<Arc<PoolSet>> {
     }
     let set = shared.pools.current();
     let is_stopping = || shared.is_stopping();
-    (0..set.entries.len()).all(|number| sweep_until_clean(shared, &set, number, &is_stopping)).then_some(set)
+    let mut is_clean = true;
+    for number in 0..set.entries.len() {
+        is_clean &= sweep_until_clean(shared, &set, number, &is_stopping) == SweepEnd::Clean;
+    }
+    is_clean.then_some(set)
 }
 
-/// Sweeps a pool until it is clean. False if the server stops before, or flash has failed: then nothing is served from
-/// there, and the next start must not use it if the prefixes change again.
-fn sweep_until_clean(shared: &Shared, set: &PoolSet, number: usize, is_stopping: &impl Fn() -> bool) -> bool {
+/// Sweeps a pool until it is clean, the server stops, or flash has failed and memory is swept.
+fn sweep_until_clean(shared: &Shared, set: &PoolSet, number: usize, is_stopping: &impl Fn() -> bool) -> SweepEnd {
     let mut pause = INTERVAL;
     loop {
         match sweep(set, number, is_stopping) {
-            SweepEnd::Clean => return true,
-            SweepEnd::Stopped => return false,
-            SweepEnd::Incomplete if shared.cache.flash_health() == Some(Health::Failed) => return false,
-            SweepEnd::Incomplete => pause_for(pause, is_stopping),
+            SweepEnd::Incomplete if shared.cache.flash_health() != Some(Health::Failed) => {
+                pause_for(pause, is_stopping);
+            }
+            end => return end,
         }
         pause = (2 * pause).min(MAX_PAUSE);
     }

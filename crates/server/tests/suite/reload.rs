@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::packet::{self, Packet, SET};
 use crate::common::{PATIENCE, assert_bytes, options, read_exactly, value};
-use ebbtide::flash::{Delivery, Direction, FaultyDevice};
+use ebbtide::flash::{Delivery, Direction, FaultyDevice, Health};
 use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, FlashOptions, PoolOptions};
 use ebbtide_server::{PoolRule, ReloadHandle, Running, Server, ServerOptions};
 
@@ -81,9 +81,9 @@ fn values_that_arrive_over_a_reload_are_refused() {
     text.write_all(format!("set u:1 0 0 {LONG}\r\n").as_bytes()).expect("a write");
     text.write_all(&long[..LONG / 2]).expect("a write");
     binary.write_all(&request[..LONG / 2]).expect("a write");
-    // Both have started.
+    // Both have started: each holds the memory of its whole value.
     let deadline = Instant::now() + PATIENCE;
-    while server.cache.pool("u").expect("a pool").stats().upload_bytes < LONG as u64 / 2 {
+    while server.cache.pool("u").expect("a pool").stats().upload_bytes < LONG as u64 / 2 * 3 {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
@@ -166,4 +166,32 @@ fn what_flash_cannot_read_does_not_come_back() {
     let back = build(&third, &before);
     assert!(!back.get(b"u:1").is_hit());
     back.close().expect("a clean close");
+}
+
+/// A sweep cannot walk flash then, which serves nothing any more: but memory of all pools serves.
+#[test]
+fn failed_flash_leaves_nothing_old_in_memory() {
+    let (before, after) = (rules(&[rule("u", "u:")]), rules(&[rule("u", "v:")]));
+    let device = Arc::new(FaultyDevice::new(DEVICE_BYTES, 7, Delivery::Later { queue_depth: 8 }));
+    let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64));
+    let server = Reloaded::new(cache(builder.flash_device(device.clone()).flash_options(options), &before), &before);
+    server.ask("set u:1 0 0 3\r\nold\r\n", "STORED\r\n");
+    for number in 0..40_000_u32 {
+        server.cache.insert(&number.to_le_bytes(), &[7; 400]).apply().expect("stored");
+    }
+    device.break_range(Direction::Read, 0..DEVICE_BYTES as u64);
+    let deadline = Instant::now() + PATIENCE;
+    for number in (0..40_000_u32).cycle() {
+        if server.cache.flash_health() == Some(Health::Failed) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{:?}", server.cache.flash_health());
+        server.cache.get(&number.to_le_bytes());
+    }
+    server.reload(&after);
+    server.ask("get u:1\r\nset u:1 0 0 3\r\nnew\r\n", "END\r\nSTORED\r\n");
+    server.reload(&before);
+    server.ask("get u:1\r\n", "END\r\n");
+    server.running.expect("it runs").stop().expect("a clean stop");
 }
