@@ -10,12 +10,15 @@
 //! the entry, as in the old one. It cannot be valid for a later value, because no token of the new store is as low.
 
 use crate::hash::KeyHash;
-use crate::store::{Store, TOKEN_BASE_BITS, token_base};
+use crate::store::{Store, token_base};
 use crate::token_table::TokenTable;
 
 /// A new base is above the limit by less than this, and random: files that are both restored from an earlier time are
 /// accepted, and tokens of the two runs from it should not be equal.
 const BASE_GAP: u64 = 1 << 22;
+/// Bits of the highest base. It is above those of seeds, so that restarts do not exhaust the bases, and below what a
+/// client may keep in a floating-point number.
+const MAX_BASE_BITS: u32 = 52;
 
 /// Issued tokens of a store, for the store of the next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl Store {
     pub fn adopt_tokens(&mut self, kept: &KeptTokens) -> bool {
         assert!(self.counters.items() == 0 && self.index.highest_sequence() == 0, "the store is in use");
         let base = kept.limit.saturating_add(1 + self.token_base % BASE_GAP);
-        if base >> TOKEN_BASE_BITS > 0 {
+        if base >> MAX_BASE_BITS > 0 {
             return false;
         }
         (self.options.seed, self.hash, self.token_base) = (kept.seed, KeyHash::new(kept.seed), base);
@@ -86,6 +89,7 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::store::TOKEN_BASE_BITS;
     use crate::{Item, LowerCopy, LowerTier, Mode, Options, Ttl, Write};
 
     /// A lower tier that takes nothing.
@@ -182,7 +186,7 @@ mod tests {
     #[test]
     fn exhausted_bases_are_not_adopted() {
         let kept = |limit| KeptTokens { seed: 5, base: 1, limit, tokens: vec![(1, 1)] };
-        let last = (1 << TOKEN_BASE_BITS) - 1;
+        let last = (1 << MAX_BASE_BITS) - 1;
         let mut new = store(2);
         let base = new.invalid_token();
         let gap = 1 + base % BASE_GAP;
@@ -192,6 +196,18 @@ mod tests {
             assert!(!new.is_issued(1, 1));
         }
         assert!(new.adopt_tokens(&kept(last - gap)) && new.invalid_token() == last);
+    }
+
+    /// As of a store with the highest base of its own, or after hundreds of restarts.
+    #[test]
+    fn bases_beyond_those_of_seeds_are_adopted() {
+        let mut limit = (1 << TOKEN_BASE_BITS) - 1;
+        for seed in 2..100 {
+            let mut new = store(seed);
+            assert!(new.adopt_tokens(&KeptTokens { seed: 1, base: 1, limit, tokens: vec![(1, 1)] }), "{limit}");
+            assert!(new.is_issued(1, 1) && new.invalid_token() > limit);
+            limit = new.kept_tokens().unwrap().limit;
+        }
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! Little-endian. The header is in the last block of the checkpoint's area, and the body ends in front of it. Checksums
 //! are XXH3 (64 bits) with the run number as seed; that of the body as `codec` computes it. The superblock of a clean
 //! stop has the same run number, so a section is valid for one start, and one of another stop is invalid. If the
-//! indexes leave too few bytes, nothing is written. Without a valid section a start has no tokens.
+//! indexes leave too few bytes, pools are written without their tokens, or nothing is. Without a valid section a start
+//! has no tokens.
 
 use crate::Error;
 use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};
@@ -78,12 +79,16 @@ fn body_offset(area: &Range<u64>, body_bytes: u64) -> Option<u64> {
     Some(start).filter(|start| *start >= area.start)
 }
 
-/// Writes the section of a run into the free end of a checkpoint's area. Waits for the device, and leaves it to the
-/// caller to sync. False if there is no pool, or no space.
+/// Writes the section of a run into the free end of a checkpoint's area, without tokens where these have no space.
+/// Waits for the device, and leaves it to the caller to sync. False if there is no pool, or no space for the limits.
 pub(super) fn write(device: &dyn Device, area: &Range<u64>, run: u64, pools: &[PoolTokens]) -> Result<bool, Error> {
     let tokens: usize = pools.iter().map(|pool| pool.tokens.len()).sum();
     let body_bytes = (pools.len() * POOL_BYTES + tokens * TOKEN_BYTES) as u64;
-    let Some(offset) = body_offset(area, body_bytes).filter(|_| !pools.is_empty()) else { return Ok(false) };
+    let Some(offset) = body_offset(area, body_bytes).filter(|_| !pools.is_empty()) else {
+        // The next start gives later values higher tokens all the same.
+        let limits: Vec<_> = pools.iter().map(|pool| PoolTokens { tokens: Vec::new(), ..*pool }).collect();
+        return if tokens > 0 { write(device, area, run, &limits) } else { Ok(false) };
+    };
     let mut device_writer = DeviceWriter::new(device, offset, run);
     for PoolTokens { pool, seed, base, limit, tokens } in pools {
         let mut fields = [0; POOL_BYTES];
@@ -210,20 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn tokens_without_space_are_not_written() {
+    fn limits_are_kept_where_tokens_have_no_space() {
         let device = MemoryDevice::new(1 << 20);
         // Two blocks, and one of the header.
         let count = (2 * BLOCK - POOL_BYTES) / TOKEN_BYTES;
         let tokens = (0..count as u64).map(|number| (number, number + 1)).collect();
         let full = vec![PoolTokens { pool: 1, seed: 2, base: 3, limit: 4, tokens }];
-        let area = |blocks: u64| AREA.end - blocks * BLOCK as u64..AREA.end;
-        assert!(!write(&device, &area(2), RUN, &full).unwrap());
-        assert!(!write(&device, &area(1), RUN, &full).unwrap());
-        assert_eq!(read(&device, &AREA, RUN), []);
-        assert!(write(&device, &area(3), RUN, &full).unwrap());
-        assert_eq!(read(&device, &area(3), RUN), full);
         // A pool without tokens has a limit.
         let limit = vec![PoolTokens { tokens: Vec::new(), ..full[0].clone() }];
+        let area = |blocks: u64| AREA.end - blocks * BLOCK as u64..AREA.end;
+        assert!(!write(&device, &area(1), RUN, &full).unwrap());
+        assert_eq!(read(&device, &AREA, RUN), []);
+        assert!(write(&device, &area(2), RUN, &full).unwrap());
+        assert_eq!(read(&device, &area(2), RUN), limit);
+        assert!(write(&device, &area(3), RUN, &full).unwrap());
+        assert_eq!(read(&device, &area(3), RUN), full);
         assert!(write(&device, &AREA, RUN, &limit).unwrap());
         assert_eq!(read(&device, &AREA, RUN), limit);
         assert!(!write(&device, &AREA, RUN, &[]).unwrap());
