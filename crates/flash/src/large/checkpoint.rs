@@ -64,9 +64,10 @@ impl LargeLog {
     ///
     /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
     pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<u64, Error> {
-        // Release: with `is_closed`. A thread that reads the old value holds a writer's lock.
+        // Release: with `is_closed`. A thread that reads the old value holds a writer's lock, or that of a shard.
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
+        (0..SHARDS as u8).for_each(|shard| drop(self.index.lock(shard)));
         // A reclaim that has started may open regions for its copies.
         let _one = self.wait_for_reclaim()?;
         self.seal_all(now);

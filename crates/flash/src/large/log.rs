@@ -269,10 +269,15 @@ impl LargeLog {
     }
 
     /// Removes the first part of an object, unless it has been replaced: a later part is gone. Without it ranges of the
-    /// first part would be found where lookups of the whole miss, also after a change has found the key absent.
+    /// first part would be found where lookups of the whole miss, also after a change has found the key absent. A
+    /// checkpoint has the part: it may have written by now that its region is clean.
     pub(super) fn remove_incomplete(&self, hash: FlashHash, token: Token) {
         let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
+        // Acquire: with `checkpoint`, which locks the shards after that.
+        if self.is_closed.load(Acquire) {
+            return;
+        }
         let first = shard.get(identity.tag).filter(|address| self.is_alive(*address) && self.token(*address) == token);
         if let Some(address) = first {
             shard.remove(identity.tag);

@@ -1,6 +1,7 @@
 //! Objects on the device that are not in the index: they must not be found after a removal of their key.
 
 use super::super::format::part_hash;
+use super::super::index::{IndexKey, SHARDS};
 use super::super::regions::RegionState;
 use super::super::{Reclaim, Reinsertion};
 use super::eventful::Eventful;
@@ -228,4 +229,30 @@ fn copies_from_an_unclean_region_are_clean() {
     }
     assert!(log.stats().reinserted > 50 && !remove(&log, 9999), "{:?}", log.stats());
     log.verify();
+}
+
+/// The checkpoint has written the regions and not yet the index when a lookup finds a part gone.
+#[test]
+fn an_incomplete_object_stays_removed_after_a_checkpoint() {
+    const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
+    const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (4 << 20);
+    let device = Eventful::new(CHECKPOINT.end as usize);
+    let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+    let shard = |number: u64| IndexKey::of(FlashHash::of(&key(number))).shard;
+    let long = (0..).find(|number| usize::from(shard(*number)) == SHARDS - 1).unwrap();
+    let (hash, order) = (FlashHash::of(&key(long)), log.next_order());
+    insert(&log, long, &value(long, 1, 2 * REGION_BYTES), 0, 1).unwrap();
+    log.seal_all(1);
+    assert!(log.remove(part_hash(hash, order, 1)), "the part was found");
+    // Other objects, so that the shard of the object is not in the first MiB.
+    let address = log.find(hash, |address| address).unwrap();
+    (0..120_000).for_each(|tag| _ = log.index.lock((tag % 16) as u8).insert(tag << 8, address));
+    let theirs = log.clone();
+    device.at_next(Direction::Write, move || assert_eq!(get(&theirs, long, 1), None));
+    log.checkpoint(CHECKPOINT, 1).unwrap();
+    assert!(device.event.lock().unwrap().is_none(), "it was looked up");
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
+    let (log, recovered) = LargeLog::recover(device, AREA, small(), &known, 1).unwrap();
+    assert!(recovered.from_checkpoint && log.index.objects() >= 120_000);
+    assert!(log.remove(hash), "a start after a crash would find the first part");
 }
