@@ -44,10 +44,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Keys are divided among pools by these rules, and no entry is in a pool that its key has left.
+    /// Keys are divided among pools by these rules, and no entry that can be found is in a pool that its key has left.
+    /// Flash keeps that unless it may have entries that cannot be found now and a later start could find: then
+    /// [`Cache::is_rerouting`] stays true.
     pub fn end_rerouting(&self, rules: &[u8]) {
         let key_routing = KeyRouting::of(rules);
-        if let Some(flash) = self.engine().flash() {
+        if let Some(flash) = self.engine().flash().filter(|flash| !flash.tier.hides_objects()) {
             // If flash does not take it, the next start looks for such entries again.
             let _ = flash.tier.set_key_routing(key_routing);
         }

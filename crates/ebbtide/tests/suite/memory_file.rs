@@ -5,11 +5,13 @@ use ebbtide::memcached::{
     ByteSize, Cache, CacheBuilder, Clock, CloseReport, Error, FlashOptions, MemoryFileMode, MemoryStart, Mode, Policy,
     Pool, PoolOptions, Stored, Ttl,
 };
+use ebbtide_flash::device::{Delivery, Faults, FaultyDevice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -782,6 +784,26 @@ fn an_unfinished_rerouting_is_continued_or_cold() {
         drop(cache);
         assert_eq!(run(b"c", false), (false, false), "it has entries of which d had newer ones");
     }
+}
+
+/// A start could find entries that no scan meets now.
+#[test]
+fn a_rerouting_over_failed_flash_does_not_end() {
+    let device = Arc::new(FaultyDevice::new(64 << 20, 1, Delivery::AtOnce));
+    let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual).flash_device(device.clone());
+    let cache = builder.build().unwrap();
+    (0..200_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[1; 100_000]).apply().unwrap());
+    cache.begin_rerouting(b"a").unwrap();
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    assert!((0..100_u32).any(|number| cache.get(&number.to_le_bytes()).hit().is_none()));
+    device.set(Faults::default());
+    assert!(cache.flash_stats().unwrap().tier.large.read_errors > 0);
+    cache.end_rerouting(b"a");
+    assert!(cache.is_rerouting());
+    // The regions are marked dead.
+    cache.maintain(Duration::from_secs(1));
+    cache.end_rerouting(b"a");
+    assert!(!cache.is_rerouting());
 }
 
 #[test]

@@ -428,8 +428,13 @@ impl LargeLog {
     }
 
     /// Whether the device may have objects that are not in the index.
-    pub(super) fn is_unclean(&self) -> bool {
+    pub(crate) fn is_unclean(&self) -> bool {
         self.unclean.load(Relaxed) > 0
+    }
+
+    /// Whether a region has failed and is not yet marked dead. Its objects are not found now; a restart could find them.
+    pub(crate) fn has_failed_region(&self) -> bool {
+        self.log_regions().iter().any(|region| region.state() == RegionState::Failed)
     }
 
     pub(super) fn region_of(&self, address: Address) -> &Region {

@@ -115,6 +115,12 @@ impl SmallStore {
         result
     }
 
+    /// Whether a set's page may have objects that a start could find and RAM does not know.
+    pub(crate) fn is_unclean(&self) -> bool {
+        let groups = 0..self.shared.groups.len() as u32;
+        groups.into_iter().any(|group| self.shared.locked(group * SETS as u32).0.has_unclean())
+    }
+
     /// Whether a lookup may find an object with this hash. No I/O.
     pub fn could_exist(&self, hash: FlashHash) -> bool {
         let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));

@@ -40,6 +40,12 @@ impl Tier {
         TierScan { tier: Arc::clone(self), wanted, large, phase: Phase::Large, unvisited_before, is_cut: false }
     }
 
+    /// Whether a start could find objects that no lookup and no walk finds now: what could not be read, and is not yet
+    /// marked dead, or what the indexes do not name.
+    pub fn hides_objects(&self) -> bool {
+        self.large.has_failed_region() || self.large.is_unclean() || self.small.is_unclean()
+    }
+
     /// Objects, or pieces with objects, that could not be read, by walks and by others.
     fn unvisited(&self) -> u64 {
         let (large, small) = (self.large.stats(), self.small.stats().counts);
@@ -67,9 +73,11 @@ impl TierScan {
     }
 
     /// Whether it has visited all that can be found on flash: it is at its end, was not cut short, and all could be
-    /// read meanwhile. Damaged objects do not count, since no lookup finds them.
+    /// read meanwhile. Damaged objects do not count, since no lookup finds them. Those of a failed region do until the
+    /// region is marked dead, which maintenance tries next.
     pub fn is_complete(&self) -> bool {
-        matches!(self.phase, Phase::End) && !self.is_cut && self.tier.unvisited() == self.unvisited_before
+        let is_read = self.tier.unvisited() == self.unvisited_before && !self.tier.large.has_failed_region();
+        matches!(self.phase, Phase::End) && !self.is_cut && is_read
     }
 
     /// Progress of the walk, from 0 to 1. It may decrease slightly while flash fills up.

@@ -43,6 +43,11 @@ impl SmallArea {
         self.store.get().is_some_and(|store| store.could_exist(hash))
     }
 
+    /// As [`SmallStore::is_unclean`].
+    pub fn is_unclean(&self) -> bool {
+        self.store.get().is_some_and(|store| store.is_unclean())
+    }
+
     pub fn remove(&self, hash: FlashHash) -> bool {
         self.store.get().is_some_and(|store| store.remove(hash))
     }

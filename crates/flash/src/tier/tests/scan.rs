@@ -296,3 +296,24 @@ fn walks_beside_threads_that_insert_remove_and_maintain() {
     assert_eq!(tier.stats().small.counts.scans_contended, 0);
     tier.verify();
 }
+
+/// A region that a read has failed is not read again, and a start could find its objects until it is marked dead.
+#[test]
+fn walks_beside_failed_regions_are_not_complete() {
+    let device = Arc::new(FaultyDevice::new(32 << 20, 1, Delivery::AtOnce));
+    let tier = Tier::on(device.clone(), &TierOptions { region_bytes: 64 << 10, ..TierOptions::default() }).unwrap();
+    let is_complete = || {
+        let mut scan = tier.scan(ScanContent::Keys);
+        while scan.advance(1, |_| ()) {}
+        scan.is_complete()
+    };
+    put(&tier, b"key", &[1; 20_000], 1).unwrap();
+    tier.large.seal_all(1);
+    assert!(is_complete() && !tier.hides_objects());
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    assert!(get(&tier, b"key", 1).is_none());
+    device.set(Faults::default());
+    assert!(!is_complete() && tier.hides_objects());
+    tier.maintain(1);
+    assert!(is_complete() && !tier.hides_objects());
+}
