@@ -21,7 +21,7 @@ use crate::inbox::Inbox;
 use crate::shared::Shared;
 
 /// How long a reload waits for the threads to take its pools over, and for memory of an added pool.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(100) } else { Duration::from_secs(30) };
 const INTERVAL: Duration = Duration::from_millis(5);
 /// More pools of a list are told by their number.
 const MAX_NAMES: usize = 16;
@@ -126,10 +126,9 @@ impl Reload<'_> {
             |rule: &&PoolRule| before.rules().any(|other| other.name == rule.name && other.policy != rule.policy);
         let switched: Vec<PoolRule> = kept.iter().filter(has_other_policy).cloned().collect();
         drop(before);
+        shared.pools.announce_leaving(removed);
         self.publish(&kept)?;
-        for name in removed {
-            shared.cache.remove_pool(name).map_err(refused)?;
-        }
+        shared.pools.remove_leaving(&shared.cache).map_err(refused)?;
         self.resize(&kept)?;
         self.switch_policies(&switched)?;
         for rule in added {
@@ -235,5 +234,45 @@ impl Reload<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use ebbtide::memcached::{ByteSize, Cache};
+
+    use super::*;
+    use crate::{Listen, Server, ServerOptions};
+
+    /// Without an end of the pool, a start with the rules of before would find its entries.
+    #[test]
+    fn a_late_thread_keeps_no_removed_pool() {
+        let rules = [PoolRule::named("default"), PoolRule { prefixes: vec![b"a:".into()], ..PoolRule::named("a") }];
+        let cache = Cache::builder().memory(ByteSize::mib(16)).pool(rules[1].options()).build().expect("a cache");
+        let options = ServerOptions {
+            listeners: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into())],
+            pools: rules.to_vec(),
+            ..ServerOptions::default()
+        };
+        let server = Server::bind(options, cache.clone()).expect("a server");
+        let shared = &server.acceptor.shared;
+        let late = shared.pools.current();
+        let reload = Reload { shared, inboxes: &[] };
+        let refused = reload.run(&rules[..1]).expect_err("a thread uses the old pools");
+        assert!(refused.to_string().contains("does not take the pools over"), "{refused}");
+        assert!(cache.pool("a").is_ok(), "the thread may write to it");
+        drop(late);
+        // Ends: the sweep does.
+        while shared.pools.is_sweeping.load(Ordering::Relaxed) {
+            thread::sleep(INTERVAL);
+        }
+        assert!(cache.pool("a").is_err());
+        reload.run(&rules).expect("there is memory");
+        while shared.pools.is_sweeping.load(Ordering::Relaxed) {
+            thread::sleep(INTERVAL);
+        }
+        assert!(cache.pool("a").is_ok());
     }
 }

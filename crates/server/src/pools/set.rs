@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ebbtide::memcached::{
-    Cache, CompactPool, CompactSizes, CompactStats, CounterSnapshot, FlashPoolStats, Pool, SegmentSnapshot, Stats,
-    TtlBucketSnapshot,
+    Cache, CompactPool, CompactSizes, CompactStats, CounterSnapshot, Error as CacheError, FlashPoolStats, Pool,
+    SegmentSnapshot, Stats, TtlBucketSnapshot,
 };
 
 use super::counts::{Gets, PoolCounts, PoolTotals};
@@ -73,6 +73,8 @@ pub struct PublishedPools {
     pub is_sweeping: AtomicBool,
     /// Earlier sets, which threads may still use.
     replaced: Mutex<Vec<Weak<PoolSet>>>,
+    /// Names of pools that are to be removed once no thread uses an earlier set.
+    leaving: Mutex<Vec<String>>,
 }
 
 /// Bytes of names, prefixes and listeners of most pools.
@@ -307,6 +309,7 @@ impl PublishedPools {
             version: AtomicU64::new(0),
             is_sweeping: AtomicBool::new(false),
             replaced: Mutex::default(),
+            leaving: Mutex::default(),
         }
     }
 
@@ -320,6 +323,27 @@ impl PublishedPools {
         let before = std::mem::replace(&mut *published, Arc::new(set));
         lock(&self.replaced).push(Arc::downgrade(&before));
         self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The pools of these names get no keys once the next set is published and taken over.
+    pub fn announce_leaving(&self, names: &[String]) {
+        *lock(&self.leaving) = names.to_vec();
+    }
+
+    /// Removes the announced pools, but for those that get keys.
+    ///
+    /// # Errors
+    /// `Closed`: the cache keeps the others.
+    pub fn remove_leaving(&self, cache: &Cache) -> Result<(), CacheError> {
+        let (current, mut leaving) = (self.current(), lock(&self.leaving));
+        leaving.retain(|name| current.rules().all(|rule| rule.name != *name));
+        while let Some(name) = leaving.last() {
+            match cache.remove_pool(name) {
+                Ok(()) | Err(CacheError::UnknownPool { .. }) => leaving.pop(),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
     }
 
     /// Whether no thread uses an earlier set.
