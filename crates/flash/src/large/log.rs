@@ -432,7 +432,7 @@ impl LargeLog {
         self.unclean.load(Relaxed) > 0
     }
 
-    /// Whether a region has failed and is not yet marked dead. Its objects are not found now; a restart could find them.
+    /// Whether a region has failed and is not yet marked dead. No lookup finds its objects, and a restart could.
     pub(crate) fn has_failed_region(&self) -> bool {
         self.log_regions().iter().any(|region| region.state() == RegionState::Failed)
     }
