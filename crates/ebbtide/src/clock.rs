@@ -10,7 +10,7 @@
 //! one rate, unless the wall clock is set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ebbtide_store::Ttl;
 
@@ -92,9 +92,15 @@ impl Elapsed {
     }
 }
 
+/// The system's clock that is never set.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 pub(crate) struct EngineClock {
-    start: Option<Instant>,
-    origin: Duration,
+    /// Nanoseconds from the system's monotonic clock to this time, modulo 2^64; `None` for a manual clock.
+    ahead_ns: Option<u64>,
     epoch_seconds: u64,
     /// How far the system's clock is behind this one; only tests move it.
     skipped_ms: AtomicU64,
@@ -104,12 +110,11 @@ pub(crate) struct EngineClock {
 impl EngineClock {
     pub fn new(clock: Clock) -> Self {
         // In this order: this clock is then ahead of the wall clock by the time between the two looks, and not behind.
-        let start = (clock == Clock::System).then(Instant::now);
-        let unix = start.map_or(Duration::ZERO, |_| UNIX_EPOCH.elapsed().unwrap_or_default());
+        let start_ns = (clock == Clock::System).then(monotonic_ns);
+        let unix = start_ns.map_or(Duration::ZERO, |_| UNIX_EPOCH.elapsed().unwrap_or_default());
         let origin = ORIGIN + Duration::from_nanos(unix.subsec_nanos().into());
         Self {
-            start,
-            origin,
+            ahead_ns: start_ns.map(|start_ns| (origin.as_nanos() as u64).wrapping_sub(start_ns)),
             epoch_seconds: unix.as_secs().saturating_sub(ORIGIN.as_secs()),
             skipped_ms: AtomicU64::new(0),
             coarse_ms: AtomicU64::new(origin.as_millis() as u64),
@@ -122,16 +127,15 @@ impl EngineClock {
         if clock == Clock::Manual {
             let coarse_ms = AtomicU64::new(now_ms);
             let skipped_ms = AtomicU64::new(0);
-            return Self { start: None, origin: ORIGIN, epoch_seconds: 0, skipped_ms, coarse_ms };
+            return Self { ahead_ns: None, epoch_seconds: 0, skipped_ms, coarse_ms };
         }
-        let start = Instant::now();
+        let start_ns = monotonic_ns();
         let since_epoch = UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(Duration::from_secs(epoch_seconds));
         let resumed = Duration::from_millis(now_ms - skipped_ms.min(now_ms)) + stopped_for;
         // Not behind the wall clock, which slewing may have put ahead. A clock that was set is left to `until`.
         let origin = if since_epoch < resumed + ALIGN_MAX { resumed.max(since_epoch) } else { resumed };
         Self {
-            start: Some(start),
-            origin,
+            ahead_ns: Some((origin.as_nanos() as u64).wrapping_sub(start_ns)),
             epoch_seconds,
             skipped_ms: AtomicU64::new(skipped_ms),
             coarse_ms: AtomicU64::new(origin.as_millis() as u64 + skipped_ms),
@@ -145,7 +149,7 @@ impl EngineClock {
 
     /// Whether time moves with `Cache::maintain` only.
     pub fn is_manual(&self) -> bool {
-        self.start.is_none()
+        self.ahead_ns.is_none()
     }
 
     /// The seconds since 1970 at which this time was zero. A manual clock knows of no other time: 0.
@@ -155,15 +159,15 @@ impl EngineClock {
 
     /// The time for a write.
     pub fn now_ms(&self) -> u64 {
-        match self.start {
-            Some(start) => (self.origin + start.elapsed()).as_millis() as u64 + self.skipped_ms(),
+        match self.ahead_ns {
+            Some(ahead_ns) => monotonic_ns().wrapping_add(ahead_ns) / 1_000_000 + self.skipped_ms(),
             None => self.coarse_ms(),
         }
     }
 
     /// The life that ends when the wall clock reaches `unix_seconds`.
     pub fn until(&self, unix_seconds: u64) -> Ttl {
-        if self.start.is_none() {
+        if self.is_manual() {
             return Ttl::Until(unix_seconds);
         }
         let shown_ms = || i128::from(self.epoch_seconds * 1000 + self.now_ms());
@@ -199,7 +203,7 @@ impl EngineClock {
 
     /// Moves a system's clock on by up to `time`. False with a manual clock.
     pub fn skip(&self, time: Duration) -> bool {
-        if self.start.is_none() {
+        if self.is_manual() {
             return false;
         }
         let step_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -225,7 +229,7 @@ impl EngineClock {
     pub fn has_expired(&self, expiry_seconds: Option<u64>) -> bool {
         expiry_seconds.is_some_and(|seconds| {
             let expiry_ms = seconds * 1000;
-            self.start.is_some() && expiry_ms < self.coarse_ms() + STALE_MS && expiry_ms <= self.now_ms()
+            !self.is_manual() && expiry_ms < self.coarse_ms() + STALE_MS && expiry_ms <= self.now_ms()
         })
     }
 }
@@ -250,6 +254,7 @@ fn second_of(unix_seconds: u64, ahead_ms: i128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn unix_ms() -> u128 {
         UNIX_EPOCH.elapsed().unwrap().as_millis()

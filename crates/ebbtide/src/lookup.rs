@@ -54,7 +54,7 @@ impl Access {
         let pool = &*self.pool;
         let now_ms = pool.clock.coarse_ms();
         match pool.store.peek(&pool.participant(), key, pool.store.hash(key), now_ms) {
-            Some(item) if !self.has_expired(&item) && !pool.is_removed() => {
+            Some(item) if !pool.clock.has_expired(item.expiry_seconds()) && !pool.is_removed() => {
                 Lookup::Hit(Item::in_memory(item, &pool.store))
             }
             _ => Lookup::Miss,
@@ -75,30 +75,22 @@ impl Access {
     /// An item that was alive at the coarse time may have expired by the exact clock.
     #[inline(always)]
     pub fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
-        match item {
-            Some(item) if !self.has_expired(&item) && !self.pool.is_removed() => {
-                Lookup::Hit(Item::in_memory(item, &self.pool.store))
-            }
-            Some(_) => self.expired(),
-            None => Lookup::Miss,
+        let Some(item) = item else { return Lookup::Miss };
+        // Most items live on by the earliest time of their expiry.
+        if self.pool.clock.has_expired(item.earliest_expiry_seconds()) || self.pool.is_removed() {
+            return self.lookup_exactly(item);
         }
+        Lookup::Hit(Item::in_memory(item, &self.pool.store))
     }
 
-    /// Most items live on by the earliest time of their expiry.
-    #[inline(always)]
-    fn has_expired(&self, item: &ebbtide_store::Item<'_>) -> bool {
-        self.pool.clock.has_expired(item.earliest_expiry_seconds()) && self.has_expired_exactly(item)
-    }
-
+    /// Takes the item itself, as a reference would keep it out of registers where it is made.
     #[cold]
-    fn has_expired_exactly(&self, item: &ebbtide_store::Item<'_>) -> bool {
-        self.pool.clock.has_expired(item.expiry_seconds())
-    }
-
-    #[cold]
-    fn expired(&self) -> Lookup<'_> {
-        self.pool.store.count_expired(&self.pool.participant());
-        Lookup::Miss
+    fn lookup_exactly<'a>(&'a self, item: ebbtide_store::Item<'a>) -> Lookup<'a> {
+        if self.pool.is_removed() || self.pool.clock.has_expired(item.expiry_seconds()) {
+            self.pool.store.count_expired(&self.pool.participant());
+            return Lookup::Miss;
+        }
+        Lookup::Hit(Item::in_memory(item, &self.pool.store))
     }
 }
 
@@ -254,6 +246,7 @@ impl Item<'_> {
     }
 
     /// The value in pieces: one for all but values longer than a segment.
+    #[inline]
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         match &self.0 {
             Source::Memory { item, .. } => Slices::Memory(item.slices()),
@@ -263,9 +256,13 @@ impl Item<'_> {
     }
 
     /// The value, if it is in one piece.
+    #[inline]
     pub(crate) fn contiguous(&self) -> Option<&[u8]> {
-        let first = self.slices().next().unwrap_or_default();
-        (first.len() == self.len()).then_some(first)
+        match &self.0 {
+            Source::Memory { item, .. } => item.contiguous(),
+            Source::Flash { value, .. } => Some(value.found.value()),
+            Source::Compact { value, .. } => Some(value),
+        }
     }
 
     /// Appends the value to `out`.

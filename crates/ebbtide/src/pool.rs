@@ -39,10 +39,10 @@ impl Pool {
     /// is copied to memory. [`Pool::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
-        let lookup = self.0.get_in_memory(key);
+        // Two ways, so that without flash the answer is made where the caller wants it.
         match &self.0.pool.flash {
-            Some(flash) if self.0.waits && !lookup.is_hit() => self.0.get_from_flash(flash, key),
-            _ => lookup,
+            None => self.0.get_in_memory(key),
+            Some(flash) => self.0.get_with_flash(flash, key),
         }
     }
 

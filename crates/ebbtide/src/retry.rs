@@ -242,7 +242,7 @@ impl PoolState {
                 return Err(Error::OutOfMemory { reason: WaitReason::Demotion.explain() });
             }
             // Waits in it have bounds, and a closer waits for longer.
-            let _change = participant.begin_change().ok_or(Error::Closed)?;
+            let Some(_change) = participant.begin_change() else { return Err(Error::Closed) };
             let now_ms = self.clock.now_ms();
             let count = match write(now_ms) {
                 Ok(done) => {

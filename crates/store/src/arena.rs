@@ -59,12 +59,16 @@ mod real {
             unsafe { std::slice::from_raw_parts(self.address(at), length) }
         }
 
+        /// The bytes behind the first `skip` ones of what is at a location.
+        ///
         /// # Safety
-        /// As `slice`.
+        /// As `slice`, of a range in the same segment.
         #[inline(always)]
-        pub unsafe fn equals(&self, at: Location, bytes: &[u8]) -> bool {
-            // SAFETY: the caller's.
-            unsafe { self.slice(at, bytes.len()) == bytes }
+        pub unsafe fn slice_behind<'a>(&self, at: Location, skip: u32, length: usize) -> &'a [u8] {
+            let end = at.offset() as usize + skip as usize + length;
+            debug_assert!(end <= self.segment_bytes, "a range within its segment");
+            // SAFETY: in bounds by the check above; unchanging by the caller's word.
+            unsafe { std::slice::from_raw_parts(self.address(at).add(skip as usize), length) }
         }
 
         /// The four and the fifth byte of an item: its header.
@@ -174,9 +178,9 @@ mod modelled {
 
         /// # Safety
         /// As the real arena's.
-        pub unsafe fn equals(&self, at: Location, bytes: &[u8]) -> bool {
-            let start = self.start(at);
-            bytes.iter().enumerate().all(|(i, byte)| self.byte(start + i) == *byte)
+        pub unsafe fn slice_behind<'a>(&self, at: Location, skip: u32, length: usize) -> &'a [u8] {
+            // SAFETY: the caller's.
+            unsafe { self.slice(at.plus(skip), length) }
         }
 
         /// # Safety

@@ -74,7 +74,7 @@ impl Item<'_> {
         let hash = store.hash(key);
         let is_it = |slot: Slot| store.is_key(slot, key) && slot.location() == item.at;
         // The order matters: the item is pinned, so if its slot is in place after the table was read, it was so before.
-        let in_place = item.header.kind.changes_in_place();
+        let in_place = item.header.changes_in_place();
         if !in_place
             && let Some(token) = tokens.token_of(hash)
             && store.index.find(hash, is_it).is_some()

@@ -25,13 +25,11 @@
 
 use crate::arena::Arena;
 use crate::flags::Flags;
+use crate::item_header::{CLIENT_FLAGS_BYTES, EXACT_BYTES_MASK};
+pub use crate::item_header::{ITEM_HEADER_BYTES, ItemHeader, Kind, VALUE_PART_BYTES_MAX};
 use crate::segment::{ExactExpiry, Header, Location, SegmentId};
 use crate::sync::Ordering;
 
-/// Bytes of metadata in front of every item.
-pub const ITEM_HEADER_BYTES: u32 = 5;
-/// Bytes of nonzero client flags.
-const CLIENT_FLAGS_BYTES: u32 = 4;
 /// Bytes of the value part of a numeric item.
 pub const NUMERIC_BYTES: u32 = 16;
 /// Bytes in front of the tail of a chained item.
@@ -41,18 +39,9 @@ pub const FIRST_BODY_OFFSET: u32 = 4;
 /// The longest key.
 pub const KEY_LIMIT: usize = u8::MAX as usize;
 
-const VALUE_LENGTH_BITS: u32 = 20;
-/// The longest value part of an item.
-pub const VALUE_PART_BYTES_MAX: u32 = (1 << VALUE_LENGTH_BITS) - 1;
-const FLAGS_BIT: u32 = 1 << 20;
-const KIND_SHIFT: u32 = 21;
-const KIND_MASK: u32 = 3;
-const EXTENDED_BIT: u32 = 1 << 23;
 /// The largest extension. An item may get one at any time, so items in one piece reserve space for it.
 pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES + ExactExpiry::BYTES_MAX as u32;
 const TOKEN_BYTES: u32 = 8;
-/// The lengths of an exact expiry, as bits of the length of an extension: the byte and the token are none of them.
-const EXACT_BYTES_MASK: u8 = 6;
 const STALE_BIT: u8 = 1;
 const WON_BIT: u8 = 2;
 const COPIED_BIT: u8 = 4;
@@ -63,22 +52,6 @@ const EXACT_BIT: u8 = 32;
 const LONG_BIT: u8 = 64;
 /// The first byte of an extension is less.
 const EXTENSION_END: u8 = 128;
-
-/// The content of the value part of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Plain = 0,
-    Numeric = 1,
-    Chained = 2,
-    Structured = 3,
-}
-
-impl Kind {
-    /// Whether the value changes without a new item.
-    pub fn changes_in_place(self) -> bool {
-        matches!(self, Self::Numeric | Self::Structured)
-    }
-}
 
 /// Rare metadata of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,85 +113,6 @@ fn length_of_extension(bits: u8) -> Option<u8> {
     is_sound.then_some(1 + token + exact)
 }
 
-/// The decoded first bytes of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ItemHeader {
-    pub key_length: u8,
-    /// Bytes of the value part in the segment.
-    pub value_length: u32,
-    pub has_flags: bool,
-    pub kind: Kind,
-    /// Units of the segment's shift since the segment's origin.
-    pub expiry: u8,
-    /// Bytes of the extension; 0 if there is none.
-    pub extension_length: u8,
-}
-
-impl ItemHeader {
-    /// The first five bytes.
-    #[inline(always)]
-    pub fn encode(self) -> [u8; ITEM_HEADER_BYTES as usize] {
-        assert!(self.value_length <= VALUE_PART_BYTES_MAX, "a value part of {} bytes", self.value_length);
-        let word = self.value_length
-            | if self.has_flags { FLAGS_BIT } else { 0 }
-            | (self.kind as u32) << KIND_SHIFT
-            | if self.extension_length > 0 { EXTENDED_BIT } else { 0 };
-        let [low, middle, high, _] = word.to_le_bytes();
-        [self.key_length, low, middle, high, self.expiry]
-    }
-
-    /// Decodes the first five bytes. They say whether there is an extension, but not its length.
-    #[inline(always)]
-    fn decode(word: u32, expiry: u8) -> (Self, bool) {
-        let [key_length, ..] = word.to_le_bytes();
-        let rest = word >> 8;
-        let kind = match rest >> KIND_SHIFT & KIND_MASK {
-            0 => Kind::Plain,
-            1 => Kind::Numeric,
-            2 => Kind::Chained,
-            _ => Kind::Structured,
-        };
-        let header = Self {
-            key_length,
-            value_length: rest & VALUE_PART_BYTES_MAX,
-            has_flags: rest & FLAGS_BIT != 0,
-            kind,
-            expiry,
-            extension_length: 0,
-        };
-        (header, rest & EXTENDED_BIT != 0)
-    }
-
-    /// Bytes from the start of the item to its extension, or to where it would be.
-    #[inline(always)]
-    fn extension_offset(self) -> u32 {
-        ITEM_HEADER_BYTES + if self.has_flags { CLIENT_FLAGS_BYTES } else { 0 }
-    }
-
-    /// Bytes from the item's start to its key.
-    #[inline(always)]
-    pub fn key_offset(self) -> u32 {
-        self.extension_offset() + u32::from(self.extension_length)
-    }
-
-    /// Bytes of the exact expiry, which ends the extension; 0 if there is none.
-    #[inline(always)]
-    pub fn exact_bytes(self) -> u8 {
-        self.extension_length & EXACT_BYTES_MASK
-    }
-
-    #[inline(always)]
-    pub fn value_offset(self) -> u32 {
-        self.key_offset() + u32::from(self.key_length)
-    }
-
-    /// Bytes of the item in its segment.
-    #[inline(always)]
-    pub fn size(self) -> u32 {
-        self.value_offset() + self.value_length
-    }
-}
-
 /// Optional fields of an item between its header and its key.
 pub(crate) type Metadata = (Flags, Extension, Option<ExactExpiry>);
 
@@ -244,10 +138,10 @@ impl ItemAt {
     pub unsafe fn read(arena: &Arena, at: Location) -> Self {
         // SAFETY: the caller's.
         let (word, expiry) = unsafe { arena.header_words(at) };
-        let (mut header, is_extended) = ItemHeader::decode(word, expiry);
-        if is_extended {
+        let header = ItemHeader::of_words(word, expiry);
+        if header.is_extended() {
             // SAFETY: the caller's.
-            header.extension_length = unsafe { Self::extension_length(arena, at, header) };
+            return Self { at, header: header.with_extension(unsafe { Self::extension_length(arena, at, header) }) };
         }
         Self { at, header }
     }
@@ -264,31 +158,31 @@ impl ItemAt {
         }
         // SAFETY: the header ends at or before `end`.
         let (word, _) = unsafe { arena.header_words(at) };
-        let (header, is_extended) = ItemHeader::decode(word, 0);
+        let header = ItemHeader::of_words(word, 0);
         let extension_end = at.offset() + header.extension_offset() + 1;
-        if is_extended {
+        if header.is_extended() {
             if extension_end > end {
                 return None;
             }
             // SAFETY: the byte is before `end`.
             let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
             let is_annotated = bits & ANNOTATED_BIT != 0;
-            if length_of_extension(bits).is_none() || is_annotated && !header.has_flags {
+            if length_of_extension(bits).is_none() || is_annotated && !header.has_flags() {
                 return None;
             }
         }
         // SAFETY: the bytes that it decodes are before `end`, and have values that it knows.
         let item = unsafe { Self::read(arena, at) };
         let header = &item.header;
-        let has_length = match header.kind {
+        let has_length = match header.kind() {
             Kind::Plain => true,
-            Kind::Numeric => header.value_length == NUMERIC_BYTES,
-            Kind::Chained => header.value_length >= CHAINED_PREFIX_BYTES,
+            Kind::Numeric => header.value_length() == NUMERIC_BYTES,
+            Kind::Chained => header.value_length() >= CHAINED_PREFIX_BYTES,
             Kind::Structured => true,
         };
-        let is_item = header.key_length > 0 && has_length && at.offset() + header.size() <= end;
+        let is_item = header.key_length() > 0 && has_length && at.offset() + header.size() <= end;
         // SAFETY: the item ends at or before `end`.
-        let is_sound = || header.kind != Kind::Structured || unsafe { item.is_sound(arena) };
+        let is_sound = || header.kind() != Kind::Structured || unsafe { item.is_sound(arena) };
         (is_item && is_sound()).then_some(item)
     }
 
@@ -309,10 +203,10 @@ impl ItemAt {
     #[inline(always)]
     pub unsafe fn expiry_seconds(self, arena: &Arena, segment: &Header) -> Option<u64> {
         if self.header.exact_bytes() == 0 {
-            return segment.earliest_expiry_seconds(self.header.expiry);
+            return segment.earliest_expiry_seconds(self.header.expiry());
         }
         // SAFETY: the caller's.
-        segment.expiry_seconds(self.header.expiry, unsafe { self.exact_expiry(arena) })
+        segment.expiry_seconds(self.header.expiry(), unsafe { self.exact_expiry(arena) })
     }
 
     /// The location of the exact expiry, or where it would be.
@@ -332,7 +226,7 @@ impl ItemAt {
     /// As `read`.
     #[inline(always)]
     pub unsafe fn extension(self, arena: &Arena) -> Extension {
-        if self.header.extension_length == 0 {
+        if self.header.extension_length() == 0 {
             return Extension::default();
         }
         // SAFETY: the caller's.
@@ -345,7 +239,7 @@ impl ItemAt {
     unsafe fn present_extension(self, arena: &Arena) -> Extension {
         let at = self.at.plus(self.header.extension_offset());
         // SAFETY: the caller's.
-        let bytes = unsafe { arena.slice(at, self.header.extension_length.into()) };
+        let bytes = unsafe { arena.slice(at, self.header.extension_length().into()) };
         let has = |bit: u8| bytes[0] & bit != 0;
         let token = bytes[1..].first_chunk().filter(|_| has(TOKENED_BIT)).map(|token| u64::from_le_bytes(*token));
         Extension { stale: has(STALE_BIT), won: has(WON_BIT), copied: has(COPIED_BIT), token }
@@ -365,15 +259,15 @@ impl ItemAt {
     #[inline(always)]
     pub unsafe fn write_head(self, arena: &Arena, metadata: Metadata, key: &[u8]) {
         let (Self { at, header }, (flags, extension, exact)) = (self, metadata);
-        debug_assert_eq!(header.has_flags, flags.is_present());
-        debug_assert_eq!(header.extension_length, extension.length(flags, exact));
+        debug_assert_eq!(header.has_flags(), flags.is_present());
+        debug_assert_eq!(header.extension_length(), extension.length(flags, exact));
         // SAFETY: the caller's.
         unsafe {
             arena.write(at, &header.encode());
-            if header.has_flags {
+            if header.has_flags() {
                 arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_parts().0.to_le_bytes());
             }
-            if header.extension_length > 0 {
+            if header.extension_length() > 0 {
                 self.write_extension(arena, metadata);
             }
             arena.write(at.plus(header.key_offset()), key);
@@ -387,7 +281,7 @@ impl ItemAt {
         let bytes = extension.encode(flags, exact);
         let at = self.at.plus(self.header.extension_offset());
         // SAFETY: the caller's.
-        unsafe { arena.write(at, &bytes[..self.header.extension_length.into()]) };
+        unsafe { arena.write(at, &bytes[..self.header.extension_length().into()]) };
     }
 
     /// Gives an item another expiry, exact if the present one is.
@@ -409,9 +303,22 @@ impl ItemAt {
         self.at.plus(self.header.value_offset())
     }
 
+    /// # Safety
+    /// As `read`.
     #[inline(always)]
-    pub fn key_at(self) -> Location {
-        self.at.plus(self.header.key_offset())
+    pub unsafe fn key<'a>(self, arena: &Arena) -> &'a [u8] {
+        // SAFETY: the caller's.
+        unsafe { arena.slice_behind(self.at, self.header.key_offset(), self.header.key_length().into()) }
+    }
+
+    /// The value part.
+    ///
+    /// # Safety
+    /// As `read`, of an item that does not change in place.
+    #[inline(always)]
+    pub unsafe fn value<'a>(self, arena: &Arena) -> &'a [u8] {
+        // SAFETY: the caller's.
+        unsafe { arena.slice_behind(self.at, self.header.value_offset(), self.header.value_length() as usize) }
     }
 
     /// # Safety
@@ -419,20 +326,20 @@ impl ItemAt {
     #[inline(always)]
     pub unsafe fn has_key(self, arena: &Arena, key: &[u8]) -> bool {
         // SAFETY: the caller's.
-        usize::from(self.header.key_length) == key.len() && unsafe { arena.equals(self.key_at(), key) }
+        usize::from(self.header.key_length()) == key.len() && unsafe { self.key(arena) == key }
     }
 
     /// # Safety
     /// As `read`.
     #[inline]
     pub unsafe fn flags(self, arena: &Arena) -> Flags {
-        if !self.header.has_flags {
+        if !self.header.has_flags() {
             return Flags::default();
         }
         // SAFETY: the caller's; flags follow the header.
         let bytes = unsafe { arena.slice(self.at.plus(ITEM_HEADER_BYTES), CLIENT_FLAGS_BYTES as usize) };
         let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        let is_extended = self.header.extension_length > 0;
+        let is_extended = self.header.extension_length() > 0;
         // SAFETY: the caller's; an extension follows the flags.
         Flags::from_parts(word, is_extended && unsafe { self.is_annotated(arena) })
     }
@@ -459,7 +366,7 @@ impl ItemAt {
     /// # Safety
     /// As `chained`.
     pub unsafe fn chained_words(self, arena: &Arena) -> (u32, u32) {
-        debug_assert_eq!(self.header.kind, Kind::Chained);
+        debug_assert_eq!(self.header.kind(), Kind::Chained);
         // SAFETY: the caller's; a chained value part begins with its prefix.
         let bytes = unsafe { arena.slice(self.value_at(), CHAINED_PREFIX_BYTES as usize) };
         let word = |from: usize| u32::from_le_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]]);
@@ -468,7 +375,7 @@ impl ItemAt {
 
     /// The location of the tail of a chained item, and its bytes.
     pub fn tail(self) -> (Location, u32) {
-        (self.value_at().plus(CHAINED_PREFIX_BYTES), self.header.value_length - CHAINED_PREFIX_BYTES)
+        (self.value_at().plus(CHAINED_PREFIX_BYTES), self.header.value_length() - CHAINED_PREFIX_BYTES)
     }
 
     /// The number in a numeric item and its printed width.
@@ -476,7 +383,7 @@ impl ItemAt {
     /// # Safety
     /// As `read`, of a numeric item.
     pub unsafe fn number(self, arena: &Arena) -> (u64, u8) {
-        debug_assert_eq!(self.header.kind, Kind::Numeric);
+        debug_assert_eq!(self.header.kind(), Kind::Numeric);
         // SAFETY: the caller's; the width never changes, the word is atomic.
         unsafe {
             let width = arena.slice(self.value_at(), 1)[0];
@@ -492,7 +399,7 @@ impl ItemAt {
     pub unsafe fn changing_word(self, arena: &Arena) -> u64 {
         // SAFETY: the caller's.
         unsafe {
-            match self.header.kind {
+            match self.header.kind() {
                 Kind::Numeric => self.number(arena).0,
                 _ => self.commit(arena),
             }
@@ -559,9 +466,6 @@ pub fn number_digits(number: u64) -> u8 {
     number.checked_ilog10().unwrap_or(0) as u8 + 1
 }
 
-const _: () = assert!(ITEM_HEADER_BYTES == 5);
-const _: () =
-    assert!(8 << VALUE_LENGTH_BITS == 1 << 23 && EXTENDED_BIT == 1 << 23 && KIND_MASK << KIND_SHIFT == 3 << 21);
 const _: () = assert!(EXTENSION_END == 2 * LONG_BIT && EXACT_BIT == 2 * ANNOTATED_BIT && TOKENED_BIT < ANNOTATED_BIT);
 const _: () = assert!(ExactExpiry::SHORT_BYTES | ExactExpiry::BYTES_MAX == EXACT_BYTES_MASK);
 const _: () = assert!((1 + TOKEN_BYTES as u8) & EXACT_BYTES_MASK == 0 && 1 & EXACT_BYTES_MASK == 0);
@@ -573,11 +477,7 @@ mod tests {
 
     fn header(kind: Kind, extension: Extension) -> ItemHeader {
         let extension_length = extension.length(Flags::default(), None);
-        ItemHeader { key_length: 3, value_length: 0xABCDE, has_flags: true, kind, expiry: 200, extension_length }
-    }
-
-    fn decode(bytes: [u8; 5]) -> (ItemHeader, bool) {
-        ItemHeader::decode(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), bytes[4])
+        ItemHeader::new(kind, (3, 0xABCDE, extension_length), true, 200)
     }
 
     #[test]
@@ -585,7 +485,9 @@ mod tests {
         let header = header(Kind::Chained, Extension::default());
         let bytes = header.encode();
         assert_eq!(bytes, [3, 0xDE, 0xBC, 0x5A, 200]);
-        assert_eq!(decode(bytes), (header, false));
+        let fields = (header.key_length(), header.value_length(), header.has_flags(), header.kind(), header.expiry());
+        assert_eq!(fields, (3, 0xABCDE, true, Kind::Chained, 200));
+        assert!(!header.is_extended());
         assert_eq!(header.size(), 5 + 4 + 3 + 0xABCDE);
     }
 
@@ -613,7 +515,7 @@ mod tests {
             (all, annotation, long, &[123, 2, 1, 0, 0, 0, 0, 0, 0, 2, 3, 4, 5]),
         ] {
             let extension_length = extension.length(flags, exact);
-            let header = ItemHeader { value_length: 2, extension_length, ..header(Kind::Plain, extension) };
+            let header = ItemHeader::new(Kind::Plain, (3, 2, extension_length), true, 200);
             // SAFETY: no other thread has the arena.
             let (bytes, item) = unsafe {
                 ItemAt { at, header }.write_head(&arena, (flags, extension, exact), b"key");

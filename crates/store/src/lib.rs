@@ -49,6 +49,7 @@ mod image;
 mod index;
 mod issued_tokens;
 mod item;
+mod item_header;
 #[cfg(not(loom))]
 mod kept_tokens;
 mod kill_point;

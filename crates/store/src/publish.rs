@@ -256,7 +256,7 @@ impl Store {
 
     /// Bytes of an item and its bodies, and when it expires. Protection as in `item`.
     pub(crate) fn sampled_size(&self, item: &ItemAt) -> (u64, Option<u64>) {
-        let bodies = match item.header.kind {
+        let bodies = match item.header.kind() {
             // SAFETY: as in `item`.
             Kind::Chained => self.body_bytes(unsafe { item.chained(&self.segments.arena) }.total - item.tail().1),
             _ => 0,
@@ -342,7 +342,7 @@ impl Store {
     #[inline]
     pub(crate) fn footprint(&self, slot: Slot) -> Unlinked {
         let item = self.item(slot);
-        let (body_bytes, body) = if item.header.kind == Kind::Chained { self.bodies_of(&item) } else { (0, None) };
+        let (body_bytes, body) = if item.header.kind() == Kind::Chained { self.bodies_of(&item) } else { (0, None) };
         Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes, body }
     }
 
@@ -411,7 +411,7 @@ impl Store {
     /// Whether the word of an item that changes in place is as it was read; true for other items.
     pub(crate) fn has_word(&self, pair: &LockedPair<'_>, place: &SlotPlace, seen: SeenWord) -> bool {
         let item = self.item(place.slot);
-        if !item.header.kind.changes_in_place() {
+        if !item.header.changes_in_place() {
             return true;
         }
         match seen {
@@ -428,7 +428,7 @@ impl Store {
         let (original, arena) = (self.item(original), &self.segments.arena);
         // SAFETY: the original's bucket is locked, and the copy, of the same kind, is written and not published.
         unsafe {
-            match original.header.kind {
+            match original.header.kind() {
                 Kind::Numeric => ItemAt::read(arena, copy).set_number(arena, original.number(arena).0),
                 Kind::Structured => {
                     let copy = ItemAt::read(arena, copy);

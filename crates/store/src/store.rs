@@ -285,14 +285,14 @@ impl Store {
         let header = self.segments.header(item.at.segment());
         let is_before = |seconds: u64| moment.ms < seconds * 1000;
         header.generation.load(Ordering::Relaxed) == generation
-            && (header.earliest_expiry_seconds(item.header.expiry).is_none_or(is_before)
-                || self.has_exact_life(item, moment))
+            && (header.earliest_expiry_seconds(item.header.expiry()).is_none_or(is_before)
+                || self.has_exact_life(*item, moment))
     }
 
     /// Whether an item that has expired by its expiry byte lives for a part of a unit more.
     #[cold]
-    fn has_exact_life(&self, item: &ItemAt, moment: Moment) -> bool {
-        item.header.exact_bytes() > 0 && self.expiry_seconds(item).is_none_or(|seconds| moment.ms < seconds * 1000)
+    fn has_exact_life(&self, item: ItemAt, moment: Moment) -> bool {
+        item.header.exact_bytes() > 0 && self.expiry_seconds(&item).is_none_or(|seconds| moment.ms < seconds * 1000)
     }
 
     /// The second in which an item expires; `None` for never. Protection as in `item`.
@@ -316,8 +316,15 @@ impl Store {
     /// Whether a slot names the item of this key. Protection as in `item`.
     #[inline(always)]
     pub(crate) fn is_key(&self, slot: Slot, key: &[u8]) -> bool {
+        self.item_of(slot, key).is_some()
+    }
+
+    /// The item that a slot names, if it has this key. Protection as in `item`.
+    #[inline(always)]
+    pub(crate) fn item_of(&self, slot: Slot, key: &[u8]) -> Option<ItemAt> {
+        let item = self.item(slot);
         // SAFETY: as in `item`.
-        unsafe { self.item(slot).has_key(&self.segments.arena, key) }
+        unsafe { item.has_key(&self.segments.arena, key) }.then_some(item)
     }
 
     /// The life of an item stored now; `None` if it has expired already.
@@ -367,14 +374,10 @@ impl Store {
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
         debug_assert_eq!(reserved.exact, head.exact, "the reservation is for this life");
         let at = Location::new(reserved.segment, reserved.offset);
-        let header = ItemHeader {
-            key_length: u8::try_from(head.key.len()).expect("keys have at most 255 bytes"),
-            value_length: head.value_length,
-            has_flags: head.flags.is_present(),
-            kind: head.kind,
-            expiry: reserved.expiry_byte,
-            extension_length: head.extension.length(head.flags, head.exact),
-        };
+        let key_length = u8::try_from(head.key.len()).expect("keys have at most 255 bytes");
+        let extension_length = head.extension.length(head.flags, head.exact);
+        let lengths = (key_length, head.value_length, extension_length);
+        let header = ItemHeader::new(head.kind, lengths, head.flags.is_present(), reserved.expiry_byte);
         let metadata = (head.flags, head.extension, head.exact);
         // SAFETY: the reservation owns the range and no thread can reach it before its publication.
         unsafe { ItemAt { at, header }.write_head(&self.segments.arena, metadata, head.key) };
@@ -435,7 +438,7 @@ impl Items for Store {
         // SAFETY: as in `item`.
         unsafe {
             let item = ItemAt::read(&self.segments.arena, at);
-            let key = self.segments.arena.slice(item.key_at(), item.header.key_length.into());
+            let key = item.key(&self.segments.arena);
             self.hash.hash(key)
         }
     }

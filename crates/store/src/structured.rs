@@ -107,13 +107,13 @@ impl ItemAt {
 
     /// Bytes that the content of a log may have.
     pub fn content_capacity(self) -> u32 {
-        self.header.value_length.saturating_sub(STRUCTURED_BYTES)
+        self.header.value_length().saturating_sub(STRUCTURED_BYTES)
     }
 
     /// # Safety
     /// As `ItemAt::read`, of a structured item.
     pub unsafe fn commit(self, arena: &Arena) -> u64 {
-        debug_assert_eq!(self.header.kind, Kind::Structured);
+        debug_assert_eq!(self.header.kind(), Kind::Structured);
         // SAFETY: the caller's. Acquire pairs with the Release of `set_commit`, for the published bytes.
         unsafe { arena.word(self.commit_at()).load(Ordering::Acquire) }
     }
@@ -220,7 +220,7 @@ impl ItemAt {
     /// # Safety
     /// The caller must own the unpublished range, and `kind` be that of the content.
     pub unsafe fn write_content(self, arena: &Arena, kind: StructuredKind, content: &[u8]) {
-        debug_assert_eq!(self.header.kind, Kind::Structured);
+        debug_assert_eq!(self.header.kind(), Kind::Structured);
         // SAFETY: the caller's.
         unsafe {
             self.set_commit(arena, 0);
@@ -241,7 +241,7 @@ impl ItemAt {
     /// As `commit` of this item, and `copy` is owned by the caller. If the copy is published next, this item's bucket
     /// must be locked since.
     pub unsafe fn copy_content(self, arena: &Arena, copy: ItemAt, copied: u32) -> u32 {
-        debug_assert_eq!(copy.header.value_length, self.header.value_length);
+        debug_assert_eq!(copy.header.value_length(), self.header.value_length());
         // SAFETY: the caller's.
         unsafe {
             if self.has_words(arena) {

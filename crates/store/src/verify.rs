@@ -120,7 +120,7 @@ impl Store {
         self.index.each_slot(|bucket, slot| {
             let item = self.item(slot);
             // SAFETY: the store is quiet, and slots point at published items.
-            let key = unsafe { self.segments.arena.slice(item.key_at(), item.header.key_length.into()) }.to_vec();
+            let key = unsafe { item.key(&self.segments.arena) }.to_vec();
             let hash = self.hash(&key);
             assert_eq!(slot.tag(), crate::index::Tag::of(hash), "{slot:?} has its key's tag");
             let candidates = split.candidates(hash);
@@ -132,12 +132,12 @@ impl Store {
             entry.bytes += unlinked.size;
             entry.body_bytes += unlinked.body_bytes;
             assert!(entry.locations.insert(item.at), "two slots point at {slot:?}");
-            if item.header.kind == Kind::Structured {
+            if item.header.kind() == Kind::Structured {
                 // SAFETY: as above.
                 let is_sound = unsafe { item.is_sound(&self.segments.arena) };
                 assert!(is_sound, "the structured item of {slot:?} ends within its bytes");
             }
-            if item.header.kind == Kind::Chained {
+            if item.header.kind() == Kind::Chained {
                 // SAFETY: as above.
                 let chained = unsafe { item.chained(&self.segments.arena) };
                 self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| {
@@ -170,7 +170,7 @@ impl Store {
             let item = unsafe { ItemAt::read(&self.segments.arena, at) };
             // SAFETY: as above.
             let (flags, extension, exact) = unsafe { item.metadata(&self.segments.arena) };
-            assert_eq!(extension.length(flags, exact), item.header.extension_length, "the extension of {at:?}");
+            assert_eq!(extension.length(flags, exact), item.header.extension_length(), "the extension of {at:?}");
             let expiry = self.expiry_seconds(&item).unwrap_or(u64::MAX);
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
             bytes += self.bytes_with_bodies(&item);

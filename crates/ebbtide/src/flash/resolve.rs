@@ -276,6 +276,15 @@ impl Access {
         })
     }
 
+    /// A get, from memory first.
+    #[inline(never)]
+    pub fn get_with_flash(&self, flash: &PoolFlash, key: &[u8]) -> Lookup<'_> {
+        match self.get_in_memory(key) {
+            Lookup::Miss if self.waits => self.get_from_flash(flash, key),
+            lookup => lookup,
+        }
+    }
+
     /// A get that has missed in memory.
     #[cold]
     pub fn get_from_flash(&self, flash: &PoolFlash, key: &[u8]) -> Lookup<'_> {

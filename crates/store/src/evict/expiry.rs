@@ -112,7 +112,7 @@ impl Store {
     /// Bytes of an item, protected as in `item`, with its body segments.
     pub(crate) fn bytes_with_bodies(&self, item: &ItemAt) -> u64 {
         let size = item.header.size().into();
-        if item.header.kind != Kind::Chained {
+        if item.header.kind() != Kind::Chained {
             return size;
         }
         // SAFETY: the caller's.

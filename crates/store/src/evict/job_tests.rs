@@ -55,7 +55,7 @@ fn jobs_with_old_times_keep_all_items() {
     // As many segments are open as may be: the next TTLs share one, whose byte holds the longest of them just so.
     (8..32).for_each(|octave| _ = set(&store, &participant, &[octave], 1 << octave, 99_999));
     let (item, hash) = set(&store, &participant, b"key", 255, 100_000);
-    assert_eq!(item.header.expiry, u8::MAX, "{item:?}");
+    assert_eq!(item.header.expiry(), u8::MAX, "{item:?}");
     store.seal_open(crate::chains::Seal::All);
     let mut job = store.claim_relocation(item.at.segment(), early).unwrap();
     while !job.run(&store, &participant, early, 1) {}

@@ -4,7 +4,7 @@ use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
 use super::return_rates::Evicted;
 use crate::epoch::Participant;
-use crate::item::{ItemAt, ItemHeader, Kind};
+use crate::item::{ItemAt, Kind};
 use crate::kill_point::{KillPoint, kill_point};
 use crate::publish::NewItem;
 use crate::segment::Location;
@@ -22,7 +22,7 @@ impl Store {
             return false;
         }
         let arena = &self.segments.arena;
-        let header = ItemHeader { expiry: expiry_byte, ..item.header };
+        let header = item.header.with_expiry(expiry_byte);
         let copy = |bytes: usize| {
             // SAFETY: the source is draining and keeps its bytes; the destination is unpublished and owned by the
             // caller.
@@ -33,7 +33,7 @@ impl Store {
         };
         let duplicate = ItemAt { at: to, header };
         let mut copied = 0;
-        match item.header.kind {
+        match item.header.kind() {
             Kind::Plain | Kind::Chained => copy(item.header.size() as usize),
             Kind::Numeric => {}
             // Published bytes of a log never change: only bytes appended meanwhile are copied under the lock.
@@ -49,7 +49,7 @@ impl Store {
             return false;
         };
         // Words that change do so under the bucket lock only, and their position in the copy depends on the address.
-        match item.header.kind {
+        match item.header.kind() {
             Kind::Plain | Kind::Chained => {}
             Kind::Numeric => self.copy_number(item, to, expiry_byte),
             // SAFETY: as in `copy`; the bucket is locked.
@@ -75,7 +75,7 @@ impl Store {
 
     fn copy_number(&self, item: &ItemAt, to: Location, expiry_byte: u8) {
         let arena = &self.segments.arena;
-        let header = ItemHeader { expiry: expiry_byte, ..item.header };
+        let header = item.header.with_expiry(expiry_byte);
         let head = header.value_offset();
         // SAFETY: as in `relocate_item`; the bucket lock keeps the number still.
         unsafe {

@@ -90,7 +90,7 @@ impl Store {
 
     /// Whether a segment is among the bodies of an item. Protection as in `item`.
     fn owns_body(&self, item: &ItemAt, body: SegmentId) -> bool {
-        if item.header.kind != Kind::Chained {
+        if item.header.kind() != Kind::Chained {
             return false;
         }
         // SAFETY: the caller's protection.
@@ -163,17 +163,17 @@ impl Store {
         let life = self.lifetime_until(self.expiry_seconds(item), moment);
         // SAFETY: the caller holds a pin under which it found the item.
         let (key, flags, extension) = unsafe {
-            let key = arena.slice(item.key_at(), item.header.key_length.into());
+            let key = item.key(arena);
             (key, item.flags(arena), item.extension(arena))
         };
-        let (exact, kind, value_length) = (life.exact, Kind::Chained, item.header.value_length);
+        let (exact, kind, value_length) = (life.exact, Kind::Chained, item.header.value_length());
         let head = Head { key, flags, extension, exact, kind, value_length };
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment).ok()?;
         let value_at = self.write_head(&reserved, &head);
         // SAFETY: the reservation owns the new range; the old one is pinned.
         unsafe {
-            arena.copy(item.value_at(), value_at, item.header.value_length as usize);
+            arena.copy(item.value_at(), value_at, item.header.value_length() as usize);
             arena.write(value_at.plus(FIRST_BODY_OFFSET), &first.number().to_le_bytes());
         }
         kill_point(KillPoint::RelocationCopy);

@@ -135,7 +135,7 @@ impl<'s> CheckedSegments<'s> {
         // SAFETY: the item is whole, and no thread changes it.
         unsafe {
             let item = ItemAt::read(&self.segments.arena, at);
-            self.segments.arena.slice(item.key_at(), item.header.key_length.into())
+            item.key(&self.segments.arena)
         }
     }
 
@@ -173,7 +173,7 @@ impl<'s> CheckedSegments<'s> {
             let item = unsafe { ItemAt::read_within(&self.segments.arena, at, record.length) };
             let item = item.ok_or("a segment holds no whole items")?;
             // SAFETY: the item is within the bytes of its segment.
-            let key = unsafe { self.segments.arena.slice(item.key_at(), item.header.key_length.into()) };
+            let key = unsafe { item.key(&self.segments.arena) };
             let hash = self.hash.hash(key);
             batch.push(PendingLookup { item, hash, candidates: self.index.prefetch(hash) });
             if batch.len() == BATCH {
@@ -198,7 +198,7 @@ impl<'s> CheckedSegments<'s> {
 
     /// Bytes of the bodies of an item, live or not.
     fn body_bytes(&self, item: &ItemAt) -> Result<u64, Damage> {
-        if item.header.kind != Kind::Chained {
+        if item.header.kind() != Kind::Chained {
             return Ok(0);
         }
         // SAFETY: the item is within the bytes of its segment, and has the prefix of a chained one.

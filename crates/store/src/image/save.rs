@@ -69,7 +69,7 @@ impl Store {
                 // SAFETY: items lie one after the other up to the write offset, and the store is quiet.
                 let item = unsafe { ItemAt::read(&self.segments.arena, Location::new(segment, offset)) };
                 offset += item.header.size();
-                if item.header.kind == Kind::Chained
+                if item.header.kind() == Kind::Chained
                     && self.index.find(self.hash_at(item.at), |slot| slot.location() == item.at).is_some()
                 {
                     // SAFETY: as above.

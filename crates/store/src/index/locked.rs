@@ -101,11 +101,11 @@ impl Index {
 
     /// `find` under the locks of the candidates.
     #[cold]
-    pub(super) fn find_locked(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
+    pub(super) fn find_locked<T>(&self, hash: u64, read: impl FnMut(Slot) -> Option<T>) -> Option<(Found, T)> {
         let pair = self.lock_pair(hash);
-        let place = pair.find(is_it)?;
+        let (place, answer) = pair.find_with(read)?;
         let SlotPlace { bucket, position, slot } = place;
-        Some(Found { bucket, position, slot, control: pair.control(Some(&place)) })
+        Some((Found { bucket, position, slot, control: pair.control(Some(&place)) }, answer))
     }
 
     pub(super) fn lock_bucket(&self, bucket: usize) -> Control {
@@ -141,12 +141,17 @@ impl Index {
 impl LockedPair<'_> {
     /// The slot with the key's tag for which `is_it` holds.
     pub fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<SlotPlace> {
-        let look = |bucket: usize, is_it: &mut _| {
-            let (position, slot) = Index::scan(self.tag, is_it, |position| self.index.locked_slot(bucket, position))?;
-            Some(SlotPlace { bucket, position, slot })
+        self.find_with(|slot| is_it(slot).then_some(())).map(|(place, ())| place)
+    }
+
+    /// The slot with the key's tag for which `read` answers, and the answer.
+    pub(super) fn find_with<T>(&self, mut read: impl FnMut(Slot) -> Option<T>) -> Option<(SlotPlace, T)> {
+        let mut look = |bucket: usize| {
+            let load = |slot: &_| load_to_write(slot, Ordering::Acquire);
+            let (position, slot, answer) = self.index.scan(bucket, self.tag, load, &mut read)?;
+            Some((SlotPlace { bucket, position, slot }, answer))
         };
-        look(self.buckets.first, &mut is_it)
-            .or_else(|| self.second.as_ref().and_then(|_| look(self.buckets.second, &mut is_it)))
+        look(self.buckets.first).or_else(|| self.second.as_ref().and_then(|_| look(self.buckets.second)))
     }
 
     /// The sequence of the bucket that holds a slot, from which its item's CAS token is made.

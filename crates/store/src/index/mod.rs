@@ -164,12 +164,6 @@ impl Index {
         Control::from_word(self.buckets.at(bucket).control.load(Ordering::Acquire))
     }
 
-    #[inline(always)]
-    fn slot(&self, bucket: usize, position: usize) -> Slot {
-        // Pairs with the Release of the publisher: a thread that sees the slot sees the bytes of the item.
-        Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Acquire))
-    }
-
     /// A slot of a bucket that the caller has locked.
     #[inline(always)]
     fn locked_slot(&self, bucket: usize, position: usize) -> Slot {
@@ -181,34 +175,63 @@ impl Index {
         store_over(&self.buckets.at(bucket).slots[position], slot.word(), Ordering::Release);
     }
 
+    /// Positions of a bucket's slots with a tag, as bits. Empty slots have the tag 0.
     #[inline(always)]
-    fn scan(tag: Tag, is_it: &mut impl FnMut(Slot) -> bool, slot_at: impl Fn(usize) -> Slot) -> Option<(usize, Slot)> {
-        for position in 0..BUCKET_SLOTS {
-            let slot = slot_at(position);
-            if slot.tag() == tag && !slot.is_empty() && is_it(slot) {
-                return Some((position, slot));
+    fn matches(slots: &[AtomicU64; BUCKET_SLOTS], tag: Tag, load: impl Fn(&AtomicU64) -> u64) -> u32 {
+        // Without a branch a slot the compiler unrolls the loop, and no branch is mispredicted for its position.
+        slots.iter().rev().fold(0, |matches, slot| 2 * matches + u32::from(tag.is_of(load(slot))))
+    }
+
+    /// The first of the slots with a tag for which `read` answers.
+    #[inline(always)]
+    fn scan<T>(
+        &self,
+        bucket: usize,
+        tag: Tag,
+        load: impl Fn(&AtomicU64) -> u64,
+        read: &mut impl FnMut(Slot) -> Option<T>,
+    ) -> Option<(usize, Slot, T)> {
+        let slots = &self.buckets.at(bucket).slots;
+        let mut matches = Self::matches(slots, tag, &load);
+        while matches != 0 {
+            let position = matches.trailing_zeros() as usize;
+            let slot = Slot::from_word(load(&slots[position]));
+            if slot.tag() == tag
+                && !slot.is_empty()
+                && let Some(answer) = read(slot)
+            {
+                return Some((position, slot, answer));
             }
+            matches &= matches - 1;
         }
         None
     }
 
-    /// The slot of the key with this hash for which `is_it` holds; `None` only if at some instant during the call it
-    /// was in neither bucket. `is_it` may read the item: the caller must be pinned. A miss that stays uncertain because
-    /// other threads change the two buckets is decided under their locks.
+    /// The slot of the key with this hash for which `is_it` holds: see `find_with`.
     #[inline(always)]
     pub fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
+        self.find_with(hash, |slot| is_it(slot).then_some(())).map(|(found, ())| found)
+    }
+
+    /// The slot of the key with this hash for which `read` answers, and the answer; `None` only if at some instant
+    /// during the call it was in neither bucket. `read` may read the item: the caller must be pinned. A miss that stays
+    /// uncertain because other threads change the two buckets is decided under their locks.
+    #[inline(always)]
+    pub fn find_with<T>(&self, hash: u64, mut read: impl FnMut(Slot) -> Option<T>) -> Option<(Found, T)> {
         let tag = Tag::of(hash);
+        // Pairs with the Release of the publisher: a thread that sees the slot sees the bytes of the item.
+        let load = |slot: &AtomicU64| slot.load(Ordering::Acquire);
         let mut backoff = Backoff::new();
         loop {
             let split = self.split();
             let Candidates { first, second } = split.candidates(hash);
             let first_control = self.control(first);
-            if let Some((position, slot)) = Self::scan(tag, &mut is_it, |position| self.slot(first, position)) {
-                return Some(Found { bucket: first, position, slot, control: first_control });
+            if let Some((position, slot, answer)) = self.scan(first, tag, load, &mut read) {
+                return Some((Found { bucket: first, position, slot, control: first_control }, answer));
             }
             let second_control = self.control(second);
-            if let Some((position, slot)) = Self::scan(tag, &mut is_it, |position| self.slot(second, position)) {
-                return Some(Found { bucket: second, position, slot, control: second_control });
+            if let Some((position, slot, answer)) = self.scan(second, tag, load, &mut read) {
+                return Some((Found { bucket: second, position, slot, control: second_control }, answer));
             }
             // Orders the reads of the slots before the second reads of the control words. A read that missed a change
             // in flight has seen a store made under the lock in the other bucket, and so sees the lock or the new
@@ -222,7 +245,7 @@ impl Index {
                 return None;
             }
             if !backoff.wait_briefly() {
-                return self.find_locked(hash, is_it);
+                return self.find_locked(hash, read);
             }
         }
     }
@@ -237,7 +260,7 @@ impl Index {
         if found.control.proves_unchanged(self.control(found.bucket)) {
             return Some(found);
         }
-        self.find_locked(hash, is_it)
+        self.find_locked(hash, |slot| is_it(slot).then_some(())).map(|(found, ())| found)
     }
 
     /// Prefetch hints of a batch: calls `look` with every slot of the key's buckets that has its tag.
@@ -245,15 +268,11 @@ impl Index {
     pub fn each_match(&self, candidates: Candidates, hash: u64, mut look: impl FnMut(Slot)) {
         let tag = Tag::of(hash);
         for bucket in [candidates.first, candidates.second] {
-            let slot_at =
-                |position: usize| Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Relaxed));
-            // Without a branch a slot the compiler unrolls the loop.
-            let mut matches = 0_u32;
-            for position in 0..BUCKET_SLOTS {
-                matches |= u32::from(slot_at(position).tag() == tag) << position;
-            }
+            let slots = &self.buckets.at(bucket).slots;
+            let load = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
+            let mut matches = Self::matches(slots, tag, load);
             while matches != 0 {
-                let slot = slot_at(matches.trailing_zeros() as usize);
+                let slot = Slot::from_word(load(&slots[matches.trailing_zeros() as usize]));
                 if !slot.is_empty() {
                     look(slot);
                 }
@@ -265,7 +284,7 @@ impl Index {
     /// Counts an access to a found item: at most once per quantum, and not at all under contention. The only write of a
     /// reader to shared memory. `random` draws a uniform number, only when it is needed.
     #[inline(always)]
-    pub fn count_access(&self, found: &Found, quantum: u16, random: impl FnOnce() -> u32) {
+    pub fn count_access(&self, found: Found, quantum: u16, random: impl FnOnce() -> u32) {
         if found.slot.frequency() == FREQUENCY_LIMIT {
             return;
         }
@@ -273,7 +292,7 @@ impl Index {
             if found.slot.is_counted() {
                 return;
             }
-        } else if !self.open_quantum(found, quantum) {
+        } else if !self.open_quantum(found.bucket, found.control, quantum) {
             return;
         }
         let seen = Slot::from_word(found.slot.word() & Slot::UNCOUNT);
@@ -281,7 +300,7 @@ impl Index {
         // Relaxed: nothing is ordered by the frequency, and a lost count is harmless.
         let _ = words[found.position].compare_exchange(
             seen.word(),
-            seen.counted(random()).word(),
+            seen.counted(random).word(),
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
@@ -290,12 +309,12 @@ impl Index {
     /// Opens a quantum: each item of the bucket can be counted again. False if another thread was first or holds the
     /// lock.
     #[cold]
-    fn open_quantum(&self, found: &Found, quantum: u16) -> bool {
-        if found.control.is_locked() {
+    fn open_quantum(&self, bucket: usize, control: Control, quantum: u16) -> bool {
+        if control.is_locked() {
             return false;
         }
-        let bucket = self.buckets.at(found.bucket);
-        let (old, new) = (found.control.word(), found.control.accessed(quantum).word());
+        let bucket = self.buckets.at(bucket);
+        let (old, new) = (control.word(), control.accessed(quantum).word());
         // Relaxed: as a read-modify-write it continues the release sequence of the last unlock.
         if bucket.control.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
@@ -346,7 +365,7 @@ impl Index {
         for bucket in 0..self.length() {
             assert!(!self.control(bucket).is_locked(), "bucket {bucket} is locked in a quiet index");
             for position in 0..BUCKET_SLOTS {
-                let slot = self.slot(bucket, position);
+                let slot = Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Acquire));
                 if !slot.is_empty() {
                     visit(bucket, slot);
                 }

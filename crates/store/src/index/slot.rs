@@ -42,6 +42,12 @@ impl Tag {
     pub fn of(hash: u64) -> Self {
         Self((hash >> TAG_SHIFT) as u16)
     }
+
+    /// Whether the word of a slot has this tag.
+    #[inline(always)]
+    pub fn is_of(self, word: u64) -> bool {
+        (word ^ u64::from(self.0) << TAG_SHIFT) < 1 << TAG_SHIFT
+    }
 }
 
 /// The location of an item, with twelve bits of its key's hash and its frequency.
@@ -111,12 +117,13 @@ impl Slot {
     }
 
     /// The slot after an access in a new quantum: Segcache's approximate and smoothed frequency counter (section
-    /// 3.6.3), exact below 16, then counting with probability 1 / frequency. `random` must be uniform over u32.
+    /// 3.6.3), exact below 16, then counting with probability 1 / frequency. `random` draws a number that is uniform
+    /// over u32, where chance decides.
     #[inline(always)]
-    pub fn counted(self, random: u32) -> Self {
+    pub fn counted(self, random: impl FnOnce() -> u32) -> Self {
         let frequency = self.frequency();
         let counts = frequency < FREQUENCY_EXACT
-            || frequency < FREQUENCY_LIMIT && (u64::from(random) * u64::from(frequency)) >> 32 == 0;
+            || frequency < FREQUENCY_LIMIT && (u64::from(random()) * u64::from(frequency)) >> 32 == 0;
         let word = if counts { self.0 + (1 << FREQUENCY_SHIFT) } else { self.0 };
         Self(word | COUNTED_BIT)
     }
@@ -211,21 +218,21 @@ mod tests {
         let slot = Slot::new(Tag::of(0xFED0_0000_0000_0000), 5, at);
         assert_eq!(slot.word(), 0xFED0_5579_BDE1_2345);
         assert_eq!((slot.tag(), slot.frequency(), slot.location()), (Tag(0xFED), 5, at));
-        assert!(!slot.is_counted() && slot.counted(0).is_counted());
+        assert!(!slot.is_counted() && slot.counted(|| 0).is_counted());
     }
 
     #[test]
     fn the_counter_is_exact_below_sixteen_then_slows() {
         let mut slot = Slot::new(Tag(1), 0, Location::new(SegmentId::new(1), 0));
         for expected in 1..=16 {
-            slot = slot.counted(u32::MAX);
+            slot = slot.counted(|| u32::MAX);
             assert_eq!(slot.frequency(), expected);
         }
-        assert_eq!(slot.counted(u32::MAX).frequency(), 16, "an unlucky draw");
-        assert_eq!(slot.counted(0).frequency(), 17, "a lucky draw");
+        assert_eq!(slot.counted(|| u32::MAX).frequency(), 16, "an unlucky draw");
+        assert_eq!(slot.counted(|| 0).frequency(), 17, "a lucky draw");
         let full = slot.moved(slot.location(), FREQUENCY_LIMIT);
-        assert_eq!(full.counted(0).frequency(), FREQUENCY_LIMIT);
-        assert_eq!((full.counted(0).tag(), full.counted(0).location()), (full.tag(), full.location()));
+        assert_eq!(full.counted(|| 0).frequency(), FREQUENCY_LIMIT);
+        assert_eq!((full.counted(|| 0).tag(), full.counted(|| 0).location()), (full.tag(), full.location()));
     }
 
     #[test]

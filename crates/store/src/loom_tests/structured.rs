@@ -129,14 +129,7 @@ fn a_reader_sees_no_torn_words() {
         let store = store(2, 0);
         let content = words(&[1, 1]);
         let kind = StructuredKind::of(&content).unwrap();
-        let header = ItemHeader {
-            key_length: 1,
-            value_length: kind.value_length(content.len(), 0),
-            has_flags: false,
-            kind: Kind::Structured,
-            expiry: 0,
-            extension_length: 0,
-        };
+        let header = ItemHeader::new(Kind::Structured, (1, kind.value_length(content.len(), 0), 0), false, 0);
         let item = ItemAt { at: Location::new(SegmentId::new(1), 64 - header.size().min(64)), header };
         assert!(header.size() <= 64 && header.value_offset() == ITEM_HEADER_BYTES + 1);
         // SAFETY: no slot points there.

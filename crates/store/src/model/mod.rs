@@ -164,7 +164,7 @@ impl SegmentModel {
         let random = self.next_random();
         let object = &mut self.objects[number as usize];
         if object.quantum != moment.quantum || !object.slot.is_counted() {
-            object.slot = object.slot.counted(random);
+            object.slot = object.slot.counted(|| random);
             object.quantum = moment.quantum;
         }
         true

@@ -91,14 +91,14 @@ impl Allocation {
     fn key(&self) -> &[u8] {
         let item = &self.item;
         // SAFETY: the count in the header keeps the segment; no thread writes the key.
-        unsafe { self.store.segments.arena.slice(item.key_at(), item.header.key_length.into()) }
+        unsafe { item.key(&self.store.segments.arena) }
     }
 
     /// The value so far.
     pub fn bytes(&self) -> &[u8] {
         let item = &self.item;
         // SAFETY: the count in the header keeps the segment; only `bytes_mut` writes the value, by an exclusive borrow.
-        unsafe { self.store.segments.arena.slice(item.value_at(), item.header.value_length as usize) }
+        unsafe { item.value(&self.store.segments.arena) }
     }
 
     #[cfg(not(loom))]
@@ -106,7 +106,7 @@ impl Allocation {
         let item = &self.item;
         // SAFETY: the count in the header keeps the segment. The item has no slot, so no other thread reads its value,
         // and the borrow of self ends before it gets one.
-        unsafe { self.store.segments.arena.slice_mut(item.value_at(), item.header.value_length as usize) }
+        unsafe { self.store.segments.arena.slice_mut(item.value_at(), item.header.value_length() as usize) }
     }
 
     /// Makes the allocation the value of its key, in place if its segment is still open. Its life begins now. After an

@@ -187,7 +187,7 @@ impl Store {
         let arena = &self.segments.arena;
         let &Successor { of: item, word, life, flags, extension, keeps_token } = successor;
         let extension = Extension { copied: false, ..extension };
-        let (kind, value_length) = (item.header.kind, item.header.value_length);
+        let (kind, value_length) = (item.header.kind(), item.header.value_length());
         let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment)?;
@@ -196,8 +196,8 @@ impl Store {
         let mut body_bytes = 0;
         // SAFETY: the reservation owns the new range; the old one is pinned.
         unsafe {
-            match item.header.kind {
-                Kind::Plain => arena.copy(item.value_at(), value_at, item.header.value_length as usize),
+            match item.header.kind() {
+                Kind::Plain => arena.copy(item.value_at(), value_at, item.header.value_length() as usize),
                 Kind::Numeric => {
                     let (number, width) = item.number(arena);
                     self.write_number(value_at, number, width);
@@ -207,7 +207,7 @@ impl Store {
                     item.copy_content(arena, ItemAt::read(arena, at), 0);
                 }
                 Kind::Chained => {
-                    arena.copy(item.value_at(), value_at, item.header.value_length as usize);
+                    arena.copy(item.value_at(), value_at, item.header.value_length() as usize);
                     body_bytes = self.body_bytes(item.chained(arena).total - item.tail().1);
                 }
             }

@@ -221,7 +221,7 @@ impl Store {
 impl Item<'_> {
     /// Whether the value is structured, in memory or by its bytes.
     pub(super) fn is_structured(&self) -> bool {
-        self.item_at().header.kind == Kind::Structured
+        self.item_at().header.kind() == Kind::Structured
             || self.contiguous().is_some_and(|content| StructuredKind::of(content).is_some())
     }
 

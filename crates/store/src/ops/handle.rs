@@ -45,7 +45,7 @@ impl Item<'_> {
         let flags = self.flags();
         let item = self.item_at();
         // A chained value is read through its chain.
-        let chained = (item.header.kind == Kind::Chained).then(|| (item.value_at(), 0));
+        let chained = (item.header.kind() == Kind::Chained).then(|| (item.value_at(), 0));
         let Some(content) = self.content().or(chained).filter(|_| self.len() >= COPY_BYTES_MAX) else {
             let mut copy = Vec::with_capacity(self.len());
             self.copy_to(&mut copy);
@@ -55,7 +55,7 @@ impl Item<'_> {
         let limit = store.pinned_limit();
         store.segments.pin(item.at.segment(), segment_bytes, limit)?;
         let mut pinned = Pinned { store: Arc::clone(store), item, content, chained: None };
-        if item.header.kind == Kind::Chained {
+        if item.header.kind() == Kind::Chained {
             // SAFETY: the pin of this hit protects the item.
             let chained = unsafe { item.chained(&store.segments.arena) };
             store.segments.pin(chained.first_body, pinned.body_bytes(&chained), limit)?;

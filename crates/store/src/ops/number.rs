@@ -123,7 +123,7 @@ impl Store {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| self.is_key(slot, key))?;
         let item = self.item(place.slot);
-        if item.header.kind != Kind::Numeric || !self.is_live(&item, moment) {
+        if item.header.kind() != Kind::Numeric || !self.is_live(&item, moment) {
             return None;
         }
         // SAFETY: the item's bucket is locked.
@@ -181,11 +181,11 @@ impl Store {
     /// The number in an item that the caller has pinned, and the bytes of its text.
     fn number_of(&self, item: &ItemAt) -> Result<(u64, usize), Error> {
         let arena = &self.segments.arena;
-        match item.header.kind {
+        match item.header.kind() {
             // SAFETY: pinned.
             Kind::Numeric => Ok(unsafe { item.number(arena) }).map(|(number, width)| (number, width.into())),
             Kind::Plain => {
-                let length = item.header.value_length as usize;
+                let length = item.header.value_length() as usize;
                 // SAFETY: pinned.
                 let value = unsafe { arena.slice(item.value_at(), length) };
                 parse_number(value).map(|number| (number, length)).ok_or(Error::NotNumeric)

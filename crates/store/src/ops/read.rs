@@ -9,7 +9,7 @@ use crate::condition::SeenWord;
 use crate::epoch::{Participant, Pin};
 use crate::flags::Flags;
 use crate::index::{Candidates, Control, Found, Slot};
-use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
+use crate::item::{Extension, ItemAt, ItemHeader, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
 use crate::store::Store;
@@ -28,19 +28,23 @@ const BATCH_LINES: usize = 4;
 #[derive(Clone)]
 pub struct Item<'s> {
     store: &'s Store,
-    item: ItemAt,
-    /// The control word of the bucket, read before the slot, and so before this use was counted.
+    header: ItemHeader,
+    /// The slot before this use was counted.
+    slot: Slot,
+    /// The control word of the bucket, read before the slot.
     control: Control,
-    was_used: bool,
-    loaded: Loaded,
+    /// Of a value that changes in place. Apart, because hits are moved.
+    loaded: Option<Box<Loaded>>,
     _pin: Pin,
 }
+
+/// Hits are moved from their lookup to the caller: a larger one costs each get.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Item<'_>>() == 48);
 
 /// Words that a hit has loaded of a value that changes in place.
 #[derive(Clone)]
 enum Loaded {
-    /// The value does not change in place.
-    Nothing,
     Number {
         number: u64,
         text: [u8; NUMBER_TEXT_BYTES],
@@ -91,12 +95,12 @@ impl Store {
         if access == LookupUse::Counted && self.access_samples.takes(hash) {
             return self.look_up_sampled(participant, pin, key, hash, moment);
         }
-        let found = self.index.find(hash, |slot| {
+        let found = self.index.find_with(hash, |slot| {
             // Beside the item: in a cache of many stores both are cache misses.
             self.segments.prefetch_header(slot.segment());
-            self.is_key(slot, key)
+            self.item_of(slot, key)
         })?;
-        self.answer(participant, pin, &found, moment, access)
+        self.answer(participant, pin, found, moment, access)
     }
 
     #[cold]
@@ -108,8 +112,8 @@ impl Store {
         hash: u64,
         moment: Moment,
     ) -> Option<Item<'_>> {
-        let found = self.index.find(hash, |slot| self.is_key(slot, key));
-        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, LookupUse::Counted));
+        let found = self.index.find_with(hash, |slot| self.item_of(slot, key));
+        let item = found.and_then(|found| self.answer(participant, pin, found, moment, LookupUse::Counted));
         self.sample_lookup(participant, hash, item.as_ref());
         item
     }
@@ -118,7 +122,7 @@ impl Store {
     #[cold]
     pub(super) fn sample_lookup(&self, participant: &Participant, hash: u64, item: Option<&Item<'_>>) {
         let access = item.map_or(SampledAccess::Miss, |hit| {
-            let (bytes, expiry_seconds) = self.sampled_size(&hit.item);
+            let (bytes, expiry_seconds) = self.sampled_size(&hit.item_at());
             SampledAccess::Hit { bytes, expiry_seconds }
         });
         self.access_samples.note(participant.number(), hash, access);
@@ -134,7 +138,7 @@ impl Store {
     ) -> Option<Item<'_>> {
         let pin = participant.pin();
         let found = self.index.find_exact(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, access)
+        self.answer(participant, pin, (found, self.item(found.slot)), moment, access)
     }
 
     #[inline(always)]
@@ -142,26 +146,25 @@ impl Store {
         &self,
         participant: &Participant,
         pin: Pin,
-        found: &Found,
+        (found, item): (Found, ItemAt),
         moment: Moment,
         access: LookupUse,
     ) -> Option<Item<'_>> {
-        let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             if access != LookupUse::Internal {
-                self.count_dead(participant, &item);
+                self.count_dead(participant, item);
             }
             return None;
         }
         if access == LookupUse::Counted {
             self.index.count_access(found, moment.quantum, || participant.random());
         }
-        Some(self.hit(item, found, pin))
+        Some(self.hit(item, &found, pin))
     }
 
     #[cold]
-    fn count_dead(&self, participant: &Participant, item: &ItemAt) {
-        let counter = if self.was_flushed(item) { Counter::FlushedFound } else { Counter::ExpiredFound };
+    fn count_dead(&self, participant: &Participant, item: ItemAt) {
+        let counter = if self.was_flushed(&item) { Counter::FlushedFound } else { Counter::ExpiredFound };
         self.counters.add(participant.number(), counter, 1);
     }
 
@@ -172,17 +175,17 @@ impl Store {
 
     #[inline(always)]
     pub(crate) fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
-        let loaded = if item.header.kind.changes_in_place() { self.load_changing(&item) } else { Loaded::Nothing };
-        Item { store: self, item, control: found.control, was_used: found.slot.frequency() > 0, loaded, _pin: pin }
+        let loaded = if item.header.changes_in_place() { Some(self.load_changing(item)) } else { None };
+        Item { store: self, header: item.header, slot: found.slot, control: found.control, loaded, _pin: pin }
     }
 
     /// The value, at this moment, of a pinned item that changes in place.
     #[cold]
-    fn load_changing(&self, item: &ItemAt) -> Loaded {
+    fn load_changing(&self, item: ItemAt) -> Box<Loaded> {
         let arena = &self.segments.arena;
         // SAFETY: the pin protects the item.
-        unsafe {
-            match item.header.kind {
+        Box::new(unsafe {
+            match item.header.kind() {
                 Kind::Structured if item.has_words(arena) => Loaded::Words(item.words(arena)),
                 Kind::Structured => Loaded::Log { length: item.log_length(arena) },
                 _ => {
@@ -192,7 +195,7 @@ impl Store {
                     Loaded::Number { number, text, length }
                 }
             }
-        }
+        })
     }
 
     #[inline(always)]
@@ -297,38 +300,42 @@ impl Item<'_> {
     /// Bytes of the value.
     #[inline]
     pub fn len(&self) -> usize {
-        match self.content() {
-            Some((_, length)) => length as usize,
-            None => self.length_of_pieces(),
-        }
+        if self.header.is_plain() { self.header.value_length() as usize } else { self.length_of_others() }
     }
 
     #[cold]
-    fn length_of_pieces(&self) -> usize {
-        match &self.loaded {
+    fn length_of_others(&self) -> usize {
+        match self.loaded.as_deref() {
             // SAFETY: the pin protects the item.
-            Loaded::Nothing => unsafe { self.item.chained(&self.store.segments.arena) }.total as usize,
-            Loaded::Number { length, .. } => (*length).into(),
-            Loaded::Log { length } => *length as usize,
-            Loaded::Words(words) => words.content.len(),
+            None => unsafe { self.item_at().chained(&self.store.segments.arena) }.total as usize,
+            Some(Loaded::Log { length }) => *length as usize,
+            Some(Loaded::Number { length, .. }) => (*length).into(),
+            Some(Loaded::Words(words)) => words.content.len(),
         }
     }
 
     /// The published bytes of a value in one piece, and where they begin; `None` if it is chained, or made of words
     /// that change.
-    #[inline]
     pub(super) fn content(&self) -> Option<(Location, u32)> {
-        match self.loaded {
-            Loaded::Nothing if self.item.header.kind == Kind::Plain => {
-                Some((self.item.value_at(), self.item.header.value_length))
-            }
-            Loaded::Log { length } => Some((self.item.content_at(), length)),
-            Loaded::Nothing | Loaded::Number { .. } | Loaded::Words(_) => None,
+        match self.loaded.as_deref() {
+            None if self.header.is_plain() => Some((self.item_at().value_at(), self.header.value_length())),
+            Some(Loaded::Log { length }) => Some((self.item_at().content_at(), *length)),
+            None | Some(Loaded::Number { .. } | Loaded::Words(_)) => None,
         }
     }
 
     /// The value, if it is in one piece.
-    pub(super) fn contiguous(&self) -> Option<&[u8]> {
+    #[inline(always)]
+    pub fn contiguous(&self) -> Option<&[u8]> {
+        if self.header.is_plain() {
+            // SAFETY: the pin protects the item as long as the borrow of self.
+            return Some(unsafe { self.item_at().value(&self.store.segments.arena) });
+        }
+        self.contiguous_other()
+    }
+
+    #[cold]
+    fn contiguous_other(&self) -> Option<&[u8]> {
         match self.content() {
             // SAFETY: the pin protects the item as long as the borrow of self.
             Some((at, length)) => Some(unsafe { self.store.segments.arena.slice(at, length as usize) }),
@@ -338,21 +345,21 @@ impl Item<'_> {
 
     /// Bytes that a log may have without a new item.
     pub(super) fn log_capacity(&self) -> Option<u32> {
-        matches!(self.loaded, Loaded::Log { .. }).then(|| self.item.content_capacity())
+        matches!(self.loaded.as_deref(), Some(Loaded::Log { .. })).then(|| self.item_at().content_capacity())
     }
 
     /// The content of words.
     pub(super) fn words(&self) -> Option<&[u8]> {
-        match &self.loaded {
-            Loaded::Words(words) => Some(&words.content),
+        match self.loaded.as_deref() {
+            Some(Loaded::Words(words)) => Some(&words.content),
             _ => None,
         }
     }
 
     /// The bytes that this hit has made of words that change.
     fn made(&self) -> Option<&[u8]> {
-        match &self.loaded {
-            Loaded::Nothing | Loaded::Log { .. } => None,
+        match self.loaded.as_deref()? {
+            Loaded::Log { .. } => None,
             Loaded::Number { text, length, .. } => Some(&text[..usize::from(*length)]),
             Loaded::Words(words) => Some(&words.content),
         }
@@ -366,42 +373,42 @@ impl Item<'_> {
     #[inline]
     pub fn flags(&self) -> Flags {
         // SAFETY: the pin protects the item.
-        unsafe { self.item.flags(&self.store.segments.arena) }
+        unsafe { self.item_at().flags(&self.store.segments.arena) }
     }
 
     /// The CAS token: a `cas` with it fails after the value has changed.
     pub fn token(&self) -> u64 {
-        self.store.token_of(&self.item, self.sequence())
+        self.store.token_of(&self.item_at(), self.sequence())
     }
 
     /// The stale and won flags, and the token that a client gave.
     #[inline(always)]
     pub fn extension(&self) -> Extension {
         // SAFETY: the pin protects the item.
-        unsafe { self.item.extension(&self.store.segments.arena) }
+        unsafe { self.item_at().extension(&self.store.segments.arena) }
     }
 
     /// Whether uses of the key were counted before this one. Uses of earlier values count, and a survived eviction may
     /// reset them.
     pub fn was_used(&self) -> bool {
-        self.was_used
+        self.slot.frequency() > 0
     }
 
     /// Whether an eviction has kept the item: it may have been used before, although `was_used` is false.
     pub fn has_survived(&self) -> bool {
-        self.store.segments.header(self.item.at.segment()).rounds.load(Ordering::Relaxed) > 0
+        self.store.segments.header(self.at().segment()).rounds.load(Ordering::Relaxed) > 0
     }
 
     /// The approximate time of the write, in milliseconds of the store's time: that of the segment's first write.
     /// `None` after a survived eviction, which keeps no such time.
     pub fn written_ms(&self) -> Option<u64> {
-        let header = self.store.segments.header(self.item.at.segment());
+        let header = self.store.segments.header(self.at().segment());
         (header.rounds.load(Ordering::Relaxed) == 0).then(|| header.stamp_ms())
     }
 
     /// The range of TTLs of the item's segment, as in `TtlBucketSnapshot`.
     pub fn ttl_range_seconds(&self) -> Option<(u32, u32)> {
-        let header = self.store.segments.header(self.item.at.segment());
+        let header = self.store.segments.header(self.at().segment());
         let bucket = TtlBucket::from_index(header.ttl_bucket.load(Ordering::Relaxed).into());
         self.store.chains.scale.range_seconds(bucket)
     }
@@ -411,8 +418,8 @@ impl Item<'_> {
     /// at most.
     pub(super) fn active_ms(&self, moment: Moment) -> u64 {
         let store = self.store;
-        let written_ms = store.segments.header(self.item.at.segment()).opened_ms.load(Ordering::Relaxed);
-        match self.was_used {
+        let written_ms = store.segments.header(self.at().segment()).opened_ms.load(Ordering::Relaxed);
+        match self.was_used() {
             false => written_ms,
             true => written_ms.max(store.clock.quantum_began_ms(self.control.last_access(), moment)),
         }
@@ -426,8 +433,8 @@ impl Item<'_> {
 
     /// Bytes of the item in the segments, with its metadata.
     pub fn stored_bytes(&self) -> u64 {
-        let metadata = self.item.header.value_offset();
-        u64::from(metadata) + u64::from(self.item.header.value_length).max(self.len() as u64)
+        let metadata = self.header.value_offset();
+        u64::from(metadata) + u64::from(self.header.value_length()).max(self.len() as u64)
     }
 
     /// The remaining lifetime, by the newest time that the store knows: with an older time it could exceed the TTL.
@@ -439,13 +446,13 @@ impl Item<'_> {
 
     /// The expiry in seconds of the store's time; `None` for never.
     pub fn expiry_seconds(&self) -> Option<u64> {
-        self.store.expiry_seconds(&self.item)
+        self.store.expiry_seconds(&self.item_at())
     }
 
     /// As `expiry_seconds`, or up to a unit of the expiry earlier: cheaper, for a first look.
     #[inline(always)]
     pub fn earliest_expiry_seconds(&self) -> Option<u64> {
-        self.store.segments.header(self.item.at.segment()).earliest_expiry_seconds(self.item.header.expiry)
+        self.store.segments.header(self.at().segment()).earliest_expiry_seconds(self.header.expiry())
     }
 
     /// The sequence of the bucket, from which the token is made.
@@ -455,20 +462,22 @@ impl Item<'_> {
 
     /// The word that was read, if the item changes in place, as a condition of a write.
     pub(super) fn seen_word(&self) -> SeenWord {
-        match &self.loaded {
-            Loaded::Nothing => SeenWord::Any,
-            Loaded::Number { number, .. } => SeenWord::Equal(*number),
-            Loaded::Log { length } => SeenWord::Equal(u64::from(*length)),
-            Loaded::Words(words) => SeenWord::Equal(words.edits),
+        match self.loaded.as_deref() {
+            None => SeenWord::Any,
+            Some(Loaded::Number { number, .. }) => SeenWord::Equal(*number),
+            Some(Loaded::Log { length }) => SeenWord::Equal(u64::from(*length)),
+            Some(Loaded::Words(words)) => SeenWord::Equal(words.edits),
         }
     }
 
+    #[inline(always)]
     pub(super) fn at(&self) -> Location {
-        self.item.at
+        self.slot.location()
     }
 
+    #[inline(always)]
     pub(crate) fn item_at(&self) -> ItemAt {
-        self.item
+        ItemAt { at: self.at(), header: self.header }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -476,37 +485,15 @@ impl Item<'_> {
     }
 
     /// Calls `visit` with the value, piece by piece.
-    pub fn each_slice(&self, mut visit: impl FnMut(&[u8])) {
-        let arena = &self.store.segments.arena;
-        let mut visit_at = |at: Location, length: u32| {
-            // SAFETY: the pin protects the item and, through it, its bodies.
-            let bytes = unsafe { arena.slice(at, length as usize) };
-            visit(bytes);
-        };
-        match (self.content(), self.made()) {
-            (Some((at, length)), _) => visit_at(at, length),
-            (None, Some(made)) => visit(made),
-            (None, None) => {
-                // SAFETY: the pin protects the item.
-                let chained = unsafe { self.item.chained(arena) };
-                let (tail_at, tail) = self.item.tail();
-                self.store.each_body(chained.first_body, chained.total - tail, |segment, length| {
-                    visit_at(Location::new(segment, 0), length);
-                });
-                visit_at(tail_at, tail);
-            }
-        }
+    pub fn each_slice(&self, visit: impl FnMut(&[u8])) {
+        self.slices().for_each(visit);
     }
 
     /// Appends the value to `out`.
     #[inline]
     pub fn copy_to(&self, out: &mut Vec<u8>) {
-        match self.content() {
-            Some((at, length)) => {
-                // SAFETY: the pin protects the item.
-                let value = unsafe { self.store.segments.arena.slice(at, length as usize) };
-                out.extend_from_slice(value);
-            }
+        match self.contiguous() {
+            Some(value) => out.extend_from_slice(value),
             None => self.copy_pieces_to(out),
         }
     }
@@ -515,40 +502,55 @@ impl Item<'_> {
     fn copy_pieces_to(&self, out: &mut Vec<u8>) {
         self.each_slice(|slice| out.extend_from_slice(slice));
     }
+
+    /// The value in pieces: one for all but values longer than a segment.
+    #[inline]
+    pub fn slices(&self) -> ValueSlices<'_> {
+        match self.contiguous() {
+            Some(value) => ValueSlices { store: self.store, body: None, left: 0, last: Some(value) },
+            None => self.slices_of_chain(),
+        }
+    }
+
+    #[cold]
+    fn slices_of_chain(&self) -> ValueSlices<'_> {
+        let arena = &self.store.segments.arena;
+        let (tail_at, tail) = self.item_at().tail();
+        // SAFETY: the pin protects the item as long as the borrow of self.
+        let (chained, last) = unsafe { (self.item_at().chained(arena), arena.slice(tail_at, tail as usize)) };
+        ValueSlices { store: self.store, body: Some(chained.first_body), left: chained.total - tail, last: Some(last) }
+    }
 }
 
 #[cfg(not(loom))]
 impl Item<'_> {
     pub fn key(&self) -> &[u8] {
         // SAFETY: the pin protects the item as long as the borrow of self.
-        unsafe { self.store.segments.arena.slice(self.item.key_at(), self.item.header.key_length.into()) }
+        unsafe { self.item_at().key(&self.store.segments.arena) }
     }
+}
 
-    /// The value in pieces: one for all but values longer than a segment.
-    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let arena = &self.store.segments.arena;
-        let slice = |at: Location, length: u32| {
-            // SAFETY: the pin protects the item and its bodies as long as the borrow of self.
-            unsafe { arena.slice(at, length as usize) }
-        };
-        let (bodies, last): (Option<(SegmentId, u32)>, &[u8]) = match (self.content(), self.made()) {
-            (Some((at, length)), _) => (None, slice(at, length)),
-            (None, Some(made)) => (None, made),
-            (None, None) => {
-                // SAFETY: the pin protects the item.
-                let chained = unsafe { self.item.chained(arena) };
-                let (tail_at, tail) = self.item.tail();
-                (Some((chained.first_body, chained.total - tail)), slice(tail_at, tail))
-            }
-        };
-        let body = move |&(segment, left): &(SegmentId, u32)| {
-            let next = self.store.next_body(segment)?;
-            Some((next, left - left.min(self.store.segments.segment_bytes())))
-        };
-        let bodies = std::iter::successors(bodies, body).map(move |(segment, left)| {
-            slice(Location::new(segment, 0), left.min(self.store.segments.segment_bytes()))
-        });
-        bodies.chain(std::iter::once(last))
+/// The pieces of a value, from the first.
+pub struct ValueSlices<'i> {
+    store: &'i Store,
+    /// The next body.
+    body: Option<SegmentId>,
+    /// Bytes of the value in that body and those behind it.
+    left: u32,
+    last: Option<&'i [u8]>,
+}
+
+impl<'i> Iterator for ValueSlices<'i> {
+    type Item = &'i [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'i [u8]> {
+        let Some(body) = self.body else { return self.last.take() };
+        let length = self.left.min(self.store.segments.segment_bytes());
+        self.body = self.store.next_body(body);
+        self.left -= length;
+        // SAFETY: the pin of the hit protects the bodies as long as the hit is borrowed.
+        Some(unsafe { self.store.segments.arena.slice(Location::new(body, 0), length as usize) })
     }
 }
 

@@ -159,6 +159,6 @@ mod tests {
         unsafe { segments.arena.write(at, &[7; 64]) };
         segments.frames.populate(prepared);
         // SAFETY: as above.
-        assert!(unsafe { segments.arena.equals(at, &[7; 64]) });
+        assert!(unsafe { segments.arena.slice(at, 64) == [7; 64] });
     }
 }
