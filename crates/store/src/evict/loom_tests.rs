@@ -1,6 +1,8 @@
 //! Models of maintenance against operations: relocation, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
+mod held_heads;
+
 use super::jobs::Job;
 use super::maintenance::Caller;
 use crate::chains::Seal;

@@ -77,7 +77,9 @@ impl Store {
             }
             // Only the open segments of writers are left. They are sealed once, as handles may hold all of those, too.
             if has_sealed || self.seal_open(Seal::All) == 0 {
-                return self.evict_held(planner, participant, moment);
+                // Segments that other threads are emptying are free soon.
+                let others = self.maintenance.job_counts.running();
+                return if others > 0 { None } else { self.evict_held(planner, participant, moment) };
             }
             has_sealed = true;
         }
@@ -223,8 +225,8 @@ fn view(segment: SegmentId, header: &Header) -> SampledSegment {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::evict::Progress;
     use crate::evict::maintenance::tests::{just_full, set};
+    use crate::evict::{Blocker, Progress};
     use crate::ops::{Mode, Write};
     use crate::segment::{Purpose, STAMP_SHIFT};
     use crate::ttl::Ttl;
@@ -399,6 +401,46 @@ mod tests {
         assert_eq!(job.sources(), [free], "of {}", keys.len());
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
+        store.verify(&participant, 1000);
+    }
+
+    /// A segment that another thread empties is free soon, so a held segment keeps its items.
+    #[test]
+    fn held_heads_stay_while_others_evict() {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_size: Some(4 << 10),
+            value_bytes_max: 1 << 18,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let write = |number: u32| {
+            let (key, value, mode) = (&number.to_le_bytes(), &[7; 10_000], Mode::Set);
+            let (hash, ttl) = (store.hash(key), Ttl::Never);
+            store.write(&participant, &Write { key, hash, value, flags: 0.into(), ttl, mode, token: None }, 1000)
+        };
+        assert!((0..1000).any(|number| write(number).is_err()), "it is full");
+        store.seal_open(Seal::All);
+        let is_sealed = |segment: &SegmentId| store.segments.header(*segment).state() == State::Sealed;
+        let heads: Vec<_> = store.segments.ids().filter(is_sealed).collect();
+        let (first, held) = heads.split_first().expect("there are long values");
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).pin());
+        let moment = store.moment(1000);
+        let mut job = store.plan_job(&participant, moment, true).expect("one is not held");
+        assert_eq!(job.sources(), [*first]);
+        let items = store.stats().items;
+        assert!(store.segments.free_count() > 0);
+        assert_eq!(store.evict_for(&participant, 1000, 8), Progress::Waiting(Blocker::Job));
+        assert_eq!(store.stats().items, items);
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        // Without another thread at work some of them go.
+        let items = store.stats().items;
+        assert_eq!(store.evict_for(&participant, 1000, 200), Progress::Working);
+        assert!(store.stats().items < items);
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).unpin());
+        store.finish_jobs(&participant, 1000);
         store.verify(&participant, 1000);
     }
 
