@@ -225,6 +225,8 @@ impl Index {
         loop {
             let split = self.split();
             let Candidates { first, second } = split.candidates(hash);
+            // Two keys of five are there: its cache miss overlaps with that of the first.
+            self.buckets.prefetch(second);
             let first_control = self.control(first);
             if let Some((position, slot, answer)) = self.scan(first, tag, load, &mut read) {
                 return Some((Found { bucket: first, position, slot, control: first_control }, answer));
