@@ -85,9 +85,9 @@ impl Store {
         stripe: impl HeldStripe,
         moment: Moment,
     ) -> Result<Outcome, Error> {
-        let first = self.try_publish(participant, target, condition, Some((new, WhenFull::GiveUp)), moment);
+        let first = self.try_publish(participant, target, condition, Some(&new), WhenFull::GiveUp, moment);
         let Some((outcome, growth)) = first else {
-            return self.publish_in_turn(participant, target, condition, new, stripe, moment);
+            return self.publish_in_turn(participant, target, condition, &new, stripe, moment);
         };
         stripe.release(&self.segments, outcome.is_done());
         if growth == Growth::Due {
@@ -103,7 +103,7 @@ impl Store {
         participant: &Participant,
         target: (&[u8], u64),
         condition: Condition,
-        new: NewItem,
+        new: &NewItem,
         stripe: impl HeldStripe,
         moment: Moment,
     ) -> Result<Outcome, Error> {
@@ -120,7 +120,7 @@ impl Store {
                 full = WhenFull::Replace;
             }
             is_first = false;
-            if let Some((outcome, _)) = self.try_publish(participant, target, condition, Some((new, full)), moment) {
+            if let Some((outcome, _)) = self.try_publish(participant, target, condition, Some(new), full, moment) {
                 stripe.release(&self.segments, outcome.is_done());
                 self.end_turn(turn);
                 return Ok(outcome);
@@ -136,7 +136,7 @@ impl Store {
         condition: Condition,
         moment: Moment,
     ) -> Outcome {
-        let done = self.try_publish(participant, target, condition, None, moment);
+        let done = self.try_publish(participant, target, condition, None, WhenFull::GiveUp, moment);
         done.expect("a removal needs no slot").0
     }
 
@@ -147,7 +147,8 @@ impl Store {
         participant: &Participant,
         (key, hash): (&[u8], u64),
         condition: Condition,
-        new: Option<(NewItem, WhenFull)>,
+        new: Option<&NewItem>,
+        full: WhenFull,
         moment: Moment,
     ) -> Option<(Outcome, Growth)> {
         let mut pair = self.index.lock_pair(hash);
@@ -155,22 +156,23 @@ impl Store {
         // comes after this read, writes after the flush wait for the bucket locks.
         let generation = self.generation.load(Ordering::Acquire);
         let is_current =
-            |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
-        if !new.is_none_or(|(new, _)| is_current(new)) {
+            |new: &NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
+        if !new.is_none_or(is_current) {
             return Some((Outcome::Flushed, Growth::NotDue));
         }
-        let place = pair.find(|slot| {
+        let found = pair.find_with(|slot| {
             self.segments.prefetch_header(slot.segment());
-            self.is_key(slot, key)
+            self.item_of(slot, key)
         });
-        let is_live = place.as_ref().is_some_and(|place| self.is_live_in(generation, &self.item(place.slot), moment));
+        let (place, present) = found.unzip();
+        let is_live = present.is_some_and(|present| self.is_live_in(generation, &present, moment));
         if !matches!(condition, Condition::Always)
             && let Some(outcome) = self.check_condition(&pair, hash, condition, (place, is_live))
         {
             return Some((outcome, Growth::NotDue));
         }
         let vacancy = match (&place, new) {
-            (None, Some((_, full))) => match pair.find_vacancy(self) {
+            (None, Some(_)) => match pair.find_vacancy(self) {
                 None if full == WhenFull::GiveUp => return None,
                 vacancy => vacancy,
             },
@@ -181,13 +183,12 @@ impl Store {
             Condition::Copy(_) => self.load_tickets.void_of_absent(hash),
             _ => self.load_tickets.void(hash),
         }
-        let new = new.map(|(new, _)| new);
         let keeps_token = new.is_some_and(|new| new.keeps_token);
         let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
         let takes_over = new.is_some_and(|new| new.is_copy);
         let leaver = place.as_ref().filter(|_| !takes_over);
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(old))));
-        let mut old = place.as_ref().map(|place| self.footprint(place.slot));
+        let mut old = present.map(|present| self.footprint_of(present));
         old.iter_mut().filter(|_| takes_over).for_each(|old| old.body = None);
         let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
         kill_point(if new.is_some() { KillPoint::Publication } else { KillPoint::Removal });
@@ -196,8 +197,8 @@ impl Store {
         }
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         let growth = self.account_publication(participant, pair, placed, old, new, moment);
-        if let (Some(notice), Some(place)) = (notice, place) {
-            let cause = self.cause_of_change(&self.item(place.slot), is_live, new.is_some());
+        if let (Some(notice), Some(present)) = (notice, present) {
+            let cause = self.cause_of_change(&present, is_live, new.is_some());
             self.notify_removed(notice, cause, moment);
         }
         let is_absent = !is_live && new.is_none() && !had_copy;
@@ -213,7 +214,7 @@ impl Store {
         hash: u64,
         condition: Condition,
         (place, vacancy): (Option<&SlotPlace>, Option<Vacancy>),
-        new: Option<NewItem>,
+        new: Option<&NewItem>,
         moment: Moment,
     ) -> Placement {
         match (place, new) {
@@ -246,7 +247,7 @@ impl Store {
     /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its
     /// locks.
     #[cold]
-    fn sample_publication(&self, participant: &Participant, hash: u64, new: Option<NewItem>) {
+    fn sample_publication(&self, participant: &Participant, hash: u64, new: Option<&NewItem>) {
         let access = new.map_or(SampledAccess::Removal, |new| {
             let (_, expiry_seconds) = self.sampled_size(&self.item(Slot::new(Tag::of(hash), 0, new.at)));
             SampledAccess::Write { bytes: u64::from(new.size) + new.body_bytes, expiry_seconds }
@@ -273,7 +274,7 @@ impl Store {
         pair: LockedPair<'_>,
         placed: Placement,
         old: Option<Unlinked>,
-        new: Option<NewItem>,
+        new: Option<&NewItem>,
         moment: Moment,
     ) -> Growth {
         let replaced = match placed {
@@ -341,14 +342,18 @@ impl Store {
     /// The segment, bytes and bodies of an item; to be read before its slot is unlocked.
     #[inline]
     pub(crate) fn footprint(&self, slot: Slot) -> Unlinked {
-        let item = self.item(slot);
-        let (body_bytes, body) = if item.header.kind() == Kind::Chained { self.bodies_of(&item) } else { (0, None) };
-        Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes, body }
+        self.footprint_of(self.item(slot))
+    }
+
+    #[inline(always)]
+    fn footprint_of(&self, item: ItemAt) -> Unlinked {
+        let (body_bytes, body) = if item.header.kind() == Kind::Chained { self.bodies_of(item) } else { (0, None) };
+        Unlinked { segment: item.at.segment(), size: item.header.size(), body_bytes, body }
     }
 
     /// The bytes of the bodies of a chained item, and the first of them. Protection as in `item`.
     #[cold]
-    fn bodies_of(&self, item: &ItemAt) -> (u64, Option<SegmentId>) {
+    fn bodies_of(&self, item: ItemAt) -> (u64, Option<SegmentId>) {
         // SAFETY: as in `item`.
         let chained = unsafe { item.chained(&self.segments.arena) };
         (self.body_bytes(chained.total - item.tail().1), Some(chained.first_body))

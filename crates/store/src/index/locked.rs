@@ -145,7 +145,7 @@ impl LockedPair<'_> {
     }
 
     /// The slot with the key's tag for which `read` answers, and the answer.
-    pub(super) fn find_with<T>(&self, mut read: impl FnMut(Slot) -> Option<T>) -> Option<(SlotPlace, T)> {
+    pub fn find_with<T>(&self, mut read: impl FnMut(Slot) -> Option<T>) -> Option<(SlotPlace, T)> {
         let mut look = |bucket: usize| {
             let load = |slot: &_| load_to_write(slot, Ordering::Acquire);
             let (position, slot, answer) = self.index.scan(bucket, self.tag, load, &mut read)?;
