@@ -1,15 +1,18 @@
 //! Keys that get other pools: values of before are never served again, also where a reload, a value that arrives or
-//! flash fails half-way.
+//! flash fails half-way, and amid reloads and restarts at random.
 
-use std::io::Write;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::packet::{self, Packet, SET};
 use crate::common::{PATIENCE, assert_bytes, options, read_exactly, value};
 use ebbtide::flash::{Delivery, Direction, FaultyDevice, Health};
-use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, FlashOptions, PoolOptions};
+use ebbtide::memcached::{ByteSize, Cache, CacheBuilder, CompactSizes, FlashOptions, PoolOptions};
 use ebbtide_server::{PoolRule, ReloadHandle, Running, Server, ServerOptions};
+use ebbtide_testkit::{Random, seeds};
 
 const LONG: usize = 300_000;
 const DEVICE_BYTES: usize = 64 << 20;
@@ -194,4 +197,135 @@ fn failed_flash_leaves_nothing_old_in_memory() {
     server.reload(&before);
     server.ask("get u:1\r\n", "END\r\n");
     server.running.expect("it runs").stop().expect("a clean stop");
+}
+
+/// A server whose prefixes change by reloads and restarts, amid sweeps, beside a map of the last value of each key.
+struct Prefixes {
+    random: Random,
+    folder: tempfile::TempDir,
+    has_file: bool,
+    has_flash: bool,
+    server: Option<(Reloaded, BufReader<TcpStream>)>,
+    last: HashMap<String, u64>,
+    version: u64,
+    hits: u64,
+}
+
+impl Prefixes {
+    fn random_rules(&mut self) -> Vec<PoolRule> {
+        let compact = || PoolRule {
+            compact: Some(CompactSizes { key_bytes: 3, value_bytes: 8, has_ttl: true }),
+            ..rule("c", "b")
+        };
+        match self.random.uniform(7) {
+            0 => rules(&[]),
+            1 => rules(&[rule("u", "a")]),
+            2 => rules(&[rule("u", "b")]),
+            3 => rules(&[rule("u", "a"), rule("v", "b")]),
+            4 => rules(&[rule("v", "a"), rule("u", "a1")]),
+            5 => rules(&[rule("v", "c"), compact()]),
+            _ => rules(&[rule("u", "c"), rule("v", "a")]),
+        }
+    }
+
+    fn start(&mut self) {
+        let rules = self.random_rules();
+        let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+        let mut builder = Cache::builder().memory(ByteSize::mib(12)).max_value(ByteSize::kib(64));
+        if self.has_file {
+            builder = builder.memory_file(self.folder.path().join("memory"));
+        }
+        if self.has_flash {
+            builder = builder.flash(self.folder.path().join("flash"), ByteSize::mib(64)).flash_options(options);
+        }
+        let server = Reloaded::new(cache(builder, &rules), &rules);
+        let stream = BufReader::new(server.connect());
+        self.server = Some((server, stream));
+    }
+
+    fn stop(&mut self) {
+        let (server, _) = self.server.take().expect("it runs");
+        server.stop();
+    }
+
+    fn ask(&mut self, request: &[u8]) -> String {
+        let stream = &mut self.server.as_mut().expect("it runs").1;
+        stream.get_mut().write_all(request).expect("a write");
+        let mut line = String::new();
+        stream.read_line(&mut line).expect("a line");
+        line
+    }
+
+    fn set(&mut self, key: String) {
+        self.version += 1;
+        let length = if self.random.chance(40) { 8 } else { 2500 };
+        let value = format!("{:08}{}", self.version, "x".repeat(length - 8));
+        let answer = self.ask(&crate::common::set(&key, value.as_bytes()));
+        match &*answer {
+            "STORED\r\n" => drop(self.last.insert(key, self.version)),
+            _ => drop(self.last.remove(&key)),
+        }
+    }
+
+    fn get(&mut self, key: &str) {
+        let line = self.ask(format!("get {key}\r\n").as_bytes());
+        if line == "END\r\n" {
+            return;
+        }
+        let length: usize = line.trim_end().rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a length");
+        let mut value = vec![0; length + "\r\nEND\r\n".len()];
+        self.server.as_mut().expect("it runs").1.read_exact(&mut value).expect("a value");
+        let version: u64 = str::from_utf8(&value[..8]).ok().and_then(|text| text.parse().ok()).expect("a version");
+        assert_eq!(self.last.get(key), Some(&version), "{key}");
+        self.hits += 1;
+    }
+
+    fn step(&mut self) {
+        let key = format!("{}{}", ["a", "b", "c"][self.random.uniform(3) as usize], self.random.uniform(40));
+        match self.random.uniform(1000) {
+            0..450 => self.set(key),
+            450..900 => self.get(&key),
+            900..940 => {
+                self.ask(format!("delete {key}\r\n").as_bytes());
+                self.last.remove(&key);
+            }
+            940..960 => {
+                let filler = 0..self.random.uniform(4000) as u32;
+                let cache = &self.server.as_ref().expect("it runs").0.cache;
+                filler.for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[1; 2000]).apply());
+            }
+            960..990 => {
+                let rules = self.random_rules();
+                let server = &self.server.as_ref().expect("it runs").0;
+                if let Err(error) = server.reload.reload_pools(&rules) {
+                    let reason = error.to_string();
+                    assert!(
+                        ["still being deleted", "another name"].iter().any(|text| reason.contains(text)),
+                        "{reason}"
+                    );
+                }
+            }
+            _ => {
+                self.stop();
+                self.start();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_change_of_prefixes_serves_older_values() {
+    const OPERATIONS: u64 = 1500;
+    for seed in seeds(1, 40) {
+        for (has_file, has_flash) in [(true, true), (false, true), (true, false), (false, false)] {
+            println!("seed {seed}, memory file {has_file}, flash {has_flash}");
+            let (random, folder) = (Random::new(seed), tempfile::tempdir().expect("a folder"));
+            let (last, server) = (HashMap::new(), None);
+            let mut prefixes = Prefixes { random, folder, has_file, has_flash, server, last, version: 0, hits: 0 };
+            prefixes.start();
+            (0..OPERATIONS).for_each(|_| prefixes.step());
+            prefixes.stop();
+            assert!(prefixes.hits > OPERATIONS / 50, "{} hits", prefixes.hits);
+        }
+    }
 }
