@@ -6,6 +6,10 @@ use super::eventful::Eventful;
 use super::*;
 use crate::ByteRange;
 use crate::device::{BLOCK, Delivery, Direction, FaultyDevice};
+use crate::recovery::{LoggedDeletion, RecoveryInput};
+use ebbtide_testkit::{Random, seeds};
+use std::collections::HashMap;
+use std::ops::Range;
 
 const LONG: usize = 1 << 20;
 
@@ -185,4 +189,65 @@ fn blocks_of_a_reused_region_are_not_corrupt() {
     assert!(device.event.lock().unwrap().is_none());
     assert_eq!((log.stats().misses_gone, log.stats().misses_corrupt), (1, 0));
     log.verify();
+}
+
+/// Values in parts, which are reclaimed one by one, over crashes and stops: a range is one of the last value, and there
+/// is none where a lookup of the whole has just missed.
+#[test]
+fn ranges_are_of_the_last_value_over_restarts() {
+    const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
+    const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
+    for seed in seeds(20, 2000) {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
+        let mut log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+        let (mut last, mut deletions, mut found) = (HashMap::new(), Vec::new(), 0);
+        for version in 1..600_u64 {
+            let number = random.uniform(12);
+            let mut remove = |log: &LargeLog| {
+                let hash = Key::new(&key(number)).hash;
+                if log.remove(hash) {
+                    deletions.push(LoggedDeletion { hash, order: log.next_order() });
+                }
+            };
+            match random.uniform(100) {
+                0..40 => {
+                    let bytes = random.between(100, 5 * REGION_BYTES as u64 / 2) as usize;
+                    remove(&log);
+                    last.remove(&number);
+                    if insert(&log, number, &value(number, version, bytes), 0, 1).is_ok() {
+                        last.insert(number, (version, bytes));
+                    }
+                    log.maintain(1);
+                }
+                40..45 => {
+                    remove(&log);
+                    last.remove(&number);
+                }
+                45..95 => {
+                    let expected = last.get(&number).map(|&(version, bytes)| value(number, version, bytes));
+                    let whole = random.chance(50).then(|| get(&log, number, 1));
+                    let end = expected.as_ref().map_or(100, Vec::len);
+                    let begin = random.uniform(end as u64) as usize;
+                    let part = find_range(&log, number, range(begin, 50), 1);
+                    assert!(whole != Some(None) || part.is_none(), "key {number} at {begin}");
+                    let wanted = expected.as_ref().map(|value| &value[begin..end.min(begin + 50)]);
+                    assert!(part.is_none() || part.as_deref() == wanted, "key {number} at {begin}");
+                    assert!(whole.flatten().is_none_or(|whole| Some(whole) == expected), "key {number}");
+                    found += u32::from(part.is_some());
+                }
+                95..98 => log.seal_all(1),
+                _ => {
+                    let has_stopped = random.chance(50);
+                    let checkpoint = has_stopped.then(|| log.checkpoint(CHECKPOINT, 1).unwrap()).map(|_| CHECKPOINT);
+                    device = Arc::new(device.killed(version));
+                    let known = RecoveryInput { checkpoint, deletions: deletions.clone(), ..RecoveryInput::default() };
+                    log = LargeLog::recover(device.clone(), AREA, small(), &known, 1).unwrap().0;
+                }
+            }
+        }
+        assert!(found > 20, "{found}");
+        log.verify();
+    }
 }
