@@ -20,7 +20,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed},
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 
 /// Free regions that the expiry groups may be about to open, and one more.
@@ -31,6 +31,9 @@ const SETTLING: Duration = Duration::from_secs(5);
 
 /// Bytes of pools in one region, by the numbers of their incarnations.
 pub(super) type RegionPools = Mutex<Vec<(u16, u32)>>;
+
+/// Records a removal: the hash of a key, and the order below which versions of it are removed.
+type RemovalRecord = Box<dyn Fn(FlashHash, u64) + Send + Sync>;
 
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
@@ -78,6 +81,8 @@ pub struct LargeLog {
     /// Number of regions with objects that are not in the index.
     pub(super) unclean: AtomicUsize,
     pub(super) counters: Counters,
+    /// Records removals by the log itself.
+    removal_record: OnceLock<RemovalRecord>,
 }
 
 impl LargeLog {
@@ -136,6 +141,7 @@ impl LargeLog {
             reading_bytes: AtomicUsize::new(0),
             unclean: AtomicUsize::new(0),
             counters: Counters::default(),
+            removal_record: OnceLock::new(),
         }))
     }
 
@@ -268,19 +274,30 @@ impl LargeLog {
         removed || self.is_unclean()
     }
 
+    /// Has removals by the log itself recorded, before they take effect, so that no start finds the objects: of a hash,
+    /// of versions with a lower order.
+    pub(crate) fn record_removals(&self, record: impl Fn(FlashHash, u64) + Send + Sync + 'static) {
+        _ = self.removal_record.set(Box::new(record));
+    }
+
     /// Removes the first part of an object, unless it has been replaced: a later part is gone. Without it ranges of the
-    /// first part would be found where lookups of the whole miss, also after a change has found the key absent. A
-    /// checkpoint has the part: it may have written by now that its region is clean.
-    pub(super) fn remove_incomplete(&self, hash: FlashHash, token: Token) {
+    /// first part would be found where lookups of the whole miss, also after a change has found the key absent. Where
+    /// removals are not recorded a checkpoint has the part: it may have written by now that its region is clean.
+    pub(super) fn remove_incomplete(&self, hash: FlashHash, token: Token, order: u64) {
         let identity = IndexKey::of(hash);
+        let record = self.removal_record.get();
+        if let Some(record) = record {
+            record(hash, order + 1);
+        }
         let mut shard = self.index.lock(identity.shard);
         // Acquire: with `checkpoint`, which locks the shards after that.
-        if self.is_closed.load(Acquire) {
+        if record.is_none() && self.is_closed.load(Acquire) {
             return;
         }
         let first = shard.get(identity.tag).filter(|address| self.is_alive(*address) && self.token(*address) == token);
-        if let Some(address) = first {
-            shard.remove(identity.tag);
+        let Some(address) = first else { return };
+        shard.remove(identity.tag);
+        if record.is_none() {
             // A restart finds the part again: a removal of the key is to be logged.
             self.set_unclean(self.geometry.split(address.unit()).0, true);
         }

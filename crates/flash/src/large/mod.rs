@@ -51,6 +51,8 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use format::part_hash;
 pub use insert::Inserted;
 pub use log::LargeLog;
 pub use options::{Options, Reclaim, Reinsertion};

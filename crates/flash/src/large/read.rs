@@ -181,7 +181,9 @@ impl LargeLog {
                     reading.moves += 1;
                     continue;
                 }
-                reading.gathered.iter().for_each(|first| self.remove_incomplete(reading.key.hash, first.token));
+                if let Some(Gathered { header, token, .. }) = &reading.gathered {
+                    self.remove_incomplete(reading.key.hash, *token, header.order);
+                }
                 self.counters.misses_gone.one();
                 return ReadProgress::Finished(None, done);
             };

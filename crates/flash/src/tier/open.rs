@@ -295,7 +295,14 @@ impl Opening {
         let mut tier = self.tier(stores, superblock, deletion_log);
         tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
         tier.last_run = last;
-        Ok((Arc::new(tier), notices))
+        let tier = Arc::new(tier);
+        if tier.deletion_log.is_some() {
+            let recorder = Arc::downgrade(&tier);
+            tier.large.record_removals(move |hash, order| {
+                recorder.upgrade().inspect(|tier| tier.log(StoreKind::Large, hash, order));
+            });
+        }
+        Ok((tier, notices))
     }
 
     fn write(&self, superblock: &Superblock) -> Result<(), Error> {

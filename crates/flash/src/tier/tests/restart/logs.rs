@@ -1,6 +1,8 @@
 //! Restarts with a deletion log that is intact, broken, overwritten, missing, or of another tier.
 
 use super::*;
+use crate::deletion_log::StoreKind;
+use crate::large::part_hash;
 
 #[test]
 fn only_stops_are_accepted_without_a_log() {
@@ -136,4 +138,31 @@ fn naming_the_log_recovers_a_wal_buffer() {
     (world.tier, world.notices) = named.start(world.now).unwrap();
     assert!(world.is_warm() && world.look_at_all() > 50, "{:?}", world.notices);
     assert_eq!(world.logged().len(), 1, "its records go to the file");
+}
+
+/// Its first part would be found again; and as long as it could be, removals of all keys would be recorded.
+#[test]
+fn a_removed_incomplete_value_is_recorded_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
+    let start = |device: &Arc<FaultyDevice>| {
+        let opening = opening(device, folder.path().join("log"), &options(), 1, false);
+        opening.start(1).unwrap().0
+    };
+    let tier = start(&device);
+    let (long, order) = (FlashHash::of(b"long"), tier.next_order(StoreKind::Large));
+    put_until(&tier, b"long", &[1; 150_000], 0, 1).unwrap();
+    put_until(&tier, b"long too", &[2; 150_000], 0, 1).unwrap();
+    tier.large.seal_all(1);
+    assert!(tier.large.remove(part_hash(long, order, 1)), "the part was found");
+    assert!(get(&tier, b"long", 1).is_none() && !tier.hides_objects());
+    assert_eq!(tier.stats().deletions_logged, 1);
+    // Flash has never had these.
+    (0..100_u32).for_each(|number| assert!(!tier.remove(FlashHash::of(&number.to_le_bytes()))));
+    assert_eq!(tier.stats().deletions_logged, 1);
+    drop(tier);
+    let tier = start(&Arc::new(device.killed(2)));
+    assert!(!tier.could_exist(long), "its first part");
+    assert!(get(&tier, b"long too", 1).is_some());
+    tier.verify();
 }
