@@ -41,13 +41,19 @@ impl Store {
         let mut tokens = self.issued_tokens.get()?.entries();
         let highest = self.index.highest_sequence();
         let has_own_base = self.token_base == token_base(self.options.seed);
-        if tokens.is_empty() && highest == 0 && has_own_base {
+        if tokens.is_empty() && highest == 0 && has_own_base && self.earlier_limit == 0 {
             return None;
         }
         let limit = self.token(highest);
         // Values with higher tokens, which clients gave, are not in the lower tier.
         tokens.retain(|(_, token)| *token <= limit);
+        let limit = limit.max(self.earlier_limit);
         Some(KeptTokens { seed: self.options.seed, base: self.token_base, limit, tokens })
+    }
+
+    /// Keeps the limit of an earlier store whose tokens this one does not adopt, for a later one that may.
+    pub fn keep_limit(&mut self, limit: u64) {
+        self.earlier_limit = limit;
     }
 
     /// Resumes tokens in a store that is empty, and gets their seed and a base above all of them. False, and nothing
@@ -220,6 +226,20 @@ mod tests {
         assert_eq!(issue(&store, key), u64::MAX - 1);
         let kept = store.kept_tokens().unwrap();
         assert!(kept.tokens.len() == issued.len() && kept.limit < u64::MAX - 1);
+    }
+
+    /// As over a start whose memory file began cold.
+    #[test]
+    fn limits_outlive_stores_that_adopt_nothing() {
+        let limit = issued(1).0.kept_tokens().unwrap().limit.max(1 << TOKEN_BASE_BITS);
+        for changes in [0, 3] {
+            let mut between = store(2);
+            between.keep_limit(limit);
+            (0..changes).for_each(|_| set(&between, b"key", b"value"));
+            let kept = between.kept_tokens().expect("there is a limit");
+            let mut new = store(3);
+            assert!(new.adopt_tokens(&kept) && new.invalid_token() > limit);
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Store {
     /// 2^31: memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
     /// Follows from the seed, unless tokens of an earlier store were adopted (`kept_tokens`).
     pub(crate) token_base: u64,
+    /// See `keep_limit`.
+    pub(crate) earlier_limit: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
     pub(crate) chains: Chains,
@@ -172,6 +174,7 @@ impl Store {
             generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: token_base(options.seed),
+            earlier_limit: 0,
             index: Index::new(layout.index_level, layout.index_buckets_max, pages)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, open_limit(options.memory_bytes, layout.segment_bytes)),

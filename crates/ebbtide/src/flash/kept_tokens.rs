@@ -51,10 +51,13 @@ pub(crate) fn resume(kept: Vec<PoolTokens>, pools: &[Arc<FlashPool>], stores: &m
         // A pool that is not configured any more, or was flushed after the checkpoint, has none.
         let Some(store) = position.map(|position| &mut stores[position]) else { continue };
         // A store that refuses them starts with tokens of its own.
-        _ = match start {
-            TokenStart::Adopt => store.adopt_tokens(&kept),
-            TokenStart::Continue => store.continue_tokens(&kept),
-            TokenStart::None => false,
-        };
+        match start {
+            TokenStart::Adopt => _ = store.adopt_tokens(&kept),
+            TokenStart::Continue => {
+                store.keep_limit(limit);
+                store.continue_tokens(&kept);
+            }
+            TokenStart::None => store.keep_limit(limit),
+        }
     }
 }

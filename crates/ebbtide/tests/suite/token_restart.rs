@@ -234,6 +234,28 @@ fn tokens_are_higher_if_none_was_kept() {
     }
 }
 
+/// The base of an empty memory file is random, and below that of flash after restarts.
+#[test]
+fn tokens_after_a_memory_file_are_higher() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_file = || builder(folder.path()).memory_file(folder.path().join("memory"));
+    let mut highest = 0;
+    for round in 0..12 {
+        let cache = if round == 0 { builder(folder.path()).build().unwrap() } else { start(folder.path()) };
+        set(&cache, 0, b"value");
+        let new = token(&cache, 0);
+        assert!(new > highest, "{new} in round {round}, {highest} before");
+        highest = new;
+        stop(cache);
+        for _ in 0..2 {
+            let cache = with_file().build().unwrap();
+            (0..round).for_each(|number| set(&cache, number, b"value"));
+            stop(cache);
+        }
+        fs::remove_file(folder.path().join("memory")).unwrap();
+    }
+}
+
 #[test]
 fn flash_put_back_has_tokens_of_its_values() {
     let folder = tempfile::tempdir().unwrap();
