@@ -315,7 +315,9 @@ mod tests {
             let is_touched = pool.store.touch(&participant, KEY, pool.store.hash(KEY), Ttl::seconds(70), now_ms)?;
             Ok(Tried::of(is_touched, !is_touched))
         });
-        assert_eq!((touched, tries), (Ok(true), vec![Absence::Unknown; 4]));
+        // Maintenance may evict it once more.
+        assert_eq!(touched, Ok(true));
+        assert!(tries.len() >= 4 && tries.iter().all(|absence| *absence == Absence::Unknown), "{tries:?}");
         cache.verify();
     }
 

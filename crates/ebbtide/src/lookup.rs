@@ -45,8 +45,9 @@ impl Access {
     #[inline(always)]
     pub fn get_in_memory(&self, key: &[u8]) -> Lookup<'_> {
         let pool = &*self.pool;
-        let now_ms = pool.clock.coarse_ms();
-        self.lookup(pool.store.get(&pool.participant(), key, pool.store.hash(key), now_ms))
+        let (now_ms, target) = (pool.clock.coarse_ms(), (key, pool.store.hash(key)));
+        let has_ended = |expiry| self.has_ended(expiry);
+        pool.store.get_alive(&pool.participant(), target, now_ms, has_ended, |item| self.lookup(item))
     }
 
     /// A lookup that is not counted.
@@ -69,28 +70,23 @@ impl Access {
     ) {
         let pool = &*self.pool;
         let now_ms = pool.clock.coarse_ms();
-        pool.store.get_batch(&pool.participant(), keys, now_ms, |i, item| answer(i, self.lookup(item)));
+        let has_ended = |expiry| self.has_ended(expiry);
+        pool.store.get_batch(&pool.participant(), keys, now_ms, has_ended, |i, item| answer(i, self.lookup(item)));
     }
 
-    /// An item that was alive at the coarse time may have expired by the exact clock.
+    /// Whether an item with this expiry is to be found no more: one that is alive at the coarse time may have expired
+    /// by the exact clock.
+    #[inline(always)]
+    pub fn has_ended(&self, expiry_seconds: Option<u64>) -> bool {
+        self.pool.clock.has_expired(expiry_seconds) || self.pool.is_removed()
+    }
+
     #[inline(always)]
     pub fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
-        let Some(item) = item else { return Lookup::Miss };
-        // Most items live on by the earliest time of their expiry.
-        if self.pool.clock.has_expired(item.earliest_expiry_seconds()) || self.pool.is_removed() {
-            return self.lookup_exactly(item);
+        match item {
+            Some(item) => Lookup::Hit(Item::in_memory(item, &self.pool.store)),
+            None => Lookup::Miss,
         }
-        Lookup::Hit(Item::in_memory(item, &self.pool.store))
-    }
-
-    /// Takes the item itself, as a reference would keep it out of registers where it is made.
-    #[cold]
-    fn lookup_exactly<'a>(&'a self, item: ebbtide_store::Item<'a>) -> Lookup<'a> {
-        if self.pool.is_removed() || self.pool.clock.has_expired(item.expiry_seconds()) {
-            self.pool.store.count_expired(&self.pool.participant());
-            return Lookup::Miss;
-        }
-        Lookup::Hit(Item::in_memory(item, &self.pool.store))
     }
 }
 

@@ -102,7 +102,8 @@ impl Pool {
             (&*pool.0.pool.store, key)
         };
         let (participant, now_ms) = (first.participant(), first.clock.coarse_ms());
-        Store::get_batch_of_stores(&participant, count, store_of, now_ms, |index, item| {
+        let has_ended = |index, expiry| key_of(index).0.0.has_ended(expiry);
+        Store::get_batch_of_stores(&participant, count, store_of, now_ms, has_ended, |index, item| {
             answer(index, key_of(index).0.0.lookup(item))
         });
     }
@@ -254,7 +255,7 @@ impl Pool {
             let is_absent = item.is_none();
             Ok(Tried::of(item, is_absent))
         })?;
-        Ok(self.0.lookup(item))
+        Ok(self.0.lookup(item.filter(|item| !self.0.has_ended(item.expiry_seconds()))))
     }
 
     /// Looks an entry up, asks `change` for a change of its meta flags, and applies it, as one operation: of several

@@ -189,12 +189,18 @@ fn main() {
             BATCH as f64
                 * speed(GETS / BATCH, |run| {
                     let run: [&[u8]; BATCH] = std::array::from_fn(|i| &names[run * BATCH + i][..]);
-                    store.get_batch(&participant, &run, 1000, |_, item| {
-                        out.clear();
-                        item.iter().for_each(|item| item.copy_to(&mut out));
-                        black_box(&out);
-                        ControlFlow::Continue(())
-                    });
+                    store.get_batch(
+                        &participant,
+                        &run,
+                        1000,
+                        |_| false,
+                        |_, item| {
+                            out.clear();
+                            item.iter().for_each(|item| item.copy_to(&mut out));
+                            black_box(&out);
+                            ControlFlow::Continue(())
+                        },
+                    );
                 }),
         );
     }

@@ -7,7 +7,6 @@
 //!
 //! Lock order: a stripe before the chain lock of its bucket. Neither is held while a thread waits for a segment.
 
-use crate::error::Error;
 use crate::kill_point::{KillPoint, kill_point};
 use crate::segment::{ExactExpiry, Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Padded, lock, try_lock};
@@ -219,15 +218,11 @@ impl Chains {
     }
 
     /// Reserves space in an open segment: the one of the caller's stripe, or a shared one when too many are open.
-    pub fn reserve(
-        &self,
-        segments: &Segments,
-        need: &ReserveRequest,
-        moment: Moment,
-    ) -> Result<Reservation<'_>, Error> {
+    /// `None` if one must be opened and there is no free segment.
+    pub fn reserve(&self, segments: &Segments, need: &ReserveRequest, moment: Moment) -> Option<Reservation<'_>> {
         let (number, mut stripe) = self.lock_stripe(need.life.bucket, need.writer);
         if let Some(space) = fit(segments, &stripe, need, moment) {
-            return Ok(space.reserve(stripe, need));
+            return Some(space.reserve(stripe, need));
         }
         self.seal(segments, &mut stripe);
         if self.open_count() >= self.open_limit() {
@@ -282,14 +277,14 @@ impl Chains {
         need: &ReserveRequest,
         number: usize,
         moment: Moment,
-    ) -> Option<Result<Reservation<'_>, Error>> {
+    ) -> Option<Option<Reservation<'_>>> {
         let item_bucket = need.life.bucket;
         let first = self.scale.first_that_holds(item_bucket).index();
         let last = if number == 0 { item_bucket.index() } else { item_bucket.index() + 1 };
         for index in (first..last).rev() {
             let Some(stripe) = try_lock(self.stripe(TtlBucket::from_index(index), 0)) else { continue };
             if let Some(space) = fit(segments, &stripe, need, moment) {
-                return Some(Ok(space.reserve(stripe, need)));
+                return Some(Some(space.reserve(stripe, need)));
             }
         }
         let base = self.scale.shared(item_bucket);
@@ -315,8 +310,8 @@ impl Chains {
         bucket: TtlBucket,
         need: &ReserveRequest,
         moment: Moment,
-    ) -> Result<Reservation<'c>, Error> {
-        let segment = segments.take(Purpose::Write).ok_or(Error::NeedSegment)?;
+    ) -> Option<Reservation<'c>> {
+        let segment = segments.take(Purpose::Write)?;
         let header = segments.header(segment);
         self.start(header, bucket, moment, need.generation);
         self.push(segments, bucket, segment, moment);
@@ -325,7 +320,7 @@ impl Chains {
         *stripe = Some(OpenSegment { segment, offset: 0, seal_at_ms });
         let expiry_byte =
             header.expiry_byte(need.life.expiry_seconds).expect("a fresh segment spans every TTL of its bucket");
-        Ok(Reservation { stripe, segment, offset: 0, expiry_byte, exact: need.life.exact, size: need.size })
+        Some(Reservation { stripe, segment, offset: 0, expiry_byte, exact: need.life.exact, size: need.size })
     }
 
     /// The time until which a segment of a bucket opened now may stay open. A half-empty sealed segment wastes memory

@@ -164,14 +164,14 @@ impl Store {
             self.segments.prefetch_header(slot.segment());
             self.item_of(slot, key)
         });
-        let (place, present) = found.unzip();
+        let (place, present) = (found.as_ref().map(|(place, _)| place), found.as_ref().map(|(_, present)| *present));
         let is_live = present.is_some_and(|present| self.is_live_in(generation, &present, moment));
         if !matches!(condition, Condition::Always)
-            && let Some(outcome) = self.check_condition(&pair, hash, condition, (place, is_live))
+            && let Some(outcome) = self.check_condition(&pair, hash, condition, (place.copied(), is_live))
         {
             return Some((outcome, Growth::NotDue));
         }
-        let vacancy = match (&place, new) {
+        let vacancy = match (place, new) {
             (None, Some(_)) => match pair.find_vacancy(self) {
                 None if full == WhenFull::GiveUp => return None,
                 vacancy => vacancy,
@@ -186,11 +186,11 @@ impl Store {
         let keeps_token = new.is_some_and(|new| new.keeps_token);
         let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
         let takes_over = new.is_some_and(|new| new.is_copy);
-        let leaver = place.as_ref().filter(|_| !takes_over);
+        let leaver = place.filter(|_| !takes_over);
         let notice = leaver.and_then(|old| self.prepare_change_notice(participant, old.slot, pair.control(Some(old))));
         let mut old = present.map(|present| self.footprint_of(present));
         old.iter_mut().filter(|_| takes_over).for_each(|old| old.body = None);
-        let placed = self.place(&mut pair, hash, condition, (place.as_ref(), vacancy), new, moment);
+        let placed = self.place(&mut pair, hash, condition, (place, vacancy), new, moment);
         kill_point(if new.is_some() { KillPoint::Publication } else { KillPoint::Removal });
         if self.access_samples.takes(hash) {
             self.sample_publication(participant, hash, new);
@@ -268,6 +268,7 @@ impl Store {
 
     /// Accounts a publication and unlocks. Items that left the index are accounted before the unlock: after it, their
     /// segment may be emptied, retired and reused.
+    #[inline(always)]
     fn account_publication(
         &self,
         participant: &Participant,

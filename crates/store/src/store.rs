@@ -354,13 +354,14 @@ impl Store {
         expiry_seconds.map_or(Lifetime::NEVER, until)
     }
 
+    /// Space for an item; `None` if it needs a segment, and none is free.
     pub(crate) fn reserve(
         &self,
         participant: &Participant,
         size: u32,
         life: Lifetime,
         moment: Moment,
-    ) -> Result<Reservation<'_>, Error> {
+    ) -> Option<Reservation<'_>> {
         let need = ReserveRequest {
             life,
             size,

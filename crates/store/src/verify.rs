@@ -140,7 +140,7 @@ impl Store {
             if item.header.kind() == Kind::Chained {
                 // SAFETY: as above.
                 let chained = unsafe { item.chained(&self.segments.arena) };
-                self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| {
+                self.segments.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| {
                     let header = self.segments.header(segment);
                     assert_eq!(header.is_body.load(Ordering::Relaxed), 1);
                     assert_eq!(header.owner_hash.load(Ordering::Relaxed), hash, "a body knows its owner");

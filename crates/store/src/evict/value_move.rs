@@ -96,7 +96,8 @@ impl Store {
         // SAFETY: the caller's protection.
         let chained = unsafe { item.chained(&self.segments.arena) };
         let mut owns = false;
-        self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
+        self.segments
+            .each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
         owns
     }
 
@@ -113,7 +114,7 @@ impl Store {
         }
         let (mut first, mut last) = (None, None::<SegmentId>);
         let mut has_all = true;
-        self.each_body(chained.first_body, in_bodies, |from, bytes| {
+        self.segments.each_body(chained.first_body, in_bodies, |from, bytes| {
             let Some(to) = has_all.then(|| places.find(|place| self.segments.take_free(*place))).flatten() else {
                 has_all = false;
                 return;
@@ -134,7 +135,7 @@ impl Store {
             self.segments.retire(first);
             return None;
         }
-        std::iter::successors(Some(first), |body| self.next_body(*body))
+        std::iter::successors(Some(first), |body| self.segments.next_body(*body))
             .for_each(|body| self.segments.header(body).pass_to(State::Body));
         Some(first)
     }
@@ -169,7 +170,7 @@ impl Store {
         let (exact, kind, value_length) = (life.exact, Kind::Chained, item.header.value_length());
         let head = Head { key, flags, extension, exact, kind, value_length };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, life, moment).ok()?;
+        let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, &head);
         // SAFETY: the reservation owns the new range; the old one is pinned.
         unsafe {

@@ -74,7 +74,8 @@ impl Store {
                 {
                     // SAFETY: as above.
                     let chained = unsafe { item.chained(&self.segments.arena) };
-                    bodies.extend(std::iter::successors(Some(chained.first_body), |body| self.next_body(*body)));
+                    bodies
+                        .extend(std::iter::successors(Some(chained.first_body), |body| self.segments.next_body(*body)));
                 }
             }
         }

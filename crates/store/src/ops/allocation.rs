@@ -57,7 +57,9 @@ impl Store {
         if !head.fits(self.segments.segment_bytes()) {
             return Ok(None);
         }
-        let reserved = self.reserve(participant, head.size() as u32, life, moment)?;
+        let Some(reserved) = self.reserve(participant, head.size() as u32, life, moment) else {
+            return Err(Error::NeedSegment);
+        };
         // The stripe's lock protects the open segment, as an epoch pin protects that of a hit.
         if self.segments.pin(reserved.segment, segment_bytes, self.pinned_limit()).is_err() {
             return Ok(None);

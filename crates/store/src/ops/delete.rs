@@ -190,7 +190,7 @@ impl Store {
         let (kind, value_length) = (item.header.kind(), item.header.value_length());
         let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, life, moment)?;
+        let Some(reserved) = self.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
         let value_at = self.write_head(&reserved, &head);
         let at = Location::new(reserved.segment, reserved.offset);
         let mut body_bytes = 0;

@@ -204,7 +204,7 @@ impl Store {
         let spare = (spare as u64).min(limit - content.len() as u64) as u32;
         head.value_length = kind.value_length(content.len(), spare);
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, life, moment)?;
+        let Some(reserved) = self.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
         self.write_head(&reserved, &head);
         let at = Location::new(reserved.segment, reserved.offset);
         // SAFETY: the reservation owns the range, and the head is written.

@@ -60,7 +60,7 @@ impl Store {
         let life = self.lifetime_until(item.expiry_seconds(), moment);
         let head = Head { exact: life.exact, ..*head };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, life, moment)?;
+        let Some(reserved) = self.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
         let mut value_at = self.write_head(&reserved, &head);
         let mut put = |bytes: &[u8]| {
             // SAFETY: the reservation owns the range; the old value lies elsewhere.

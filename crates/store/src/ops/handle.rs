@@ -87,7 +87,7 @@ impl Pinned {
         let segment_bytes = self.store.segments.segment_bytes() as usize;
         let mut body = chained.first_body;
         for _ in 0..offset / segment_bytes {
-            body = self.store.next_body(body).expect("the bodies of a value hold its bytes");
+            body = self.store.segments.next_body(body).expect("the bodies of a value hold its bytes");
         }
         let start = offset / segment_bytes * segment_bytes;
         let length = (in_bodies - start).min(segment_bytes);

@@ -15,6 +15,7 @@ mod read;
 mod replace_if;
 mod scan;
 mod upload;
+mod value_slices;
 mod write;
 
 pub use allocation::Allocation;

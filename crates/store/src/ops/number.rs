@@ -256,7 +256,7 @@ impl Store {
         let flags = unsafe { item.flags(arena) };
         let head = Head { key: target.0, flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
-        let reserved = self.reserve(participant, size, life, moment)?;
+        let Some(reserved) = self.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
         let value_at = self.write_head(&reserved, &head);
         if is_numeric {
             self.write_number(value_at, value, width as u8);

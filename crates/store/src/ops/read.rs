@@ -4,13 +4,14 @@
 //! them: it hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags select,
 //! then answers.
 
+use super::value_slices::ValueSlices;
 use crate::access_samples::SampledAccess;
 use crate::condition::SeenWord;
 use crate::epoch::{Participant, Pin};
 use crate::flags::Flags;
 use crate::index::{Candidates, Control, Found, Slot};
 use crate::item::{Extension, ItemAt, ItemHeader, Kind, NUMBER_TEXT_BYTES, print_number};
-use crate::segment::{Location, SegmentId};
+use crate::segment::Location;
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::structured::WordsContent;
@@ -69,9 +70,73 @@ impl Store {
     /// Looks a key up.
     #[inline]
     pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
-        let moment = self.moment(now_ms);
-        let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, LookupUse::Counted)
+        self.get_alive(participant, (key, hash), now_ms, |_| false, |item| item)
+    }
+
+    /// Looks a key up by a clock that is ahead of `now_ms`: `has_ended` says of an expiry in seconds of the store's
+    /// time whether it has come. Answers what `answer` makes of the item: there, since a hit that is moved first costs
+    /// more than its lookup.
+    #[inline(always)]
+    pub fn get_alive<'s, R>(
+        &'s self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        now_ms: u64,
+        has_ended: impl Fn(Option<u64>) -> bool,
+        answer: impl FnOnce(Option<Item<'s>>) -> R,
+    ) -> R {
+        let (moment, pin) = (self.moment(now_ms), participant.pin());
+        self.look_up_alive(participant, pin, target, moment, has_ended, answer)
+    }
+
+    #[inline(always)]
+    fn look_up_alive<'s, R>(
+        &'s self,
+        participant: &Participant,
+        pin: Pin,
+        (key, hash): (&[u8], u64),
+        moment: Moment,
+        has_ended: impl Fn(Option<u64>) -> bool,
+        answer: impl FnOnce(Option<Item<'s>>) -> R,
+    ) -> R {
+        // The sampled path is apart, so that the other one moves no item.
+        if self.access_samples.takes(hash) {
+            return answer(self.look_up_sampled(participant, pin, (key, hash), moment, has_ended));
+        }
+        let found = self.index.find_with(hash, |slot| {
+            // Beside the item: in a cache of many stores both are cache misses.
+            self.segments.prefetch_header(slot.segment());
+            self.item_of(slot, key)
+        });
+        if let Some((found, item)) = found
+            && self.is_answer(participant, item, moment, has_ended)
+        {
+            self.index.count_access(found, moment.quantum, || participant.random());
+            return answer(Some(self.hit(item, &found, pin)));
+        }
+        answer(None)
+    }
+
+    /// Whether an item is alive, also by the clock of the caller. A dead one is counted.
+    #[inline(always)]
+    fn is_answer(
+        &self,
+        participant: &Participant,
+        item: ItemAt,
+        moment: Moment,
+        has_ended: impl Fn(Option<u64>) -> bool,
+    ) -> bool {
+        if !self.is_live(&item, moment) {
+            self.count_dead(participant, item);
+            return false;
+        }
+        // Most items live on by the earliest time of their expiry.
+        let earliest = self.segments.header(item.at.segment()).earliest_expiry_seconds(item.header.expiry());
+        if has_ended(earliest) && has_ended(self.expiry_seconds(&item)) {
+            self.count_expired(participant);
+            return false;
+        }
+        true
     }
 
     /// Looks a key up without counting anything.
@@ -81,7 +146,6 @@ impl Store {
         self.look_up(participant, pin, key, hash, moment, LookupUse::Internal)
     }
 
-    #[inline(always)]
     pub(super) fn look_up(
         &self,
         participant: &Participant,
@@ -91,15 +155,10 @@ impl Store {
         moment: Moment,
         access: LookupUse,
     ) -> Option<Item<'_>> {
-        // The sampled path is apart, so that the other one moves no item.
-        if access == LookupUse::Counted && self.access_samples.takes(hash) {
-            return self.look_up_sampled(participant, pin, key, hash, moment);
+        if access == LookupUse::Counted {
+            return self.look_up_alive(participant, pin, (key, hash), moment, |_| false, |item| item);
         }
-        let found = self.index.find_with(hash, |slot| {
-            // Beside the item: in a cache of many stores both are cache misses.
-            self.segments.prefetch_header(slot.segment());
-            self.item_of(slot, key)
-        })?;
+        let found = self.index.find_with(hash, |slot| self.item_of(slot, key))?;
         self.answer(participant, pin, found, moment, access)
     }
 
@@ -108,12 +167,16 @@ impl Store {
         &self,
         participant: &Participant,
         pin: Pin,
-        key: &[u8],
-        hash: u64,
+        (key, hash): (&[u8], u64),
         moment: Moment,
+        has_ended: impl Fn(Option<u64>) -> bool,
     ) -> Option<Item<'_>> {
         let found = self.index.find_with(hash, |slot| self.item_of(slot, key));
-        let item = found.and_then(|found| self.answer(participant, pin, found, moment, LookupUse::Counted));
+        let found = found.filter(|(_, item)| self.is_answer(participant, *item, moment, has_ended));
+        let item = found.map(|(found, item)| {
+            self.index.count_access(found, moment.quantum, || participant.random());
+            self.hit(item, &found, pin)
+        });
         self.sample_lookup(participant, hash, item.as_ref());
         item
     }
@@ -169,7 +232,8 @@ impl Store {
     }
 
     /// Counts a lookup that found a live item which, by a later clock of the caller, has expired.
-    pub fn count_expired(&self, participant: &Participant) {
+    #[cold]
+    fn count_expired(&self, participant: &Participant) {
         self.counters.add(participant.number(), Counter::ExpiredFound, 1);
     }
 
@@ -230,12 +294,13 @@ impl Store {
     }
 
     /// Looks up a run of keys and calls `answer` once for each, in order, until it breaks. Keys after the break are not
-    /// looked up.
+    /// looked up. `has_ended` is that of [`Self::get_alive`].
     pub fn get_batch<'s>(
         &'s self,
         participant: &Participant,
         keys: &[&[u8]],
         now_ms: u64,
+        has_ended: impl Fn(Option<u64>) -> bool,
         mut answer: impl FnMut(usize, Option<Item<'s>>) -> ControlFlow<()>,
     ) {
         let moment = self.moment(now_ms);
@@ -252,8 +317,9 @@ impl Store {
                 self.prefetch_matches(candidates[i], hashes[i]);
             }
             for (i, key) in run.iter().enumerate() {
-                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, LookupUse::Counted);
-                if answer(first + i, item).is_break() {
+                let (pin, target) = (pin.clone(), (*key, hashes[i]));
+                let answer = |item| answer(first + i, item);
+                if self.look_up_alive(participant, pin, target, moment, &has_ended, answer).is_break() {
                     return;
                 }
             }
@@ -262,13 +328,14 @@ impl Store {
     }
 
     /// As `get_batch`, of `count` keys of several stores in one memory, each with its store. `participant` is of that
-    /// memory.
+    /// memory; `has_ended` gets the place of a key, too.
     #[inline]
     pub fn get_batch_of_stores<'s, 'k>(
         participant: &Participant,
         count: usize,
         key_of: impl Fn(usize) -> (&'s Self, &'k [u8]),
         now_ms: u64,
+        has_ended: impl Fn(usize, Option<u64>) -> bool,
         mut answer: impl FnMut(usize, Option<Item<'s>>) -> ControlFlow<()>,
     ) {
         for first in (0..count).step_by(BATCH) {
@@ -286,9 +353,9 @@ impl Store {
             }
             for i in run {
                 let (store, key) = key_of(i);
-                let moment = store.moment(now_ms);
-                let item = store.look_up(participant, pin.clone(), key, hashes[i - first], moment, LookupUse::Counted);
-                if answer(i, item).is_break() {
+                let (pin, target, moment) = (pin.clone(), (key, hashes[i - first]), store.moment(now_ms));
+                let (has_ended, answer) = (|expiry| has_ended(i, expiry), |item| answer(i, item));
+                if store.look_up_alive(participant, pin, target, moment, has_ended, answer).is_break() {
                     return;
                 }
             }
@@ -494,20 +561,15 @@ impl Item<'_> {
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         match self.contiguous() {
             Some(value) => out.extend_from_slice(value),
-            None => self.copy_pieces_to(out),
+            None => self.each_slice(|slice| out.extend_from_slice(slice)),
         }
-    }
-
-    #[cold]
-    fn copy_pieces_to(&self, out: &mut Vec<u8>) {
-        self.each_slice(|slice| out.extend_from_slice(slice));
     }
 
     /// The value in pieces: one for all but values longer than a segment.
     #[inline]
     pub fn slices(&self) -> ValueSlices<'_> {
         match self.contiguous() {
-            Some(value) => ValueSlices { store: self.store, body: None, left: 0, last: Some(value) },
+            Some(value) => ValueSlices { segments: &self.store.segments, body: None, left: 0, last: Some(value) },
             None => self.slices_of_chain(),
         }
     }
@@ -518,7 +580,12 @@ impl Item<'_> {
         let (tail_at, tail) = self.item_at().tail();
         // SAFETY: the pin protects the item as long as the borrow of self.
         let (chained, last) = unsafe { (self.item_at().chained(arena), arena.slice(tail_at, tail as usize)) };
-        ValueSlices { store: self.store, body: Some(chained.first_body), left: chained.total - tail, last: Some(last) }
+        ValueSlices {
+            segments: &self.store.segments,
+            body: Some(chained.first_body),
+            left: chained.total - tail,
+            last: Some(last),
+        }
     }
 }
 
@@ -527,49 +594,5 @@ impl Item<'_> {
     pub fn key(&self) -> &[u8] {
         // SAFETY: the pin protects the item as long as the borrow of self.
         unsafe { self.item_at().key(&self.store.segments.arena) }
-    }
-}
-
-/// The pieces of a value, from the first.
-pub struct ValueSlices<'i> {
-    store: &'i Store,
-    /// The next body.
-    body: Option<SegmentId>,
-    /// Bytes of the value in that body and those behind it.
-    left: u32,
-    last: Option<&'i [u8]>,
-}
-
-impl<'i> Iterator for ValueSlices<'i> {
-    type Item = &'i [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'i [u8]> {
-        let Some(body) = self.body else { return self.last.take() };
-        let length = self.left.min(self.store.segments.segment_bytes());
-        self.body = self.store.next_body(body);
-        self.left -= length;
-        // SAFETY: the pin of the hit protects the bodies as long as the hit is borrowed.
-        Some(unsafe { self.store.segments.arena.slice(Location::new(body, 0), length as usize) })
-    }
-}
-
-impl Store {
-    /// The next body of the value.
-    pub(crate) fn next_body(&self, body: SegmentId) -> Option<SegmentId> {
-        SegmentId::from_link(self.segments.header(body).next.load(Ordering::Relaxed))
-    }
-
-    /// Calls `visit` with each body segment of a value with `bytes` in bodies, and the bytes in it.
-    pub(crate) fn each_body(&self, first: SegmentId, bytes: u32, mut visit: impl FnMut(SegmentId, u32)) {
-        let mut left = bytes;
-        let mut at = Some(first);
-        while let Some(segment) = at {
-            let length = left.min(self.segments.segment_bytes());
-            visit(segment, length);
-            left -= length;
-            at = self.next_body(segment);
-        }
-        assert_eq!(left, 0, "the bodies of a value hold its bytes");
     }
 }

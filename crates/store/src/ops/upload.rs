@@ -237,7 +237,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
             };
             let outcome = match terms.life {
                 Some(_) => self.publish(participant, &terms, now_ms)?,
-                None => self.store.write_expired(participant, (&self.key, self.hash), &terms, moment),
+                None => self.store.write_expired(participant, (&self.key, self.hash), terms, moment),
             };
             if outcome == Outcome::Present && mode.reads_first() {
                 continue;
@@ -253,7 +253,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let life = terms.life.expect("an expired value is not published");
         if life.is_over(moment.ms) {
             // It ended while the value was copied.
-            return Ok(store.write_expired(participant, target, terms, moment));
+            return Ok(store.write_expired(participant, target, *terms, moment));
         }
         let first = self.first.expect("a value longer than a segment has a body");
         let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
@@ -261,7 +261,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let head = Head { key: &self.key, flags: self.flags, extension, exact: life.exact, kind, value_length };
         let size = head.size() as u32;
         loop {
-            let reserved = store.reserve(participant, size, life, moment)?;
+            let Some(reserved) = store.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
             let value_at = store.write_head(&reserved, &head);
             let total = self.in_bodies as u32 + self.in_tail;
             // SAFETY: the reservation owns the range.
@@ -291,7 +291,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
     }
 
     fn bodies(&self) -> Vec<SegmentId> {
-        std::iter::successors(self.first, |body| self.store.next_body(*body)).collect()
+        std::iter::successors(self.first, |body| self.store.segments.next_body(*body)).collect()
     }
 }
 

@@ -163,11 +163,11 @@ impl Store {
             return self.write_chained(participant, write, now_ms);
         }
         if write.mode.reads_first() {
-            return self.write_after_reading(participant, write, &head, moment);
+            return self.write_after_reading(participant, write, moment);
         }
         let terms = self.terms_without_reading(write.mode, write.ttl, write.token, moment);
         loop {
-            let outcome = self.write_once(participant, write, &head, &terms, moment)?;
+            let outcome = self.write_once(participant, write, terms, moment)?;
             if outcome != Outcome::Flushed {
                 return Ok(self.written(participant, write.mode, outcome));
             }
@@ -180,7 +180,6 @@ impl Store {
         &self,
         participant: &Participant,
         write: &Write<'_>,
-        head: &Head<'_>,
         moment: Moment,
     ) -> Result<Written, Error> {
         loop {
@@ -189,7 +188,7 @@ impl Store {
                 Ok(terms) => terms,
                 Err(refused) => return Ok(refused.into()),
             };
-            let outcome = self.write_once(participant, write, head, &terms, moment)?;
+            let outcome = self.write_once(participant, write, terms, moment)?;
             if !matches!(outcome, Outcome::Flushed | Outcome::Present) {
                 return Ok(self.written(participant, write.mode, outcome));
             }
@@ -202,8 +201,7 @@ impl Store {
         &self,
         participant: &Participant,
         write: &Write<'_>,
-        head: &Head<'_>,
-        terms: &Terms,
+        terms: Terms,
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let (target, condition) = ((write.key, write.hash), terms.condition);
@@ -214,7 +212,8 @@ impl Store {
                 _ => Outcome::Absent,
             });
         }
-        let head = Head { extension: terms.extension, exact: life.exact, ..*head };
+        let (flags, extension, value_length) = (write.flags, terms.extension, write.value.len() as u32);
+        let head = Head { key: write.key, flags, extension, exact: life.exact, kind: Kind::Plain, value_length };
         self.write_plain(participant, &head, target, write.value, (life, condition), moment)
     }
 
@@ -296,7 +295,7 @@ impl Store {
         &self,
         participant: &Participant,
         target: (&[u8], u64),
-        terms: &Terms,
+        terms: Terms,
         moment: Moment,
     ) -> Outcome {
         match (terms.condition, self.remove(participant, target, terms.condition, moment)) {
@@ -322,7 +321,7 @@ impl Store {
         let size = head.size() as u32;
         // The buckets arrive while the item is written.
         self.index.prefetch(target.1);
-        let reserved = self.reserve(participant, size, life, moment)?;
+        let Some(reserved) = self.reserve(participant, size, life, moment) else { return Err(Error::NeedSegment) };
         let value_at = self.write_head(&reserved, head);
         // SAFETY: the reservation owns the range.
         unsafe { self.segments.arena.write(value_at, value) };

@@ -138,10 +138,16 @@ impl StoreSubject {
             Operation::GetBatch(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 let mut hits = Vec::new();
-                store.get_batch(participant, &keys, now_ms, |_, item| {
-                    hits.push(item.map(|item| hit(&item)));
-                    ControlFlow::Continue(())
-                });
+                store.get_batch(
+                    participant,
+                    &keys,
+                    now_ms,
+                    |_| false,
+                    |_, item| {
+                        hits.push(item.map(|item| hit(&item)));
+                        ControlFlow::Continue(())
+                    },
+                );
                 Answer::Lookups(hits)
             }
             Operation::Hold(key) => self.hold(key, now_ms),
