@@ -268,8 +268,9 @@ impl Chains {
     /// It must belong to a bucket with shorter TTLs, because nothing in a chain may expire before its TTL allows. The
     /// unit there is as fine or finer; its byte must hold the expiry. If no such segment is open, one is opened in the
     /// bucket that most other buckets can share. `None` if there is no such bucket: then the item's bucket opens one,
-    /// beyond the limit. No segment that is less than half full is sealed for this. Called under the lock of the
-    /// caller's stripe, `number` in its bucket: other stripes are only tried.
+    /// beyond the limit. `Some(None)` if there is one, and no free segment for it. No segment that is less than half
+    /// full is sealed for this. Called under the lock of the caller's stripe, `number` in its bucket: other stripes are
+    /// only tried.
     #[cold]
     fn share(
         &self,

@@ -1,4 +1,4 @@
-//! The header of an item, decoded: see the drawing in `item.rs`.
+//! The header of an item in one word, and its fields: the bytes are drawn in `item.rs`.
 
 /// Bytes of metadata in front of every item.
 pub const ITEM_HEADER_BYTES: u32 = 5;
@@ -94,7 +94,7 @@ impl ItemHeader {
         self.0 as u8
     }
 
-    /// The length of the value part, and the bits of the same 24.
+    /// The upper 24 bits of the first four bytes: the length of the value part, and what `item.rs` draws beside it.
     #[inline(always)]
     fn rest(self) -> u32 {
         self.0 as u32 >> VALUE_LENGTH_SHIFT

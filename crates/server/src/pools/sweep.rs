@@ -57,7 +57,7 @@ fn sweep_all(shared: &Shared) -> Option<Arc<PoolSet>> {
         // The threads that were late may have written to compact pools.
         shared.pools.current().flush_compact();
     }
-    // Those of a reload that has failed: their entries could be found after a start with the rules of before.
+    // A failed reload keeps pools whose rules are gone: a start with the old rules would find their entries.
     shared.pools.remove_leaving(&shared.cache).ok()?;
     let set = shared.pools.current();
     let is_stopping = || shared.is_stopping();

@@ -141,25 +141,9 @@ impl Store {
 
     /// Looks a key up without counting anything.
     pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
-        let moment = self.moment(now_ms);
-        let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, LookupUse::Internal)
-    }
-
-    pub(super) fn look_up(
-        &self,
-        participant: &Participant,
-        pin: Pin,
-        key: &[u8],
-        hash: u64,
-        moment: Moment,
-        access: LookupUse,
-    ) -> Option<Item<'_>> {
-        if access == LookupUse::Counted {
-            return self.look_up_alive(participant, pin, (key, hash), moment, |_| false, |item| item);
-        }
+        let (moment, pin) = (self.moment(now_ms), participant.pin());
         let found = self.index.find_with(hash, |slot| self.item_of(slot, key))?;
-        self.answer(participant, pin, found, moment, access)
+        self.answer(participant, pin, found, moment, LookupUse::Internal)
     }
 
     #[cold]
@@ -514,12 +498,6 @@ impl Item<'_> {
     /// The expiry in seconds of the store's time; `None` for never.
     pub fn expiry_seconds(&self) -> Option<u64> {
         self.store.expiry_seconds(&self.item_at())
-    }
-
-    /// As `expiry_seconds`, or up to a unit of the expiry earlier: cheaper, for a first look.
-    #[inline(always)]
-    pub fn earliest_expiry_seconds(&self) -> Option<u64> {
-        self.store.segments.header(self.at().segment()).earliest_expiry_seconds(self.header.expiry())
     }
 
     /// The sequence of the bucket, from which the token is made.
