@@ -84,3 +84,22 @@ fn a_touch_in_a_shared_segment_ends() {
     }
     store.verify(&subject.participant, NOW_MS);
 }
+
+#[test]
+fn a_callers_clock_ends_lives_earlier() {
+    let subject = StoreSubject::new(Options::default());
+    let (store, participant) = (&subject.store, &subject.participant);
+    let end = NOW_MS / 1000 + 100;
+    write(&subject, b"v", Ttl::Until(end), Mode::Set, None);
+    let target = (KEY, store.hash(KEY));
+    for (second, is_found) in [(end - 1, true), (end, false)] {
+        let has_ended = |expiry: Option<u64>| expiry.is_some_and(|expiry| expiry <= second);
+        let before = store.stats().expired_found;
+        assert_eq!(store.get_alive(participant, target, NOW_MS, has_ended, |item| item.is_some()), is_found);
+        store.get_batch(participant, &[KEY], NOW_MS, has_ended, |_, item| {
+            assert_eq!(item.is_some(), is_found);
+            std::ops::ControlFlow::Continue(())
+        });
+        assert_eq!(store.stats().expired_found - before, if is_found { 0 } else { 2 });
+    }
+}
