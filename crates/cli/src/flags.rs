@@ -337,6 +337,9 @@ impl Settings {
         }
         self.warnings.extend(self.tls.warning());
         self.warnings.extend(self.flash.warning());
+        if self.flash.paths.is_empty() {
+            self.warnings.extend(pools::bounds_warning(&self.pools, self.memory_bytes));
+        }
         if let Some(pool) = self.pools.iter().find(|pool| pool.flash_percent.is_some() && self.flash.paths.is_empty()) {
             self.warn(format!(
                 "flash=... of --pool {} changes nothing without flash; give --flash <path:size>",
@@ -515,6 +518,18 @@ mod tests {
         let settings = read(&["-f", "1.5", "-N", "4", "-n20"]).unwrap();
         assert_eq!(settings.warnings.len(), 3);
         assert_eq!(read(&["-U", "0", "-L"]).unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
+    fn pools_that_leave_memory_unused_warn() {
+        let warnings = |default: &str, more: &[&str]| {
+            let line = [&["-m", "64", "--pool", "a:prefix=a,max=16m", "--pool", default], more].concat();
+            read(&line).unwrap().warnings
+        };
+        let warned = warnings("default:max=40m", &[]);
+        assert!(warned.len() == 1 && warned[0].contains("56 MiB") && warned[0].contains("64 MiB"), "{warned:?}");
+        assert_eq!([warnings("default:max=48m", &[]), warnings("default:min=1m", &[])].concat(), [""; 0]);
+        assert_eq!(warnings("default:max=40m", &["--flash", "f:1g"]), [""; 0], "flash may use the rest");
     }
 
     #[test]

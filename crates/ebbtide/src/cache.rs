@@ -89,13 +89,19 @@ impl Cache {
     /// Counters and gauges, the sums of all pools. With flash the memory includes that of flash.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
-        let Some(flash) = engine.flash() else { return engine.pools.stats() };
-        flash.memory_split.with_reserved_bytes(|_| {
-            let (mut stats, (limit, used)) = (engine.pools.stats(), flash.memory());
-            stats.memory_limit_bytes += limit;
-            stats.memory_used_bytes += used;
+        let stats = || {
+            let (mut stats, flash) = engine.pools.stats_beside_flash();
+            let (limit_bytes, used_bytes) = flash.unwrap_or_default();
+            stats.memory_limit_bytes += limit_bytes;
+            stats.memory_used_bytes += used_bytes;
             stats
-        })
+        };
+        engine.flash().map_or_else(stats, |flash| flash.memory_split.with_reserved_bytes(|_| stats()))
+    }
+
+    /// The memory limit that the builder, [`Self::resize`] or the memory monitor has set, that of flash included.
+    pub fn memory_bytes(&self) -> u64 {
+        self.engine().pools.memory_bytes()
     }
 
     /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the

@@ -266,8 +266,8 @@ impl Engine {
         if self.is_closed.load(Ordering::Acquire) {
             return;
         }
-        let stats = self.pools.stats();
-        let for_flash = self.flash().map_or(0, |flash| flash.memory_split.bytes());
+        let (stats, flash) = self.pools.stats_beside_flash();
+        let for_flash = flash.map_or(0, |(limit_bytes, _)| limit_bytes);
         let (limit_bytes, used_bytes) = (self.pools.memory_bytes(), stats.memory_used_bytes + for_flash);
         monitor.run(limit_bytes, used_bytes, |bytes| self.resize_towards(bytes));
     }

@@ -142,7 +142,8 @@ impl PoolTable {
         let PoolEntry { share, pool, .. } = self.entries.remove(at);
         self.wishes.forget(&share.name);
         pool.remove();
-        shrink_to(&pool, share.floor_bytes, &mut self.refusals);
+        self.refusals.forget(&share.name);
+        shrink_to(&pool, share.floor_bytes);
         self.removed.push(pool);
     }
 
@@ -150,6 +151,7 @@ impl PoolTable {
     pub fn remove_compact(&mut self, at: usize) {
         let CompactEntry { share, pool, .. } = self.compact.entries.remove(at);
         self.wishes.forget(&share.name);
+        self.refusals.forget(&share.name);
         pool.remove();
         self.compact.removed.push(pool);
     }
@@ -159,12 +161,12 @@ impl PoolTable {
     }
 
     pub fn flash_bytes(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
+        self.flash.as_ref().map_or(0, |flash| flash.limit_bytes())
     }
 
     /// Bytes that flash may take at any time, so that pools must fit beside them.
     pub fn reserved_bytes(&self) -> u64 {
-        self.flash.as_ref().map_or(0, |flash| flash.memory_split.reserved_bytes())
+        self.flash.as_ref().map_or(0, |flash| flash.reserved_bytes())
     }
 
     /// The memory of all pools beside `flash_bytes` for flash, without that of removed ones.
@@ -354,7 +356,7 @@ impl PoolTable {
     /// them by now. True if that makes memory available.
     pub fn free_removed(&mut self) -> bool {
         let freed = self.compact.free_removed();
-        let Self { removed, dropped, refusals, .. } = self;
+        let Self { removed, dropped, .. } = self;
         let mut has_freed = !freed.is_empty();
         freed.iter().for_each(|stats| add_counters(dropped, stats));
         removed.retain(|pool| {
@@ -362,16 +364,15 @@ impl PoolTable {
             if !is_held {
                 add_counters(dropped, &pool.store.stats());
             }
-            has_freed |= !is_held || shrink_to(pool, floor_bytes(pool.store.options()), refusals) > 0;
+            has_freed |= !is_held || shrink_to(pool, floor_bytes(pool.store.options())) > 0;
             is_held
         });
         has_freed
     }
 }
 
-/// Shrinks a removed pool, as far as its index lets it. Returns by how much.
-fn shrink_to(pool: &PoolState, target_bytes: u64, refusals: &mut BudgetRefusals) -> u64 {
-    let shrunk = shrink(&pool.store, pool.store.memory_bytes().saturating_sub(target_bytes));
-    shrunk.tell(pool, target_bytes, refusals);
-    shrunk.bytes
+/// Shrinks a removed pool, as far as its index lets it. Returns by how much. A step that its index refuses is told
+/// nobody: no division gives the pool memory.
+fn shrink_to(pool: &PoolState, target_bytes: u64) -> u64 {
+    shrink(&pool.store, pool.store.memory_bytes().saturating_sub(target_bytes)).bytes
 }

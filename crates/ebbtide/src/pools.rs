@@ -290,6 +290,8 @@ impl Pools {
         }
         table.joining = None;
         let divided = table.divide();
+        // The others pay at once for what flash needs for the pool.
+        table.step(0);
         if divided.is_err() {
             // It is the last one of its kind.
             let table = &mut *table;
@@ -515,8 +517,8 @@ impl Pools {
         self.table().refusals.take()
     }
 
-    /// The sums of all pools.
-    pub fn stats(&self) -> Stats {
+    /// The sums of all pools; of flash the limit of its memory and the bytes in use.
+    pub fn stats_beside_flash(&self) -> (Stats, Option<(u64, u64)>) {
         let table = self.table();
         let pools: Vec<Stats> = table.pools().map(|pool| pool.store.stats()).collect();
         let index_bytes: u64 = pools.iter().map(|stats| stats.index_bytes).sum();
@@ -530,7 +532,10 @@ impl Pools {
             add_gauges(&mut sum, &stats);
             add_counters(&mut sum, &stats);
         }
-        Stats { segment_bytes: pools[0].segment_bytes, ..sum }
+        // While memory moves between pools their budgets together are less than the memory that they may use.
+        let memory_limit_bytes = sum.memory_limit_bytes.max(table.memory_bytes.saturating_sub(table.flash_bytes()));
+        let flash = table.flash.as_ref().map(|flash| flash.memory());
+        (Stats { segment_bytes: pools[0].segment_bytes, memory_limit_bytes, ..sum }, flash)
     }
 }
 
@@ -682,6 +687,56 @@ mod tests {
         let reachable = pools.find("tiny").unwrap().store.reachable_bytes();
         let stats = shrunk_to(ByteSize::mib(1), 90..150);
         assert!(stats.memory_limit_bytes == reachable && reachable < 2 << 20, "{reachable}: {stats:?}");
+        cache.verify();
+    }
+
+    #[test]
+    fn the_memory_limit_stays_while_pools_change() {
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("tiny")).build().unwrap();
+        let pool = cache.pool("tiny").unwrap();
+        (0..600_000_u32).for_each(|number| _ = pool.insert(&number.to_le_bytes(), &[]).apply());
+        (0..40_000_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[1; 500]).apply());
+        let limits = |cache: &Cache| (cache.memory_bytes(), cache.stats().memory_limit_bytes);
+        let pools = &cache.engine().pools;
+        pools.fix(PoolRef::Store(&pools.find(DEFAULT_POOL).unwrap()), 0, 8 << 20).unwrap();
+        // The budget falls at once, and its memory is free after evictions.
+        pools.settle(|| u64::MAX);
+        let budgets = ["default", "tiny"].map(|name| pools.find(name).unwrap().store.memory_bytes());
+        assert!(budgets.iter().sum::<u64>() < 31 << 20, "{budgets:?}");
+        for second in 1..20 {
+            assert_eq!(limits(&cache), (32 << 20, 32 << 20), "second {second}");
+            cache.maintain(Duration::from_secs(second));
+        }
+        cache.take_refused_budgets();
+        cache.remove_pool("tiny").unwrap();
+        for second in 20..40 {
+            assert_eq!(limits(&cache), (32 << 20, 32 << 20), "second {second}");
+            cache.maintain(Duration::from_secs(second));
+        }
+        let refused = cache.take_refused_budgets();
+        assert!(refused.iter().all(|refusal| refusal.pool != "tiny"), "no division gives it memory: {refused:?}");
+        drop(pool);
+    }
+
+    #[test]
+    fn added_pools_pay_for_their_filters_of_flash() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let flash = cache.engine().flash().unwrap();
+        let used_bytes = || flash.filter_bytes.load(Ordering::Relaxed) + flash.token_bytes.load(Ordering::Relaxed);
+        let (planned_bytes, limit_bytes) = (used_bytes(), flash.limit_bytes());
+        let names: Vec<String> = (0..6).map(|number| format!("pool{number}")).collect();
+        for name in &names {
+            cache.add_pool(&PoolOptions::named(name).min(ByteSize::mib(3))).unwrap();
+            assert_eq!(cache.stats().memory_limit_bytes, 32 << 20);
+        }
+        let beyond_bytes = used_bytes() - planned_bytes;
+        assert!(beyond_bytes > 64 << 10 && flash.limit_bytes() >= limit_bytes + beyond_bytes / 2, "{beyond_bytes}");
+        names.iter().for_each(|name| cache.remove_pool(name).unwrap());
+        cache.maintain(Duration::from_secs(1));
+        assert_eq!((flash.limit_bytes(), cache.stats().memory_limit_bytes), (limit_bytes, 32 << 20));
         cache.verify();
     }
 

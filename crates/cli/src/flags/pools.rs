@@ -6,6 +6,7 @@
 //! of a prefix, or a colon of a name.
 
 use ebbtide_server::PoolRule;
+use ebbtide_server::ebbtide::ByteSize;
 use ebbtide_server::ebbtide::memcached::{CompactSizes, HitRatio, Policy};
 
 use super::values;
@@ -201,6 +202,17 @@ pub fn escape(text: &str) -> String {
 /// Whether the pools fit together.
 pub fn check(pools: &[PoolRule]) -> Result<(), Error> {
     PoolRule::check_all(pools).map_err(|error| Error::Limit(format!("--pool: {error}")))
+}
+
+/// Warns if the pools leave memory unused for ever. Flash may use it, and a pool without `max`.
+pub fn bounds_warning(pools: &[PoolRule], memory_bytes: u64) -> Option<String> {
+    let has_default = pools.iter().any(|rule| rule.name == "default");
+    let bounds: Option<u64> = pools.iter().map(|rule| rule.max_bytes).try_fold(0_u64, |sum, max| sum.checked_add(max?));
+    let used_bytes = bounds.filter(|bytes| has_default && *bytes < memory_bytes)?;
+    let (used, all) = (ByteSize::bytes(used_bytes), ByteSize::bytes(memory_bytes));
+    Some(format!(
+        "the max= of all pools together are {used}, and the rest of -m {all} stays unused: increase one, or lower -m"
+    ))
 }
 
 /// The rules of the server: those of the flags, each with its policy, and one of the pool `default`.

@@ -29,6 +29,8 @@ const SMALL_RESERVE_SHARE: u64 = 64;
 /// An index does not grow by this much before maintenance has looked again: it has entries of 1.5 to 12 bytes, and a
 /// drive takes a few million objects a second.
 const MAX_RESERVE: u64 = 16 << 20;
+/// The part of the planned memory that keeps issued CAS tokens, 18 bytes each.
+pub(crate) const TOKENS_SHARE: u64 = 64;
 /// Flash grows up to this part of the memory: with less memory the most used items do not fit.
 const MAX_SHARE: u64 = 4;
 

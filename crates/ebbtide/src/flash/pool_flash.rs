@@ -3,6 +3,7 @@
 
 use crate::flash::absence_ticket::AbsentKeys;
 use crate::flash::kept_tokens::{self, TokenStart};
+use crate::flash::memory_split::TOKENS_SHARE;
 use crate::flash::pending_reads::ReadValue;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::{Choice, Promotions};
@@ -14,9 +15,6 @@ use ebbtide_store::{Item, LowerCopy, LowerTier, Store};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The part of the flash memory that keeps issued CAS tokens, 18 bytes each.
-pub(crate) const TOKENS_SHARE: u64 = 64;
 
 /// A pool's filters are sized for this part of flash's memory at least: its memory may grow.
 const MIN_PART: u64 = 64;

@@ -13,10 +13,10 @@ use crate::byte_size::ByteSize;
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
 use crate::flash::kept_tokens::TokenStores;
-use crate::flash::memory_split::MemorySplit;
+use crate::flash::memory_split::{MemorySplit, TOKENS_SHARE};
 use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
-use crate::flash::promotion::{FlashPromotion, PromotionSetting};
+use crate::flash::promotion::{self, FlashPromotion, PromotionSetting};
 use crate::flash::range_uses::{self, RangeUses};
 use crate::wakeup::{TICK, Waker};
 use ebbtide_flash::{Tier, TierStats};
@@ -293,7 +293,26 @@ impl FlashTier {
 
     /// The limit of the flash memory, and the memory in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
-        (self.memory_split.bytes(), self.tier.memory_bytes() + self.overhead_bytes())
+        (self.limit_bytes(), self.tier.memory_bytes() + self.overhead_bytes())
+    }
+
+    /// The memory of flash now, that of tokens and filters beyond their plan included.
+    pub fn limit_bytes(&self) -> u64 {
+        self.memory_split.bytes() + self.unplanned_bytes()
+    }
+
+    /// As [`MemorySplit::reserved_bytes`], with the same.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.memory_split.reserved_bytes() + self.unplanned_bytes()
+    }
+
+    /// Bytes of tokens and filters beyond their part of the planned memory: of pools that were added, or of many small
+    /// ones.
+    fn unplanned_bytes(&self) -> u64 {
+        let planned = self.memory_split.planned_bytes();
+        let planned = promotion::filters_within(planned) + planned / TOKENS_SHARE;
+        let used = self.token_bytes.load(Ordering::Relaxed) + self.filter_bytes.load(Ordering::Relaxed);
+        used.saturating_sub(planned)
     }
 
     /// Memory in use outside of the tier.
@@ -338,7 +357,7 @@ impl FlashTier {
             unknown_tokens,
             promotion: self.promotion.get(),
             notices: self.notices.iter().chain(self.dropped_pools.get()).cloned().collect(),
-            memory_limit_bytes: self.memory_split.bytes(),
+            memory_limit_bytes: self.limit_bytes(),
             tier,
         }
     }

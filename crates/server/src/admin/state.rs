@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebbtide::memcached::CounterSnapshot;
 use ebbtide::message;
 
 use super::key_search::KeySearches;
@@ -126,7 +127,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     Snapshot {
         time_unix_ms: unix_now().as_millis() as u64,
         uptime: shared.uptime(),
-        cache: pools.counter_snapshot(),
+        cache: CounterSnapshot { memory_limit_bytes: shared.cache.memory_bytes(), ..pools.counter_snapshot() },
         pools: pools.read(&totals).into_iter().map(|reading| (reading.rule.name, reading.totals)).collect(),
         totals,
         connections: lock(&shared.connections).len() as u64,
