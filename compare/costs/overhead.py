@@ -3,6 +3,7 @@
 `new keys`: four times as much is written as fits, each key once.
 `look-aside`: then twice as much is asked for (Zipf 0.99), and what is missed is set. Nothing is overwritten.
 `overwrites`: then twice as much is set at random among the same keys, so about a quarter of the sets replace a live object.
+`present keys`: then twice as much is set at random among as many keys as fitted new, so most sets replace a live object.
 What was replaced keeps its bytes in a segment until the segment is compacted or evicted.
 """
 import time
@@ -34,19 +35,22 @@ def measure(rounds, quick):
             table.append([value, server, f"{rows.median('items', **where):.0f}", *cells,
                           f"{rows.median('resident', **where):.1f}"])
     results.markdown(["value bytes", "server", "objects", "overhead, new keys (min to max)", "look-aside", "overwrites",
-                      "new keys, by VmRSS"], table)
+                      "present keys", "new keys, by VmRSS"], table)
 
 
 def states(server, value, seed):
     """Brings the server into one state after the other, and tells how many objects it has then."""
     fits = (MEMORY_MIB << 20) // (client.KEY_BYTES + value)
     client.fill(server, 4 * fits, value)
-    yield "new keys", settled(server)
-    load = ["--keys", 4 * fits, "--requests", 2 * fits, "--value-size", value, "--pipeline", 64, "--seed", seed]
-    client.bench(server, *load, "--get-ratio", 1, "--fill")
+    new_keys = settled(server)
+    yield "new keys", new_keys
+    load = ["--requests", 2 * fits, "--value-size", value, "--pipeline", 64, "--seed", seed]
+    client.bench(server, *load, "--keys", 4 * fits, "--get-ratio", 1, "--fill")
     yield "look-aside", settled(server)
-    client.bench(server, *load, "--get-ratio", 0, "--popularity", "uniform")
+    client.bench(server, *load, "--keys", 4 * fits, "--get-ratio", 0, "--popularity", "uniform")
     yield "overwrites", settled(server)
+    client.bench(server, *load, "--keys", new_keys, "--get-ratio", 0, "--popularity", "uniform")
+    yield "present keys", settled(server)
 
 
 def settled(server):

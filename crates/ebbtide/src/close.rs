@@ -12,7 +12,7 @@ use crate::builder::CacheBuilder;
 use crate::cache::Cache;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::flash::drain::FlashDrained;
+use crate::flash::drain::{FlashDrained, PoolDrain};
 use crate::flash::threads::MAX_SHUTDOWN;
 use crate::memory_file::{MemoryFileMode, MemorySaved, MemoryStart};
 use crate::memory_monitor::MemoryMonitorStats;
@@ -103,21 +103,18 @@ impl CacheBuilder {
 }
 
 impl Engine {
-    /// Demotes the memory of all pools, pool by pool; `None` without flash. Each pool has an equal part of the time
-    /// that is left.
+    /// Writes the memory of all pools to flash; `None` without flash.
     fn drain(&self) -> Option<FlashDrained> {
-        let limit = self.flash()?.drain_limit;
-        let (started, pools) = (Instant::now(), self.pools.present());
-        let mut drained = None;
-        for (position, pool) in pools.iter().enumerate() {
-            let Some(flash) = pool.flash.as_ref().filter(|_| !limit.is_zero()) else { continue };
-            let part = limit.saturating_sub(started.elapsed()) / (pools.len() - position) as u32;
-            pool.store.finish_jobs(&pool.participant(), self.clock.tick());
-            let of_pool = flash.drain(&pool.store, &pool.participant(), (part, limit), || self.clock.tick());
-            drained = Some(drained.map_or(of_pool, |before: FlashDrained| before.and(of_pool)));
+        let tier = self.flash().filter(|flash| !flash.drain_limit.is_zero())?;
+        let (pools, participant) = (self.pools.present(), self.default_pool.participant());
+        let mut drains: Vec<PoolDrain<'_>> = Vec::new();
+        for pool in &pools {
+            pool.store.finish_jobs(&participant, self.clock.tick());
+            drains.extend(pool.flash.as_ref().map(|flash| PoolDrain::new(flash, &pool.store)));
         }
+        let drained = tier.drain(&mut drains, &participant, tier.drain_limit, || self.clock.tick());
         let compact = self.pools.quiet().compact.iter().map(|pool| pool.stats().items).sum();
-        drained.map(|drained| FlashDrained { compact, ..drained })
+        Some(FlashDrained { compact, ..drained })
     }
 
     /// Refuses changes, and waits for those in progress. False if one has not ended in time.

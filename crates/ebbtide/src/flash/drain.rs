@@ -2,7 +2,7 @@
 //! them.
 //!
 //! ```text
-//! store, the most frequent first --> limits, not admission --> flash, region by region --> checkpoint of the stop
+//! stores in turns, the most frequent first --> limits, not admission --> flash, region by region --> checkpoint
 //! ```
 //! The drain ends when nothing is left, the time is over, the write budget of that time is used up, half of flash is
 //! written, or the device has failed or hangs. The index of flash gets memory for what is drained before the items are
@@ -13,7 +13,7 @@
 use crate::byte_size::ByteSize;
 use crate::clock::Clock;
 use crate::flash::pool_flash::PoolFlash;
-use crate::flash::tier::WAIT_STEP;
+use crate::flash::tier::{FlashTier, WAIT_STEP};
 use ebbtide_flash::Object;
 use ebbtide_flash::admission::Offer;
 use ebbtide_flash::device::Health;
@@ -29,6 +29,11 @@ const MAX_CAPACITY_SHARE: u64 = 2;
 /// which small objects take as much of an index as large ones.
 const MAINTAINED_BYTES: u64 = 1 << 20;
 const MAINTAINED_OBJECTS: u64 = 1 << 12;
+
+/// A turn of a pool ends after this number of objects, or of buckets without any: the choice of the next pool costs
+/// little beside them.
+const TURN_OBJECTS: u64 = 64;
+const TURN_BUCKETS: u32 = 256;
 
 /// A drain ends after this time without a completed write while flash has no space.
 const MAX_STALL: Duration = Duration::from_secs(10);
@@ -101,31 +106,67 @@ impl fmt::Display for FlashDrained {
     }
 }
 
-impl PoolFlash {
-    /// Writes the live items of a store that no thread changes any more, for a part of the limit of all pools, with
-    /// that part of the bytes that flash and its write budget allow. `tick` refreshes the time.
+/// A pool whose objects are written to flash.
+pub(crate) struct PoolDrain<'p> {
+    flash: &'p PoolFlash,
+    store: &'p Store,
+    drain: Drain,
+    items: u64,
+    offered: u64,
+    is_complete: bool,
+}
+
+impl<'p> PoolDrain<'p> {
+    /// Of a store that no thread changes any more.
+    pub fn new(flash: &'p PoolFlash, store: &'p Store) -> Self {
+        let (drain, items) = (Drain::new(store), store.counter_snapshot().items);
+        Self { flash, store, drain, items, offered: 0, is_complete: false }
+    }
+
+    /// Offers the next objects, until flash has no space.
+    fn take_turn(&mut self, participant: &Participant, now_ms: u64, drained: &mut FlashDrained) {
+        let offered_before = drained.offered();
+        for _ in 0..TURN_BUCKETS {
+            let offer = |item: &Item<'_>| self.flash.drain_item(item, now_ms, drained);
+            if !self.drain.advance(self.store, participant, now_ms, offer) {
+                self.is_complete = true;
+                break;
+            }
+            if !self.flash.tier.has_space() || drained.offered() - offered_before >= TURN_OBJECTS {
+                break;
+            }
+        }
+        self.offered += drained.offered() - offered_before;
+    }
+
+    fn left(&self) -> u64 {
+        if self.is_complete { 0 } else { self.items.saturating_sub(self.offered) }
+    }
+}
+
+impl FlashTier {
+    /// Writes the live items of pools, within this time and what flash and its write budget allow in it. The pools take
+    /// turns, each time the one of which the smallest part was offered: whenever the drain ends, each has its most
+    /// frequent objects on flash, as many as its size is worth. `tick` refreshes the time.
     pub fn drain(
         &self,
-        store: &Store,
+        pools: &mut [PoolDrain<'_>],
         participant: &Participant,
-        (part, limit): (Duration, Duration),
+        limit: Duration,
         tick: impl Fn() -> u64,
     ) -> FlashDrained {
         let started = Instant::now();
         let written_before = self.tier.written_bytes();
-        let share = part.as_secs_f64() / limit.as_secs_f64();
-        let max_bytes = (self.tier.capacity_bytes() as f64 * share) as u64 / MAX_CAPACITY_SHARE;
-        let budget = self.tier.write_budget().map(|rate| (rate * part.as_secs_f64()) as u64);
-        let items = store.counter_snapshot().items;
+        let max_bytes = self.tier.capacity_bytes() / MAX_CAPACITY_SHARE;
+        let budget = self.tier.write_budget().map(|rate| (rate * limit.as_secs_f64()) as u64);
         let mut drained = FlashDrained::new();
         let (mut maintained_bytes, mut maintained_objects) = (0, 0);
-        let mut drain = Drain::new(store);
         drained.end = loop {
             let now_ms = tick();
             self.note_time(now_ms);
             let written = || drained.bytes.max(self.tier.written_bytes() - written_before);
             match () {
-                () if started.elapsed() >= part => break DrainEnd::Time,
+                () if started.elapsed() >= limit => break DrainEnd::Time,
                 () if self.tier.health() == Health::Failed => break DrainEnd::Failed,
                 () if drained.bytes >= max_bytes => break DrainEnd::Capacity,
                 () if budget.is_some_and(|budget| written() >= budget) => break DrainEnd::WriteBudget,
@@ -140,16 +181,16 @@ impl PoolFlash {
                         (maintained_bytes, maintained_objects) = (drained.bytes, drained.objects);
                         self.maintain(now_ms);
                     }
-                    let offer = |item: &Item<'_>| self.drain_item(item, now_ms, &mut drained);
-                    let has_more = drain.advance(store, participant, now_ms, offer);
+                    let pending = pools.iter_mut().filter(|pool| !pool.is_complete);
+                    let progress = |pool: &&mut PoolDrain<'_>| pool.drain.progress(pool.store);
+                    let next = pending.min_by(|one, other| progress(one).total_cmp(&progress(other)));
+                    let Some(pool) = next else { break DrainEnd::Complete };
+                    pool.take_turn(participant, now_ms, &mut drained);
                     self.settle(now_ms);
-                    if !has_more {
-                        break DrainEnd::Complete;
-                    }
                 }
             }
         };
-        drained.left = if drained.end == DrainEnd::Complete { 0 } else { items.saturating_sub(drained.offered()) };
+        drained.left = pools.iter().map(PoolDrain::left).sum();
         drained.took = started.elapsed();
         drained
     }
@@ -164,7 +205,9 @@ impl PoolFlash {
             }
         }
     }
+}
 
+impl PoolFlash {
     /// Writes an item, past admission. The lock of its key's buckets is held. False if there is no space now.
     fn drain_item(&self, item: &Item<'_>, now_ms: u64, drained: &mut FlashDrained) -> bool {
         if !self.tier.has_space() {
@@ -213,22 +256,6 @@ impl FlashDrained {
             left: 0,
             end: DrainEnd::Complete,
             took: Duration::ZERO,
-        }
-    }
-
-    /// Both together; why the first ended that did not offer everything.
-    pub(crate) fn and(self, other: Self) -> Self {
-        Self {
-            objects: self.objects + other.objects,
-            bytes: self.bytes + other.bytes,
-            unchanged: self.unchanged + other.unchanged,
-            unsupported: self.unsupported + other.unsupported,
-            refused: self.refused + other.refused,
-            without_place: self.without_place + other.without_place,
-            compact: self.compact + other.compact,
-            left: self.left + other.left,
-            end: if self.end == DrainEnd::Complete { other.end } else { self.end },
-            took: self.took + other.took,
         }
     }
 

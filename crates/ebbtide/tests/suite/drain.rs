@@ -3,7 +3,7 @@
 use ebbtide::flash::{AdmissionOptions, AdmissionPolicy, WriteBudget};
 use ebbtide::memcached::{
     ByteSize, Cache, CacheBuilder, Clock, DrainEnd, FlashDrained, FlashOptions, MetaFlags, MetaFlagsChange,
-    MetaFlagsLookup, Ttl,
+    MetaFlagsLookup, Pool, PoolOptions, Ttl,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -16,11 +16,11 @@ fn builder(folder: &Path, admission: AdmissionOptions) -> CacheBuilder {
     builder.flash(folder.join("flash"), ByteSize::mib(64))
 }
 
-fn set(cache: &Cache, number: u32) {
+fn set(cache: &Pool, number: u32) {
     cache.insert(&number.to_le_bytes(), &[number as u8; 4000]).apply().unwrap();
 }
 
-fn hits(cache: &Cache, numbers: impl IntoIterator<Item = u32>) -> u32 {
+fn hits(cache: &Pool, numbers: impl IntoIterator<Item = u32>) -> u32 {
     let get = |number: u32| cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec());
     let found = numbers.into_iter().filter_map(|number| get(number).map(|value| (number, value)));
     found.inspect(|(number, value)| assert!(*value == [*number as u8; 4000], "{number}")).count() as u32
@@ -89,6 +89,40 @@ fn small_objects_survive_the_first_stop() {
         assert!(found >= all / 1000 * 998, "{memory} and {flash} MiB, {length} bytes: {found} of {all}, {drained}");
         cache.verify();
     }
+}
+
+#[test]
+fn pools_are_drained_by_what_they_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..20).map(|number| format!("pool{number}")).collect();
+    let build = |budget| {
+        let options = AdmissionOptions { budget, ..AdmissionOptions::default() };
+        let builder = builder(folder.path(), options).memory(ByteSize::mib(64)).max_value(ByteSize::kib(16));
+        let builder = builder.flash_drain(Duration::from_secs(16));
+        let builder = builder.pool(PoolOptions::named("default").min(ByteSize::mib(24)));
+        let pool = |name: &String| PoolOptions::named(name).min(ByteSize::mib(if name == "pool7" { 4 } else { 0 }));
+        names.iter().fold(builder, |builder, name| builder.pool(pool(name))).build().unwrap()
+    };
+    let fill = |cache: &Cache| {
+        (0..4000).for_each(|number| set(cache, number));
+        (0..400).for_each(|number| set(&cache.pool("pool7").unwrap(), number));
+    };
+    let found = |cache: &Cache| [hits(cache, 0..4000), hits(&cache.pool("pool7").unwrap(), 0..400)];
+    let cache = build(None);
+    fill(&cache);
+    assert_eq!(found(&cache), [4000, 400], "memory holds all");
+    let report = drained(cache);
+    assert_eq!((report.objects, report.left, report.end), (4400, 0, DrainEnd::Complete), "{report}");
+    // 8 MiB of 17 MiB.
+    let cache = build(Some(WriteBudget::BytesPerSecond(512 << 10)));
+    assert_eq!(found(&cache), [4000, 400]);
+    fill(&cache);
+    let report = drained(cache);
+    assert_eq!((report.end, report.objects + report.left), (DrainEnd::WriteBudget, 4400), "{report}");
+    let cache = build(None);
+    let [large, small] = found(&cache).map(f64::from);
+    let (large, small) = (large / 4000.0, small / 400.0);
+    assert!((0.3..0.7).contains(&large) && (large - small).abs() < 0.15, "{large} and {small} of the pools");
 }
 
 #[test]

@@ -24,8 +24,11 @@ const RANGE_SHARE: u64 = 16;
 /// A drain in progress.
 #[derive(Debug)]
 pub struct Drain {
-    /// The ranges that were not offered completely, the lowest first.
-    ranges: Vec<RangeInclusive<u8>>,
+    /// The ranges that were not offered completely, with their items, the lowest first.
+    ranges: Vec<(RangeInclusive<u8>, u64)>,
+    /// Items of all ranges, and of those that were offered completely.
+    items: u64,
+    offered: u64,
     /// The next slot to offer.
     bucket: usize,
     position: usize,
@@ -40,7 +43,14 @@ impl Drain {
                 counts[usize::from(slot.frequency())] += 1;
             }
         }
-        Self { ranges: ranges(&counts), bucket: 0, position: 0 }
+        Self { ranges: ranges(&counts), items: counts.iter().sum(), offered: 0, bucket: 0, position: 0 }
+    }
+
+    /// The part of the items that was offered, or has died, as far as the buckets are even: 0 to 1.
+    pub fn progress(&self, store: &Store) -> f64 {
+        let in_range = self.ranges.last().map_or(0, |(_, items)| *items) as f64;
+        let done = self.offered as f64 + in_range * self.bucket as f64 / store.index.length() as f64;
+        if self.ranges.is_empty() { 1.0 } else { done / self.items.max(1) as f64 }
     }
 
     /// Offers the live items of the next bucket. `offer` is called under the lock of the key's buckets: it must be
@@ -53,8 +63,9 @@ impl Drain {
         now_ms: u64,
         mut offer: impl FnMut(&Item<'_>) -> bool,
     ) -> bool {
-        let Some(range) = self.ranges.last() else { return false };
+        let Some((range, items)) = self.ranges.last() else { return false };
         if self.bucket >= store.index.length() {
+            self.offered += items;
             self.ranges.pop();
             (self.bucket, self.position) = (0, 0);
             return !self.ranges.is_empty();
@@ -74,19 +85,19 @@ impl Drain {
     }
 }
 
-/// The ranges for these numbers of items of each frequency, the lowest first.
-fn ranges(counts: &[u64; FREQUENCY_LIMIT as usize + 1]) -> Vec<RangeInclusive<u8>> {
+/// The ranges for these numbers of items of each frequency, with their items, the lowest first.
+fn ranges(counts: &[u64; FREQUENCY_LIMIT as usize + 1]) -> Vec<(RangeInclusive<u8>, u64)> {
     let min_items = counts.iter().sum::<u64>().div_ceil(RANGE_SHARE).max(1);
     let (mut ranges, mut high, mut items) = (Vec::new(), FREQUENCY_LIMIT, 0);
     for frequency in (0..=FREQUENCY_LIMIT).rev() {
         items += counts[usize::from(frequency)];
         if items >= min_items {
-            ranges.push(frequency..=high);
+            ranges.push((frequency..=high, items));
             (high, items) = (frequency.saturating_sub(1), 0);
         }
     }
     if items > 0 {
-        ranges.push(0..=high);
+        ranges.push((0..=high, items));
     }
     ranges.reverse();
     ranges
@@ -152,6 +163,8 @@ mod tests {
         }
         let now_ms = now_ms + 10 * 600_000;
         let (mut drain, mut offered, mut calls) = (Drain::new(&store), Vec::new(), 0_u32);
+        assert_eq!(drain.progress(&store), 0.0);
+        let mut progress = 0.0;
         while drain.advance(&store, &participant, now_ms, |item| {
             calls += 1;
             // Each third item is not taken at first.
@@ -160,7 +173,11 @@ mod tests {
                 offered.push(u32::from_le_bytes(item.key().try_into().unwrap()));
             }
             is_taken
-        }) {}
+        }) {
+            assert!((progress..=1.0).contains(&drain.progress(&store)), "{progress}: {drain:?}");
+            progress = drain.progress(&store);
+        }
+        assert_eq!(drain.progress(&store), 1.0);
         let live: Vec<u32> = (0..5000).filter(|number: &u32| !number.is_multiple_of(7)).collect();
         let mut sorted = offered.clone();
         sorted.sort_unstable();
@@ -178,9 +195,12 @@ mod tests {
             counts
         };
         assert_eq!(ranges(&counts(&[])), []);
-        assert_eq!(ranges(&counts(&[(0, 100)])), [0..=FREQUENCY_LIMIT]);
-        assert_eq!(ranges(&counts(&[(0, 10), (1, 100), (3, 2), (90, 1)])), [0..=0, 1..=FREQUENCY_LIMIT]);
-        assert_eq!(ranges(&counts(&[(0, 1000), (2, 100), (5, 100)])), [0..=1, 2..=4, 5..=FREQUENCY_LIMIT]);
+        assert_eq!(ranges(&counts(&[(0, 100)])), [(0..=FREQUENCY_LIMIT, 100)]);
+        assert_eq!(ranges(&counts(&[(0, 10), (1, 100), (3, 2), (90, 1)])), [(0..=0, 10), (1..=FREQUENCY_LIMIT, 103)]);
+        assert_eq!(
+            ranges(&counts(&[(0, 1000), (2, 100), (5, 100)])),
+            [(0..=1, 1000), (2..=4, 100), (5..=FREQUENCY_LIMIT, 100)]
+        );
         assert!(ranges(&[1; FREQUENCY_LIMIT as usize + 1]).len() as u64 <= RANGE_SHARE + 1);
     }
 }
