@@ -81,6 +81,12 @@ impl Cache {
         self.engine().memory_file.as_ref().map(|file| &file.start)
     }
 
+    /// How often the file system of a mapped memory file had no memory for a segment. The cache goes on with what it
+    /// has, and tries again after [`Cache::resize`].
+    pub fn refused_by_memory_file(&self) -> u64 {
+        self.engine().parts.memory.refused_by_file()
+    }
+
     /// How the cache uses its memory file; `None` without one.
     pub fn memory_file_mode(&self) -> Option<MemoryFileMode> {
         self.engine().memory_file.as_ref().map(|file| file.mode)

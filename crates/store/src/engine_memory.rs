@@ -2,6 +2,8 @@
 
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
+#[cfg(not(loom))]
+use crate::frame_file::FrameFile;
 use crate::frames::{FRAME_BYTES, Frames};
 #[cfg(not(loom))]
 use std::fs::File;
@@ -68,6 +70,13 @@ impl EngineMemory {
         if let Some(file) = self.frames.file() {
             file.keep(true);
         }
+    }
+
+    /// How often the file system of the file had no memory for a segment: the stores go on with what they have. 0
+    /// without a file.
+    #[cfg(not(loom))]
+    pub fn refused_by_file(&self) -> u64 {
+        self.frames.file().map_or(0, FrameFile::refused)
     }
 
     /// The number of the first frame that no store has had to do with.

@@ -8,7 +8,7 @@
 //! too, and with it the lock: so the process that uses the file unlocks it, and does not only close it.
 
 use crate::process::Process;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,6 +20,8 @@ pub struct FrameFile {
     is_kept: AtomicBool,
     /// Whether the content was ever not kept: before, the start that has locked the file may go on with it.
     was_used: AtomicBool,
+    /// Parts for which the file system had no memory.
+    refused: AtomicU64,
     /// The process that has locked the file.
     process: Process,
 }
@@ -27,7 +29,7 @@ pub struct FrameFile {
 impl FrameFile {
     pub fn new(file: File, offset: u64) -> Self {
         let (is_kept, was_used) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { file, offset, is_kept, was_used, process: Process::this() }
+        Self { file, offset, is_kept, was_used, refused: AtomicU64::new(0), process: Process::this() }
     }
 
     /// Says whether the content of the file is kept as it is.
@@ -45,7 +47,13 @@ impl FrameFile {
     /// # Errors
     /// The file system is full, or knows no such call.
     pub fn allocate(&self, from: usize, bytes: usize) -> io::Result<()> {
-        self.call(0, from, bytes)
+        // Relaxed: a counter.
+        self.call(0, from, bytes).inspect_err(|_| _ = self.refused.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// How often `allocate` has failed.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Gives the memory of a part back to the file system. The part reads as zero afterwards.

@@ -592,6 +592,7 @@ fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
     let too_large = builder(&path).memory(ByteSize::mib(64)).build().map(drop);
     assert!(refusal(too_large).contains("its file system has"), "the start tells the space");
     let cache = builder(&path).memory(ByteSize::mib(20)).memory_ceiling(ByteSize::mib(64)).build().unwrap();
+    assert_eq!(cache.refused_by_memory_file(), 0);
     assert!(refusal(cache.resize(ByteSize::mib(40))).contains("its file system has"));
     // Another file takes the space that the cache has not reserved yet.
     let filler = tmpfs.0.path().join("filler");
@@ -600,6 +601,7 @@ fn a_full_tmpfs_refuses_growth_and_ends_nothing() {
     fill(&cache, 0..60_000);
     let stats = cache.stats();
     assert!(stats.items > 5000 && stats.evictions > 0, "it goes on with the memory that there is: {stats:?}");
+    assert!(cache.refused_by_memory_file() > 0, "it is told");
     cache.verify();
     // A larger memory tries again.
     fs::remove_file(&filler).unwrap();

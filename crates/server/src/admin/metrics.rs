@@ -12,7 +12,8 @@ use crate::observe::{CommandKind, LatencyHistogram};
 use crate::pools::PoolReading;
 use crate::shared::Shared;
 use crate::statistics::{
-    CACHE, MEMORY_FILE, MONITOR, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings, SERVER,
+    CACHE, MEMORY_FILE, MONITOR, MemoryFileReading, POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, Readings,
+    SERVER,
 };
 
 /// Media type of the body.
@@ -63,8 +64,8 @@ fn pools(page: &mut MetricsPage, shared: &Shared) {
 
 /// The memory file and the memory monitor.
 fn restart(page: &mut MetricsPage, cache: &Cache) {
-    if let Some(start) = cache.memory_start() {
-        page.add_rows(MEMORY_FILE, start);
+    if let Some(file) = MemoryFileReading::of(cache) {
+        page.add_rows(MEMORY_FILE, &file);
     }
     if let Some(monitor) = cache.memory_monitor() {
         page.add_rows(MONITOR, &monitor);

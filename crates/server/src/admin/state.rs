@@ -136,6 +136,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
         listen_disabled: shared.listen_disabled.load(Ordering::Relaxed),
         latencies: CommandKind::ALL.iter().map(|&command| LatencyHistogram::sum(latencies(), command)).collect(),
         flash: flash(shared),
+        memory_file_refusals: shared.cache.refused_by_memory_file(),
         monitor_step: shared.cache.memory_monitor().and_then(|monitor| monitor.last_step),
     }
 }

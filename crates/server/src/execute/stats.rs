@@ -15,7 +15,7 @@ use super::{Executor, extstore};
 use crate::VERSION;
 use crate::counters::CommandTotals;
 use crate::extstore_counts::{FlashGets, health};
-use crate::statistics::{self, CACHE, FLASH, MEMORY_FILE, NOW, Readings, SERVER};
+use crate::statistics::{self, CACHE, FLASH, MEMORY_FILE, MemoryFileReading, NOW, Readings, SERVER};
 use crate::sync::lock;
 use crate::watch;
 
@@ -209,8 +209,8 @@ impl Executor {
         if let Some(verdict) = self.shared.sizing.verdict() {
             stat(out, "size_verdict", verdict);
         }
-        if let Some(start) = self.cache.memory_start() {
-            statistics::write_stats(MEMORY_FILE, start, out);
+        if let Some(file) = MemoryFileReading::of(&self.cache) {
+            statistics::write_stats(MEMORY_FILE, &file, out);
         }
         if let Some(entropy) = self.shared.sizing.miss_entropy() {
             stat(out, "miss_entropy", entropy);

@@ -198,6 +198,11 @@ fn events_between(before: &Snapshot, now: &Snapshot) -> Vec<(EventKind, String, 
         ),
         (
             EventKind::Warning,
+            "the file system of the memory file (-e) is full: memory stays below -m; free space there and restart",
+            now.memory_file_refusals - before.memory_file_refusals,
+        ),
+        (
+            EventKind::Warning,
             "writes were refused for want of memory: increase -m, or allow evictions",
             totals.store_no_memory,
         ),
@@ -480,7 +485,8 @@ mod tests {
             flushed: 6,
             ..CounterSnapshot::default()
         };
-        observer.observe(Snapshot { totals, cache, rejected: 7, listen_disabled: 8, ..at(2) });
+        let (rejected, listen_disabled, memory_file_refusals) = (7, 8, 9);
+        observer.observe(Snapshot { totals, cache, rejected, listen_disabled, memory_file_refusals, ..at(2) });
         let mut seen: Vec<_> = observer.events().map(|event| (event.kind, event.count)).collect();
         seen.sort_by_key(|(kind, count)| (*kind as u8, *count));
         let expected = [
@@ -495,6 +501,7 @@ mod tests {
             (EventKind::Warning, 3),
             (EventKind::Warning, 4),
             (EventKind::Warning, 8),
+            (EventKind::Warning, 9),
         ];
         assert_eq!(seen, expected);
         assert!(observer.events().any(|event| event.reason == "the memory limit went from 64.0 to 32.0 MiB"));

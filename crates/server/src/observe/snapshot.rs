@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub connections_limit: u64,
     pub rejected: u64,
     pub listen_disabled: u64,
+    /// Segments for which the file system of the memory file had no memory.
+    pub memory_file_refusals: u64,
     /// By the number of the command.
     pub latencies: Vec<LatencyHistogram>,
     /// Where there is flash.

@@ -26,7 +26,7 @@ use crate::sync::lock;
 
 pub use cache::CACHE;
 pub use flash::FLASH;
-pub use memory_file::MEMORY_FILE;
+pub use memory_file::{MEMORY_FILE, MemoryFileReading};
 pub use monitor::MONITOR;
 pub use now::NOW;
 pub use pools::{POOL_COMPACT, POOL_COUNTS, POOL_FLASH, POOL_MEMORY, POOL_NOW};

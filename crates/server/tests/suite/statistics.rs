@@ -131,7 +131,8 @@ fn objects_of_the_memory_file_are_counted() {
     let admin = Admin { address: (Ipv4Addr::LOCALHOST, 0).into(), required: true };
     let server = TestServer::around(build().expect("a cache"), ServerOptions { admin: Some(admin), ..options() });
     let own = String::from_utf8(server.talk(b"stats ebbtide\r\n")).expect("text");
-    assert!(own.contains("STAT memory_file_restored_objects 7\r\n"), "{own}");
+    assert!(own.contains("STAT memory_file_restored_objects 7\r\nSTAT memory_file_refusals 0\r\n"), "{own}");
     let page = get(&server, "/metrics");
     assert!(page.contains("\nebbtide_memory_file_restored_objects 7\n"), "{page}");
+    assert!(page.contains("\nebbtide_memory_file_refusals_total 0\n"), "{page}");
 }
