@@ -113,6 +113,15 @@ struct Space {
     expiry_byte: u8,
 }
 
+/// Space in a segment of several TTL buckets.
+enum SharedSpace<'c> {
+    Reserved(Reservation<'c>),
+    /// There is a bucket for it, and no free segment.
+    NoSegment,
+    /// There is no bucket for it: the item's bucket opens a segment, beyond the limit.
+    Unsuitable,
+}
+
 impl Space {
     fn reserve<'c>(self, stripe: MutexGuard<'c, Option<OpenSegment>>, need: &ReserveRequest) -> Reservation<'c> {
         let Self { segment, offset, expiry_byte } = self;
@@ -229,8 +238,10 @@ impl Chains {
             if number > 0 {
                 self.chain(need.life.bucket).stripes_in_use.store(1, Ordering::Relaxed);
             }
-            if let Some(shared) = self.share(segments, need, number, moment) {
-                return shared;
+            match self.share(segments, need, number, moment) {
+                SharedSpace::Reserved(reservation) => return Some(reservation),
+                SharedSpace::NoSegment => return None,
+                SharedSpace::Unsuitable => {}
             }
         }
         self.open(segments, stripe, need.life.bucket, need, moment)
@@ -267,40 +278,33 @@ impl Chains {
     ///
     /// It must belong to a bucket with shorter TTLs, because nothing in a chain may expire before its TTL allows. The
     /// unit there is as fine or finer; its byte must hold the expiry. If no such segment is open, one is opened in the
-    /// bucket that most other buckets can share. `None` if there is no such bucket: then the item's bucket opens one,
-    /// beyond the limit. `Some(None)` if there is one, and no free segment for it. No segment that is less than half
-    /// full is sealed for this. Called under the lock of the caller's stripe, `number` in its bucket: other stripes are
-    /// only tried.
+    /// bucket that most other buckets can share. No segment that is less than half full is sealed for this. Called
+    /// under the lock of the caller's stripe, `number` in its bucket: other stripes are only tried.
     #[cold]
-    fn share(
-        &self,
-        segments: &Segments,
-        need: &ReserveRequest,
-        number: usize,
-        moment: Moment,
-    ) -> Option<Option<Reservation<'_>>> {
+    fn share(&self, segments: &Segments, need: &ReserveRequest, number: usize, moment: Moment) -> SharedSpace<'_> {
         let item_bucket = need.life.bucket;
         let first = self.scale.first_that_holds(item_bucket).index();
         let last = if number == 0 { item_bucket.index() } else { item_bucket.index() + 1 };
         for index in (first..last).rev() {
             let Some(stripe) = try_lock(self.stripe(TtlBucket::from_index(index), 0)) else { continue };
             if let Some(space) = fit(segments, &stripe, need, moment) {
-                return Some(Some(space.reserve(stripe, need)));
+                return SharedSpace::Reserved(space.reserve(stripe, need));
             }
         }
         let base = self.scale.shared(item_bucket);
-        let units = need.life.expiry_seconds?.checked_sub(self.origin(base, moment))? >> self.scale.shift(base);
-        if base == item_bucket || units > u8::MAX.into() {
-            return None;
+        let span = need.life.expiry_seconds.and_then(|seconds| seconds.checked_sub(self.origin(base, moment)));
+        let holds = span.is_some_and(|span| span >> self.scale.shift(base) <= u8::MAX.into());
+        if base == item_bucket || !holds {
+            return SharedSpace::Unsuitable;
         }
-        let mut stripe = try_lock(self.stripe(base, 0))?;
+        let Some(mut stripe) = try_lock(self.stripe(base, 0)) else { return SharedSpace::Unsuitable };
         let is_full = |open: &OpenSegment| open.offset >= segments.segment_bytes() / 2;
         if stripe.as_ref().is_some_and(|open| moment.ms < open.seal_at_ms && !is_full(open)) {
             // It has space for others.
-            return None;
+            return SharedSpace::Unsuitable;
         }
         self.seal(segments, &mut stripe);
-        Some(self.open(segments, stripe, base, need, moment))
+        self.open(segments, stripe, base, need, moment).map_or(SharedSpace::NoSegment, SharedSpace::Reserved)
     }
 
     /// Opens a segment of `bucket` in a stripe that has none, for an item that it can hold.
