@@ -213,6 +213,12 @@ impl EngineClock {
         true
     }
 
+    /// Moves a system's clock on without a refresh of the coarse time.
+    #[cfg(test)]
+    pub fn skip_unnoticed(&self, time: Duration) {
+        self.skipped_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
     /// How far `skip` has moved the clock in all.
     pub fn skipped_ms(&self) -> u64 {
         self.skipped_ms.load(Ordering::Relaxed)

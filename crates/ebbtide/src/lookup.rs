@@ -409,3 +409,45 @@ impl Handle {
 pub(crate) fn flags_of(found: &FlashHit) -> Flags {
     Flags::from_parts(found.client_flags, found.is_annotated)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_size::ByteSize;
+    use crate::cache::Cache;
+    use crate::pool::Pool;
+    use ebbtide_store::Ttl;
+
+    /// The coarse time stands still, as between two refreshes by the maintenance.
+    #[test]
+    fn reads_ask_the_exact_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = || Cache::builder().memory(ByteSize::mib(8));
+        for cache in [builder(), builder().flash(folder.path().join("flash"), ByteSize::mib(64))] {
+            let cache = cache.build().unwrap();
+            let (engine, pool): (_, &Pool) = (cache.engine(), &cache);
+            let _without_maintenance = engine.maintaining.lock().unwrap();
+            let coarse_ms = engine.clock.coarse_ms();
+            pool.insert(b"short", b"value").ttl(Ttl::seconds(10)).apply().unwrap();
+            pool.insert(b"long", b"value").ttl(Ttl::seconds(100)).apply().unwrap();
+            let found = |key: &[u8]| {
+                let (mut in_batch, mut in_pools) = (false, false);
+                pool.get_batch(&[key], |_, lookup| in_batch = lookup.is_hit());
+                Pool::get_batch_of_pools(
+                    1,
+                    |_| (pool, key),
+                    |_, lookup| {
+                        in_pools = lookup.is_hit();
+                        ControlFlow::Continue(())
+                    },
+                );
+                let range = pool.get_range(key, ByteRange { offset: 0, length: 1 }).is_hit();
+                [pool.get(key).is_hit(), pool.peek(key).is_hit(), range, in_batch, in_pools]
+            };
+            assert_eq!((found(b"short"), found(b"long")), ([true; 5], [true; 5]));
+            engine.clock.skip_unnoticed(Duration::from_secs(20));
+            assert_eq!((found(b"short"), found(b"long")), ([false; 5], [true; 5]));
+            assert_eq!(engine.clock.coarse_ms(), coarse_ms);
+        }
+    }
+}
