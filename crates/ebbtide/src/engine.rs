@@ -70,6 +70,8 @@ impl Drop for Owner {
             std::mem::forget(Arc::clone(&self.0));
             return;
         }
+        // Nobody can make one: what flash keeps is the end.
+        self.0.default_pool.store.refuse_changes();
         self.0.flash_shutdown.close(true);
         self.0.tell_all_removals();
     }

@@ -113,6 +113,10 @@ impl Domain {
         self.refuses_changes.store(true, Ordering::Release);
     }
 
+    pub fn has_refused_changes(&self) -> bool {
+        self.refuses_changes.load(Ordering::Relaxed)
+    }
+
     /// After `refuse_changes`: whether a change may be in progress. False stays false.
     pub fn has_changes(&self) -> bool {
         if !self.asymmetric {

@@ -20,14 +20,20 @@ const BASE_GAP: u64 = 1 << 22;
 /// client may keep in a floating-point number.
 const MAX_BASE_BITS: u32 = 52;
 
+/// Tokens above the highest sequence that a store may issue after its tokens were kept: where changes are not refused
+/// then. More than changes of one bucket in hours, and little beside the bases that there are.
+const LATER_TOKENS: u64 = 1 << 34;
+/// The base of tokens after which the store may have changed: that of none.
+const NO_BASE: u64 = 0;
+
 /// Issued tokens of a store, for the store of the next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptTokens {
     /// Seed of the hash of keys.
     pub seed: u64,
-    /// The token of sequence 0.
+    /// The token of sequence 0; 0 if the store may have changed since: no image of it has the values of these tokens.
     pub base: u64,
-    /// The highest token that the store has issued is not above this one; except for tokens that clients gave.
+    /// The highest token that the store issues is not above this one; except for tokens that clients gave.
     pub limit: u64,
     /// The hash of a key, and its token.
     pub tokens: Vec<(u64, u64)>,
@@ -35,20 +41,23 @@ pub struct KeptTokens {
 
 impl Store {
     /// The issued tokens that are retained; `None` if the store retains none, or neither it nor an earlier one has
-    /// issued any. No change of the store may follow: tokens of a later change may be issued again by the store that
-    /// resumes these. Without a token the base and the limit are kept: clients may have tokens of values that are gone.
+    /// issued any, and changes are refused by now. Without a token the base and the limit are kept: clients may have
+    /// tokens of values that are gone. Where changes are not refused the limit is above the tokens of later ones, and
+    /// the lower tier must forget what they change: then the tokens are for the store of a start without an image.
     pub fn kept_tokens(&self) -> Option<KeptTokens> {
         let mut tokens = self.issued_tokens.get()?.entries();
+        let is_over = self.domain.has_refused_changes() && !self.has_changes();
         let highest = self.index.highest_sequence();
         let has_own_base = self.token_base == token_base(self.options.seed);
-        if tokens.is_empty() && highest == 0 && has_own_base && self.earlier_limit == 0 {
+        if is_over && tokens.is_empty() && highest == 0 && has_own_base && self.earlier_limit == 0 {
             return None;
         }
         let limit = self.token(highest);
         // Values with higher tokens, which clients gave, are not in the lower tier.
         tokens.retain(|(_, token)| *token <= limit);
-        let limit = limit.max(self.earlier_limit);
-        Some(KeptTokens { seed: self.options.seed, base: self.token_base, limit, tokens })
+        let (base, later) = if is_over { (self.token_base, 0) } else { (NO_BASE, LATER_TOKENS) };
+        let limit = limit.max(self.earlier_limit).saturating_add(later);
+        Some(KeptTokens { seed: self.options.seed, base, limit, tokens })
     }
 
     /// Keeps the limit of an earlier store whose tokens this one does not adopt, for a later one that may.
@@ -149,11 +158,19 @@ mod tests {
         (store, issued)
     }
 
+    /// As at a stop.
+    fn kept_at_end(store: &Store) -> KeptTokens {
+        store.refuse_changes();
+        store.kept_tokens().expect("tokens were issued")
+    }
+
     #[test]
     fn an_empty_store_adopts_kept_tokens() {
-        assert_eq!(store(1).kept_tokens(), None, "no token can have been issued");
+        let unused = store(1);
+        unused.refuse_changes();
+        assert_eq!(unused.kept_tokens(), None, "no token can have been issued");
         let (old, issued) = issued(1);
-        let kept = old.kept_tokens().expect("tokens were issued");
+        let kept = kept_at_end(&old);
         assert_eq!(kept.tokens.len(), issued.len());
         let mut new = store(2);
         let hash_before = new.hash(b"key");
@@ -175,7 +192,7 @@ mod tests {
         for key in 0..100_u64 {
             highest = highest.max(issue(&old, &key.to_le_bytes()));
         }
-        let kept = old.kept_tokens().unwrap();
+        let kept = kept_at_end(&old);
         // Tokens that no stop knows.
         let beside = old.get(&old.participate(), &7_u64.to_le_bytes(), old.hash(&7_u64.to_le_bytes()), 1).unwrap();
         assert!(kept.limit >= highest && kept.limit >= beside.token());
@@ -185,8 +202,24 @@ mod tests {
         (0..100_u64).for_each(|key| set(&new, &key.to_le_bytes(), b"value"));
         assert!((0..100_u64).all(|key| issue(&new, &key.to_le_bytes()) > kept.limit));
         // And again.
-        let again = new.kept_tokens().unwrap();
+        let again = kept_at_end(&new);
         assert!(again.base > kept.limit && again.limit > again.base);
+    }
+
+    /// As after `Cache::close_flash`.
+    #[test]
+    fn changes_may_follow_the_kept_tokens() {
+        let (used, issued) = issued(1);
+        for (store, key) in [(used, &issued[0].0[..]), (store(2), b"key")] {
+            let kept = store.kept_tokens().expect("a token may be issued later");
+            (0..100).for_each(|_| set(&store, key, b"later"));
+            assert!(issue(&store, key) <= kept.limit);
+            assert!(!store.continue_tokens(&kept), "an image has later values");
+            let mut next = self::store(3);
+            assert!(next.adopt_tokens(&kept));
+            assert!(kept.tokens.iter().all(|(hash, token)| next.is_issued(*hash, *token)));
+            assert_eq!(kept_at_end(&store).limit, store.token(store.index.highest_sequence()));
+        }
     }
 
     #[test]
@@ -212,7 +245,7 @@ mod tests {
             let mut new = store(seed);
             assert!(new.adopt_tokens(&KeptTokens { seed: 1, base: 1, limit, tokens: vec![(1, 1)] }), "{limit}");
             assert!(new.is_issued(1, 1) && new.invalid_token() > limit);
-            limit = new.kept_tokens().unwrap().limit;
+            limit = kept_at_end(&new).limit;
         }
     }
 
@@ -224,19 +257,19 @@ mod tests {
         let write = Write { key, hash, value: b"v", flags: 0.into(), ttl: Ttl::Never, mode: Mode::Set, token };
         store.write(&store.participate(), &write, 1).unwrap();
         assert_eq!(issue(&store, key), u64::MAX - 1);
-        let kept = store.kept_tokens().unwrap();
+        let kept = kept_at_end(&store);
         assert!(kept.tokens.len() == issued.len() && kept.limit < u64::MAX - 1);
     }
 
     /// As over a start whose memory file began cold.
     #[test]
     fn limits_outlive_stores_that_adopt_nothing() {
-        let limit = issued(1).0.kept_tokens().unwrap().limit.max(1 << TOKEN_BASE_BITS);
+        let limit = kept_at_end(&issued(1).0).limit.max(1 << TOKEN_BASE_BITS);
         for changes in [0, 3] {
             let mut between = store(2);
             between.keep_limit(limit);
             (0..changes).for_each(|_| set(&between, b"key", b"value"));
-            let kept = between.kept_tokens().expect("there is a limit");
+            let kept = kept_at_end(&between);
             let mut new = store(3);
             assert!(new.adopt_tokens(&kept) && new.invalid_token() > limit);
         }
@@ -245,7 +278,7 @@ mod tests {
     #[test]
     fn only_its_own_tokens_are_continued() {
         let (store, issued) = issued(1);
-        let kept = store.kept_tokens().unwrap();
+        let kept = kept_at_end(&store);
         store.issued_tokens.get().unwrap().forget(store.hash(&issued[0].0));
         assert!(!store.is_issued(store.hash(&issued[0].0), issued[0].1));
         for foreign in [KeptTokens { seed: 2, ..kept.clone() }, KeptTokens { base: kept.base + 1, ..kept.clone() }] {

@@ -300,6 +300,22 @@ fn a_memory_file_continues_tokens_of_flash() {
     stop(cache);
 }
 
+/// The memory file has later values than flash knew of when it was closed.
+#[test]
+fn a_memory_file_refuses_tokens_of_closed_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_file = || builder(folder.path()).memory_file(folder.path().join("memory"));
+    let cache = with_file().build().unwrap();
+    let tokens = issue(&cache);
+    cache.close_flash();
+    (0..KEYS).step_by(2).for_each(|number| set(&cache, number, b"new"));
+    stop(cache);
+    let cache = with_file().build().unwrap();
+    assert_eq!(cache.get(&key(0)).hit().expect("memory is warm").to_vec(), b"new");
+    let answers = cas_all(&cache, &tokens);
+    assert!(answers.iter().step_by(2).all(|answer| *answer == Stored::Exists), "{answers:?}");
+}
+
 /// A memory file does not hold the base of adopted tokens, so memory that starts empty beside it adopts none.
 #[test]
 fn an_empty_memory_file_adopts_no_tokens() {
