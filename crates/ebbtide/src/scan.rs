@@ -36,6 +36,7 @@ pub struct Scan {
     pool: Arc<PoolState>,
     _owner: Arc<Owner>,
     wanted: ScanContent,
+    gives_up: bool,
     stage: Stage,
     /// With flash.
     promoted: Option<Arc<PromotedSince>>,
@@ -67,7 +68,8 @@ impl Access {
         };
         let _owner = Arc::clone(&self.owner);
         // If the store refuses, dropping the scan gives its place among the promoted keys back.
-        let mut scan = Scan { pool, _owner, wanted: ScanContent::Values, stage: Stage::End(false), promoted };
+        let (wanted, gives_up, stage) = (ScanContent::Values, false, Stage::End(false));
+        let mut scan = Scan { pool, _owner, wanted, gives_up, stage, promoted };
         scan.stage = Stage::Memory(self.pool.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
@@ -78,6 +80,16 @@ impl Scan {
     /// and those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
         self.wanted = ScanContent::Keys;
+        self
+    }
+
+    /// Removes what lies on flash and cannot be read, and what lies beside it: no get finds it, also if it can be read
+    /// later. So a scan whose caller removes what it meets leaves nothing. [`Cache::end_rerouting`] knows whether a
+    /// later start may find it.
+    ///
+    /// [`Cache::end_rerouting`]: crate::memcached::Cache::end_rerouting
+    pub fn giving_up_unread(mut self) -> Self {
+        self.gives_up = true;
         self
     }
 
@@ -93,8 +105,10 @@ impl Scan {
         match &mut self.stage {
             Stage::Memory(scan) => {
                 if !advance_in_memory(&self.pool, scan, visit) {
-                    self.stage = match &self.pool.flash {
-                        Some(flash) => Stage::Flash(flash.tier.scan(self.wanted)),
+                    let on_flash = self.pool.flash.as_ref().map(|flash| flash.tier.scan(self.wanted));
+                    self.stage = match on_flash {
+                        Some(scan) if self.gives_up => Stage::Flash(scan.giving_up_unread()),
+                        Some(scan) => Stage::Flash(scan),
                         None => Stage::End(true),
                     };
                 }
@@ -113,7 +127,7 @@ impl Scan {
     }
 
     /// Whether it has ended and has met all entries that there were from its beginning to its end. False if flash
-    /// was not walked as a whole: it has failed or was closed, or some of it could not be read.
+    /// was not walked as a whole: it has failed or was closed, or some of it could not be read and was not given up.
     pub fn is_complete(&self) -> bool {
         matches!(self.stage, Stage::End(true))
     }

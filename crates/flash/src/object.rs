@@ -153,6 +153,15 @@ pub enum ScanContent {
     Values,
 }
 
+/// Whether objects that a walk cannot read stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// They stay, and later reads may find them.
+    Kept,
+    /// They are given up: no lookup finds them any more.
+    GivenUp,
+}
+
 /// The immediate answer of a lookup.
 #[derive(Debug)]
 pub enum FlashLookup {

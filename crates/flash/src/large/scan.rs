@@ -13,8 +13,9 @@ use super::address::UNIT;
 use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, part_hash};
 use super::regions::RegionState;
 use crate::device::{self, BLOCK, Buffer};
-use crate::object::{ScanContent, ScannedObject, has_expired};
+use crate::object::{ScanContent, ScannedObject, Unread, has_expired};
 use crate::{FlashHash, Key};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -58,6 +59,7 @@ struct RegionScan {
 /// The request of the caller of a walk.
 struct ScanVisitor<'a> {
     wanted: ScanContent,
+    unread: Unread,
     now: u32,
     visit: &'a mut dyn FnMut(ScannedObject<'_>),
 }
@@ -93,13 +95,13 @@ impl LargeLog {
     pub(crate) fn advance_scan(
         self: &Arc<Self>,
         scan: &mut LargeScan,
-        wanted: ScanContent,
+        (wanted, unread): (ScanContent, Unread),
         now: u32,
         visit: &mut dyn FnMut(ScannedObject<'_>),
     ) -> bool {
         let now = self.observe_time(now);
         let Some(mut visiting) = scan.region.take().or_else(|| self.next_region(scan)) else { return false };
-        self.visit_piece(&mut visiting, scan.began_order, &mut ScanVisitor { wanted, now, visit });
+        self.visit_piece(&mut visiting, scan.began_order, &mut ScanVisitor { wanted, unread, now, visit });
         scan.region = (visiting.at < visiting.end).then_some(visiting);
         true
     }
@@ -162,7 +164,7 @@ impl LargeLog {
     fn visit_piece(&self, visiting: &mut RegionScan, began_order: u64, visitor: &mut ScanVisitor<'_>) {
         let begin = visiting.at / BLOCK * BLOCK;
         let bytes = (visiting.end - begin).next_multiple_of(BLOCK).min(PIECE);
-        let Some(buffer) = self.piece(visiting.region, visiting.sequence, begin, bytes) else {
+        let Some(buffer) = self.piece(visiting.region, visiting.sequence, begin..begin + bytes, visitor.unread) else {
             visiting.at = begin + bytes;
             return;
         };
@@ -206,7 +208,9 @@ impl LargeLog {
         let Ok(header) = ObjectHeader::check(bytes, self.options.identity, sequence, position) else {
             // An object that is still being copied into an open region is not in the index.
             let key = self.key_of(&ObjectHeader::decode(bytes), bytes);
-            self.counters.scans_corrupt.add(u64::from(self.is_at_address(key.hash, region, sequence, position)));
+            if self.is_at_address(key.hash, region, sequence, position) {
+                self.count_damaged(at, visitor.unread);
+            }
             return false;
         };
         if counts {
@@ -231,14 +235,15 @@ impl LargeLog {
         }
         if visitor.wanted == ScanContent::Keys {
             if ObjectHeader::check_front(front, self.options.identity, sequence, position).is_err() {
-                self.counters.scans_corrupt.one();
+                self.count_damaged(at, visitor.unread);
                 return false;
             }
             self.visit_current(&WholeObject { header, key, value: None }, at, visitor);
             return true;
         }
         let from = position as usize * UNIT - begin;
-        let Some(whole) = self.piece(region, sequence, begin, from + header.object_bytes()) else { return true };
+        let whole = self.piece(region, sequence, begin..begin + from + header.object_bytes(), visitor.unread);
+        let Some(whole) = whole else { return true };
         self.visit_one(&whole[from..from + header.object_bytes()], at, visitor, true)
     }
 
@@ -295,16 +300,26 @@ impl LargeLog {
         let (region, position) = self.geometry.split(address.unit());
         let begin = position as usize * UNIT / BLOCK * BLOCK;
         let bytes = (address.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
-        let buffer = self.piece(region, sequence, begin, bytes)?;
+        let buffer = self.piece(region, sequence, begin..begin + bytes, Unread::Kept)?;
         let object = &buffer[position as usize * UNIT - begin..];
         let header = ObjectHeader::check(object, self.options.identity, sequence, position).ok()?;
         let key = object.get(OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes))?;
         (key == hash.0.to_le_bytes()).then(|| (header, object[..header.object_bytes()].to_vec()))
     }
 
-    /// Bytes of a region in this life; `None` if the life is over, or the device fails.
-    fn piece(&self, number: u32, sequence: u64, begin: usize, bytes: usize) -> Option<Buffer> {
+    /// Counts an object in the index that is damaged. Another read may find it right.
+    fn count_damaged(&self, (region, sequence, _): ScanPosition, unread: Unread) {
+        self.counters.scans_corrupt.one();
+        if unread == Unread::GivenUp {
+            self.fail(region, sequence);
+        }
+    }
+
+    /// Bytes of a region in this life; `None` if the life is over, or the device fails: then the region fails, too, if
+    /// it is to be given up.
+    fn piece(&self, number: u32, sequence: u64, range: Range<usize>, unread: Unread) -> Option<Buffer> {
         let region = &self.regions[number as usize];
+        let (begin, bytes) = (range.start, range.len());
         if matches!(region.state(), RegionState::Open | RegionState::Writing) {
             let staged = self.slots[usize::from(region.slot())].read().unwrap();
             if let Some(staged) = staged.as_ref().filter(|it| it.region == number && it.sequence == sequence) {
@@ -327,6 +342,9 @@ impl LargeLog {
             }
             Err(_) => {
                 self.counters.read_errors.one();
+                if unread == Unread::GivenUp {
+                    self.fail(number, sequence);
+                }
                 None
             }
         }

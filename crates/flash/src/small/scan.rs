@@ -15,7 +15,7 @@ use super::set_group::{Entry, SetGroup};
 use super::stats::Counters;
 use super::{SmallShared, SmallStore, is_page_token, page_token};
 use crate::device::{self, Buffer};
-use crate::object::{FlashHash, Key, ScannedObject, Token, has_expired};
+use crate::object::{FlashHash, Key, ScannedObject, Token, Unread, has_expired};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,6 +35,23 @@ struct SetSnapshot {
     entries: Vec<Entry>,
     /// The expected headers of the entries' pages.
     headers: Vec<Option<PageHeader>>,
+}
+
+/// The set's page, and that of each of its entries.
+struct SetPages {
+    /// `None` where it cannot be read.
+    pages: Vec<Option<Buffer>>,
+    /// How many have other bytes than expected.
+    damaged: usize,
+    /// How many the device has not read.
+    failed: usize,
+}
+
+/// The request of the caller of a walk.
+struct SetVisitor<'a> {
+    unread: Unread,
+    now: u32,
+    visit: &'a mut dyn FnMut(ScannedObject<'_>),
 }
 
 /// An object in one of a set's pages.
@@ -61,15 +78,21 @@ impl SmallStore {
 
     /// Visits the objects of some sets from this one on. Returns the set with which to continue, if there are more.
     /// Waits for the device.
-    pub(crate) fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
+    pub(crate) fn advance_scan(
+        &self,
+        from: u32,
+        unread: Unread,
+        now: u32,
+        visit: &mut dyn FnMut(ScannedObject<'_>),
+    ) -> Option<u32> {
         let end = self.sets().min(from.saturating_add(SETS_AT_ONCE));
-        self.shared.visit_sets(from..end, now, visit);
+        self.shared.visit_sets(from..end, &mut SetVisitor { unread, now, visit });
         (end < self.sets()).then_some(end)
     }
 }
 
 impl SmallShared {
-    fn visit_sets(&self, sets: Range<u32>, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) {
+    fn visit_sets(&self, sets: Range<u32>, visitor: &mut SetVisitor<'_>) {
         let mut noted: Vec<Option<SetSnapshot>> = sets.clone().map(|number| self.note(number)).collect();
         let is_read = |noted: &Option<SetSnapshot>| noted.as_ref().is_some_and(SetSnapshot::needs_page);
         let pages = noted.iter().position(is_read).zip(noted.iter().rposition(is_read));
@@ -77,9 +100,14 @@ impl SmallShared {
         let read = pages.and_then(|(first, last)| self.read_pages(sets.start + first as u32, last - first + 1));
         for (index, number) in sets.enumerate() {
             let Some(noted) = noted[index].take() else { continue };
-            let page =
-                read.as_ref().filter(|_| noted.needs_page()).map(|read| copy_of(&read[(index - first) * PAGE..]));
-            self.visit_set(number, noted, page, now, visit);
+            let page = match &read {
+                _ if !noted.needs_page() => None,
+                Some(read) => Some(copy_of(&read[(index - first) * PAGE..])),
+                // Of the pages that were read at once only some may be unreadable.
+                None if visitor.unread == Unread::GivenUp => self.read_pages(number, 1),
+                None => None,
+            };
+            self.visit_set(number, noted, page, visitor);
         }
     }
 
@@ -114,20 +142,13 @@ impl SmallShared {
         read.ok()
     }
 
-    fn visit_set(
-        &self,
-        number: u32,
-        mut noted: SetSnapshot,
-        mut page: Option<Buffer>,
-        now: u32,
-        visit: &mut dyn FnMut(ScannedObject<'_>),
-    ) {
+    fn visit_set(&self, number: u32, mut noted: SetSnapshot, mut page: Option<Buffer>, visitor: &mut SetVisitor<'_>) {
         let mut visited: Vec<FlashHash> = Vec::new();
         for _ in 0..TRIES {
-            let (pages, damaged) = self.pages_of(number, &noted, page);
+            let SetPages { pages, damaged, failed } = self.pages_of(number, &noted, page);
             let mut changed = false;
             for ScanCandidate { hash, page, record } in self.candidates_of(number, &noted, &pages) {
-                if visited.contains(&hash) || has_expired(record.expiry, now) {
+                if visited.contains(&hash) || has_expired(record.expiry, visitor.now) {
                     continue;
                 }
                 match self.still(number, &noted, hash, page == 0) {
@@ -144,11 +165,12 @@ impl SmallShared {
                 let PageRecord { value, client_flags, is_annotated, expiry, .. } = record;
                 let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
                 let value = Some(value);
-                visit(ScannedObject { key, value, value_bytes, client_flags, is_annotated, expiry });
+                (visitor.visit)(ScannedObject { key, value, value_bytes, client_flags, is_annotated, expiry });
             }
             // A page that was being written may be torn.
             changed |= damaged > 0 && !self.is_as(number, &noted);
-            if !changed {
+            let is_left = damaged + failed > 0 && visitor.unread == Unread::GivenUp;
+            if !changed && (!is_left || self.give_up(number, &noted)) {
                 Counters::add(&self.counters.corrupt_pages, damaged);
                 return;
             }
@@ -159,9 +181,19 @@ impl SmallShared {
         Counters::one(&self.counters.scans_contended);
     }
 
-    /// The set's page, and that of each of its entries, `None` where it cannot be read; and the number of damaged ones.
-    fn pages_of(&self, number: u32, noted: &SetSnapshot, page: Option<Buffer>) -> (Vec<Option<Buffer>>, usize) {
+    /// Empties a set as it was noted. False if it has changed.
+    fn give_up(&self, number: u32, noted: &SetSnapshot) -> bool {
+        let (mut group, set) = self.locked(number);
+        let is_same = self.fits(&group, set, noted);
+        if is_same {
+            self.invalidate_failed(&mut group, set, number);
+        }
+        is_same
+    }
+
+    fn pages_of(&self, number: u32, noted: &SetSnapshot, page: Option<Buffer>) -> SetPages {
         let (salt, mut damaged) = (self.options.salt, 0);
+        let mut failed = usize::from(noted.needs_page() && page.is_none());
         let page = match &noted.image {
             Some(image) => Some(copy_of(image)),
             None => page.filter(|page| {
@@ -178,14 +210,16 @@ impl SmallShared {
                 pages.push(None);
                 continue;
             };
-            let copy = self.log.copy(page).or_else(|| self.read(expected.number, 1)).filter(|copy| {
+            let copy = self.log.copy(page).or_else(|| self.read(expected.number, 1));
+            failed += usize::from(copy.is_none());
+            let copy = copy.filter(|copy| {
                 let fits = is_expected(copy, salt, header);
                 damaged += usize::from(!fits);
                 fits
             });
             pages.push(copy);
         }
-        (pages, damaged)
+        SetPages { pages, damaged, failed }
     }
 
     /// The record that a lookup would find for each key of a set. Page 0 is the set's, the others are those of the

@@ -2,7 +2,7 @@
 
 use super::Tier;
 use crate::large::LargeScan;
-use crate::object::{ScanContent, ScannedObject};
+use crate::object::{ScanContent, ScannedObject, Unread};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub struct TierScan {
     tier: Arc<Tier>,
     wanted: ScanContent,
+    unread: Unread,
     large: LargeScan,
     phase: Phase,
     /// [`Tier::unvisited`] at the start.
@@ -36,8 +37,9 @@ enum Phase {
 impl Tier {
     /// Starts a walk over all objects.
     pub fn scan(self: &Arc<Self>, wanted: ScanContent) -> TierScan {
-        let (large, unvisited_before) = (self.large.scan(), self.unvisited());
-        TierScan { tier: Arc::clone(self), wanted, large, phase: Phase::Large, unvisited_before, is_cut: false }
+        let (unread, phase) = (Unread::Kept, Phase::Large);
+        let (large, unvisited_before) = (self.large.scan(), self.unvisited(unread));
+        TierScan { tier: Arc::clone(self), wanted, unread, large, phase, unvisited_before, is_cut: false }
     }
 
     /// Whether a start could find objects that no lookup and no walk finds now: what could not be read, and is not yet
@@ -46,37 +48,51 @@ impl Tier {
         self.large.has_failed_region() || self.large.is_unclean() || self.small.is_unclean()
     }
 
-    /// Objects, or pieces with objects, that could not be read, by walks and by others.
-    fn unvisited(&self) -> u64 {
+    /// Objects, or pieces with objects, that could not be read, by walks and by others, unless they are given up.
+    fn unvisited(&self, unread: Unread) -> u64 {
         let (large, small) = (self.large.stats(), self.small.stats().counts);
-        large.read_errors + small.read_errors + small.scans_contended
+        let read_errors = if unread == Unread::Kept { large.read_errors + small.read_errors } else { 0 };
+        read_errors + small.scans_contended
     }
 }
 
 impl TierScan {
+    /// Gives up what it cannot read, as if it had been removed: regions, and the objects of whole sets. For a caller
+    /// that removes what it meets, and must not leave anything. A start may find them until maintenance has marked
+    /// them: see [`Tier::hides_objects`].
+    pub fn giving_up_unread(mut self) -> Self {
+        self.unread = Unread::GivenUp;
+        self.unvisited_before = self.tier.unvisited(self.unread);
+        self
+    }
+
     /// Calls `visit` for each object of the next piece of 256 KiB, in no order; a piece may have none. False at the end
     /// of the walk, or if the device has failed or the tier was closed. `now` is in seconds since 1970. Waits for the
     /// device, with one read at a time. Takes memory for the piece, or for the longest value if values are wanted.
     pub fn advance(&mut self, now: u32, mut visit: impl FnMut(ScannedObject<'_>)) -> bool {
-        let Self { tier, wanted, large, phase, is_cut, .. } = self;
+        let Self { tier, wanted, unread, large, phase, is_cut, .. } = self;
+        let reading = (*wanted, *unread);
         let now = tier.observe_time(now);
         if !matches!(phase, Phase::End) && (tier.has_failed(now) || tier.is_closed.load(Relaxed)) {
             (*phase, *is_cut) = (Phase::End, true);
         }
         *phase = match *phase {
-            Phase::Large if tier.large.advance_scan(large, *wanted, now, &mut visit) => Phase::Large,
+            Phase::Large if tier.large.advance_scan(large, reading, now, &mut visit) => Phase::Large,
             Phase::Large => Phase::Small(0),
-            Phase::Small(from) => tier.small.advance_scan(from, now, &mut visit).map_or(Phase::End, Phase::Small),
+            Phase::Small(from) => {
+                tier.small.advance_scan(from, *unread, now, &mut visit).map_or(Phase::End, Phase::Small)
+            }
             Phase::End => Phase::End,
         };
         !matches!(phase, Phase::End)
     }
 
     /// Whether it has visited all that can be found on flash: it is at its end, was not cut short, and all could be
-    /// read meanwhile. Damaged objects do not count, since no lookup finds them. Those of a failed region do until the
-    /// region is marked dead, which maintenance tries next.
+    /// read meanwhile, or was given up. Damaged objects do not count, since no lookup finds them. Those of a failed
+    /// region do, unless they are given up, until the region is marked dead, which maintenance tries next.
     pub fn is_complete(&self) -> bool {
-        let is_read = self.tier.unvisited() == self.unvisited_before && !self.tier.large.has_failed_region();
+        let is_given_up = self.unread == Unread::GivenUp || !self.tier.large.has_failed_region();
+        let is_read = self.tier.unvisited(self.unread) == self.unvisited_before && is_given_up;
         matches!(self.phase, Phase::End) && !self.is_cut && is_read
     }
 

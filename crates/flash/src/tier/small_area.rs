@@ -1,6 +1,7 @@
 //! The store of small objects, which is absent until the capacity is split. Small objects are in the log of large
 //! objects until then, and for as long as too few of them arrive.
 
+use crate::object::Unread;
 use crate::small::{SmallDrop, SmallStore, Stats};
 use crate::{Error, FlashHash, FlashLookup, Key, Object, OnLookup, ScannedObject, Token};
 use std::ops::Range;
@@ -79,8 +80,14 @@ impl SmallArea {
     }
 
     /// As [`SmallStore::advance_scan`]; the walk is over at once if there is no store.
-    pub fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
-        self.store.get()?.advance_scan(from, now, visit)
+    pub fn advance_scan(
+        &self,
+        from: u32,
+        unread: Unread,
+        now: u32,
+        visit: &mut dyn FnMut(ScannedObject<'_>),
+    ) -> Option<u32> {
+        self.store.get()?.advance_scan(from, unread, now, visit)
     }
 
     pub fn sets(&self) -> u32 {

@@ -19,6 +19,7 @@ use super::{PoolRule, PoolSet, sweep};
 use crate::Error;
 use crate::inbox::Inbox;
 use crate::shared::Shared;
+use crate::sync::lock;
 
 /// How long a reload waits for the threads to take its pools over, and for memory of an added pool.
 const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(100) } else { Duration::from_secs(30) };
@@ -96,6 +97,7 @@ impl Reload<'_> {
     /// `Pool`, `Cache`: nothing was changed, unless the message names a change.
     pub fn run(&self, rules: &[PoolRule]) -> Result<PoolChanges, Error> {
         let shared = self.shared;
+        let _alone = lock(&shared.pools.reloading);
         let before = shared.pools.current();
         if before.rules().eq(PoolRule::in_order(rules)) {
             return Ok(PoolChanges::default());
@@ -246,9 +248,8 @@ mod tests {
     use super::*;
     use crate::{Listen, Server, ServerOptions};
 
-    /// Without an end of the pool, a start with the rules of before would find its entries.
-    #[test]
-    fn a_late_thread_keeps_no_removed_pool() {
+    /// A server with the pools `default` and `a`.
+    fn server() -> (Cache, Server, [PoolRule; 2]) {
         let rules = [PoolRule::named("default"), PoolRule { prefixes: vec![b"a:".into()], ..PoolRule::named("a") }];
         let cache = Cache::builder().memory(ByteSize::mib(16)).pool(rules[1].options()).build().expect("a cache");
         let options = ServerOptions {
@@ -257,6 +258,33 @@ mod tests {
             ..ServerOptions::default()
         };
         let server = Server::bind(options, cache.clone()).expect("a server");
+        (cache, server, rules)
+    }
+
+    /// Otherwise the second would route keys to pools that the first is about to sweep.
+    #[test]
+    fn two_reloads_at_once_follow_each_other() {
+        let (_cache, server, rules) = server();
+        let shared = &server.acceptor.shared;
+        let late = shared.pools.current();
+        let version = shared.pools.version();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| Reload { shared, inboxes: &[] }.run(&rules[..1]));
+            // It waits for the late thread next.
+            while shared.pools.version() == version {
+                thread::yield_now();
+            }
+            let second = Reload { shared, inboxes: &[] }.run(&rules).expect_err("a sweep is under way");
+            assert!(second.to_string().contains("still being deleted"), "{second}");
+            assert!(first.join().expect("no panic").is_err());
+        });
+        drop(late);
+    }
+
+    /// Without an end of the pool, a start with the rules of before would find its entries.
+    #[test]
+    fn a_late_thread_keeps_no_removed_pool() {
+        let (cache, server, rules) = server();
         let shared = &server.acceptor.shared;
         let late = shared.pools.current();
         let reload = Reload { shared, inboxes: &[] };

@@ -71,6 +71,8 @@ pub struct PublishedPools {
     version: AtomicU64,
     /// Set while entries whose keys belong to another pool are deleted.
     pub is_sweeping: AtomicBool,
+    /// Held by a reload.
+    pub reloading: Mutex<()>,
     /// Earlier sets, which threads may still use.
     replaced: Mutex<Vec<Weak<PoolSet>>>,
     /// Names of pools that are to be removed once no thread uses an earlier set.
@@ -308,6 +310,7 @@ impl PublishedPools {
             published: Mutex::new(Arc::new(set)),
             version: AtomicU64::new(0),
             is_sweeping: AtomicBool::new(false),
+            reloading: Mutex::default(),
             replaced: Mutex::default(),
             leaving: Mutex::default(),
         }

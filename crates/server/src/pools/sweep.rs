@@ -1,11 +1,13 @@
 //! Deletes the entries whose keys belong to another pool since a reload, or since a start with other prefixes.
 //!
 //! Such an entry is never read. It must be removed before another reload can give its key back to its pool: clients
-//! have written newer values to the other pool meanwhile. A memory file and flash keep whether that has been done.
+//! have written newer values to the other pool meanwhile. A memory file and flash keep whether that has been done. What
+//! flash cannot read is given up.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ebbtide::flash::Health;
@@ -17,31 +19,83 @@ use crate::shared::Shared;
 
 /// Interval of attempts to scan a pool that clients scan as often as they can.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Longest pause before a pool is swept again of which flash has not read everything.
+/// Longest pause before a pool is swept again of which flash was not walked as a whole.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// Attempts to end the change of the prefixes on flash, with pauses that double.
+const END_TRIES: u32 = 6;
 
 /// How the sweep of a pool has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SweepEnd {
     /// Without an entry that is not the pool's.
     Clean,
-    /// Flash has not read everything, and may have such entries.
+    /// Flash was not walked as a whole, and may have such entries.
     Incomplete,
     /// The server stops.
     Stopped,
 }
 
+/// A sweep under way. When it is dropped, also by a panic, the next reload is accepted.
+struct SweepGuard(Arc<Shared>);
+
+impl Drop for SweepGuard {
+    fn drop(&mut self) {
+        self.0.pools.is_sweeping.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Starts to delete, in the background.
 pub fn start(shared: &Arc<Shared>) -> Result<(), Error> {
+    start_with(shared, sweep_all).map(drop)
+}
+
+/// If the sweep panics, or cannot start, all pools are emptied instead: the next reload may give keys back.
+fn start_with(
+    shared: &Arc<Shared>,
+    sweep: impl FnOnce(&Shared) -> Option<Arc<PoolSet>> + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
     shared.pools.is_sweeping.store(true, Ordering::Relaxed);
     let for_thread = Arc::clone(shared);
     let run = move || {
-        if let Some(set) = sweep_all(&for_thread) {
-            for_thread.cache.end_rerouting(&PoolRule::routing(set.rules()));
+        let guard = SweepGuard(for_thread);
+        let shared = &*guard.0;
+        match panic::catch_unwind(AssertUnwindSafe(|| sweep(shared))) {
+            Ok(Some(set)) => end_rerouting(shared, &set),
+            Ok(None) => {}
+            Err(_) => empty_all(shared),
         }
-        for_thread.pools.is_sweeping.store(false, Ordering::Relaxed);
     };
-    thread::Builder::new().name("pool-sweep".to_owned()).spawn(run).map(drop).map_err(Error::Thread)
+    let spawned = thread::Builder::new().name("pool-sweep".to_owned()).spawn(run);
+    spawned.map_err(|error| {
+        empty_all(&SweepGuard(Arc::clone(shared)).0);
+        Error::Thread(error)
+    })
+}
+
+/// Removes all entries, which leaves none whose key belongs to another pool.
+fn empty_all(shared: &Shared) {
+    let set = shared.pools.current();
+    set.entries.iter().for_each(|entry| entry.pool.flush(Duration::ZERO));
+    set.flush_compact();
+    if shared.pools.remove_leaving(&shared.cache).is_ok() {
+        end_rerouting(shared, &set);
+    }
+}
+
+/// Notes that the change of the prefixes is over. Maintenance marks what a sweep has given up on flash: until then a
+/// start could find it.
+fn end_rerouting(shared: &Shared, set: &PoolSet) {
+    let rules = PoolRule::routing(set.rules());
+    let mut pause = INTERVAL;
+    for _ in 0..END_TRIES {
+        shared.cache.end_rerouting(&rules);
+        if !shared.cache.is_rerouting() || shared.is_stopping() {
+            return;
+        }
+        pause_for(pause, &|| shared.is_stopping());
+        pause *= 2;
+    }
 }
 
 /// Sweeps all pools of the present set. Returns it if each is clean. Where flash has failed no pool is: nothing is
@@ -121,7 +175,7 @@ fn begin(pool: &Pool, is_stopping: &impl Fn() -> bool) -> Option<Scan> {
     // The loop ends: a client's scan ends when its reader has read it or has disconnected.
     while !is_stopping() {
         match pool.scan() {
-            Ok(scan) => return Some(scan.without_long_values()),
+            Ok(scan) => return Some(scan.without_long_values().giving_up_unread()),
             Err(_) => thread::sleep(INTERVAL),
         }
     }
@@ -132,9 +186,12 @@ fn begin(pool: &Pool, is_stopping: &impl Fn() -> bool) -> Option<Scan> {
 mod tests {
     use std::cell::Cell;
 
+    use std::net::Ipv4Addr;
+
     use ebbtide::memcached::{ByteSize, Cache};
 
     use super::*;
+    use crate::{Listen, Server, ServerOptions};
 
     #[test]
     fn a_sweep_beside_a_stop_is_not_clean() {
@@ -153,5 +210,27 @@ mod tests {
             looks.replace(looks.get() + 1) > steps
         };
         assert_eq!(sweep(&set, number, &look), SweepEnd::Stopped);
+    }
+
+    /// Its entries are in a pool that their keys have left, and the next reload may give the keys back.
+    #[test]
+    fn a_sweep_that_panics_leaves_nothing() {
+        let rules = [PoolRule::named("default"), PoolRule { prefixes: vec![b"a:".into()], ..PoolRule::named("a") }];
+        let cache = Cache::builder().memory(ByteSize::mib(16)).pool(rules[1].options()).build().expect("a cache");
+        let options = ServerOptions {
+            listeners: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into())],
+            pools: rules.to_vec(),
+            ..ServerOptions::default()
+        };
+        let server = Server::bind(options, cache.clone()).expect("a server");
+        let shared = &server.acceptor.shared;
+        cache.insert(b"a:1", b"old").apply().expect("stored");
+        let sweep = start_with(shared, |_| panic!("in the middle")).expect("a thread");
+        _ = sweep.join();
+        assert!(!shared.pools.is_sweeping.load(Ordering::Relaxed), "reloads are refused");
+        assert!(!cache.contains(b"a:1"), "an old value");
+        cache.insert(b"a:1", b"old").apply().expect("stored");
+        start_with(shared, sweep_all).expect("a thread").join().expect("no panic");
+        assert!(!shared.pools.is_sweeping.load(Ordering::Relaxed) && !cache.contains(b"a:1"));
     }
 }

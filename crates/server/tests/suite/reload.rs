@@ -139,6 +139,7 @@ fn a_pool_of_a_failed_reload_is_replaced() {
     server.stop();
 }
 
+/// The sweep gives it up, and ends.
 #[test]
 fn what_flash_cannot_read_does_not_come_back() {
     let (before, after) = (rules(&[]), rules(&[rule("u", "u:")]));
@@ -147,28 +148,33 @@ fn what_flash_cannot_read_does_not_come_back() {
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64));
         cache(builder.flash_device(device.clone()).flash_options(options), rules)
     };
-    let first = Arc::new(FaultyDevice::new(DEVICE_BYTES, 7, Delivery::Later { queue_depth: 8 }));
-    let old = build(&first, &before);
-    old.insert(b"u:1", &[1; 3000]).apply().expect("stored");
-    old.close().expect("a clean close");
-    let second = Arc::new(first.killed(8));
-    let changed = build(&second, &after);
-    assert!(changed.is_rerouting());
-    // All but the first block.
-    second.break_range(Direction::Read, 4096..DEVICE_BYTES as u64);
-    let server = Reloaded::new(changed, &after);
-    server.ask("set u:1 0 0 3\r\nnew\r\n", "STORED\r\n");
-    let deadline = Instant::now() + PATIENCE;
-    while server.cache.flash_stats().expect("flash").tier.large.read_errors < 2 {
-        assert!(server.cache.is_rerouting() && Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(5));
+    for reloads in [false, true] {
+        let first = Arc::new(FaultyDevice::new(DEVICE_BYTES, 7, Delivery::Later { queue_depth: 8 }));
+        let old = build(&first, &before);
+        old.insert(b"u:1", &[1; 3000]).apply().expect("stored");
+        old.close().expect("a clean close");
+        let second = Arc::new(first.killed(8));
+        let changed = build(&second, &after);
+        assert!(changed.is_rerouting());
+        // All but the first block.
+        second.break_range(Direction::Read, 4096..DEVICE_BYTES as u64);
+        let server = Reloaded::new(changed, &after);
+        server.ask("set u:1 0 0 3\r\nnew\r\n", "STORED\r\n");
+        let deadline = Instant::now() + PATIENCE;
+        while server.cache.flash_stats().expect("flash").tier.large.read_errors == 0 {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if reloads {
+            server.reload(&before);
+            server.ask("get u:1\r\n", "END\r\n");
+        }
+        server.stop();
+        let third = Arc::new(second.killed(9));
+        let back = build(&third, &before);
+        assert!(!back.get(b"u:1").is_hit());
+        back.close().expect("a clean close");
     }
-    assert!(server.reload.reload_pools(&before).is_err(), "it goes on");
-    server.stop();
-    let third = Arc::new(second.killed(9));
-    let back = build(&third, &before);
-    assert!(!back.get(b"u:1").is_hit());
-    back.close().expect("a clean close");
 }
 
 /// A sweep cannot walk flash then, which serves nothing any more: but memory of all pools serves.

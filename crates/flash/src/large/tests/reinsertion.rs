@@ -6,7 +6,7 @@ use super::eventful::Eventful;
 use super::reclaim::survivors;
 use super::*;
 use crate::device::{Delivery, Direction, FaultyDevice};
-use crate::object::ScanContent;
+use crate::object::{ScanContent, Unread};
 use crate::recovery::RecoveryInput;
 use crate::{FlashHash, Token};
 use std::ops::Range;
@@ -499,7 +499,7 @@ fn a_scan_visits_objects_copied_during_it() {
     }
     hit_all(&log, 3);
     let (mut met, mut scan, mut visits) = (Vec::new(), log.scan(), 0);
-    while log.advance_scan(&mut scan, ScanContent::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
+    while log.advance_scan(&mut scan, (ScanContent::Keys, Unread::Kept), 1, &mut |it| met.push(it.key.bytes.to_vec())) {
         visits += 1;
         if visits == 1 {
             log.seal_all(1);
@@ -517,7 +517,7 @@ fn a_scan_revisits_open_regions_for_copies() {
     (0..2).for_each(|number| _ = insert(&log, number, b"value", [200, 400][number as usize], 1).unwrap());
     hit_all(&log, 2);
     let (mut met, mut scan, mut visits) = (Vec::new(), log.scan(), 0);
-    while log.advance_scan(&mut scan, ScanContent::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
+    while log.advance_scan(&mut scan, (ScanContent::Keys, Unread::Kept), 1, &mut |it| met.push(it.key.bytes.to_vec())) {
         visits += 1;
         if visits == 1 {
             // The region of the second one is full, and goes; now it has as little time left as the first one had.

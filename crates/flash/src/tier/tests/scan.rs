@@ -1,7 +1,7 @@
 //! Walks over all objects on flash, compared with a plain map, with all other operations in between.
 
 use super::{SMALL, Stopping, get, put, put_until, serve, tier_on, value_of};
-use crate::device::{Delivery, Device, Faults, FaultyDevice, MemoryDevice};
+use crate::device::{Delivery, Device, Direction, Faults, FaultyDevice, MemoryDevice};
 use crate::large::Reinsertion;
 use crate::{FlashHash, ScanContent, ScannedObject, Tier, TierOptions};
 use ebbtide_testkit::Random;
@@ -316,4 +316,39 @@ fn walks_beside_failed_regions_are_not_complete() {
     assert!(!is_complete() && tier.hides_objects());
     tier.maintain(1);
     assert!(is_complete() && !tier.hides_objects());
+}
+
+/// Otherwise a page that stays unreadable keeps each walk from its end.
+#[test]
+fn a_walk_that_gives_up_ends() {
+    let device = Arc::new(FaultyDevice::new(6 << 20, 1, Delivery::AtOnce));
+    let (region_bytes, small_share, rewrite_threshold) = (64 << 10, Some(0.5), 1);
+    let options = TierOptions { region_bytes, small_share, rewrite_threshold, ..TierOptions::default() };
+    let tier = Tier::on(device.clone(), &options).unwrap();
+    for key in 0..3000_u64 {
+        put(&tier, &key.to_le_bytes(), &vec![7; if key.is_multiple_of(40) { 5000 } else { 400 }], 1);
+        tier.maintain(1);
+    }
+    tier.large.seal_all(1);
+    let walk = |gives_up| {
+        let (scan, mut met) = (tier.scan(ScanContent::Keys), 0);
+        let mut scan = if gives_up { scan.giving_up_unread() } else { scan };
+        while scan.advance(1, |_| met += 1) {}
+        (scan.is_complete(), met)
+    };
+    let (is_complete, all) = walk(false);
+    assert!(is_complete && !tier.hides_objects());
+    // One page in eight, so that other sets are read with a broken one.
+    (0..6 << 20).step_by(32 << 10).for_each(|at| device.break_range(Direction::Read, at..at + 4096));
+    assert!(!walk(false).0 && !walk(false).0);
+    let voided = || tier.stats().small.counts.voided_by_failure;
+    let (before, (is_complete, some)) = (voided(), walk(true));
+    assert!(is_complete && tier.hides_objects() && (1..all).contains(&some), "{some} of {all}");
+    let (given_up, sets) = (voided() - before, u64::from(tier.small.sets()));
+    assert!((1..=sets / 4).contains(&given_up), "{given_up} of {sets} sets");
+    (0..100).for_each(|_| tier.maintain(1));
+    assert!(!tier.hides_objects());
+    let left = walk(true);
+    assert!(left.0 && (1..=some).contains(&left.1), "{left:?} of {some}");
+    tier.verify();
 }

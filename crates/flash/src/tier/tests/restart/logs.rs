@@ -1,7 +1,9 @@
 //! Restarts with a deletion log that is intact, broken, overwritten, missing, or of another tier.
 
 use super::*;
+use crate::ScanContent;
 use crate::deletion_log::StoreKind;
+use crate::device::Direction;
 use crate::large::part_hash;
 
 #[test]
@@ -164,5 +166,40 @@ fn a_removed_incomplete_value_is_recorded_once() {
     let tier = start(&Arc::new(device.killed(2)));
     assert!(!tier.could_exist(long), "its first part");
     assert!(get(&tier, b"long too", 1).is_some());
+    tier.verify();
+}
+
+/// A start reads what a walk could not, but finds none of it once maintenance has marked it.
+#[test]
+fn what_a_walk_gave_up_stays_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
+    let start = |device: &Arc<FaultyDevice>| {
+        opening(device, folder.path().join("log"), &options(), 1, false).start(1).unwrap().0
+    };
+    let tier = start(&device);
+    let key = |number: u32| number.to_le_bytes();
+    for number in 0..600 {
+        put_until(&tier, &key(number), &vec![7; if number % 30 == 0 { 5000 } else { 300 }], 0, 1);
+        tier.maintain(1);
+    }
+    tier.large.seal_all(1);
+    let found =
+        |tier: &Arc<Tier>| -> Vec<u32> { (0..600).filter(|number| get(tier, &key(*number), 1).is_some()).collect() };
+    let before = found(&tier);
+    let broken = (0..CAPACITY as u64).step_by(32 << 10);
+    broken.for_each(|at| device.break_range(Direction::Read, at..at + BLOCK as u64));
+    let mut scan = tier.scan(ScanContent::Keys).giving_up_unread();
+    while scan.advance(1, |_| ()) {}
+    assert!(scan.is_complete() && tier.hides_objects());
+    drop(scan);
+    (0..100).for_each(|_| tier.maintain(1));
+    assert!(!tier.hides_objects());
+    let left = found(&tier);
+    assert!(!left.is_empty() && left.len() < before.len(), "{} of {}", left.len(), before.len());
+    drop(tier);
+    let tier = start(&Arc::new(device.killed(2)));
+    let after = found(&tier);
+    assert!(!after.is_empty() && after.iter().all(|number| left.contains(number)), "{after:?} and {left:?}");
     tier.verify();
 }
